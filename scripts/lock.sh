@@ -1,0 +1,18 @@
+#!/bin/sh
+# Write the constraints: one version for every package that any extra or group needs. The two GPU extras exclude each other, hence two files.
+# Versions that are already in a file stay as they are while they fit; `--upgrade` takes the newest.
+set -eu
+cd "$(dirname "$0")/.."
+
+compile() {
+    extra=$1
+    file=$2
+    shift 2
+    .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --custom-compile-command "make lock" "$@" \
+        --extra lab --group dev --group lock --extra "$extra" pyproject.toml --output-file "$file"
+    # Without the markers that hold wherever we lock for (`environments` in pyproject.toml), what is left tells something.
+    sed -i -E "s/( and)? (python_full_version < '3.14'|platform_machine == 'x86_64'|sys_platform == 'linux')//g; s/ ; *and / ; /; s/ ;\$//" "$file"
+}
+
+compile cuda13 constraints.txt "$@"
+compile cuda12 constraints-cuda12.txt "$@"

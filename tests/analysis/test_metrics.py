@@ -1,0 +1,127 @@
+"""The metrics of an engine, by hand, and how fast they are computed."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamscope.analysis import measure
+from streamscope.analysis.definitions import AGAINST, QUANTITIES, format_us
+from streamscope.errors import TraceError
+from streamscope.trace import DeviceInfo, SpanKind, SpanTable, Trace, TraceInfo
+from streamscope.trace.spans import COLUMN_DTYPES
+
+LAUNCH, EVENT, KERNEL, COPY, HOST, SYNC = (SpanKind[name] for name in ("LAUNCH", "EVENT", "KERNEL", "COPY", "HOST", "SYNC"))
+REPEATS_NS = [100_000, 101_000, 99_000, 100_000, 102_000, 98_000, 100_000]
+
+
+def parts_us(metrics):
+    return metrics.gpu_busy_us + metrics.copy_us + metrics.host_wait_us + metrics.kernel_wait_us + metrics.other_idle_us
+
+
+def test_by_hand(make_trace):
+    trace = make_trace(
+        (LAUNCH, "host", 0, 3_000, 0), (COPY, "copy", 5_000, 15_000, 0),
+        (LAUNCH, "host", 3_000, 6_000, 1), (KERNEL, "main", 10_000, 30_000, 1),
+        (HOST, "host", 32_000, 42_000, -1),
+        (LAUNCH, "host", 42_000, 45_000, 2), (KERNEL, "main", 50_000, 60_000, 2),
+        (LAUNCH, "host", 45_000, 49_000, 3), (KERNEL, "aux", 55_000, 70_000, 3),
+        (SYNC, "host", 49_000, 75_000, -1),
+        ledger={"unrecorded_ns": 100_000, "recorded_ns": 120_000},
+    )  # fmt: skip
+    m = measure(trace, REPEATS_NS)
+    assert (m.makespan_us, m.makespan_low_us, m.makespan_high_us, m.repeats) == (100, 98, 102, 7)
+    assert (m.gpu_busy_us, m.idle_us, m.busy_fraction) == (40, 60, 0.4)
+    assert (m.overlap_us, m.overlap, m.kernel_count, m.kernel_time_us) == (5, 0.125, 3, 45)
+    assert (m.launch_latency_us, m.queue_time_us, m.api_time_us) == (8, 5, 13)
+    assert (m.copy_us, m.host_function_us) == (5, 10)
+    # The recorded run had gaps of 5 (start) and 20 (host wait) and a tail of 5; the 55 µs of idle time without copies divide alike.
+    assert (m.host_wait_us, m.kernel_wait_us) == (pytest.approx(55 * 25 / 30), 0)
+    assert m.other_idle_us == pytest.approx(55 * 5 / 30)
+    assert parts_us(m) == pytest.approx(m.makespan_us)
+    assert (m.recording_cost, m.missing_records, m.simulated, m.flags) == (1.2, 0, False, ())
+
+
+@given(spans=st.from_type(SpanTable), makespan_ns=st.integers(1, 200))
+def test_the_parts_add_up_to_the_makespan(spans, makespan_ns):
+    m = measure(Trace(spans, TraceInfo("async", "p", DeviceInfo("cuda", "card"))), [makespan_ns])
+    assert parts_us(m) == pytest.approx(max(m.makespan_us, m.gpu_busy_us))
+    assert m.idle_us >= 0
+    assert 0 <= m.overlap <= 1
+    assert min(m.copy_us, m.host_wait_us, m.kernel_wait_us, m.other_idle_us, m.host_function_us) >= 0
+    assert m.copy_us + m.host_function_us <= m.idle_us + 1e-9
+
+
+def test_an_empty_trace(make_trace):
+    m = measure(make_trace(), REPEATS_NS)
+    assert (m.gpu_busy_us, m.overlap, m.kernel_count, m.idle_us, m.other_idle_us) == (0, 0, 0, 100, 100)
+    assert (m.launch_latency_us, m.queue_time_us, m.recording_cost) == (None, None, None)
+
+
+def test_a_makespan_of_nothing(make_trace):
+    m = measure(make_trace(device="simulated"), [0])
+    assert (m.makespan_us, m.busy_fraction, m.flags) == (0, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("rows", "repeats", "ledger", "flag"),
+    [
+        ([(KERNEL, "main", 0, 200_000, 0), (LAUNCH, "host", 0, 1, 0)], REPEATS_NS, {}, "GPU busy (200.0 µs) exceeds the makespan"),
+        ([(LAUNCH, "host", 0, 1, 0)], REPEATS_NS, {}, "launch calls without a record on the device: 1"),
+        ([(KERNEL, "main", 0, 1, 0)], REPEATS_NS, {}, "kernels or copies without a launch call: 1"),
+        ([(LAUNCH, "host", 5, 9, 0), (KERNEL, "main", 4, 9, 0)], REPEATS_NS, {}, "1 of 1 launches seem to run before"),
+        ([], REPEATS_NS[:5], {}, "repeats: 5"),
+        ([], [80_000, 90_000, 100_000, 110_000, 120_000, 100_000], {}, "its interval is 40 % of the median"),
+        ([], REPEATS_NS, {"unrecorded_ns": 10, "recorded_ns": 16}, "recording makes the run 1.6 times as long"),
+    ],
+)
+def test_each_flag(make_trace, rows, repeats, ledger, flag):
+    found = measure(make_trace(*rows, ledger=ledger, notes=("a note of the trace",)), repeats).flags
+    assert len(found) == 2
+    assert found[0].startswith(flag) or flag in found[0]
+    assert found[1] == "a note of the trace"
+
+
+def test_no_repeats_is_an_error(make_trace):
+    with pytest.raises(TraceError, match="no repeats"):
+        measure(make_trace(), [])
+
+
+def test_a_million_spans_are_measured_in_seconds():
+    count = 500_000
+    start = np.arange(count, dtype=np.int64) * 3_000
+    columns = {column: np.zeros(2 * count, np.int64) for column in COLUMN_DTYPES}
+    columns["kind"] = np.repeat([int(LAUNCH), int(KERNEL)], count)
+    columns["lane"] = np.concatenate([np.zeros(count), 1 + np.arange(count) % 4]).astype(np.int64)
+    columns["correlation"] = np.tile(np.arange(count), 2)
+    columns["start_ns"] = np.concatenate([start, start + 5_000])
+    columns["end_ns"] = np.concatenate([start + 2_900, start + 9_000])
+    order = np.argsort(columns["start_ns"], kind="stable")
+    spans = SpanTable(**{name: values[order] for name, values in columns.items()}, names=("k",), lanes=("host", "a", "b", "c", "d"))
+    trace = Trace(spans, TraceInfo("dual", "p", DeviceInfo("cuda", "card")))
+    began = time.process_time()
+    m = measure(trace, [1.5e9])
+    took_s = time.process_time() - began
+    assert (m.kernel_count, m.launch_latency_us, m.queue_time_us) == (count, 5.0, 2.1)
+    assert m.overlap_us == pytest.approx((count - 1) * 1.0)
+    assert took_s < 10  # all in columns: about 1 s; one Python step a span would take minutes
+
+
+def test_every_definition_has_words_a_unit_and_no_markup():
+    for quantity in (*QUANTITIES, AGAINST):
+        assert len(quantity.definition) > 40, quantity.label
+        assert "`" not in quantity.definition
+        assert "Parameters" not in quantity.definition
+        assert "Raises" not in quantity.definition
+    assert all("Unit:" in quantity.definition for quantity in QUANTITIES)
+    assert all("Denominator:" in quantity.definition for quantity in QUANTITIES if quantity.unit in ("%", "×"))
+
+
+@pytest.mark.parametrize(
+    ("value_us", "text"),
+    [(0, "0"), (0.0312, "0.031"), (1.256, "1.26"), (23.61, "23.6"), (103.4, "103"), (4712.5, "4,712"), (-2.5, "-2.50")],
+)
+def test_times_have_three_significant_digits(value_us, text):
+    assert format_us(value_us) == text

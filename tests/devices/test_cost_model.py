@@ -1,0 +1,156 @@
+"""The cost model: its arithmetic, its file, and what it refuses."""
+
+import json
+import math
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamscope.devices.cost_model import CostModel
+from streamscope.errors import DeviceError
+from streamscope.program.launch import Cost, LaunchKind
+
+H200 = CostModel.load()
+SMALL = replace(
+    H200,
+    multiprocessors=10,
+    threads_per_multiprocessor=1000,
+    blocks_per_multiprocessor=4,
+    throughput_points=((0, 0), (250, 0.5), (1000, 1)),
+    memory_gb_s=100,
+    plain_tflops=1,
+    matrix_tflops=10,
+    null_kernel_ns=50,
+)
+
+costs = st.builds(
+    Cost,
+    bytes=st.integers(0, 10**12),
+    flops=st.integers(0, 10**15),
+    blocks=st.integers(0, 10**6),
+    threads=st.integers(0, 1024),
+    matrix=st.booleans(),
+)
+
+
+@pytest.mark.parametrize(
+    ("cost", "ns"),
+    [
+        (Cost(bytes=0, blocks=1), 50),
+        (Cost(bytes=100_000, blocks=40, threads=250), 1000),  # 4 blocks on each of 10: full load, 100 bytes a ns
+        (Cost(bytes=100_000, blocks=4000, threads=250), 1000),  # more than can be resident changes nothing
+        (Cost(bytes=100_000, blocks=10, threads=250), 2000),  # one block each: half the throughput
+        (Cost(bytes=100_000, blocks=5, threads=250), 4000),  # on half of the multiprocessors
+        (Cost(bytes=100_000, blocks=20, threads=250), 1500),  # 500 threads: 2/3 of the throughput
+        (Cost(bytes=100_000, blocks=40, threads=125), 1500),  # 4 blocks of 125 are all that is resident
+        (Cost(bytes=0, flops=10**6, blocks=40, threads=250), 1000),  # 1,000 flops a ns
+        (Cost(bytes=0, flops=10**6, blocks=40, threads=250, matrix=True), 100),
+        (Cost(bytes=100_000, flops=5 * 10**6, blocks=40, threads=250), 5000),  # the longer of the two
+    ],
+)
+def test_a_kernel_alone(cost, ns):
+    assert SMALL.kernel_ns(cost) == pytest.approx(ns)
+
+
+def test_a_kernel_that_sits_out_its_latency_holds_less():
+    busy = SMALL.residency(Cost(bytes=100_000, blocks=20, threads=250))
+    assert (busy.multiprocessors, busy.threads, busy.load) == pytest.approx((10, 5000, 500))
+    idle = SMALL.residency(Cost(bytes=2500, blocks=40, threads=250))  # 25 ns of the 50
+    assert (idle.multiprocessors, idle.threads, idle.load) == pytest.approx((5, 5000, 1000))
+    assert SMALL.residency(Cost(bytes=0)).load == 0
+
+
+@given(costs, st.integers(1, 20))
+def test_more_work_and_fewer_blocks_never_take_less_time(cost, factor):
+    taken = H200.kernel_ns(cost)
+    assert math.isfinite(taken)
+    assert taken >= H200.null_kernel_ns
+    assert H200.kernel_ns(replace(cost, bytes=cost.bytes * factor, flops=cost.flops * factor)) >= taken
+    assert H200.kernel_ns(replace(cost, blocks=cost.blocks * factor)) <= taken * (1 + 1e-9)
+
+
+@given(st.floats(1, 5000), st.floats(1, 5000))
+def test_threads_share_what_they_get(load, more):
+    assert H200.efficiency(load + more) <= H200.efficiency(load) * (1 + 1e-9)
+    assert H200.throughput(load + more) >= H200.throughput(load)
+
+
+def test_copies():
+    model = replace(H200, copy_latency_ns=100, bus_in_gb_s=2, bus_out_gb_s=4)
+    assert model.copy_ns(Cost(bytes=1000), LaunchKind.COPY_IN) == 600
+    assert model.copy_ns(Cost(bytes=1000), LaunchKind.COPY_OUT) == 350
+    with pytest.raises(DeviceError, match="kernel was priced as a copy"):
+        model.copy_ns(Cost(bytes=1000), LaunchKind.KERNEL)
+
+
+@pytest.mark.parametrize(("nodes", "ns"), [(0, 100), (1, 100), (2, 150), (3, 200), (5, 260), (10, 410)])
+def test_points_are_joined_by_lines_and_the_last_goes_on(nodes, ns):
+    model = replace(H200, graph_launch_points=((1, 100), (3, 200), (4, 230)))
+    assert model.graph_launch_ns(nodes) == pytest.approx(ns)
+
+
+def test_a_model_survives_its_file(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(H200.to_dict()))
+    assert CostModel.load(path) == H200
+    assert CostModel.load(str(path)) == H200
+
+
+def test_every_number_of_the_built_in_model_says_how_it_was_found():
+    assert set(H200.provenance.how) == {item.name for item in fields(CostModel)} - {"provenance"}
+
+
+@pytest.mark.parametrize("item", [item.name for item in fields(CostModel)])
+def test_every_key_is_needed_and_explained(item):
+    assert item in (CostModel.__doc__ or "")
+    values = H200.to_dict()
+    del values[item]
+    with pytest.raises(DeviceError, match=f"lacks {item}"):
+        CostModel.from_dict(values)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"speed": 1}, "unknown speed"),
+        ({"launch_ns": "3030"}, "launch_ns is '3030', expected a number"),
+        ({"launch_ns": True}, "launch_ns is True"),
+        ({"launch_ns": -1}, "launch_ns is -1, expected a number above 0"),
+        ({"launch_ns": float("nan")}, "launch_ns is nan"),
+        ({"multiprocessors": 1.5}, "multiprocessors is 1.5, expected a whole number"),
+        ({"queue_depth": 0}, "queue_depth is 0"),
+        ({"graph_launch_points": [[1, 1300]]}, "two or more pairs"),
+        ({"graph_launch_points": [[1, 1300, 4], [2, 3, 4]]}, "two or more pairs"),
+        ({"graph_launch_points": 5}, "two or more pairs"),
+        ({"graph_launch_points": [[1, "x"], [2, 3]]}, "has 'x'"),
+        ({"graph_launch_points": [[2, 1], [1, 1]]}, "must grow"),
+        ({"throughput_points": [[0, 0], [1024, 1]]}, r"expected from \(0, 0\) to \(2048, 1\)"),
+        ({"throughput_points": [[0, 0], [1024, 0.1], [2048, 1]]}, "rise ever more slowly"),
+        ({"throughput_points": [[0, 0], [1024, 1.5], [2048, 1]]}, "rise ever more slowly"),
+        ({"event_pair_gated_excess_ns": 1300}, "event_pair_gated_excess_ns = 1300 is 1170 ns less than"),
+        ({"event_pair_graph_excess_ns": 100}, "event_pair_graph_excess_ns = 100 is 60 ns less than"),
+        ({"provenance": None}, "provenance is None"),
+        ({"provenance": {"device": "NVIDIA H200"}}, "lacks date, driver, how, versions"),
+    ],
+)
+def test_an_impossible_model_is_refused(change, message):
+    with pytest.raises(DeviceError, match=message):
+        CostModel.from_dict(H200.to_dict() | change)
+
+
+def test_a_model_that_is_not_there_or_not_json_is_our_error(tmp_path):
+    with pytest.raises(DeviceError, match=r"no cost model 'h300'.*one of: .*h200"):
+        CostModel.load("h300")
+    with pytest.raises(DeviceError, match="no cost model"):
+        CostModel.load(tmp_path)
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"launch_ns": 30')
+    with pytest.raises(DeviceError, match="is not JSON"):
+        CostModel.load(broken)
+    broken.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DeviceError, match="is not JSON"):
+        CostModel.load(broken)
+    with pytest.raises(DeviceError, match="mapping of names to numbers, not list"):
+        CostModel.from_dict([])

@@ -1,0 +1,81 @@
+"""The constraints pin, for every Python that we support, one version of all that pyproject.toml asks for."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+FILES = {"cuda12": "constraints-cuda12.txt", "cuda13": "constraints.txt"}
+PYTHONS = ("3.11.7", "3.12.1", "3.13.0")
+
+
+@pytest.fixture(params=FILES)
+def extra(request):
+    return request.param
+
+
+def markers(python):
+    """Return what markers are judged by: x86-64 Linux under one Python."""
+    return {
+        "implementation_name": "cpython",
+        "platform_machine": "x86_64",
+        "platform_python_implementation": "CPython",
+        "python_full_version": python,
+        "python_version": python.rpartition(".")[0],
+        "sys_platform": "linux",
+    }
+
+
+def holds(requirement, python):
+    return requirement.marker is None or requirement.marker.evaluate(markers(python))
+
+
+def pins(repository, extra, python):
+    """Return the versions that are pinned for one Python."""
+    found: dict[str, Version] = {}
+    for line in (repository / FILES[extra]).read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            continue
+        requirement = Requirement(line)
+        if holds(requirement, python):
+            (specifier,) = requirement.specifier
+            assert specifier.operator == "==", line
+            assert canonicalize_name(requirement.name) not in found, f"{requirement.name} is pinned twice for Python {python}"
+            found[canonicalize_name(requirement.name)] = Version(specifier.version)
+    return found
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_pins_satisfy_pyproject(repository, requirements, extra, python):
+    pinned = pins(repository, extra, python)
+    asked = [*requirements("lab", extra).values(), *requirements("dev", "lock").values()]
+    for requirement in (requirement for requirement in asked if holds(requirement, python)):
+        name = requirement.name
+        assert name in pinned, f"{name} is not pinned: run `make lock`"
+        assert requirement.specifier.contains(pinned[name]), f"{name}=={pinned[name]} does not satisfy {requirement}: run `make lock`"
+
+
+def test_build_backend_is_pinned(repository, pyproject, requirements):
+    backend = Requirement(*pyproject["build-system"]["requires"])
+    assert requirements("build")[backend.name] == backend
+
+
+def test_both_files_agree_where_cuda_does_not_matter(repository):
+    def ordinary(extra):
+        return {k: v for k, v in pins(repository, extra, "3.11.7").items() if not re.match("cuda|cupti|cupy|nvidia", k)}
+
+    only_cuda13 = ordinary("cuda13").items() - ordinary("cuda12").items()
+    only_cuda12 = ordinary("cuda12").items() - ordinary("cuda13").items()
+    assert (only_cuda13, only_cuda12) == (set(), set())
+
+
+@pytest.mark.parametrize("file", FILES.values())
+def test_versions_only(repository, file):
+    """No index, no file, no URL: where packages come from is the user's own setting."""
+    for line in (repository / file).read_text(encoding="utf-8").splitlines():
+        assert line.startswith("#") or re.fullmatch(r"[a-z0-9.-]+==[A-Za-z0-9.+!]+( ; .+)?", line), line
+        assert "://" not in line

@@ -1,0 +1,18 @@
+"""`import streamscope` is quick: what is heavy is imported where it is used."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+HEAVY = {"IPython", "anywidget", "cuda", "cudnn", "cupti", "cupy", "ipywidgets", "pandas", "plotly", "pyarrow", "rich", "scipy", "typer"}
+
+
+def test_import_brings_nothing_heavy(repository):
+    code = "import json, sys; import streamscope; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    environment = {"PYTHONPATH": str(repository / "toolkit")}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60)
+    loaded = set(json.loads(result.stdout))
+    assert "streamscope" in loaded
+    assert loaded & HEAVY == set()

@@ -1,0 +1,53 @@
+"""What the README tells a reader to type is there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def readme(repository):
+    return (repository / "README.md").read_text(encoding="utf-8")
+
+
+def commands(readme, program):
+    """Return the command lines of the README's shell blocks that start with a program, `$` and comments removed."""
+    blocks = re.findall(r"^```(?:console|shell|sh|bash)\n(.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
+    lines = [shlex.split(line.removeprefix("$ "), comments=True) for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    return [line for line in lines if line and line[0].rpartition("/")[2] == program]
+
+
+def test_make_targets_exist(repository, readme):
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    asked = commands(readme, "make")
+    assert {"setup", "demo", "test", "lab"} <= {line[1] for line in asked}
+    for line in asked:
+        result = subprocess.run(["make", "--dry-run", *line[1:]], cwd=repository, capture_output=True, text=True, check=False, timeout=60)
+        assert result.returncode == 0, f"{shlex.join(line)}: {result.stderr}"
+
+
+def test_ci_runs_the_test_command_of_the_readme(repository, readme):
+    assert ["make", "test"] in commands(readme, "make")
+    assert "\nmake test\n" in (repository / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_streamscope_commands_and_options_exist(repository, readme):
+    pytest.importorskip("typer")
+    asked = commands(readme, "streamscope")
+    assert asked, "the README shows no command line"
+    for subcommand in {line[1] for line in asked}:
+        result = subprocess.run(
+            [sys.executable, "-c", "from streamscope.cli import main; main()", subcommand, "--help"],
+            env={"PYTHONPATH": f"{repository / 'toolkit'}:{repository / 'widgets'}", "COLUMNS": "200"},
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert result.returncode == 0, f"streamscope {subcommand}: {result.stderr}"
+        options = {word.partition("=")[0] for line in asked if line[1] == subcommand for word in line if word.startswith("--")}
+        assert {option for option in options if option not in result.stdout} == set()

@@ -1,0 +1,229 @@
+"""Traces in Parquet files: what is written comes back exactly, and what is no trace is told apart."""
+
+import json
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamscope.errors import OutputError, TraceError
+from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
+from streamscope.trace.spans import COLUMN_DTYPES
+
+DEVICE = DeviceInfo("simulated", "simulated NVIDIA H200", {"multiprocessors": 132})
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def integers(dtype):
+    limits = np.iinfo(dtype)
+    return st.integers(int(limits.min), int(limits.max))
+
+
+@st.composite
+def traces(draw):
+    names = tuple(draw(st.lists(texts, min_size=1, max_size=4, unique=True)))
+    lanes = tuple(draw(st.lists(texts, min_size=1, max_size=4, unique=True)))
+    count = draw(st.integers(0, 6))
+    values = {
+        "kind": st.sampled_from([int(kind) for kind in SpanKind]),
+        "basis": st.sampled_from([int(basis) for basis in Basis]),
+        "name": st.integers(0, len(names) - 1),
+        "lane": st.integers(0, len(lanes) - 1),
+        "start_ns": st.integers(-(2**62), 2**62),
+    }
+    columns = {
+        column: np.array(draw(st.lists(values.get(column, integers(dtype)), min_size=count, max_size=count)), dtype)
+        for column, dtype in COLUMN_DTYPES.items()
+    }
+    columns["end_ns"] = columns["start_ns"] + np.array(draw(st.lists(st.integers(0, 2**61), min_size=count, max_size=count)), np.int64)
+    info = TraceInfo(
+        draw(texts), draw(texts), replace(DEVICE, details=draw(st.dictionaries(texts, json_values, max_size=3))),
+        calibration=draw(st.dictionaries(texts, json_values, max_size=2)),
+        ledger=draw(st.dictionaries(texts, st.floats(allow_nan=False), max_size=2)),
+        notes=tuple(draw(st.lists(texts, max_size=3))),
+    )  # fmt: skip
+    return Trace(SpanTable(**columns, names=names, lanes=lanes), info)
+
+
+@pytest.fixture
+def trace():
+    builder = SpanBuilder(["host", "main"])
+    builder.add(SpanKind.LAUNCH, "launch", "host", 0, 3_000, operation=0, correlation=7)
+    builder.add(SpanKind.KERNEL, "relu", "main", 5_000, 6_500, operation=0, correlation=7, basis=Basis.DERIVED, blocks=132, threads=256)
+    return Trace(builder.build(), TraceInfo("async", "step", DEVICE, notes=("one note",)))
+
+
+def rewrite(path, *, table=None, **changes):
+    """Write the file again with another table or with changed metadata."""
+    table = pq.read_table(path) if table is None else table
+    metadata = {key: value for key, value in (pq.read_schema(path).metadata or {}).items() if key == b"streamscope"}
+    if changes:
+        metadata = {b"streamscope": json.dumps({**json.loads(metadata[b"streamscope"]), **changes}).encode()}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(original=traces())
+def test_round_trip_is_exact(tmp_path, original):
+    read = Trace.from_parquet(original.to_parquet(tmp_path / "trace.parquet"))
+    for column, dtype in COLUMN_DTYPES.items():
+        values = getattr(read.spans, column)
+        assert values.dtype == dtype
+        np.testing.assert_array_equal(values, getattr(original.spans, column))
+    assert (read.spans.names, read.spans.lanes) == (original.spans.names, original.spans.lanes)
+    assert read.info == original.info
+
+
+def test_any_reader_sees_plain_columns(tmp_path, trace):
+    rows = pq.read_table(trace.to_parquet(tmp_path / "t.parquet")).to_pylist()
+    assert [(row["kind"], row["name"], row["lane"], row["basis"]) for row in rows] == [
+        ("launch", "launch", "host", "measured"),
+        ("kernel", "relu", "main", "derived"),
+    ]
+    assert (rows[1]["start_ns"], rows[1]["end_ns"], rows[1]["operation"]) == (5_000, 6_500, 0)
+
+
+def test_reads_a_file_that_another_tool_wrote_without_dictionaries(tmp_path, trace):
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    table = pq.read_table(path)
+    plain = pa.table(
+        {name: table[name].cast(pa.string()) if name in ("kind", "name", "lane", "basis") else table[name] for name in table.column_names}
+    )
+    rewrite(path, table=plain)
+    np.testing.assert_array_equal(Trace.from_parquet(path).spans.name, trace.spans.name)
+
+
+def test_numpy_numbers_in_details_are_written_as_numbers(tmp_path, trace):
+    info = replace(trace.info, device=replace(DEVICE, details={"multiprocessors": np.int64(132)}))
+    path = Trace(trace.spans, info).to_parquet(tmp_path / "t.parquet")
+    assert Trace.from_parquet(path).info.device.details == {"multiprocessors": 132}
+
+
+def test_an_older_file_is_replaced(tmp_path, trace):
+    path = tmp_path / "t.parquet"
+    path.write_text("older")
+    trace.to_parquet(path)
+    assert len(Trace.from_parquet(path).spans) == 2
+    assert [entry.name for entry in tmp_path.iterdir()] == ["t.parquet"]
+
+
+@pytest.mark.parametrize("unwritable", ["missing/t.parquet", "file/t.parquet", "folder"])
+def test_an_unwritable_place_is_an_output_error_and_leaves_nothing(tmp_path, trace, unwritable):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError, match="cannot write"):
+        trace.to_parquet(tmp_path / unwritable)
+    assert sorted(entry.name for entry in tmp_path.rglob("*")) == ["file", "folder"]
+
+
+def test_what_json_cannot_say_is_refused_and_leaves_the_older_file(tmp_path, trace):
+    path = tmp_path / "t.parquet"
+    path.write_text("older")
+    with pytest.raises(TraceError, match="cannot be written"):
+        Trace(trace.spans, replace(trace.info, calibration={"object": object()})).to_parquet(path)
+    assert path.read_text() == "older"
+
+
+FULL_DISK = """
+import sys, resource
+import numpy as np
+from streamscope.errors import OutputError
+from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
+from streamscope.trace.spans import COLUMN_DTYPES
+times = np.sort(np.random.default_rng(0).integers(0, 2**60, 200_000))
+columns = {column: np.zeros(len(times), np.int64) for column in COLUMN_DTYPES} | {"start_ns": times, "end_ns": times}
+trace = Trace(SpanTable(**columns, names=("a",), lanes=("b",)), TraceInfo("async", "p", DeviceInfo("cuda", "card")))
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    trace.to_parquet(sys.argv[1])
+except OutputError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="this system cannot limit the size of files")
+def test_a_disk_that_fills_while_writing_leaves_nothing(tmp_path):
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(tmp_path / "t.parquet")], capture_output=True, text=True, check=False,
+                          env={"PYTHONPATH": ":".join(sys.path), "PATH": ""})  # fmt: skip
+    assert "cannot write" in done.stdout, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(TraceError, match="there is no trace file"):
+        Trace.from_parquet(tmp_path / "none.parquet")
+
+
+def test_any_truncation_is_told(tmp_path, trace):
+    whole = trace.to_parquet(tmp_path / "t.parquet").read_bytes()
+    for length in range(0, len(whole), 97):
+        (tmp_path / "cut.parquet").write_bytes(whole[:length])
+        with pytest.raises(TraceError, match="not a readable Parquet file"):
+            Trace.from_parquet(tmp_path / "cut.parquet")
+
+
+def test_a_flipped_byte_never_gives_another_kind_of_error(tmp_path, trace):
+    whole = trace.to_parquet(tmp_path / "t.parquet").read_bytes()
+    for position in range(0, len(whole), 53):
+        (tmp_path / "bad.parquet").write_bytes(whole[:position] + bytes([whole[position] ^ 0x55]) + whole[position + 1 :])
+        try:
+            Trace.from_parquet(tmp_path / "bad.parquet")
+        except TraceError:
+            continue
+
+
+def test_a_foreign_parquet_file(tmp_path):
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "f.parquet")
+    with pytest.raises(TraceError, match="not a Streamscope trace"):
+        Trace.from_parquet(tmp_path / "f.parquet")
+
+
+def test_a_newer_schema(tmp_path, trace):
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    rewrite(path, schema=2)
+    with pytest.raises(TraceError, match="schema 2, and this Streamscope reads up to 1"):
+        Trace.from_parquet(path)
+
+
+def test_missing_columns_are_named(tmp_path, trace):
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    rewrite(path, table=pq.read_table(path).drop_columns(["end_ns", "part"]))
+    with pytest.raises(TraceError, match="lacks the columns end_ns, part"):
+        Trace.from_parquet(path)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("start_ns", pa.array([0, None], pa.int64()), "missing values"),
+        ("kind", pa.array(["kernel", "surprise"]), "does not know"),
+        ("operation", pa.array([0, 2**40]), "not a readable|damaged"),
+        ("end_ns", pa.array([3_000, 4_999]), "ends 1 ns before it starts"),
+        ("part", pa.array(["a", "b"]), "not a readable|damaged"),
+    ],
+)
+def test_wrong_values_are_told(tmp_path, trace, column, values, message):
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    table = pq.read_table(path)
+    rewrite(path, table=table.set_column(table.column_names.index(column), column, values))
+    with pytest.raises(TraceError, match=message):
+        Trace.from_parquet(path)
+
+
+def test_damaged_metadata(tmp_path, trace):
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    rewrite(path, info={"engine": "async"})
+    with pytest.raises(TraceError, match="is damaged"):
+        Trace.from_parquet(path)

@@ -1,0 +1,191 @@
+"""Traces with the proportions that were measured on an H200, and a browser to look at them with."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from streamscope.trace.spans import COLUMN_DTYPES, Basis, SpanBuilder, SpanKind, SpanTable
+from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+OPERATORS = ("matmul", "bias add", "relu", "multiply", "softmax")
+KERNEL_NS = {"matmul": 3140, "bias add": 830, "relu": 830, "multiply": 1090, "softmax": 1480}
+LAUNCH_NS, LATENCY_NS, EVENT_NS, GRAPH_LAUNCH_NS = 3030, 3900, 880, 1600
+H200 = DeviceInfo("cuda", "NVIDIA H200")
+SIMULATED = DeviceInfo("simulated", "simulated NVIDIA H200")
+CHROMIUM_ARGUMENTS = (
+    "--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
+)  # fmt: skip
+ENGINES = ("sync", "async", "dual", "graph", "graph-dual")
+
+
+def make_trace(engine: str, spans: SpanTable, device: DeviceInfo = H200, program: str = "step", notes: tuple[str, ...] = ()) -> Trace:
+    """Wrap spans with an info that does not change from run to run."""
+    recorder = "device log" if device.kind == "simulated" else "events"
+    info = TraceInfo(engine, program, device, recorder, notes=notes, versions={"python": "3.12.0"}, created="2026-01-02T03:04:05+00:00")
+    return Trace(spans, info)
+
+
+def engine_trace(engine: str, count: int = 200, device: DeviceInfo = H200) -> Trace:
+    """One run of ``count`` small kernels under an engine."""
+    issue: Callable[[SpanBuilder, int, bool], None] = _issue_graph if engine.startswith("graph") else _issue_calls
+    builder = SpanBuilder(["host", "main", "aux"])
+    if engine == "sync":
+        _issue_sync(builder, count)
+    else:
+        issue(builder, count, engine.endswith("dual"))
+    return make_trace(engine, builder.build(), device)
+
+
+def five_engines(count: int = 200, device: DeviceInfo = H200) -> dict[str, Trace]:
+    """The same program under every engine."""
+    return {engine: engine_trace(engine, count, device) for engine in ENGINES}
+
+
+def _add_kernel(builder: SpanBuilder, operation: int, lane: str, start_ns: int, correlation: int, basis: Basis) -> int:
+    name = OPERATORS[operation % len(OPERATORS)]
+    end_ns = start_ns + KERNEL_NS[name]
+    flops = 33_554_432 if name == "matmul" else 65_536
+    builder.add(
+        SpanKind.KERNEL, name, lane, start_ns, end_ns, operation=operation, correlation=correlation, basis=basis, blocks=128, threads=256,
+        nbytes=1_048_576, flops=flops,
+    )  # fmt: skip
+    return end_ns
+
+
+def _issue_sync(builder: SpanBuilder, count: int) -> None:
+    now = 1000
+    for operation in range(count):
+        name = OPERATORS[operation % len(OPERATORS)]
+        builder.add(SpanKind.LAUNCH, name, "host", now, now + LAUNCH_NS, operation=operation, correlation=operation)
+        end = _add_kernel(builder, operation, "main", now + LATENCY_NS, operation, Basis.DERIVED)
+        builder.add(SpanKind.SYNC, "synchronize", "host", now + LAUNCH_NS, end + 2100, operation=operation)
+        now = end + 2300
+
+
+def _issue_calls(builder: SpanBuilder, count: int, two_streams: bool) -> None:
+    now, free = 1000, {"main": 0, "aux": 0}
+    for operation in range(count):
+        lane = "aux" if two_streams and operation % 5 in (1, 3) else "main"
+        if two_streams and operation % 5 in (1, 2, 3, 4):
+            for call in ("record", "wait"):
+                builder.add(SpanKind.EVENT, call, "host", now, now + EVENT_NS // 2, operation=operation)
+                now += EVENT_NS // 2 + 20
+        name = OPERATORS[operation % len(OPERATORS)]
+        builder.add(SpanKind.LAUNCH, name, "host", now, now + LAUNCH_NS, operation=operation, correlation=operation)
+        free[lane] = _add_kernel(builder, operation, lane, max(now + LATENCY_NS, free[lane]), operation, Basis.DERIVED)
+        now += LAUNCH_NS + 60
+    builder.add(SpanKind.SYNC, "synchronize", "host", now, max(free.values()) + 2000)
+
+
+def _issue_graph(builder: SpanBuilder, count: int, two_streams: bool) -> None:
+    builder.add(SpanKind.GRAPH_LAUNCH, "graph launch", "host", 1000, 1000 + GRAPH_LAUNCH_NS, correlation=1)
+    free = dict.fromkeys(("main", "aux"), 1000 + 5200)
+    for operation in range(count):
+        lane = "aux" if two_streams and operation % 5 in (1, 3) else "main"
+        free[lane] = _add_kernel(builder, operation, lane, free[lane] + 80, 1, Basis.PLACED)
+    builder.add(SpanKind.GRAPH, "graph", "main", 1000 + 5200, max(free.values()), correlation=1)
+    builder.add(SpanKind.SYNC, "synchronize", "host", 1000 + GRAPH_LAUNCH_NS + 200, max(free.values()) + 2000)
+
+
+def large_trace(count: int, seed: int = 7) -> Trace:
+    """``count`` spans, half of them launches and half kernels of 0.5 to 5 µs, with pauses; made of columns, so that it is quick."""
+    rng = np.random.default_rng(seed)
+    kernels = count // 2
+    duration = rng.integers(500, 5000, kernels)
+    gap = np.where(rng.random(kernels) < 0.01, rng.integers(20_000, 200_000, kernels), rng.integers(50, 3000, kernels))
+    start = np.cumsum(duration + gap) - duration + 5000
+    operation = np.arange(kernels)
+    name = rng.integers(0, 12, kernels)
+    sides = {
+        "kind": (np.full(kernels, SpanKind.LAUNCH), np.full(kernels, SpanKind.KERNEL)),
+        "name": (name, name),
+        "lane": (np.zeros(kernels), np.ones(kernels)),
+        "start_ns": (start - 4000, start),
+        "end_ns": (start - 4000 + np.minimum(400 + gap // 4, 3000), start + duration),
+        "operation": (operation, operation),
+        "correlation": (operation, operation),
+    }
+    columns = {column: np.concatenate(sides[column]) if column in sides else np.zeros(2 * kernels) for column in COLUMN_DTYPES}
+    order = np.argsort(columns["start_ns"], kind="stable")
+    typed = {column: values[order].astype(COLUMN_DTYPES[column]) for column, values in columns.items()}
+    return make_trace("async", SpanTable(**typed, names=tuple(f"kernel {index}" for index in range(12)), lanes=("host", "main")))
+
+
+@pytest.fixture(scope="session")
+def bundle(repository: Path) -> Path:
+    """The timeline's bundle, built from the sources as they are now."""
+    spec = importlib.util.spec_from_file_location("hatch_build", repository / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hatch_build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hatch_build)
+    path: Path = hatch_build.build_bundle(repository)
+    return path
+
+
+@pytest.fixture(name="make_trace")
+def make_trace_fixture() -> Callable[..., Trace]:
+    """`make_trace`, for tests that build their own spans."""
+    return make_trace
+
+
+@pytest.fixture(name="five_engines")
+def five_engines_fixture() -> Callable[..., dict[str, Trace]]:
+    """`five_engines`: 200 small kernels under each engine, or as many as are asked for."""
+    return five_engines
+
+
+@pytest.fixture(name="large_trace")
+def large_trace_fixture() -> Callable[..., Trace]:
+    """`large_trace`: as many spans as are asked for."""
+    return large_trace
+
+
+@pytest.fixture
+def simulated() -> DeviceInfo:
+    """A device whose times are simulated."""
+    return SIMULATED
+
+
+@pytest.fixture(scope="session")
+def browser(chromium_path: str) -> Iterator[Browser]:
+    """Headless Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=chromium_path, args=list(CHROMIUM_ARGUMENTS))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Open a report and wait for its timeline; at the end, fail if the page complained or asked the network for anything."""
+    complaints: list[str] = []
+    contexts = []
+
+    def open_report(path: Path, **options: Any) -> Page:
+        settings = {"viewport": {"width": 1400, "height": 1000}, "reduced_motion": "reduce", **options}
+        context = browser.new_context(**settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
+        page.goto(path.as_uri())
+        page.wait_for_function("document.querySelector('#timeline').timeline?.layout")
+        return page
+
+    yield open_report
+    for context in contexts:
+        context.close()
+    assert complaints == []

@@ -1,0 +1,112 @@
+"""The charts: their values, the finding in the title, units and the word "simulated" on the axes."""
+
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+
+import pytest
+
+from streamscope.analysis import measure
+from streamscope.errors import TraceError
+from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
+from streamscope_widgets.charts import launch_overhead_chart, makespan_chart, overlap_chart, speedup_chart
+
+
+@dataclass(frozen=True)
+class Group:
+    trace: Trace
+    makespan_ns: float
+
+
+def run_of(engine, gap_ns, device="cuda"):
+    """Ten launches; a kernel of 4 µs each, on two streams in turn, 5 µs after its call."""
+    builder = SpanBuilder(["host", "main", "aux"])
+    for number in range(10):
+        start_ns = number * gap_ns
+        builder.add(SpanKind.LAUNCH, "relu", "host", start_ns, start_ns + 1_000, correlation=number)
+        builder.add(SpanKind.KERNEL, "relu", ("main", "aux")[number % 2], start_ns + 5_000, start_ns + 9_000, correlation=number)
+    return Trace(builder.build(), TraceInfo(engine, "p", DeviceInfo(device, "card")))
+
+
+def metrics_of(device="cuda"):
+    # async: busy 40 of 100; dual: kernels start every 3 µs, so 1 µs of each but the last overlaps with the next.
+    repeats = {"async": [98e3, 99e3, 100e3, 100e3, 101e3, 102e3], "dual": [49e3, 49.5e3, 50e3, 50e3, 50.5e3, 51e3]}
+    return {engine: measure(run_of(engine, gap_ns, device), repeats[engine]) for engine, gap_ns in (("async", 10_000), ("dual", 3_000))}
+
+
+def test_the_stretches_of_a_bar_add_up_to_the_makespan():
+    figure = makespan_chart(metrics_of())
+    assert [sum(lengths) for lengths in zip(*(bar.x for bar in figure.data), strict=True)] == pytest.approx([100, 50])
+    lengths = {bar.name: list(bar.x) for bar in figure.data}
+    assert lengths["one kernel"] == [40, 22]
+    assert lengths["two or more kernels"] == [0, 9]
+    assert figure.layout.title.text == "Under async no kernel runs for 60 % of the makespan, under dual for 38 %"
+
+
+def test_what_never_happens_has_no_entry_in_the_legend():
+    assert "copies alone" not in {bar.name for bar in makespan_chart(metrics_of()).data}
+
+
+def test_overlap_is_labelled_with_its_parts():
+    figure = overlap_chart(metrics_of())
+    assert list(figure.data[0].x) == pytest.approx([0, 100 * 9 / 31])
+    assert list(figure.data[0].text) == ["none", "29.0 % (9.00 of 31.0 µs)"]
+    assert figure.layout.title.text == "Kernels overlap most under dual: 29 % of GPU-busy time"
+    assert overlap_chart({"async": metrics_of()["async"]}).layout.title.text == "No kernels run side by side under any engine"
+
+
+def test_speedup_has_the_interval_of_both_makespans():
+    figure = speedup_chart(metrics_of())
+    points = figure.data[0]
+    assert list(points.x) == pytest.approx([1, 2])
+    assert points.x[1] + points.error_x.array[1] == pytest.approx(102 / 49)
+    assert points.x[1] - points.error_x.arrayminus[1] == pytest.approx(98 / 51)
+    assert figure.layout.title.text == "dual is 2.0× faster than async"
+
+
+def test_speedup_within_the_noise_is_not_claimed():
+    metrics = metrics_of()
+    metrics["dual"] = replace(metrics["dual"], makespan_us=99, makespan_low_us=97, makespan_high_us=103)
+    figure = speedup_chart(metrics)
+    assert figure.layout.title.text == "No engine is measurably faster than async"
+    assert "within the noise" in {note.text for note in figure.layout.annotations}
+
+
+def test_launch_latency_is_drawn_from_quantiles():
+    figure = launch_overhead_chart([Group(run_of("async", 10_000), 1e5), Group(run_of("dual", 3_000), 5e4)])
+    box = figure.data[0]
+    assert (list(box.median), list(box.q1), list(box.upperfence)) == ([5, 5], [5, 5], [5, 5])
+    assert list(box.y) == ["async (10)", "dual (10)"]
+    assert box.x is None
+
+
+def all_charts(device):
+    metrics = metrics_of(device)
+    groups = [Group(run_of("async", 10_000, device), 1e5)]
+    return [makespan_chart(metrics), overlap_chart(metrics), speedup_chart(metrics), launch_overhead_chart(groups)]
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_units_and_simulated_are_on_the_axis(index):
+    axes = [all_charts(device)[index].layout.xaxis.title.text for device in ("cuda", "simulated")]
+    assert any(unit in axes[0] for unit in ("µs", "%", "×"))
+    assert axes == [axes[0], f"{axes[0]}, simulated"]
+
+
+def test_engines_run_from_top_to_bottom_and_figures_are_plain():
+    for figure in all_charts("cuda"):
+        assert type(figure).__name__ == "Figure"
+        assert figure.layout.yaxis.autorange == "reversed"
+        assert len(figure.to_json()) < 20_000
+
+
+@pytest.mark.parametrize("chart", [makespan_chart, overlap_chart, speedup_chart, launch_overhead_chart])
+def test_nothing_to_draw_is_an_error(chart):
+    with pytest.raises(TraceError, match="no "):
+        chart({} if chart is not launch_overhead_chart else [])
+
+
+def test_plotly_is_imported_only_where_a_chart_is_drawn():
+    code = "import sys, streamscope_widgets.charts, streamscope_widgets.summary; print({'plotly', 'pandas', 'pyarrow'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)})
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,78 @@
+"""The front end's own tests, its size, and its build."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def test_javascript_unit_tests(node_path, repository):
+    run = subprocess.run([node_path, "--test"], cwd=repository / "widgets/frontend", capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "# fail 0" in run.stdout
+    assert "# tests 0" not in run.stdout
+
+
+def test_bundle_is_one_small_file_without_loose_ends(bundle):
+    text = bundle.read_text(encoding="utf-8")
+    assert len(text.encode()) <= 100_000
+    assert "import(" not in text
+    assert "http://" not in text.replace("http://www.w3.org", "")
+    assert "https://" not in text
+    assert ".innerHTML" not in text
+
+
+@pytest.fixture
+def hook(repository):
+    spec = importlib.util.spec_from_file_location("hatch_build", repository / "hatch_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def copy_sources(repository: Path, root: Path) -> None:
+    frontend = root / "widgets/frontend"
+    (frontend / "src").mkdir(parents=True)
+    for name in ("build.js", "package.json", "package-lock.json", "src/index.js"):
+        (frontend / name).write_bytes((repository / "widgets/frontend" / name).read_bytes())
+
+
+def test_bundle_is_built_again_only_when_a_source_changes(hook, bundle, repository, tmp_path):
+    copy_sources(repository, tmp_path)
+    assert not hook.is_fresh(tmp_path)
+    built = tmp_path / hook.BUNDLE
+    built.parent.mkdir(parents=True)
+    built.write_text(f"// streamscope timeline, sources {hook.source_hash(tmp_path)}\nbody")
+    assert hook.build_bundle(tmp_path).read_text().endswith("body")
+    (tmp_path / "widgets/frontend/src/index.js").write_text("export const changed = 1;")
+    assert not hook.is_fresh(tmp_path)
+
+
+def test_a_failed_build_says_why_and_leaves_no_file(hook, bundle, repository, tmp_path):
+    copy_sources(repository, tmp_path)
+    (tmp_path / "widgets/frontend/node_modules").symlink_to(repository / "widgets/frontend/node_modules")
+    (tmp_path / "widgets/frontend/src/index.js").write_text("import './missing.js';")
+    with pytest.raises(RuntimeError, match=r"missing\.js"):
+        hook.build_bundle(tmp_path)
+    assert list((tmp_path / hook.BUNDLE).parent.iterdir()) == []
+
+
+def test_node_is_asked_of_pypi_only_where_there_is_none(hook, repository, tmp_path, monkeypatch):
+    copy_sources(repository, tmp_path)
+    instance = hook.TimelineBuildHook(str(tmp_path), {}, None, None, "", "wheel")
+    monkeypatch.setattr(hook, "node_on_path", lambda: True)
+    assert instance.dependencies() == []
+    monkeypatch.setattr(hook, "node_on_path", lambda: False)
+    assert instance.dependencies() == [hook.NODE_FROM_PYPI]
+
+
+def test_missing_bundle_is_an_error_with_a_remedy(tmp_path, monkeypatch):
+    from streamscope.errors import OutputError
+    from streamscope_widgets import bundle as bundle_module
+
+    monkeypatch.setattr(bundle_module, "BUNDLE", tmp_path / "timeline.js")
+    with pytest.raises(OutputError, match="make setup"):
+        bundle_module.bundle_source()

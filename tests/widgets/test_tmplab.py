@@ -1,0 +1,161 @@
+"""The widget in a real JupyterLab, from running the cell to the saved file."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("bundle")]
+
+CELLS = (
+    "from streamscope.trace.trace import Trace\n"
+    "from streamscope_widgets.timeline import timeline\n"
+    "names = ('sync', 'async', 'dual', 'graph', 'graph-dual')\n"
+    "shown = timeline({name: Trace.from_parquet(f'{name}.parquet') for name in names})\n"
+    "shown",
+    "shown  # a second view of the same model",
+)
+SETTINGS = {
+    "@jupyterlab/apputils-extension/notification.jupyterlab-settings": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/notebook-extension/tracker.jupyterlab-settings": {"windowingMode": "none"},
+}
+TIMELINES = "[...document.querySelectorAll('.jp-OutputArea-output *')].map((e) => e.timeline).filter(Boolean)"
+START_SECONDS = 60
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture
+def folder(five_engines, tmp_path) -> Path:
+    """A folder with a notebook and the traces that it reads."""
+    home = tmp_path / "home"
+    home.mkdir()
+    for engine, trace in five_engines(200).items():
+        trace.to_parquet(home / f"{engine}.parquet")
+    cells = [{"cell_type": "code", "id": f"cell-{i}", "metadata": {}, "execution_count": None, "outputs": [], "source": source} for i, source in
+             enumerate(CELLS)]  # fmt: skip
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    (home / "step.ipynb").write_text(json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
+    for name, settings in SETTINGS.items():
+        file = tmp_path / "settings" / name
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(settings))
+    return home
+
+
+@pytest.fixture
+def lab(folder, tmp_path, repository):
+    """A JupyterLab of its own on ``folder``; gives its address."""
+    port = free_port()
+    source = os.pathsep.join(str(repository / part) for part in ("toolkit", "widgets"))
+    environment = os.environ | {
+        "PYTHONPATH": source, "JUPYTER_CONFIG_DIR": str(tmp_path / "config"), "JUPYTER_DATA_DIR": str(tmp_path / "data"),
+        "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime"), "IPYTHONDIR": str(tmp_path / "ipython"),
+    }  # fmt: skip
+    command = [
+        sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--expose-app-in-browser", f"--port={port}", "--ip=127.0.0.1",
+        "--ServerApp.port_retries=0", "--IdentityProvider.token=", f"--ServerApp.root_dir={folder}",
+        f"--LabApp.user_settings_dir={tmp_path / 'settings'}", f"--LabApp.workspaces_dir={tmp_path / 'workspaces'}",
+    ]  # fmt: skip
+    with (tmp_path / "lab.log").open("wb") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            wait_for(f"http://127.0.0.1:{port}/api", server, tmp_path / "lab.log")
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            with urllib.request.urlopen(address, timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
+
+
+@pytest.fixture
+def notebook(browser, lab):
+    """The notebook, open, with both cells run and both timelines drawn."""
+    context = browser.new_context(viewport={"width": 1400, "height": 1500}, reduced_motion="reduce")
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.goto(f"{lab}/lab/tree/step.ipynb?reset")
+    page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
+    page.wait_for_selector("[data-status='idle']", timeout=60_000)
+    page.evaluate("jupyterapp.commands.execute('notebook:run-all-cells')")
+    page.wait_for_function(f"{TIMELINES}.filter((timeline) => timeline.layout).length === 2", timeout=60_000)
+    page.complaints = complaints
+    yield page
+    context.close()
+
+
+def point_at(page, operation: int) -> tuple[float, float]:
+    """Return where the first timeline draws the async engine's kernel of an operation."""
+    return page.evaluate(
+        f"""(operation) => {{
+          const [timeline] = {TIMELINES};
+          const {{ operation: ids, kind }} = timeline.model.groups[1];
+          const span = ids.findIndex((id, i) => id === operation && kind[i] === 6);
+          timeline.setView({{ t0: 100000, t1: 130000 }});
+          timeline.stage.overlay.scrollIntoView({{ block: "center" }});
+          const box = timeline.stage.overlay.getBoundingClientRect();
+          const place = timeline.locate(1, span);
+          return [box.x + place.x + place.width / 2, box.y + place.y + place.height / 2];
+        }}""",
+        operation,
+    )
+
+
+def test_the_timeline_in_jupyterlab(notebook, folder):
+    page = notebook
+    x, y = point_at(page, 35)
+    page.mouse.move(x, y)
+    assert page.locator(".ss-tip:popover-open .ss-tip-title").inner_text() == "matmul"
+    assert "113.050 µs" in page.locator(".ss-tip:popover-open").inner_text()
+
+    page.mouse.click(x, y)
+    assert page.locator(".ss-panel:visible tbody tr").count() == 5
+
+    # In a notebook these are commands: delete the cell, restart the kernel, insert one above.
+    for key in "dd00a":
+        page.keyboard.press(key)
+    assert page.locator(".jp-NotebookPanel .jp-Cell").count() == 2
+    assert page.locator(".jp-Dialog").count() == 0
+    page.locator(".ss-filter").first.click()
+    page.keyboard.type("add00")
+    assert page.locator(".ss-filter").first.input_value() == "add00"
+    assert page.locator(".jp-NotebookPanel .jp-Cell").count() == 2
+
+    page.screenshot(path="/tmp/lab_light.png")
+    assert not page.evaluate(f"{TIMELINES}[0].theme.dark")
+    page.evaluate("jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
+    page.wait_for_function(f"{TIMELINES}.every((timeline) => timeline.theme.dark)")
+    ground = page.evaluate("getComputedStyle(document.querySelector('.ss-timeline')).backgroundColor")
+    assert ground == page.evaluate("getComputedStyle(document.querySelector('.jp-Notebook')).backgroundColor")
+
+    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
+    page.wait_for_function("!document.querySelector('.jp-mod-dirty')")
+    saved = (folder / "step.ipynb").read_text(encoding="utf-8")
+    assert "application/vnd.jupyter.widget-view+json" in saved
+    assert len(saved) < 150_000
+    print("SIZE", len(saved)); page.screenshot(path="/tmp/lab_dark.png")
+    assert page.complaints == []

@@ -1,0 +1,39 @@
+"""What traces say: busy and idle time, overlap, launches, the metrics of an engine, a verdict on several. Draws nothing."""
+
+from streamscope.analysis.idle import Gaps, IdleCause, IdleSplit, device_gaps, device_idle, idle_by_stream, stream_gaps
+from streamscope.analysis.launches import (
+    Launches,
+    MissingRecords,
+    api_time_ns,
+    join_launches,
+    launch_latency_ns,
+    missing_records,
+    queue_length,
+    queue_time_ns,
+)
+from streamscope.analysis.metrics import EngineMetrics, measure
+from streamscope.analysis.operations import OperationTable, operation_table
+from streamscope.analysis.overlap import (
+    StreamPair,
+    concurrency,
+    copy_busy_ns,
+    copy_compute_overlap,
+    exposed_copy_ns,
+    exposed_host_ns,
+    gpu_busy_ns,
+    kernel_count,
+    kernel_time_ns,
+    overlap_fraction,
+    overlap_ns,
+    stream_overlap,
+)
+from streamscope.analysis.statistics import MedianInterval, Order, median_interval
+from streamscope.analysis.verdict import Verdict, assess, verdict
+
+__all__ = [
+    "EngineMetrics", "Gaps", "IdleCause", "IdleSplit", "Launches", "MedianInterval", "MissingRecords", "OperationTable", "Order",
+    "StreamPair", "Verdict", "api_time_ns", "assess", "concurrency", "copy_busy_ns", "copy_compute_overlap", "device_gaps",
+    "device_idle", "exposed_copy_ns", "exposed_host_ns", "gpu_busy_ns", "idle_by_stream", "join_launches", "kernel_count",
+    "kernel_time_ns", "launch_latency_ns", "measure", "median_interval", "missing_records", "operation_table", "overlap_fraction",
+    "overlap_ns", "queue_length", "queue_time_ns", "stream_gaps", "stream_overlap", "verdict",
+]  # fmt: skip

@@ -1,0 +1,141 @@
+"""Why a stream, or the whole device, had nothing to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.analysis.intervals import IntArray
+from streamscope.analysis.launches import call_of
+from streamscope.trace.spans import DEVICE_KINDS, SpanTable
+
+KERNEL_WAIT_BELOW_NS = 30_000
+"""Longest gap that is still called a kernel wait. Holistic Trace Analysis documents 30 ns but compares 30 µs; this is what it compares."""
+
+
+class IdleCause(IntEnum):
+    """What a gap was spent on."""
+
+    HOST_WAIT = 0
+    """The launch call of what came next began only after the previous work had ended."""
+    KERNEL_WAIT = 1
+    """It was launched in time and the gap is short: the device's own delay between two kernels, and launch latency not yet over."""
+    OTHER = 2
+    """It was launched in time (or its launch is unknown) and the gap is long: an event of another stream, a dependency."""
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Stretches without work, as equally long columns.
+
+    Attributes
+    ----------
+    lane : integer array
+        Index into the trace's lanes; -1 for gaps of the device as a whole.
+    start_ns, end_ns : int64 arrays
+    cause : integer array
+        `IdleCause` of each.
+    """
+
+    lane: IntArray
+    start_ns: IntArray
+    end_ns: IntArray
+    cause: IntArray
+
+
+@dataclass(frozen=True)
+class IdleSplit:
+    """Idle time by cause, in ns; `IdleCause` says what each means."""
+
+    host_wait_ns: int
+    kernel_wait_ns: int
+    other_ns: int
+
+    @property
+    def total_ns(self) -> int:
+        """Sum of the three, in ns."""
+        return self.host_wait_ns + self.kernel_wait_ns + self.other_ns
+
+
+def stream_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS) -> Gaps:
+    """Gaps between consecutive kernels and copies of each stream.
+
+    Formula: gap = start - latest end of what came before on the stream, where positive. Cause: *host wait* where the launch call began at
+    or after that end; *kernel wait* where it did not and the gap is below ``kernel_wait_below_ns``; *other* the rest. Unit: ns.
+    Time before a stream's first span and after its last is no gap. Source: Holistic Trace Analysis (idle time breakdown).
+    """
+    work = _work(spans)
+    found = [_gaps(work.select(work.spans.lane == lane), None, kernel_wait_below_ns) for lane in np.unique(work.spans.lane)]
+    return _joined(found)
+
+
+def device_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS) -> Gaps:
+    """Gaps in which no stream runs anything, from the trace's zero to its last end.
+
+    Formula: as for one stream, over the kernels and copies of all streams as if they were one; the time before the first is a gap that
+    began at 0 (the host has not launched yet: host wait), and the time after the last is *other* (the host notices that all is done).
+    Unit: ns.
+    """
+    work = _work(spans)
+    between = _gaps(work, 0, kernel_wait_below_ns)
+    last_ns, end_ns = (int(table.end_ns.max(initial=0)) for table in (work.spans, spans))
+    tail = Gaps(*(np.full(int(end_ns > last_ns), value) for value in (-1, last_ns, end_ns, int(IdleCause.OTHER))))
+    joined = _joined([between, tail])
+    return Gaps(np.full_like(joined.lane, -1), joined.start_ns, joined.end_ns, joined.cause)
+
+
+def idle_by_stream(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS) -> dict[str, IdleSplit]:
+    """Idle time of each stream that ran anything, split as `stream_gaps` defines it. Unit: ns. Keys: lane names."""
+    gaps = stream_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns)
+    lanes = np.unique(spans.of_kind(DEVICE_KINDS).lane)
+    return {spans.lanes[lane]: _split(gaps, gaps.lane == lane) for lane in lanes}
+
+
+def device_idle(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS) -> IdleSplit:
+    """Time in which no stream runs anything, split as `device_gaps` defines it. Unit: ns."""
+    gaps = device_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns)
+    return _split(gaps, np.ones(len(gaps.lane), bool))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """Kernels and copies in the order of their starts, with the start of the launch call of each and whether it is known."""
+
+    spans: SpanTable
+    call_ns: IntArray
+    known: npt.NDArray[np.bool_]
+
+    def select(self, mask: npt.NDArray[np.bool_]) -> _Work:
+        return _Work(self.spans.select(mask), self.call_ns[mask], self.known[mask])
+
+
+def _work(spans: SpanTable) -> _Work:
+    device = spans.of_kind(DEVICE_KINDS)
+    device = device.select(np.argsort(device.start_ns, kind="stable"))
+    return _Work(device, *call_of(spans, device))
+
+
+def _gaps(work: _Work, begin_ns: int | None, kernel_wait_below_ns: int) -> Gaps:
+    """Return the gaps of ``work`` taken as one stream; with ``begin_ns``, also the one from there to its first span."""
+    start_ns = work.spans.start_ns
+    opening_ns = start_ns[:1] if begin_ns is None else np.full(min(1, len(start_ns)), begin_ns)
+    before_ns = np.maximum.accumulate(np.concatenate([opening_ns, work.spans.end_ns[:-1]]))
+    host = work.known & (work.call_ns >= before_ns)
+    short = work.known & (start_ns - before_ns < kernel_wait_below_ns)
+    cause = np.where(host, IdleCause.HOST_WAIT, np.where(short, IdleCause.KERNEL_WAIT, IdleCause.OTHER))
+    idle = start_ns > before_ns
+    return Gaps(work.spans.lane[idle], before_ns[idle], start_ns[idle], cause[idle])
+
+
+def _joined(parts: list[Gaps]) -> Gaps:
+    empty = np.zeros(0, np.int64)
+    columns = ("lane", "start_ns", "end_ns", "cause")
+    return Gaps(*(np.concatenate([empty, *(getattr(part, column) for part in parts)]) for column in columns))
+
+
+def _split(gaps: Gaps, mask: IntArray) -> IdleSplit:
+    length_ns = (gaps.end_ns - gaps.start_ns)[mask]
+    return IdleSplit(*(int(length_ns[gaps.cause[mask] == cause].sum()) for cause in IdleCause))

@@ -1,0 +1,157 @@
+"""From the launch call on the host to the kernel on the device.
+
+A launch call and what it put on the device share a correlation. A CUDA graph's launch has one correlation for all its kernels: what is
+defined from a call to *a* kernel is then taken for the first kernel of the replay, and each replay counts as one launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.analysis.intervals import IntArray, Steps, count_steps
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
+
+CALL_KINDS = (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Launch calls with the first thing that each put on the device, as equally long columns in the order of correlation.
+
+    Attributes
+    ----------
+    call_start_ns, call_end_ns : int64 arrays
+        The call on the host.
+    device_start_ns : int64 array
+        Start of the first span on the device.
+    lane, operation, part : integer arrays
+        Of that first span.
+    """
+
+    call_start_ns: IntArray
+    call_end_ns: IntArray
+    device_start_ns: IntArray
+    lane: IntArray
+    operation: IntArray
+    part: IntArray
+
+
+@dataclass(frozen=True)
+class MissingRecords:
+    """Halves without the other: a sign that records were lost.
+
+    Attributes
+    ----------
+    calls : int
+        Launch calls that put nothing on the device, as far as the trace knows.
+    device : int
+        Kernels and copies whose launch call is not in the trace.
+    """
+
+    calls: int
+    device: int
+
+
+def join_launches(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)) -> Launches:
+    """Join each launch call with the first span of the given kinds that it put on the device; calls without one are left out."""
+    calls, device = _calls(spans), spans.of_kind(kinds)
+    by_start = np.argsort(device.start_ns, kind="stable")
+    first = device.select(by_start[_first_of_each(device.correlation[by_start])])
+    row, found = _look_up(first.correlation, calls.correlation)
+    calls, first = calls.select(found), first.select(row[found])
+    return Launches(calls.start_ns, calls.end_ns, first.start_ns, first.lane, first.operation, first.part)
+
+
+def launch_latency_ns(spans: SpanTable) -> IntArray:
+    """From the start of the launch call to the start of the kernel, for each launch; the metric is the median.
+
+    Formula: kernel start - call start. Unit: ns. For a CUDA graph: to the first kernel of the replay, one value a replay.
+    It holds the waiting in the stream's queue too, so it grows where the host runs ahead. Source: NVIDIA's blog on Nsight Systems.
+    """
+    launches = join_launches(spans)
+    return launches.device_start_ns - launches.call_start_ns
+
+
+def queue_time_ns(spans: SpanTable) -> IntArray:
+    """From the end of the launch call to the start of the kernel, where that is positive; the metric is the median of those.
+
+    Formula: kernel start - call end, values above 0 only. Unit: ns. For a CUDA graph: to the first kernel of the replay.
+    Source: Nsight Systems (cuda_kern_exec_trace).
+    """
+    launches = join_launches(spans)
+    waits_ns = launches.device_start_ns - launches.call_end_ns
+    return waits_ns[waits_ns > 0]
+
+
+def api_time_ns(spans: SpanTable) -> int:
+    """Time the host spends in launch calls.
+
+    Formula: sum of the durations of launches (of kernels and copies) and of graph launches; events and waits do not count. Unit: ns.
+    Source: Nsight Systems (API time).
+    """
+    return int(spans.duration_ns[np.isin(spans.kind, CALL_KINDS)].sum())
+
+
+def queue_length(spans: SpanTable, lane: str | None = None) -> Steps:
+    """Count the launches that have been called and have not begun to run, at each time.
+
+    Formula: +1 at the start of the launch call, -1 at the start of the kernel or copy; a graph replay counts once, until its first node
+    begins. Unit: 1. At about 1,024 the host blocks. Source: Holistic Trace Analysis (queue length).
+
+    Parameters
+    ----------
+    spans : SpanTable
+    lane : str, optional
+        Only launches that went to this stream; None for all streams.
+    """
+    launches = join_launches(spans, DEVICE_KINDS)
+    chosen = np.ones(len(launches.lane), bool) if lane is None else launches.lane == _lane_code(spans, lane)
+    up_ns = launches.call_start_ns[chosen]
+    # Clocks are joined by calibration: a kernel that seems to start before its call leaves the queue at once, not before it entered.
+    return count_steps(up_ns, np.maximum(launches.device_start_ns[chosen], up_ns))
+
+
+def missing_records(spans: SpanTable) -> MissingRecords:
+    """Count launch calls without anything on the device, and kernels and copies without a call."""
+    calls, device = _calls(spans), spans.of_kind(DEVICE_KINDS)
+    return MissingRecords(
+        calls=int((~np.isin(calls.correlation, device.correlation)).sum()),
+        device=int((~np.isin(device.correlation, calls.correlation)).sum()),
+    )
+
+
+def call_of(spans: SpanTable, device: SpanTable) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    """Return, for each span of ``device``, the start of its launch call in ns (int64 array) and whether that is known (bool array)."""
+    calls = _calls(spans)
+    row, found = _look_up(calls.correlation, device.correlation)
+    start_ns = np.zeros(len(device), np.int64)
+    start_ns[found] = calls.start_ns[row[found]]
+    return start_ns, found
+
+
+def _calls(spans: SpanTable) -> SpanTable:
+    """Launch calls by correlation, one each."""
+    rows = np.flatnonzero(np.isin(spans.kind, CALL_KINDS) & (spans.correlation >= 0))
+    return spans.select(rows[_first_of_each(spans.correlation[rows])])
+
+
+def _first_of_each(keys: IntArray) -> IntArray:
+    """Return the row at which each key stands first, in the order of the keys."""
+    order = np.argsort(keys, kind="stable")
+    return order[np.diff(keys[order], prepend=keys[order][:1] - 1) > 0]
+
+
+def _look_up(keys: IntArray, wanted: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    """Rows of ``wanted`` in the sorted, unique ``keys``, and whether each is there."""
+    row = np.searchsorted(keys, wanted)
+    found = row < len(keys)
+    found[found] = keys[row[found]] == wanted[found]
+    return row, found
+
+
+def _lane_code(spans: SpanTable, lane: str) -> int:
+    return spans.lanes.index(lane) if lane in spans.lanes else -1

@@ -1,0 +1,212 @@
+"""The metrics of one engine, measured from its trace and its repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.analysis.idle import IdleSplit, device_idle
+from streamscope.analysis.intervals import IntArray
+from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_latency_ns, missing_records, queue_time_ns
+from streamscope.analysis.overlap import exposed_copy_ns, exposed_host_ns, gpu_busy_ns, kernel_count, kernel_time_ns, overlap_ns
+from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, MedianInterval, median_interval
+from streamscope.trace.trace import Trace
+
+WIDE_SPREAD = 0.1
+"""An interval wider than this share of its median is flagged."""
+COSTLY_RECORDING = 1.5
+"""Recording that makes a run longer than this many times is flagged."""
+
+
+@dataclass(frozen=True)
+class EngineMetrics:
+    """What one engine did with a program. Each number is defined by the function that `streamscope.analysis.definitions` names for it.
+
+    Attributes
+    ----------
+    engine : str
+    simulated : bool
+        All times are of a simulated device; never show them without saying so.
+    makespan_us, makespan_low_us, makespan_high_us : float
+        Median of the repeats that ran without recording, and its interval.
+    makespan_basis : str
+        What low and high are; see `MedianInterval`.
+    repeats : int
+    gpu_busy_us, idle_us : float
+        Time with a kernel running, and the rest of the makespan.
+    busy_fraction : float
+        ``gpu_busy_us / makespan_us``.
+    overlap_us, overlap : float
+        Time with two or more kernels running, and its share of ``gpu_busy_us``.
+    copy_us, host_wait_us, kernel_wait_us, other_idle_us : float
+        What ``idle_us`` was spent on: copies alone, and the three causes of idleness.
+    host_function_us : float
+        Part of ``idle_us`` in which a host function of the program ran and nothing else did.
+    kernel_count : int
+    kernel_time_us : float
+        Sum of all kernels' durations.
+    api_time_us : float
+    launch_latency_us, queue_time_us : float or None
+        Medians over launches; None where there is nothing to take a median of.
+    recording_cost : float or None
+        Makespan with recording over the makespan without; None where the trace does not say.
+    missing_records : int
+        Launch calls whose kernel or copy is not in the trace.
+    flags : tuple of str
+        What a reader must know before believing the numbers.
+    """
+
+    engine: str
+    simulated: bool
+    makespan_us: float
+    makespan_low_us: float
+    makespan_high_us: float
+    makespan_basis: str
+    repeats: int
+    gpu_busy_us: float
+    idle_us: float
+    busy_fraction: float
+    overlap_us: float
+    overlap: float
+    copy_us: float
+    host_wait_us: float
+    kernel_wait_us: float
+    other_idle_us: float
+    host_function_us: float
+    kernel_count: int
+    kernel_time_us: float
+    api_time_us: float
+    launch_latency_us: float | None
+    queue_time_us: float | None
+    recording_cost: float | None
+    missing_records: int
+    flags: tuple[str, ...] = ()
+
+
+def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
+    """Measure one engine.
+
+    Parameters
+    ----------
+    trace : Trace
+        One recorded run.
+    makespans_ns : array of float or int
+        Makespans of the repeats that ran without recording, in ns.
+
+    Raises
+    ------
+    TraceError
+        There are no repeats, or one is no time.
+    """
+    spans = trace.spans
+    makespan = median_interval(makespans_ns)
+    busy_ns, overlapped_ns = gpu_busy_ns(spans), overlap_ns(spans)
+    unused_ns = idle_ns(makespan.median, busy_ns)
+    copy_ns = min(exposed_copy_ns(spans), unused_ns)
+    causes = split_idle(unused_ns - copy_ns, device_idle(spans))
+    missing, latency_ns = missing_records(spans), launch_latency_ns(spans)
+    simulated = trace.info.device.kind == "simulated"
+    cost = recording_cost(trace.info.ledger)
+    return EngineMetrics(
+        engine=trace.info.engine,
+        simulated=simulated,
+        makespan_us=makespan.median / 1000,
+        makespan_low_us=makespan.low / 1000,
+        makespan_high_us=makespan.high / 1000,
+        makespan_basis=makespan.basis,
+        repeats=makespan.count,
+        gpu_busy_us=busy_ns / 1000,
+        idle_us=unused_ns / 1000,
+        busy_fraction=busy_fraction(makespan.median, busy_ns),
+        overlap_us=overlapped_ns / 1000,
+        overlap=overlapped_ns / busy_ns if busy_ns else 0.0,
+        copy_us=copy_ns / 1000,
+        host_wait_us=causes[0] / 1000,
+        kernel_wait_us=causes[1] / 1000,
+        other_idle_us=causes[2] / 1000,
+        host_function_us=min(exposed_host_ns(spans), unused_ns - copy_ns) / 1000,
+        kernel_count=kernel_count(spans),
+        kernel_time_us=kernel_time_ns(spans) / 1000,
+        api_time_us=api_time_ns(spans) / 1000,
+        launch_latency_us=_median_us(latency_ns),
+        queue_time_us=_median_us(queue_time_ns(spans)),
+        recording_cost=cost,
+        missing_records=missing.calls,
+        flags=(
+            *_repeat_flags(makespan, simulated=simulated),
+            *_record_flags(makespan, busy_ns, missing, latency_ns, cost),
+            *trace.info.notes,
+        ),
+    )
+
+
+def idle_ns(makespan_ns: float, busy_ns: float) -> float:
+    """Time in which no kernel runs; copies alone count as idle.
+
+    Formula: makespan (median, without recording) - GPU busy, never below 0. Unit: ns.
+    """
+    return max(makespan_ns - busy_ns, 0.0)
+
+
+def busy_fraction(makespan_ns: float, busy_ns: float) -> float:
+    """Share of the makespan in which the GPU runs a kernel.
+
+    Formula: GPU busy / makespan. Unit: fraction; above 1 (and flagged) where recording made the kernels longer than a run without it.
+    Denominator: the makespan without recording (median).
+    """
+    return busy_ns / makespan_ns if makespan_ns else 0.0
+
+
+def split_idle(unused_ns: float, causes: IdleSplit) -> tuple[float, float, float]:
+    """Idle time by cause: host wait, kernel wait, other.
+
+    Formula: (makespan - GPU busy - copies alone), divided in the proportion that the gaps of the recorded run have (`device_gaps`), because
+    a run without recording has no record of its gaps. Unit: ns. Host wait: the launch call of what came next began only after the previous
+    work had ended. Kernel wait: it was launched in time, and the gap is below 30 µs. Other: the rest. Source: Holistic Trace Analysis.
+    """
+    if causes.total_ns == 0:
+        return 0.0, 0.0, unused_ns
+    scale = unused_ns / causes.total_ns
+    return causes.host_wait_ns * scale, causes.kernel_wait_ns * scale, causes.other_ns * scale
+
+
+def recording_cost(ledger: Mapping[str, float]) -> float | None:
+    """How much longer a run takes while it is recorded.
+
+    Formula: makespan with recording / makespan without. Unit: ratio. Denominator: the median makespan without recording.
+    None where the trace's ledger does not hold both.
+    """
+    unrecorded_ns = ledger.get("unrecorded_ns")
+    recorded_ns = ledger.get("recorded_ns")
+    return recorded_ns / unrecorded_ns if unrecorded_ns and recorded_ns is not None else None
+
+
+def _median_us(values_ns: IntArray) -> float | None:
+    return float(np.median(values_ns)) / 1000 if len(values_ns) else None
+
+
+def _repeat_flags(makespan: MedianInterval, *, simulated: bool) -> list[str]:
+    flags = []
+    if makespan.count < FEWEST_FOR_INTERVAL and not simulated:  # the simulated clock has no noise
+        flags.append(f"repeats: {makespan.count}, so the interval is their minimum and maximum")
+    if (spread := makespan.high - makespan.low) > WIDE_SPREAD * makespan.median > 0:
+        flags.append(f"the makespan varies: its interval is {spread / makespan.median * 100:.0f} % of the median")
+    return flags
+
+
+def _record_flags(makespan: MedianInterval, busy_ns: int, missing: MissingRecords, latency_ns: IntArray, cost: float | None) -> list[str]:
+    flags = []
+    if busy_ns > makespan.high:
+        flags.append(f"GPU busy ({busy_ns / 1000:,.1f} µs) exceeds the makespan without recording ({makespan.median / 1000:,.1f} µs)")
+    if missing.calls:
+        flags.append(f"launch calls without a record on the device: {missing.calls}; GPU busy and overlap are lower bounds")
+    if missing.device:
+        flags.append(f"kernels or copies without a launch call: {missing.device}; latency and idle causes leave them out")
+    if early := int((latency_ns < 0).sum()):
+        flags.append(f"{early} of {len(latency_ns)} launches seem to run before they were called: the two clocks do not agree")
+    if cost is not None and cost > COSTLY_RECORDING:
+        flags.append(f"recording makes the run {cost:.1f} times as long: latency, API time and idle causes are of that run")
+    return flags

@@ -1,0 +1,105 @@
+"""The same operations under several engines, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.analysis.intervals import IntArray
+from streamscope.errors import TraceError
+from streamscope.trace.spans import DEVICE_KINDS, SpanTable
+from streamscope.trace.trace import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FloatArray = npt.NDArray[np.floating[Any]]
+_KEY_SHIFT = 16
+
+
+@dataclass(frozen=True)
+class OperationTable:
+    """One row for each launch of each operation, joined by (operation, part) over engines.
+
+    Attributes
+    ----------
+    operation, part : int64 arrays
+        Sorted.
+    name : tuple of str
+        Name of the kernel or copy in the first engine that has it.
+    engines : tuple of str
+    duration_ns : float64 array, rows x engines
+        Mean duration on the device; NaN where the engine did not run it.
+    """
+
+    operation: IntArray
+    part: IntArray
+    name: tuple[str, ...]
+    engines: tuple[str, ...]
+    duration_ns: FloatArray
+
+    def slowdown(self, reference: str | None = None) -> FloatArray:
+        """Duration of each kernel or copy relative to the same one under a reference engine: what its neighbours cost it.
+
+        Formula: duration / duration under the reference. Unit: ratio; 1 is unhindered, 1.4 means that it took 40 % longer while others
+        ran beside it.
+        Denominator: the duration under the reference engine. NaN where either is missing or the reference took no time.
+
+        Parameters
+        ----------
+        reference : str, optional
+            ``"sync"`` where it is there (nothing runs beside anything), else the first engine.
+
+        Returns
+        -------
+        float64 array, rows x engines
+
+        Raises
+        ------
+        TraceError
+            The reference is not one of the engines.
+        """
+        name = reference or ("sync" if "sync" in self.engines else self.engines[0] if self.engines else "")
+        if name not in self.engines:
+            raise TraceError(f"engine {name!r} is not in this table", hint=f"it has {', '.join(self.engines) or 'no engines'}")
+        base_ns = self.duration_ns[:, [self.engines.index(name)]]
+        return np.divide(self.duration_ns, base_ns, out=np.full_like(self.duration_ns, np.nan), where=base_ns > 0)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a DataFrame indexed by (operation, part): the name, and for each engine its duration in µs."""
+        import pandas as pd
+
+        index = pd.MultiIndex.from_arrays([self.operation, self.part], names=["operation", "part"])
+        columns = {f"{engine}_us": self.duration_ns[:, column] / 1000 for column, engine in enumerate(self.engines)}
+        return pd.DataFrame({"name": list(self.name), **columns}, index=index)
+
+
+def operation_table(traces: Mapping[str, Trace]) -> OperationTable:
+    """Join the kernels and copies of several traces of one program by (operation, part); spans of no operation are left out."""
+    tables = {engine: _of_operations(trace.spans) for engine, trace in traces.items()}
+    keys = [_keys(spans) for spans in tables.values()]
+    rows = np.unique(np.concatenate([np.zeros(0, np.int64), *keys]))
+    duration_ns = np.full((len(rows), len(tables)), np.nan)
+    names = np.full(len(rows), "", object)
+    for column, (spans, key) in reversed(list(enumerate(zip(tables.values(), keys, strict=True)))):
+        row = np.searchsorted(rows, key)
+        count = np.bincount(row, minlength=len(rows))
+        total_ns = np.bincount(row, weights=spans.duration_ns, minlength=len(rows))
+        np.divide(total_ns, count, out=duration_ns[:, column], where=count > 0)
+        if len(row):
+            names[row] = np.array(spans.names, object)[spans.name]
+    return OperationTable(rows >> _KEY_SHIFT, rows & ((1 << _KEY_SHIFT) - 1), tuple(names), tuple(tables), duration_ns)
+
+
+def _of_operations(spans: SpanTable) -> SpanTable:
+    device = spans.of_kind(DEVICE_KINDS)
+    return device.select(device.operation >= 0)
+
+
+def _keys(spans: SpanTable) -> IntArray:
+    """Operation and part packed into one sortable number."""
+    return (spans.operation.astype(np.int64) << _KEY_SHIFT) + spans.part

@@ -1,0 +1,99 @@
+"""Medians with intervals, and when two of them differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.errors import TraceError
+
+CONFIDENCE = 0.95
+FEWEST_FOR_INTERVAL = 6
+"""With fewer samples even the interval from the smallest to the largest holds the median with less than 95 % confidence."""
+SAME_WITHIN = 0.01
+"""Medians closer than this count as the same, however narrow their intervals are."""
+
+
+@dataclass(frozen=True)
+class MedianInterval:
+    """A median with what surrounds it, in the unit of the samples.
+
+    Attributes
+    ----------
+    median, low, high : float
+    count : int
+        Number of samples.
+    basis : str
+        What ``low`` and ``high`` are: ``"95 % interval of the median"``, or ``"minimum and maximum"`` for fewer than 6 samples.
+    """
+
+    median: float
+    low: float
+    high: float
+    count: int
+    basis: str
+
+
+class Order(Enum):
+    """How a time compares with another."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    WITHIN_NOISE = "within the noise"
+    """The intervals overlap."""
+    SAME = "the same"
+    """The intervals do not overlap, but the medians differ by less than `SAME_WITHIN`."""
+    UNKNOWN = "unknown"
+    """One repeat on a real device says nothing about its noise."""
+
+
+def median_interval(samples: npt.ArrayLike) -> MedianInterval:
+    """Median of the repeats, with its 95 % confidence interval.
+
+    Formula: from the order statistics x(k) and x(n + 1 - k), with the largest k for which P(Binomial(n, 1/2) < k) is at most 2.5 %; nothing
+    is assumed about the distribution. With fewer than 6 repeats the interval is the minimum and the maximum. Unit: that of the samples.
+    Source: David and Nagaraja, Order Statistics, section 7.1.
+
+    Raises
+    ------
+    TraceError
+        There are no samples, or one is negative or not finite.
+    """
+    values = np.sort(np.asarray(samples, np.float64).ravel())
+    if len(values) == 0:
+        raise TraceError("there are no repeats to take a median of", hint="run with repeats of at least 1")
+    if not np.isfinite(values).all() or values[0] < 0:
+        raise TraceError(f"repeats hold {values[~np.isfinite(values) | (values < 0)][0]}, which is no time")
+    rank = _interval_rank(len(values))
+    basis = "minimum and maximum" if rank == 0 else "95 % interval of the median"
+    low, high = values[max(rank - 1, 0)], values[-max(rank, 1)]
+    return MedianInterval(float(np.median(values)), float(low), float(high), len(values), basis)
+
+
+def compare_times(median: float, low: float, high: float, base_median: float, base_low: float, base_high: float) -> Order:
+    """Tell how a time compares with a base, each given as median and interval in one unit."""
+    if low <= base_high and base_low <= high and not (low == high == base_low == base_high):
+        return Order.WITHIN_NOISE
+    if abs(median - base_median) < SAME_WITHIN * max(median, base_median) or median == base_median:
+        return Order.SAME
+    return Order.FASTER if median < base_median else Order.SLOWER
+
+
+def quantiles(values: npt.NDArray[Any], *probabilities: float) -> tuple[float, ...]:
+    """Return quantiles by linear interpolation, in the unit of the values; ``values`` must not be empty."""
+    return tuple(float(value) for value in np.quantile(values, probabilities))
+
+
+def _interval_rank(count: int) -> int:
+    """Largest k with 2 P(Binomial(count, 1/2) < k) <= 1 - CONFIDENCE, in exact arithmetic; 0 where there is none."""
+    allowed = 2**count * round((1 - CONFIDENCE) * 1000)
+    rank, ways, below = 0, 1, 1
+    while 2000 * below <= allowed:
+        rank += 1
+        ways = ways * (count - rank + 1) // rank
+        below += ways
+    return rank

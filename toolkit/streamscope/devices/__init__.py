@@ -1,0 +1,44 @@
+"""Devices: where operations run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from streamscope.errors import DeviceError, NoDeviceError
+
+if TYPE_CHECKING:
+    from streamscope.devices.protocol import Device
+
+DeviceChoice = Literal["auto", "cuda", "simulated"]
+
+
+def open_device(choice: str | Device = "auto") -> Device:
+    """Return the device that a user asked for.
+
+    Parameters
+    ----------
+    choice : {"auto", "cuda", "simulated"} or Device
+        ``"auto"`` is CUDA where there is a GPU, else simulated; a device is returned as it is.
+
+    Raises
+    ------
+    NoDeviceError
+        CUDA was asked for and there is no usable GPU.
+    DeviceError
+        The choice is unknown.
+    """
+    if not isinstance(choice, str):
+        return choice
+    if choice not in ("auto", "cuda", "simulated"):
+        raise DeviceError(f"unknown device {choice!r}", hint="choose auto, cuda or simulated")
+    if choice != "simulated":
+        from streamscope.devices.cuda import CudaDevice
+
+        try:
+            return CudaDevice()
+        except NoDeviceError:
+            if choice == "cuda":
+                raise
+    from streamscope.devices.simulated import SimulatedDevice
+
+    return SimulatedDevice()

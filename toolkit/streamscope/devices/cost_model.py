@@ -1,0 +1,293 @@
+"""The cost model of a device: how long calls, kernels, copies and graph replays take, as data with its provenance."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from streamscope.devices.piecewise import Points, checked_points, interpolate, slopes
+from streamscope.errors import DeviceError
+from streamscope.program.launch import Cost, Launch, LaunchKind
+
+BUILT_IN = Path(__file__).parent
+LARGEST_BLOCK = 1024
+"""CUDA's limit on the threads of a block."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where the numbers of a cost model come from.
+
+    Attributes
+    ----------
+    device, driver, date : str
+        The device that was measured, its driver, and when (ISO 8601).
+    versions : mapping
+        Versions of the libraries that took part.
+    how : mapping
+        For each number, by its key, how it was found: measured how, derived from what, or assumed.
+    """
+
+    device: str
+    driver: str
+    date: str
+    versions: Mapping[str, str] = field(default_factory=dict)
+    how: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Residency:
+    """What a kernel holds of the chip, averaged over the time it runs.
+
+    Attributes
+    ----------
+    multiprocessors : float
+        Multiprocessors with a block of the kernel on them.
+    threads : float
+        Resident threads, summed over those multiprocessors.
+    """
+
+    multiprocessors: float
+    threads: float
+
+    @property
+    def load(self) -> float:
+        """Resident threads on each multiprocessor that is held; 0 where none is."""
+        return self.threads / self.multiprocessors if self.multiprocessors else 0.0
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """The costs of one device and its host, each a quantity that can be measured from outside.
+
+    Attributes
+    ----------
+    multiprocessors, threads_per_multiprocessor, blocks_per_multiprocessor : int
+        Size of the chip, and what can be resident on one multiprocessor.
+    throughput_points : pairs (resident threads, fraction)
+        Fraction of its full throughput that one multiprocessor reaches with so many resident threads.
+        Piecewise linear and concave, from (0, 0) to 1.
+    memory_gb_s, plain_tflops, matrix_tflops : float
+        Rates of the whole chip at full load: memory, arithmetic, and arithmetic on the matrix units.
+    memory_gb : float
+        Device memory.
+    bus_in_gb_s, bus_out_gb_s, copy_latency_ns : float
+        Bus to and from the device, and what a copy takes beside its bytes.
+    null_kernel_ns : float
+        An empty kernel of one block; no kernel takes less.
+    kernel_gap_ns : float
+        From the end of what is before it on the stream to the start of a kernel that is waiting.
+    launch_latency_ns, graph_launch_latency_ns : float
+        From the end of the call to the earliest start of what it put on an idle stream; the same for the first node of a graph.
+    graph_node_gap_ns : float
+        From the end of a node's last dependency to its start.
+    event_pair_empty_ns, event_pair_gated_excess_ns, event_pair_graph_excess_ns : float
+        What a pair of timed events reads with nothing between; what it reads beyond a kernel's duration on a gated stream;
+        the same inside a graph.
+    launch_ns, library_launch_ns : float
+        Host: a launch with packed arguments; a launch whose work is a library call.
+    event_record_ns, event_create_ns, event_query_ns, stream_wait_ns : float
+        Host: the calls on events.
+    synchronize_return_ns : float
+        From the end of what is waited for until the host goes on.
+    graph_launch_points, graph_instantiate_points : pairs (nodes, ns)
+        Host: launching and instantiating a graph of so many nodes. Piecewise linear, the last slope goes on.
+    queue_depth : int
+        Items that a stream holds before the host blocks.
+    provenance : Provenance
+
+    Raises
+    ------
+    DeviceError
+        A number is missing, of the wrong type or impossible.
+    """
+
+    multiprocessors: int
+    threads_per_multiprocessor: int
+    blocks_per_multiprocessor: int
+    throughput_points: Points
+    memory_gb_s: float
+    plain_tflops: float
+    matrix_tflops: float
+    memory_gb: float
+    bus_in_gb_s: float
+    bus_out_gb_s: float
+    copy_latency_ns: float
+    null_kernel_ns: float
+    kernel_gap_ns: float
+    launch_latency_ns: float
+    graph_launch_latency_ns: float
+    graph_node_gap_ns: float
+    event_pair_empty_ns: float
+    event_pair_gated_excess_ns: float
+    event_pair_graph_excess_ns: float
+    launch_ns: float
+    library_launch_ns: float
+    event_record_ns: float
+    event_create_ns: float
+    event_query_ns: float
+    stream_wait_ns: float
+    synchronize_return_ns: float
+    graph_launch_points: Points
+    graph_instantiate_points: Points
+    queue_depth: int
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name.endswith("_points"):
+                object.__setattr__(self, item.name, checked_points(f"cost model: {item.name}", value))
+            elif item.name != "provenance":
+                _check_number(item.name, value, whole=item.type == "int")
+        _check_throughput(self.throughput_points, self.threads_per_multiprocessor)
+        for name, value in (("event_pair_gated_excess_ns", self.drain_ns), ("event_pair_graph_excess_ns", self.graph_event_ns)):
+            if value < 0:
+                raise DeviceError(
+                    f"cost model: {name} = {getattr(self, name)} is {-value:g} ns less than the gaps and events that it is made of",
+                    hint="check kernel_gap_ns, graph_node_gap_ns and event_pair_empty_ns, which were measured apart from it",
+                )
+
+    @classmethod
+    def load(cls, source: str | Path = "h200") -> CostModel:
+        """Read a cost model: a built-in one by name, or any by the path of its JSON file.
+
+        Raises
+        ------
+        DeviceError
+            There is no such model, or its file is not a cost model.
+        """
+        path = Path(source)
+        if path.suffix != ".json" and path.name == str(source):
+            path = BUILT_IN / f"{source}.json"
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            known = ", ".join(sorted(file.stem for file in BUILT_IN.glob("*.json")))
+            raise DeviceError(f"no cost model {str(source)!r}: {error.strerror}", hint=f"give a path, or one of: {known}") from error
+        except ValueError as error:
+            raise DeviceError(f"cost model {str(path)!r} is not JSON: {error}", hint="write it with `streamscope calibrate`") from error
+        return cls.from_dict(values)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> CostModel:
+        """Make a cost model from what `to_dict` returned.
+
+        Raises
+        ------
+        DeviceError
+            A key is missing or unknown, or a value impossible.
+        """
+        if not isinstance(values, Mapping):
+            raise DeviceError(f"a cost model is a mapping of names to numbers, not {type(values).__name__}")
+        _check_keys("cost model", values, cls)
+        origin = values["provenance"]
+        if not isinstance(origin, Mapping):
+            raise DeviceError(f"cost model: provenance is {origin!r}, expected a mapping")
+        _check_keys("cost model's provenance", origin, Provenance)
+        return cls(**{**values, "provenance": Provenance(**origin)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the model as JSON values."""
+        return {key: [list(point) for point in value] if key.endswith("_points") else value for key, value in asdict(self).items()}
+
+    @property
+    def drain_ns(self) -> float:
+        """From the end of a kernel until an event behind it can be recorded: a gated pair reads gap + kernel + drain + event."""
+        return self.event_pair_gated_excess_ns - self.event_pair_empty_ns - self.kernel_gap_ns
+
+    @property
+    def graph_event_ns(self) -> float:
+        """What an event-record node takes: a pair in a graph reads gap + kernel + gap + event."""
+        return self.event_pair_graph_excess_ns - 2 * self.graph_node_gap_ns
+
+    def throughput(self, load: float) -> float:
+        """Return the fraction of its full throughput that a multiprocessor reaches with ``load`` resident threads."""
+        return 1.0 if load >= self.throughput_points[-1][0] else interpolate(self.throughput_points, load)
+
+    def efficiency(self, load: float) -> float:
+        """Return the throughput that each resident thread gets; it falls as ``load`` grows."""
+        first_threads, first_fraction = self.throughput_points[1]
+        return first_fraction / first_threads if load <= first_threads else self.throughput(load) / load
+
+    def kernel_ns(self, cost: Cost) -> float:
+        """Return how long a kernel takes alone, in ns.
+
+        The longest of: an empty kernel, its bytes at the memory rate, its flops at the arithmetic rate; both rates are those
+        that its blocks can reach (roofline model, Williams, Waterman and Patterson 2009, with a load-dependent roof).
+        """
+        return max(self.null_kernel_ns, self._busy_ns(cost))
+
+    def copy_ns(self, cost: Cost, kind: LaunchKind) -> float:
+        """Return how long a copy between host and device takes alone, in ns.
+
+        Raises
+        ------
+        DeviceError
+            ``kind`` is not a copy.
+        """
+        if kind is LaunchKind.KERNEL:
+            raise DeviceError("a kernel was priced as a copy", hint="use kernel_ns for kernels")
+        rate_gb_s = self.bus_in_gb_s if kind is LaunchKind.COPY_IN else self.bus_out_gb_s
+        return self.copy_latency_ns + cost.bytes / rate_gb_s
+
+    def estimate_ns(self, launch: Launch) -> float:
+        """Return how long a launch takes alone, in ns, kernel or copy."""
+        return self.kernel_ns(launch.cost) if launch.kind is LaunchKind.KERNEL else self.copy_ns(launch.cost, launch.kind)
+
+    def residency(self, cost: Cost) -> Residency:
+        """Return what a kernel holds of the chip; one that mostly sits out an empty kernel's time holds it for the busy part only."""
+        held = self._resident_blocks(cost)
+        busy = self._busy_ns(cost) / self.kernel_ns(cost)
+        return Residency(held.multiprocessors * busy, held.threads * busy)
+
+    def graph_launch_ns(self, nodes: int) -> float:
+        """Return the host's time for launching a graph of so many nodes, in ns."""
+        return interpolate(self.graph_launch_points, nodes)
+
+    def graph_instantiate_ns(self, nodes: int) -> float:
+        """Return the host's time for instantiating a graph of so many nodes, in ns."""
+        return interpolate(self.graph_instantiate_points, nodes)
+
+    def _resident_blocks(self, cost: Cost) -> Residency:
+        threads = min(max(cost.threads, 1), LARGEST_BLOCK)
+        each = max(1, min(self.threads_per_multiprocessor // threads, self.blocks_per_multiprocessor))
+        blocks = min(max(cost.blocks, 1), each * self.multiprocessors)
+        return Residency(min(blocks, self.multiprocessors), blocks * threads)
+
+    def _busy_ns(self, cost: Cost) -> float:
+        held = self._resident_blocks(cost)
+        share = held.multiprocessors / self.multiprocessors * self.throughput(held.load)
+        flops_per_ns = 1e3 * (self.matrix_tflops if cost.matrix else self.plain_tflops)
+        return max(cost.bytes / self.memory_gb_s, cost.flops / flops_per_ns) / share
+
+
+def _check_keys(what: str, values: Mapping[str, Any], kind: type[CostModel | Provenance]) -> None:
+    expected = {item.name for item in fields(kind)}
+    for problem, keys in (("lacks", expected - set(values)), ("has unknown", set(values) - expected)):
+        if keys:
+            raise DeviceError(f"{what} {problem} {', '.join(sorted(keys))}", hint="compare with the built-in h200.json")
+
+
+def _check_number(name: str, value: object, *, whole: bool) -> None:
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        raise DeviceError(f"cost model: {name} is {value!r}, expected a{' whole' if whole else ''} number")
+    if not math.isfinite(value) or value <= 0:
+        raise DeviceError(f"cost model: {name} is {value!r}, expected a number above 0")
+
+
+def _check_throughput(points: Points, full_load: int) -> None:
+    if points[0] != (0.0, 0.0) or points[-1] != (float(full_load), 1.0):
+        raise DeviceError(
+            f"cost model: throughput_points go from {points[0]} to {points[-1]}, expected from (0, 0) to ({full_load}, 1)",
+            hint="the last point is a multiprocessor with all its threads resident",
+        )
+    steepness = slopes(points)
+    rounding = 1e-9 * steepness[0]
+    if steepness[-1] < 0 or any(later > earlier + rounding for earlier, later in pairwise(steepness)):
+        raise DeviceError("cost model: throughput_points must rise ever more slowly", hint="more threads never make each of them faster")

@@ -1,0 +1,117 @@
+"""The bench on which an operator prepares a launch: kernels, library calls and functions of the user's own, bound to one stream."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streamscope.devices.cuda.driver import libraries
+from streamscope.errors import ProgramError
+from streamscope.rtc.source import KernelSource
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda.device import CudaDevice
+    from streamscope.devices.cuda.streams import CudaStream
+
+CudaCall = Callable[[], None]
+
+
+class PackedArguments:
+    """Kernel arguments laid out once as the driver wants them: an array of pointers to the values."""
+
+    def __init__(self, arguments: Sequence[Any]) -> None:
+        self.values = [ctypes.c_void_p(a.data.ptr) if hasattr(a, "data") and hasattr(a.data, "ptr") else a for a in arguments]
+        self.arrays = tuple(arguments)
+        self.pointers = (ctypes.c_void_p * max(1, len(self.values)))(*(ctypes.addressof(value) for value in self.values))
+        self.address = ctypes.addressof(self.pointers)
+
+
+class CudaBench:
+    """Prepares launches for one stream of a CUDA device."""
+
+    def __init__(self, device: CudaDevice, stream: CudaStream) -> None:
+        self.device = device
+        self.stream = stream
+
+    def kernel(self, source: KernelSource, blocks: int, threads: int, arguments: Sequence[Any]) -> CudaCall:
+        """Prepare a kernel of our own; no blocks is no launch.
+
+        Parameters
+        ----------
+        source : KernelSource
+        blocks, threads : int
+        arguments : sequence
+            CuPy arrays, passed as pointers, and ctypes scalars.
+        """
+        if blocks == 0:
+            return _nothing
+        module = self.device.module(source)
+        function = module.get_function(source.name)
+        packed = PackedArguments(arguments)
+        launch = libraries().driver.launchKernel
+        call = partial(launch, function.ptr, blocks, 1, 1, threads, 1, 1, 0, self.stream.pointer, packed.address, 0)
+        _keep_alive(call, packed, module, function)
+        return call
+
+    def matmul(self, a: Any, b: Any, out: Any) -> CudaCall:
+        """Prepare a matrix product of CuPy arrays, row-major."""
+        call: CudaCall = self.stream.cublas.matmul(a, b, out)
+        return call
+
+    def function(self, function: Callable[[], None]) -> CudaCall:
+        """Prepare a function that launches on the current CuPy stream."""
+
+        def call() -> None:
+            token = _scope.set(self)
+            try:
+                with self.stream.handle:
+                    function()
+            finally:
+                _scope.reset(token)
+
+        return call
+
+
+_scope: ContextVar[CudaBench | None] = ContextVar("streamscope_scope", default=None)
+
+
+@contextlib.contextmanager
+def auxiliary_stream() -> Iterator[None]:
+    """Put what the block launches on an auxiliary stream, inside an operator made with `ss.operator`.
+
+    On entering, the auxiliary stream waits for the operator's; on leaving, the operator's for the auxiliary one; by events, never by the
+    host. Under an engine with one stream it does nothing, so the operator's code is the same.
+
+    Raises
+    ------
+    ProgramError
+        Used outside an operator.
+    """
+    bench = _scope.get()
+    if bench is None:
+        raise ProgramError("ss.auxiliary_stream was used outside an operator", hint="use it in a function decorated with @ss.operator")
+    auxiliary = bench.device.auxiliary_of(bench.stream)
+    if auxiliary is None:
+        yield
+        return
+    fork, join = bench.device.scope_events(bench.stream)
+    bench.stream.record(fork)
+    auxiliary.wait(fork)
+    try:
+        with auxiliary.handle:
+            yield
+    finally:
+        auxiliary.record(join)
+        bench.stream.wait(join)
+
+
+def _keep_alive(call: partial[None], *objects: object) -> None:
+    call.kept = objects  # type: ignore[attr-defined]
+
+
+def _nothing() -> None:
+    """Launch nothing: the array is empty."""

@@ -1,0 +1,76 @@
+"""The one call of cuBLAS that is needed, by ctypes: CuPy refuses to call cuBLAS while a graph is captured."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from streamscope.devices.cuda.driver import INSTALL_HINT
+from streamscope.errors import DeviceError, NoDeviceError
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda.bench import CudaCall
+    from streamscope.devices.cuda.streams import CudaStream
+
+WORKSPACE_BYTES = 32 << 20
+"""What cuBLAS recommends for Hopper; of the stream's own, so that no memory is allocated inside a capture."""
+
+_DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2}  # cudaDataType_t
+_COMPUTE_TYPES = {"float16": 68, "float32": 68, "float64": 70}  # CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F
+_DEFAULT_ALGORITHM = -1
+_NOT_TRANSPOSED = 0
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        library = ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
+    except Exception as error:
+        raise NoDeviceError(f"cuBLAS cannot be loaded: {error}", hint=INSTALL_HINT) from None
+    pointer, integer = ctypes.c_void_p, ctypes.c_int
+    library.cublasSetStream_v2.argtypes = [pointer, pointer]
+    library.cublasSetWorkspace_v2.argtypes = [pointer, pointer, ctypes.c_size_t]
+    matrix = [pointer, integer, integer]
+    library.cublasGemmEx.argtypes = [
+        pointer, integer, integer, integer, integer, integer, pointer, *matrix, *matrix, pointer, *matrix, integer, integer,
+    ]  # fmt: skip
+    return library
+
+
+class CublasHandle:
+    """A cuBLAS handle bound to one stream and its workspace."""
+
+    def __init__(self, stream: CudaStream) -> None:
+        self._library = _library()
+        self._handle = ctypes.c_void_p()
+        _check(self._library.cublasCreate_v2(ctypes.byref(self._handle)), "cublasCreate")
+        _check(self._library.cublasSetStream_v2(self._handle, stream.pointer), "cublasSetStream")
+        self._workspace = stream.device.empty_bytes(WORKSPACE_BYTES)
+        address = self._workspace.data.ptr
+        _check(self._library.cublasSetWorkspace_v2(self._handle, address, WORKSPACE_BYTES), "cublasSetWorkspace")
+
+    def matmul(self, a: Any, b: Any, out: Any) -> CudaCall:
+        """Prepare ``out = a @ b`` for row-major CuPy arrays; cuBLAS is column-major, so it computes ``out' = b' a'``."""
+        (rows, inner), columns = a.shape, b.shape[1]
+        dtype = a.dtype.name
+        scalar = ctypes.c_double if dtype == "float64" else ctypes.c_float
+        one, zero, data = scalar(1), scalar(0), _DATA_TYPES[dtype]
+        call = partial(
+            self._library.cublasGemmEx, self._handle, _NOT_TRANSPOSED, _NOT_TRANSPOSED, columns, rows, inner, ctypes.addressof(one),
+            b.data.ptr, data, columns, a.data.ptr, data, inner, ctypes.addressof(zero), out.data.ptr, data, columns,
+            _COMPUTE_TYPES[dtype], _DEFAULT_ALGORITHM,
+        )  # fmt: skip
+        kept = (one, zero, a, b, out)
+
+        def launch(kept: object = kept) -> None:
+            _check(call(), "cublasGemmEx")
+
+        return launch
+
+
+def _check(status: int, call: str) -> None:
+    if status != 0:
+        raise DeviceError(f"{call} failed with status {status}", hint="see cublasStatus_t in cuBLAS's documentation")

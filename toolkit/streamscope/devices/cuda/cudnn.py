@@ -1,0 +1,86 @@
+"""Convolutions by cuDNN, through cudnn-frontend: raw pointers, a handle for each stream, safe under capture."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from streamscope.errors import DeviceError, NoDeviceError
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda.bench import CudaBench, CudaCall
+    from streamscope.ops.convolution import ConvolutionShape, Direction
+
+
+@cache
+def _cudnn() -> Any:
+    try:
+        import cudnn
+    except ImportError as error:
+        raise NoDeviceError(
+            f"cuDNN's front end cannot be loaded: {error}", hint="pip install nvidia-cudnn-frontend and nvidia-cudnn-cu13 (or -cu12)"
+        ) from None
+    return cudnn
+
+
+def make_handle(stream_pointer: int) -> Any:
+    """Return a cuDNN handle on a stream."""
+    handle = _cudnn().create_handle()
+    _cudnn().set_stream(handle=handle, stream=stream_pointer)
+    return handle
+
+
+def convolution_call(bench: CudaBench, direction: Direction, shape: ConvolutionShape, first: Any, second: Any, out: Any) -> CudaCall:
+    """Prepare one direction of a convolution on CuPy arrays, channels last.
+
+    Parameters
+    ----------
+    first, second, out : cupy.ndarray
+        Forward: x, w, y. Data gradient: w, dy, dx. Weight gradient: x, dy, dw.
+
+    Raises
+    ------
+    DeviceError
+        cuDNN has no kernel for these shapes and this dtype.
+    """
+    key = (direction, shape, first.dtype.name)
+    graph, tensors = bench.device.cached(("convolution", *key), lambda: _build(bench, direction, shape, first.dtype.name))
+    pointers = dict(zip(tensors, (first.data.ptr, second.data.ptr, out.data.ptr), strict=True))
+    workspace = bench.stream.workspace(graph.get_workspace_size())
+    call = partial(graph.execute, pointers, workspace, handle=bench.stream.cudnn)
+    call.kept = (first, second, out, bench.stream)  # type: ignore[attr-defined]
+    return call
+
+
+def _build(bench: CudaBench, direction: Direction, shape: ConvolutionShape, dtype: str) -> tuple[Any, tuple[Any, Any, Any]]:
+    cudnn = _cudnn()
+    data = {"float16": cudnn.data_type.HALF, "float32": cudnn.data_type.FLOAT, "float64": cudnn.data_type.DOUBLE}[dtype]
+    compute = cudnn.data_type.DOUBLE if dtype == "float64" else cudnn.data_type.FLOAT
+    graph = cudnn.pygraph(handle=bench.stream.cudnn, io_data_type=data, intermediate_data_type=compute, compute_data_type=compute)
+    extents = {"x": shape.x, "w": shape.w, "dy": shape.y}
+    names = {"forward": ("x", "w"), "data_gradient": ("w", "dy"), "weight_gradient": ("x", "dy")}[direction]
+    tensors = [graph.tensor(name=name, data_type=data, **_layout(extents[name])) for name in names]
+    geometry = {"padding": [shape.padding] * 2, "stride": [shape.stride] * 2, "dilation": [1, 1]}
+    if direction == "forward":
+        result, layout = graph.conv_fprop(tensors[0], tensors[1], **geometry), _layout(shape.y)
+    elif direction == "data_gradient":
+        result, layout = graph.conv_dgrad(loss=tensors[1], filter=tensors[0], **geometry), _layout(shape.x)
+    else:
+        result, layout = graph.conv_wgrad(image=tensors[0], loss=tensors[1], **geometry), _layout(shape.w)
+    result.set_output(True).set_data_type(data)
+    result.set_dim(layout["dim"]).set_stride(layout["stride"])
+    try:
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        graph.check_support()
+        graph.build_plans(cudnn.build_plan_policy.HEURISTICS_CHOICE)
+    except Exception as error:
+        raise DeviceError(f"cuDNN has no kernel for {direction} of {shape} in {dtype}: {error}") from error
+    return graph, (tensors[0], tensors[1], result)
+
+
+def _layout(extents: tuple[int, int, int, int]) -> dict[str, list[int]]:
+    """Return cuDNN's dimensions (N, C, H, W) and strides of an array that is stored channels last."""
+    n, h, w, c = extents
+    return {"dim": [n, c, h, w], "stride": [h * w * c, 1, w * c, c]}

@@ -1,0 +1,65 @@
+"""The CUDA libraries, imported when first used, and their errors in our words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+from streamscope.errors import DeviceError, NoDeviceError, OutOfMemoryError
+
+INSTALL_HINT = "pip install 'streamscope[cuda13]' (or cuda12), or use --device simulated"
+
+
+@cache
+def libraries() -> SimpleNamespace:
+    """Return CuPy, its driver and runtime calls, and cuda-python's driver as one namespace.
+
+    Raises
+    ------
+    NoDeviceError
+        A library is missing, or there is no usable GPU.
+    """
+    try:
+        import cupy
+        from cuda.bindings import driver as cuda
+        from cupy_backends.cuda.api import driver, runtime
+    except ImportError as error:
+        raise NoDeviceError(f"no CUDA device: {error}", hint=INSTALL_HINT) from None
+    try:
+        count = runtime.getDeviceCount()
+    except Exception as error:
+        raise NoDeviceError(f"no CUDA device: {error}", hint="check nvidia-smi, or use --device simulated") from None
+    if count == 0:
+        raise NoDeviceError("no CUDA device: the driver lists none", hint="check nvidia-smi, or use --device simulated")
+    return SimpleNamespace(cupy=cupy, cuda=cuda, driver=driver, runtime=runtime)
+
+
+def checked(result: tuple[Any, ...]) -> Any:
+    """Return what a call of cuda-python returned, without its status.
+
+    Raises
+    ------
+    DeviceError
+        The status is not success.
+    """
+    status, *values = result
+    if int(status) != 0:
+        raise DeviceError(f"CUDA call failed: {status.name}")
+    if len(values) > 1:
+        return tuple(values)
+    return values[0] if values else None
+
+
+@contextmanager
+def cuda_errors(what: str) -> Iterator[None]:
+    """Turn errors of CuPy into ours, saying what was being done."""
+    lib = libraries()
+    try:
+        yield
+    except lib.cupy.cuda.memory.OutOfMemoryError as error:
+        raise OutOfMemoryError(f"{what}: {error}", hint="use smaller arrays, or free memory held by other programs") from error
+    except (lib.runtime.CUDARuntimeError, lib.driver.CUDADriverError) as error:
+        raise DeviceError(f"{what}: {error}") from error

@@ -1,0 +1,173 @@
+"""What an engine asks of a device: streams, events, memory, launches, graphs and a clock.
+
+The two devices are `streamscope.devices.cuda` and `streamscope.devices.simulated`. Everything an engine does to a device goes
+through these protocols, so an engine cannot tell them apart.
+
+The rules are CUDA's: work on one stream runs in order; a stream's wait takes the event's latest record *at the time of the call*;
+a wait for an event that was never recorded is no wait; while a stream is captured, what is put on it (and on every stream that
+waits for an event recorded there) becomes nodes of a graph instead of running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from streamscope.program.launch import HostCall, Launch
+from streamscope.program.variable import ArraySpec, Place
+from streamscope.trace.trace import DeviceInfo
+
+Array = npt.NDArray[Any]
+Call = Callable[[], None]
+
+
+class Buffer(Protocol):
+    """Memory of one variable."""
+
+    @property
+    def spec(self) -> ArraySpec:
+        """Shape and dtype."""
+
+    @property
+    def place(self) -> Place:
+        """Host (page-locked) or device memory."""
+
+
+class Event(Protocol):
+    """A point in a stream that can be waited for and, where made with timing, timed."""
+
+    @property
+    def timing(self) -> bool:
+        """Whether `Device.elapsed_ns` accepts it."""
+
+    def synchronize(self) -> None:
+        """Block the host until the latest record is done."""
+
+    def done(self) -> bool:
+        """Tell whether the latest record is done (true if never recorded)."""
+
+
+class Stream(Protocol):
+    """An in-order queue of device work."""
+
+    @property
+    def name(self) -> str:
+        """Name of the stream's lane, for example ``"main"``."""
+
+    def record(self, event: Event) -> None:
+        """Record an event. Inside a capture, an event with timing becomes an event-record node that can be timed."""
+
+    def record_aside(self, event: Event) -> None:
+        """Record a timed event off the stream's path.
+
+        Inside a capture the event-record node depends on the stream's last node, and nothing depends on it: what follows on the
+        stream does not wait for it, so a replay is hardly slowed. Outside a capture, the same as `record`.
+        """
+
+    def wait(self, event: Event) -> None:
+        """Let the stream, not the host, wait for the event's latest record."""
+
+    def synchronize(self) -> None:
+        """Block the host until the stream is empty."""
+
+
+class Graph(Protocol):
+    """An instantiated graph."""
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes."""
+
+    def launch(self, stream: Stream) -> None:
+        """Put one replay on a stream."""
+
+
+class Gate(Protocol):
+    """Holds streams back until the host opens it, so that the device can work without waiting for the host."""
+
+    def hold(self, stream: Stream) -> None:
+        """Let everything put on the stream from now on wait for `open`."""
+
+    def open(self) -> None:
+        """Let the held streams go. A gate opens once."""
+
+
+class Device(Protocol):
+    """A place where operations run."""
+
+    @property
+    def info(self) -> DeviceInfo:
+        """What the device is called and whether its times are real."""
+
+    @property
+    def queue_depth(self) -> int:
+        """How many items may be pending on a stream before the host blocks."""
+
+    @property
+    def null_kernel_ns(self) -> float:
+        """How long an empty kernel of one block runs, in ns, by an independent clock (CUPTI, or the cost model)."""
+
+    def estimate_ns(self, launch: Launch) -> float:
+        """Return about how long a launch runs alone, in ns, by the cost model (a scheduler's guess, never shown as a time)."""
+
+    def stream(self, name: str) -> Stream:
+        """Make a stream."""
+
+    def event(self, *, timing: bool = False) -> Event:
+        """Make an event."""
+
+    def allocate(self, spec: ArraySpec, place: Place) -> Buffer:
+        """Allocate memory; its contents are undefined (the simulated device fills it with poison).
+
+        Raises
+        ------
+        OutOfMemoryError
+        """
+
+    def write(self, buffer: Buffer, values: Array) -> None:
+        """Fill a buffer from the host, blocking, outside any stream. The device must be idle."""
+
+    def read(self, buffer: Buffer) -> Array:
+        """Return a copy of a buffer's values, blocking, outside any stream. Does not wait for work that is pending."""
+
+    def bind(self, launch: Launch, reads: Sequence[Buffer], writes: Sequence[Buffer], stream: Stream) -> Call:
+        """Prepare a launch once, arguments packed; each call of the result puts it on the stream.
+
+        Raises
+        ------
+        DeviceError
+            The launch cannot run on this device (a user's operator without a reference on the simulated one).
+        """
+
+    def bind_host(self, call: HostCall, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Call:
+        """Prepare a host function; each call of the result runs it on the calling thread, on what is in memory by then."""
+
+    def begin_capture(self, stream: Stream) -> None:
+        """Start to capture a stream (thread-local)."""
+
+    def end_capture(self, stream: Stream) -> Graph:
+        """End the capture that began on ``stream`` and instantiate the graph.
+
+        Raises
+        ------
+        EngineError
+            The capture was broken: by an operation that cannot be captured, or by a forked stream that was not joined.
+            The streams are usable again.
+        """
+
+    def abandon_capture(self, stream: Stream) -> None:
+        """End a capture and throw away what was captured; leaves every stream usable. Never raises."""
+
+    def gate(self) -> Gate:
+        """Make a closed gate."""
+
+    def now_ns(self) -> int:
+        """Return the host clock: monotonic, in ns; virtual on the simulated device."""
+
+    def elapsed_ns(self, start: Event, end: Event) -> float:
+        """Return the time from one timed event's latest record to another's, in ns. Both must be done."""
+
+    def synchronize(self) -> None:
+        """Block the host until all streams are empty."""

@@ -1,0 +1,251 @@
+"""The simulated device: the Device protocol over the discrete-event model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.devices.cost_model import CostModel
+from streamscope.devices.protocol import Buffer, Call, Event, Stream
+from streamscope.devices.simulated.capture import Capture
+from streamscope.devices.simulated.core import Core, Delays
+from streamscope.devices.simulated.events import SimulatedEvent
+from streamscope.devices.simulated.execution import Work
+from streamscope.devices.simulated.gates import SimulatedGate
+from streamscope.devices.simulated.graphs import SimulatedGraph
+from streamscope.devices.simulated.log import DeviceLog
+from streamscope.devices.simulated.memory import Memory, SimulatedBuffer, outcome
+from streamscope.devices.simulated.streams import SimulatedStream
+from streamscope.errors import DeviceError, EngineError
+from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, call_host_function
+from streamscope.program.variable import ArraySpec, Place
+from streamscope.trace.trace import DeviceInfo
+
+if TYPE_CHECKING:
+    from streamscope.devices.protocol import Device
+
+Array = npt.NDArray[Any]
+
+
+class SimulatedDevice:
+    """A GPU and its host calls as a discrete-event model; `streamscope.devices.protocol.Device`.
+
+    Numbers really flow: a launch reads at its simulated start and commits at its simulated end, so a missing wait gives wrong numbers.
+    Deterministic; driven by one host thread, whose clock is virtual: each call moves it by the call's cost.
+
+    Parameters
+    ----------
+    model : CostModel, optional
+        What everything costs; the built-in ``h200`` by default.
+    delays : callable, optional
+        ``delays(launch, stream name) -> (ns to start later, factor on the duration)``, for tests that want a certain schedule.
+    """
+
+    def __init__(self, model: CostModel | None = None, *, delays: Delays | None = None) -> None:
+        self._model = model or CostModel.load()
+        self._core = Core(self._model, delays)
+        self._memory = Memory(self._model)
+        self._streams: list[SimulatedStream] = []
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Kind ``"simulated"``, and in the details where the cost model comes from."""
+        origin = self._model.provenance
+        details = {
+            "multiprocessors": self._model.multiprocessors,
+            "cost_model": {"device": origin.device, "driver": origin.driver, "date": origin.date, "versions": dict(origin.versions)},
+        }
+        return DeviceInfo("simulated", f"simulated {origin.device}", details)
+
+    @property
+    def model(self) -> CostModel:
+        """What everything costs."""
+        return self._model
+
+    @property
+    def log(self) -> DeviceLog:
+        """What has truly run up to now, on the virtual clock."""
+        self._core.catch_up()
+        return self._core.execution.log
+
+    @property
+    def queue_depth(self) -> int:
+        """How many items may be pending on a stream before the host blocks."""
+        return self._model.queue_depth
+
+    @property
+    def null_kernel_ns(self) -> float:
+        """How long an empty kernel of one block runs, in ns, by the cost model."""
+        return self._model.null_kernel_ns
+
+    def estimate_ns(self, launch: Launch) -> float:
+        """Return how long a launch runs alone, in ns, by the cost model."""
+        return self._model.estimate_ns(launch)
+
+    def stream(self, name: str) -> SimulatedStream:
+        """Make a stream."""
+        stream = SimulatedStream(self._core, name)
+        self._streams.append(stream)
+        return stream
+
+    def event(self, *, timing: bool = False) -> SimulatedEvent:
+        """Make an event."""
+        self._core.spend(self._model.event_create_ns)
+        return SimulatedEvent(self._core, timing=timing)
+
+    def gate(self) -> SimulatedGate:
+        """Make a closed gate."""
+        return SimulatedGate(self._core)
+
+    def allocate(self, spec: ArraySpec, place: Place) -> SimulatedBuffer:
+        """Allocate memory full of poison.
+
+        Raises
+        ------
+        OutOfMemoryError
+        """
+        self._core.forbid_in_capture("allocating memory")
+        return self._memory.allocate(spec, place)
+
+    def write(self, buffer: Buffer, values: Array) -> None:
+        """Fill a buffer from the host, at once and at no cost, whatever the device is doing.
+
+        Raises
+        ------
+        DeviceError
+            Shape or dtype do not fit.
+        """
+        self._core.forbid_in_capture("writing to memory")
+        self._core.catch_up()
+        own = self._core.own(SimulatedBuffer, buffer)
+        array = np.asarray(values)
+        own.check(array)
+        own.store(array)
+
+    def read(self, buffer: Buffer) -> Array:
+        """Return a copy of what is in a buffer now, at no cost; does not wait for what is pending."""
+        self._core.forbid_in_capture("reading memory")
+        self._core.catch_up()
+        return self._core.own(SimulatedBuffer, buffer).values.copy()
+
+    def bind(self, launch: Launch, reads: Sequence[Buffer], writes: Sequence[Buffer], stream: Stream) -> Call:
+        """Prepare a launch; each call of the result puts it on the stream.
+
+        Raises
+        ------
+        DeviceError
+            It has no NumPy reference, or the buffers are not as many as its variables.
+        """
+        own = self._core.own(SimulatedStream, stream)
+        sources, targets = self._buffers(launch, "reads", reads), self._buffers(launch, "writes", writes)
+        held = self._model.residency(launch.cost)
+        work = Work(launch, self._reference(launch), sources, targets, self._model.estimate_ns(launch), held)
+        call_ns = self._model.library_launch_ns if launch.cost.matrix else self._model.launch_ns
+        return lambda: own.launch(work, call_ns)
+
+    def bind_host(self, call: HostCall, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Call:
+        """Prepare a host function: it reads what is in memory when it is called, and has written after ``duration_ns``.
+
+        Raises
+        ------
+        DeviceError
+            The buffers are not as many as its variables.
+        """
+        sources = self._buffers(call, "reads", reads)
+        targets = self._buffers(call, "writes", writes)
+
+        def run() -> None:
+            self._core.catch_up()
+            arrays = [source.values for source in sources]
+            results = call_host_function(call, arrays)
+            kept = outcome(f"host function {call.name!r}", results, arrays, targets) if targets else []
+            self._core.spend(call.duration_ns)
+            self._core.catch_up()
+            for target, result in zip(targets, kept, strict=True):
+                target.store(result)
+
+        return run
+
+    def begin_capture(self, stream: Stream) -> None:
+        """Start to capture a stream.
+
+        Raises
+        ------
+        EngineError
+            It is being captured already.
+        """
+        own = self._core.own(SimulatedStream, stream)
+        if own.capture is not None:
+            raise own.capture.fail(f"stream {own.name!r} is being captured already", hint="end or abandon that capture first")
+        Capture(own)
+
+    def end_capture(self, stream: Stream) -> SimulatedGraph:
+        """End the capture that began on a stream and instantiate the graph.
+
+        Raises
+        ------
+        EngineError
+            The capture was broken, or a forked stream was not joined; the streams are usable again.
+        """
+        own = self._core.own(SimulatedStream, stream)
+        if own.capture is None:
+            raise EngineError(f"stream {own.name!r} is not being captured", hint="call begin_capture first")
+        if own.capture.origin is not own:
+            origin = own.capture.origin.name
+            own.capture.leave()
+            raise EngineError(f"the capture did not begin on stream {own.name!r}", hint=f"end it on {origin!r}")
+        graph = SimulatedGraph(self._core, own.capture.end())
+        self._core.spend(self._model.graph_instantiate_ns(graph.node_count))
+        return graph
+
+    def abandon_capture(self, stream: Stream) -> None:
+        """End a capture that a stream takes part in, and throw it away; every stream is usable afterwards. Never raises."""
+        if isinstance(stream, SimulatedStream) and stream.capture is not None:
+            stream.capture.leave()
+
+    def now_ns(self) -> int:
+        """Return the host's virtual clock, in ns."""
+        return round(self._core.host_ns)
+
+    def elapsed_ns(self, start: Event, end: Event) -> float:
+        """Return the time from one timed event's latest record to another's, in ns.
+
+        Raises
+        ------
+        DeviceError
+            One of them has no timing, was never recorded, or is not done.
+        """
+        return self._core.own(SimulatedEvent, end).time_ns() - self._core.own(SimulatedEvent, start).time_ns()
+
+    def synchronize(self) -> None:
+        """Block the host until all streams are empty.
+
+        Raises
+        ------
+        DeviceError
+            A launch failed since the last synchronisation, or a closed gate holds a stream.
+        """
+        self._core.synchronize([stream.last for stream in self._streams], "synchronizing the device")
+
+    def _reference(self, launch: Launch) -> Reference:
+        if launch.reference is not None:
+            return launch.reference
+        if launch.kind is LaunchKind.KERNEL:
+            raise DeviceError(
+                f"operator {launch.name!r} has no NumPy reference, so it runs on CUDA only",
+                hint="give it one with reference=..., a NumPy function of the arrays it reads that returns those it writes",
+            )
+        return list
+
+    def _buffers(self, work: Launch | HostCall, role: str, buffers: Sequence[Buffer]) -> tuple[SimulatedBuffer, ...]:
+        expected = len(getattr(work, role))
+        if len(buffers) != expected:
+            raise DeviceError(f"{work.name!r} {role} {expected} variables and was bound to {len(buffers)} buffers")
+        return tuple(self._core.own(SimulatedBuffer, buffer) for buffer in buffers)
+
+
+def _conforms(device: SimulatedDevice) -> Device:
+    return device

@@ -1,0 +1,13 @@
+"""The graph engine: what the asynchronous engine issues, captured once into CUDA graphs and replayed."""
+
+from __future__ import annotations
+
+from streamscope.engines.lanes import Estimate, copy_lanes
+from streamscope.engines.plan import Plan
+from streamscope.engines.segments import captured_plan
+from streamscope.program.operation import Program
+
+
+def plan(program: Program, estimate: Estimate) -> Plan:
+    """Capture each segment with one compute stream; copies are branches of their own."""
+    return captured_plan("graph", program, copy_lanes)

@@ -1,0 +1,80 @@
+"""What can go wrong, as one tree of exceptions.
+
+::
+
+    StreamscopeError
+    ├── ProgramError          a program, operator or argument is wrong (shape, dtype, unwritten read)
+    ├── EngineError           an engine cannot do what was asked (unknown name, failed capture)
+    ├── CompilationError      a kernel did not compile
+    ├── DeviceError           a device failed
+    │   ├── NoDeviceError     the device that was asked for is not on this machine
+    │   └── OutOfMemoryError  device memory ran out
+    ├── RecordingError        times could not be recorded
+    ├── TraceError            a trace, or the file that holds one, is broken
+    ├── WorkloadError         unknown workload or setting
+    └── OutputError           a file could not be written
+
+Every error says what was wrong and with what value; ``hint`` says what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class StreamscopeError(Exception):
+    """Root of every error that Streamscope raises on purpose.
+
+    Parameters
+    ----------
+    message : str
+        What was wrong, with the value that was wrong.
+    hint : str, optional
+        What the user can do about it.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class ProgramError(StreamscopeError):
+    """A program, an operator or an argument to one is wrong."""
+
+
+class EngineError(StreamscopeError):
+    """An engine cannot do what was asked of it."""
+
+
+class CompilationError(StreamscopeError):
+    """A kernel did not compile; the message holds the source, with line numbers, and the compiler's log."""
+
+
+class DeviceError(StreamscopeError):
+    """A device failed, or was used in a way that it does not allow."""
+
+
+class NoDeviceError(DeviceError):
+    """The device that was asked for is not on this machine."""
+
+
+class OutOfMemoryError(DeviceError):
+    """Device memory ran out."""
+
+
+class RecordingError(StreamscopeError):
+    """Times could not be recorded."""
+
+
+class TraceError(StreamscopeError):
+    """A trace, or the file that should hold one, is broken."""
+
+
+class WorkloadError(StreamscopeError):
+    """An unknown workload, or a setting that it does not have."""
+
+
+class OutputError(StreamscopeError):
+    """A file or folder could not be written."""

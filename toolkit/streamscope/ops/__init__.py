@@ -1,0 +1,1 @@
+"""Operators: shapes, NumPy reference, cost, and how they launch on CUDA."""

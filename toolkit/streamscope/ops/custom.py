@@ -1,0 +1,163 @@
+"""Operators of the user's own: any function that launches on the current CuPy stream."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamscope.errors import ProgramError
+from streamscope.ops.operator import Application, Attributes, Operator
+from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.tracing import current_tracer
+from streamscope.program.variable import ArraySpec
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaBench, CudaCall
+
+Shapes = Callable[..., Mapping[str, tuple[Sequence[int], Any]]]
+
+
+@dataclass(frozen=True)
+class CustomOperator:
+    """An operator made by `ss.operator`; apply it to the variables it reads, in the order of the function's parameters."""
+
+    name: str
+    parameters: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    core: Operator
+
+    def __call__(self, *arguments: object) -> Any:
+        """Apply the operator inside a program that is being traced; returns what it writes.
+
+        Raises
+        ------
+        ProgramError
+            The number of arguments is wrong, or one of them is not a variable of the program.
+        """
+        tracer = current_tracer(self.name)
+        if len(arguments) != len(self.reads):
+            raise ProgramError(f"{self.name} reads {len(self.reads)} variables ({', '.join(self.reads)}), got {len(arguments)}")
+        named = dict(zip(self.reads, arguments, strict=True))
+        out = [named.get(name) for name in self.writes]
+        return tracer.apply(self.core, arguments, {}, out)
+
+
+def operator(
+    function: Callable[..., None] | None = None,
+    *,
+    reads: Sequence[str],
+    writes: Sequence[str],
+    shapes: Shapes | None = None,
+    reference: Callable[..., Any] | None = None,
+    capturable: bool = True,
+    flops: int = 0,
+) -> Any:
+    """Make an operator of a function that launches work on the current CuPy stream (a decorator).
+
+    The function gets CuPy arrays: CuPy calls, a ``RawKernel``, or PyTorch through ``torch.cuda.ExternalStream`` all work.
+    It must not synchronise; inside it, ``with ss.auxiliary_stream():`` puts work on a second stream where the engine has one.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(**arrays)`` with one parameter for each name in ``reads`` and ``writes``.
+    reads, writes : sequence of str
+        Parameters that it reads and writes. One in both is updated in place.
+    shapes : callable, optional
+        ``shapes(*specs of reads) -> {name: (shape, dtype)}`` for the variables that it writes and does not read.
+        By default each is like the first variable it reads.
+    reference : callable, optional
+        ``reference(*arrays of reads) -> array or tuple of arrays`` in NumPy, in the order of ``writes``. Without it the operator runs on
+        CUDA only and its result is not checked.
+    capturable : bool
+        False if it cannot be captured into a CUDA graph.
+    flops : int
+        Floating-point operations of one call, for the simulated device.
+
+    Raises
+    ------
+    ProgramError
+        The declared names are not the function's parameters.
+    """
+
+    def make(function: Callable[..., None]) -> CustomOperator:
+        name = getattr(function, "__name__", "operator")
+        parameters = tuple(inspect.signature(function).parameters)
+        if set(parameters) != {*reads, *writes}:
+            raise ProgramError(
+                f"{name} has parameters ({', '.join(parameters)}), but declares reads={list(reads)} and writes={list(writes)}",
+                hint="name each parameter in reads, writes or both",
+            )
+        ordered = tuple(parameter for parameter in parameters if parameter in reads)
+        targets = tuple(parameter for parameter in parameters if parameter in writes)
+
+        def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+            return _infer(name, ordered, targets, shapes, specs)
+
+        def build(application: Application) -> tuple[Launch, ...]:
+            return (_launch(application, name, function, ordered, targets, reference, capturable, flops),)
+
+        return CustomOperator(name, parameters, ordered, targets, Operator(name, infer, build))
+
+    return make if function is None else make(function)
+
+
+def _infer(
+    name: str, reads: Sequence[str], writes: Sequence[str], shapes: Shapes | None, specs: Sequence[ArraySpec]
+) -> Sequence[ArraySpec]:
+    known = dict(zip(reads, specs, strict=True))
+    declared = dict(shapes(*specs)) if shapes is not None else {}
+    results = []
+    for target in writes:
+        if target in known:
+            results.append(known[target])
+        elif target in declared:
+            shape, dtype = declared[target]
+            results.append(ArraySpec(tuple(shape), np.dtype(dtype)))
+        elif specs:
+            results.append(specs[0])
+        else:
+            raise ProgramError(f"{name}: the shape of {target!r} is unknown", hint="give shapes=")
+    return results
+
+
+def _launch(
+    application: Application,
+    name: str,
+    function: Callable[..., None],
+    reads: Sequence[str],
+    writes: Sequence[str],
+    reference: Callable[..., Any] | None,
+    capturable: bool,
+    flops: int,
+) -> Launch:
+    def as_list(arrays: Sequence[Array]) -> Sequence[Array]:
+        result = reference(*arrays) if reference is not None else ()
+        return list(result) if isinstance(result, tuple | list) else [result]
+
+    def cuda(bench: CudaBench, read_arrays: Sequence[Any], write_arrays: Sequence[Any]) -> CudaCall:
+        arrays = dict(zip(writes, write_arrays, strict=True)) | dict(zip(reads, read_arrays, strict=True))
+        return bench.function(lambda: function(**arrays))
+
+    moved = sum(spec.nbytes for spec in (*application.read_specs, *application.write_specs))
+    cost = Cost(moved, flops, max(1, application.write_specs[0].size // 1024 if application.write_specs else 1), 256)
+    return Launch(
+        application.operation,
+        0,
+        name,
+        LaunchKind.KERNEL,
+        application.reads,
+        application.writes,
+        cost,
+        as_list if reference is not None else None,
+        cuda,
+        capturable=capturable,
+        why_not="" if capturable else "its author declared capturable=False",
+        library=True,
+    )
+

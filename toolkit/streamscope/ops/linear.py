@@ -1,0 +1,63 @@
+"""Matrix multiplication, through cuBLAS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamscope.ops.operator import Application, Attributes, Operator, require, require_float
+from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.variable import ArraySpec
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaBench, CudaCall
+
+TILE = 64
+"""Edge of the tile that one block of a library kernel is taken to compute: an estimate, used by the simulated device only."""
+
+
+def accumulation_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype that sums are kept in: float32 for half, else the dtype itself."""
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
+
+
+def tiles(rows: int, columns: int) -> int:
+    """Return the blocks of a library kernel that computes a matrix of this size (an estimate)."""
+    return -(-rows // TILE) * -(-columns // TILE)
+
+
+def _infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+    require_float(specs, "matmul")
+    a, b = specs
+    require(len(a.shape) == 2 and len(b.shape) == 2, "matmul", f"shapes {a.shape} and {b.shape} are not matrices")
+    require(a.shape[1] == b.shape[0], "matmul", f"inner extents of {a.shape} and {b.shape} differ")
+    require(a.size > 0 and b.size > 0, "matmul", f"shapes {a.shape} and {b.shape} hold no elements")
+    return [ArraySpec((a.shape[0], b.shape[1]), a.dtype)]
+
+
+def _reference(arrays: Sequence[Array]) -> Sequence[Array]:
+    a, b = arrays
+    wide = accumulation_dtype(a.dtype)
+    return [(a.astype(wide) @ b.astype(wide)).astype(a.dtype)]
+
+
+def _cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
+    return bench.matmul(reads[0], reads[1], writes[0])
+
+
+def _build(application: Application) -> tuple[Launch, ...]:
+    (rows, inner), (_, columns) = (spec.shape for spec in application.read_specs)
+    moved = sum(spec.nbytes for spec in (*application.read_specs, *application.write_specs))
+    cost = Cost(moved, 2 * rows * inner * columns, tiles(rows, columns), 128, matrix=application.read_specs[0].dtype == np.float16)
+    reads, writes = application.reads, application.writes
+    return (Launch(application.operation, 0, "matmul", LaunchKind.KERNEL, reads, writes, cost, _reference, _cuda, library=True),)
+
+
+_matmul = Operator("matmul", _infer, _build)
+
+
+def matmul(a: object, b: object, *, out: object = None) -> Any:
+    """Return the product of two matrices of one floating dtype; half accumulates in float32."""
+    return _matmul(a, b, out=out)

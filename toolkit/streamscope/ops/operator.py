@@ -1,0 +1,98 @@
+"""What an operator is: shapes, work and how to apply it inside a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamscope.errors import ProgramError
+from streamscope.program.launch import HostCall, Launch
+from streamscope.program.tracing import current_tracer
+from streamscope.program.variable import ArraySpec, Place
+
+Attributes = Mapping[str, Any]
+FLOATS = ("float16", "float32", "float64")
+
+
+@dataclass(frozen=True)
+class Application:
+    """One application of an operator: what its work is made for.
+
+    Attributes
+    ----------
+    operation : int
+        Id of the operation.
+    reads, writes : tuple of int
+        Ids of the arguments, in order, and of the results.
+    read_specs, write_specs : sequence of ArraySpec
+    attributes : mapping
+    """
+
+    operation: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    read_specs: Sequence[ArraySpec]
+    write_specs: Sequence[ArraySpec]
+    attributes: Attributes
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Something that a program can do to variables.
+
+    Attributes
+    ----------
+    name : str
+    infer : callable
+        ``infer(specs of the arguments, attributes) -> specs of the results``; raises `ProgramError` where they do not fit.
+    build : callable
+        ``build(application) -> launches, or one host call``.
+    reads_from, writes_to : Place
+        Where its arguments and its results lie.
+    """
+
+    name: str
+    infer: Callable[[Sequence[ArraySpec], Attributes], Sequence[ArraySpec]]
+    build: Callable[[Application], tuple[Launch, ...] | HostCall]
+    reads_from: Place = field(default=Place.DEVICE)
+    writes_to: Place = field(default=Place.DEVICE)
+
+    def work(
+        self,
+        operation: int,
+        reads: tuple[int, ...],
+        writes: tuple[int, ...],
+        read_specs: Sequence[ArraySpec],
+        write_specs: Sequence[ArraySpec],
+        attributes: Attributes,
+    ) -> tuple[Launch, ...] | HostCall:
+        """Return what one application puts on streams, or the host call it makes."""
+        return self.build(Application(operation, reads, writes, read_specs, write_specs, attributes))
+
+    def __call__(self, *arguments: object, out: object = None, **attributes: Any) -> Any:
+        """Apply the operator inside a program that is being traced.
+
+        Raises
+        ------
+        ProgramError
+            Called outside a program, or the arguments do not fit.
+        """
+        return current_tracer(self.name).apply(self, arguments, attributes, out)
+
+
+def require(condition: bool, operator: str, problem: str, hint: str | None = None) -> None:
+    """Raise a `ProgramError` that names the operator unless a condition holds."""
+    if not condition:
+        raise ProgramError(f"{operator}: {problem}", hint=hint)
+
+
+def require_float(specs: Sequence[ArraySpec], operator: str) -> None:
+    """Raise a `ProgramError` unless all arguments are of one floating dtype that the kernels support."""
+    names = {spec.dtype.name for spec in specs}
+    require(
+        len(names) == 1 and names <= set(FLOATS),
+        operator,
+        f"dtypes {', '.join(spec.dtype.name for spec in specs)} do not fit",
+        f"use one of {', '.join(FLOATS)} for all arguments",
+    )

@@ -1,0 +1,1 @@
+"""Programs: static lists of operations over variables, made by tracing a Python function."""

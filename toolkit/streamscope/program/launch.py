@@ -1,0 +1,126 @@
+"""Launches: what an operation puts on streams, described without saying for which device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaBench, CudaCall
+
+Array = npt.NDArray[Any]
+Reference = Callable[[Sequence[Array]], Sequence[Array]]
+CudaBuilder = Callable[["CudaBench", Sequence[Any], Sequence[Any]], "CudaCall"]
+
+
+class LaunchKind(Enum):
+    """Which part of a device does the work: the multiprocessors, or one of the two copy engines."""
+
+    KERNEL = "kernel"
+    COPY_IN = "copy in"
+    COPY_OUT = "copy out"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one launch takes from the device, by the operator's formula.
+
+    Attributes
+    ----------
+    bytes : int
+        Bytes that must move through device memory (each input once, each output once), or over the bus for a copy.
+    flops : int
+        Floating-point operations; a multiply-add is two.
+    blocks, threads : int
+        Blocks in the grid and threads in a block: exact for our own kernels, an estimate for library calls.
+    matrix : bool
+        The arithmetic runs on the matrix units (tensor cores).
+    """
+
+    bytes: int
+    flops: int = 0
+    blocks: int = 1
+    threads: int = 256
+    matrix: bool = False
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One piece of work that an operation puts on one stream.
+
+    Attributes
+    ----------
+    operation, part : int
+        Which operation of the program, and which of its launches.
+    name : str
+        What a timeline calls it.
+    kind : LaunchKind
+    reads, writes : tuple of int
+        Ids of the variables it reads and writes. A variable that is updated in place is in both.
+    cost : Cost
+    reference : callable, optional
+        ``reference(arrays of reads) -> arrays of writes`` in NumPy; it must not change its arguments.
+        None for a user's operator that has none, which then runs on CUDA only.
+    cuda : callable, optional
+        ``cuda(bench, arrays of reads, arrays of writes)`` prepares the launch once on a CUDA device. None for copies, which the device does itself.
+    auxiliary : bool
+        Belongs on the auxiliary stream of its operation's scope, where the engine has one.
+    capturable : bool
+        Can be captured into a CUDA graph.
+    why_not : str
+        If not capturable, the reason.
+    library : bool
+        The host calls a library, which takes it longer than the launch of a kernel whose arguments are packed.
+    """
+
+    operation: int
+    part: int
+    name: str
+    kind: LaunchKind
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    cost: Cost
+    reference: Reference | None
+    cuda: CudaBuilder | None = None
+    auxiliary: bool = False
+    capturable: bool = True
+    why_not: str = ""
+    library: bool = False
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """One call of a host function of the program.
+
+    Attributes
+    ----------
+    operation : int
+    name : str
+    reads, writes : tuple of int
+        Ids of variables in host memory.
+    function : callable
+        ``function(*arrays of reads) -> array or tuple of arrays``, copied into the variables it writes.
+    duration_ns : float
+        How long it takes on the simulated device; a real run takes what it takes.
+    attributes : mapping
+    """
+
+    operation: int
+    name: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    function: Callable[..., Any]
+    duration_ns: float
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def call_host_function(call: HostCall, reads: Sequence[Array]) -> list[Array]:
+    """Call the function of a host call and return what it writes as a list of arrays."""
+    result = call.function(*reads)
+    results = list(result) if isinstance(result, tuple | list) else [result]
+    return [np.asarray(array) for array in results]

@@ -1,0 +1,120 @@
+"""Operations: what a program is a list of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamscope.program.launch import HostCall, Launch
+from streamscope.program.variable import ArraySpec, Place
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A buffer of a program.
+
+    Attributes
+    ----------
+    id : int
+        Its index in `Program.variables`.
+    name : str
+        Name of the input, or of the operation that made it.
+    spec : ArraySpec
+        Shape and dtype.
+    place : Place
+        Host or device memory.
+    """
+
+    id: int
+    name: str
+    spec: ArraySpec
+    place: Place
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One application of an operator.
+
+    Attributes
+    ----------
+    id : int
+        Its index in `Program.operations`; the key that joins the traces of all engines.
+    name : str
+        Name of the operator.
+    reads, writes : tuple of int
+        Ids of variables, each once; a variable updated in place is in both.
+    attributes : mapping
+        The operator's attributes.
+    where : str
+        ``"file.py:12"``: the user's line that applied it.
+    work : tuple of Launch, or a single HostCall
+        What it puts on streams, or the host function it calls.
+    """
+
+    id: int
+    name: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    attributes: Mapping[str, Any]
+    where: str
+    work: tuple[Launch, ...] | HostCall
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Its launches; empty for a host function."""
+        return () if isinstance(self.work, HostCall) else self.work
+
+    @property
+    def capturable(self) -> bool:
+        """Whether all of it can be captured into a CUDA graph."""
+        return not isinstance(self.work, HostCall) and all(launch.capturable for launch in self.work)
+
+    def __str__(self) -> str:
+        return f"{self.name} (operation {self.id}, {self.where})"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A static list of operations over variables.
+
+    Attributes
+    ----------
+    name : str
+    variables : tuple of Variable
+    operations : tuple of Operation
+        In the order of the traced function; a serial execution in this order is the meaning of the program.
+    inputs, outputs : tuple of int
+        Ids of the variables that the arguments fill and that the results are read from.
+    single_output : bool
+        The traced function returned one variable rather than a tuple.
+    """
+
+    name: str
+    variables: tuple[Variable, ...]
+    operations: tuple[Operation, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    single_output: bool = True
+
+    def launches(self) -> Iterator[Launch]:
+        """Yield every launch in program order."""
+        for operation in self.operations:
+            yield from operation.launches
+
+    @property
+    def changes_inputs(self) -> bool:
+        """Whether an operation writes to an input, so that inputs must be filled again before each run."""
+        written = {variable for operation in self.operations for variable in operation.writes}
+        return not written.isdisjoint(self.inputs)
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {len(self.operations)} operations, {len(self.variables)} variables"]
+        for operation in self.operations:
+            writes = ", ".join(self._label(variable) for variable in operation.writes)
+            reads = ", ".join(self._label(variable) for variable in operation.reads)
+            lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.where}")
+        return "\n".join(lines)
+
+    def _label(self, variable: int) -> str:
+        return f"%{variable}:{self.variables[variable].spec}"

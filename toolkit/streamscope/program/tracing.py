@@ -1,0 +1,301 @@
+"""Tracing: a Python function over symbols, called once, becomes a static program."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamscope.errors import ProgramError
+from streamscope.program.operation import Operation, Program, Variable
+from streamscope.program.variable import ArraySpec, Place
+
+if TYPE_CHECKING:
+    from streamscope.ops.operator import Operator
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+@dataclass(eq=False)
+class Symbol:
+    """What a traced function sees instead of an array: a variable of the program that is being made.
+
+    Attributes
+    ----------
+    tracer : Tracer
+    id : int
+    spec : ArraySpec
+    name : str
+    place : Place, optional
+        None for an input that nothing has used yet: it lies where it is first used.
+    written : bool
+        False for `ss.empty` until an operation has written it.
+    """
+
+    tracer: Tracer
+    id: int
+    spec: ArraySpec
+    name: str
+    place: Place | None
+    written: bool = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """Dtype of the array."""
+        return self.spec.dtype
+
+    def __add__(self, other: object) -> Any:
+        from streamscope.ops.elementwise import add
+
+        return add(self, other)
+
+    def __mul__(self, other: object) -> Any:
+        from streamscope.ops.elementwise import multiply
+
+        return multiply(self, other)
+
+    def __matmul__(self, other: object) -> Any:
+        from streamscope.ops.linear import matmul
+
+        return matmul(self, other)
+
+    def __bool__(self) -> bool:
+        raise ProgramError(
+            f"the program branches on the value of {self.name!r}, which is not known while it is traced",
+            hint="branch on shapes or Python values only, or move the branch into a host function",
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.spec}"
+
+
+@dataclass
+class Tracer:
+    """Collects the operations that a function applies while it is traced."""
+
+    name: str
+    symbols: list[Symbol] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+
+    def symbol(self, spec: ArraySpec, name: str, place: Place | None, *, written: bool = True) -> Symbol:
+        """Make a new variable."""
+        symbol = Symbol(self, len(self.symbols), spec, name, place, written)
+        self.symbols.append(symbol)
+        return symbol
+
+    def apply(
+        self, operator: Operator, reads: Sequence[object], attributes: Mapping[str, Any], out: object = None
+    ) -> Symbol | tuple[Symbol, ...]:
+        """Apply an operator to symbols and return what it writes.
+
+        Raises
+        ------
+        ProgramError
+            An argument is not a symbol of this program, lies in the wrong memory, has never been written, or does not fit the operator.
+        """
+        where = user_line()
+        sources = [self._source(operator, argument, where) for argument in reads]
+        specs = operator.infer([source.spec for source in sources], attributes)
+        targets = self._targets(operator, specs, out, where)
+        for target in targets:
+            target.written = True
+        ids = tuple(dict.fromkeys(source.id for source in sources))
+        writes = tuple(target.id for target in targets)
+        number = len(self.operations)
+        arguments, results = tuple(source.id for source in sources), writes
+        work = operator.work(number, arguments, results, [s.spec for s in sources], [t.spec for t in targets], attributes)
+        self.operations.append(Operation(number, operator.name, ids, writes, dict(attributes), where, work))
+        return targets[0] if len(targets) == 1 else tuple(targets)
+
+    def _source(self, operator: Operator, argument: object, where: str) -> Symbol:
+        if not isinstance(argument, Symbol):
+            raise ProgramError(
+                f"{operator.name} at {where} got a {type(argument).__name__} instead of a variable of the program",
+                hint="pass arrays as arguments of the program, or make them inside it with ss.empty",
+            )
+        if argument.tracer is not self:
+            raise ProgramError(f"{operator.name} at {where} uses {argument.name!r}, which belongs to another program")
+        if not argument.written:
+            raise ProgramError(f"{operator.name} at {where} reads {argument.name!r}, which nothing has written")
+        self._settle(argument, operator.reads_from, operator, where)
+        return argument
+
+    def _targets(self, operator: Operator, specs: Sequence[ArraySpec], out: object, where: str) -> list[Symbol]:
+        if out is None:
+            return [self.symbol(spec, f"{operator.name}_{len(self.operations)}", operator.writes_to) for spec in specs]
+        targets = list(out) if isinstance(out, tuple | list) else [out]
+        if len(targets) != len(specs):
+            raise ProgramError(f"{operator.name} at {where} writes {len(specs)} variables, but out= names {len(targets)}")
+        for index, (target, spec) in enumerate(zip(targets, specs, strict=True)):
+            if target is None:
+                targets[index] = self.symbol(spec, f"{operator.name}_{len(self.operations)}", operator.writes_to)
+                continue
+            if not isinstance(target, Symbol) or target.tracer is not self:
+                raise ProgramError(f"out= of {operator.name} at {where} is not a variable of this program")
+            if target.spec != spec:
+                raise ProgramError(f"out= of {operator.name} at {where} is {target.spec}, but the result is {spec}")
+            self._settle(target, operator.writes_to, operator, where)
+        return targets
+
+    @staticmethod
+    def _settle(symbol: Symbol, place: Place, operator: Operator, where: str) -> None:
+        """Check that a variable lies where the operator wants it; an unused input comes to lie there."""
+        if symbol.place is None:
+            symbol.place = place
+        if symbol.place is not place:
+            copy = "ss.to_device" if place is Place.DEVICE else "ss.to_host"
+            raise ProgramError(
+                f"{operator.name} at {where} wants {symbol.name!r} in {place.value} memory, but it lies in {symbol.place.value} memory",
+                hint=f"copy it first with {copy}",
+            )
+
+
+_tracer: ContextVar[Tracer | None] = ContextVar("streamscope_tracer", default=None)
+
+
+def current_tracer(what: str) -> Tracer:
+    """Return the tracer of the function that is being traced.
+
+    Raises
+    ------
+    ProgramError
+        No function is being traced; ``what`` says which operator was called.
+    """
+    tracer = _tracer.get()
+    if tracer is None:
+        raise ProgramError(f"{what} was called outside a program", hint="call it in a function decorated with @ss.program")
+    return tracer
+
+
+@contextmanager
+def _tracing(tracer: Tracer) -> Iterator[None]:
+    token = _tracer.set(tracer)
+    try:
+        yield
+    finally:
+        _tracer.reset(token)
+
+
+class ProgramFunction:
+    """A Python function that can be traced into a `Program` for given arguments; made by `ss.program`.
+
+    Parameters
+    ----------
+    function : callable
+        Takes variables, applies operators to them, and returns a variable or a tuple of variables.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        update_wrapper(self, function)
+        self.function = function
+        self.name = getattr(function, "__name__", "program")
+
+    def __call__(self, *arguments: object) -> Any:
+        """Inline the function into the program that is being traced."""
+        current_tracer(f"{self.name}()")
+        return self.function(*arguments)
+
+    def trace(self, *arguments: Any) -> Program:
+        """Trace the function for arrays (NumPy, CuPy, or anything with shape and dtype) like ``arguments``.
+
+        Raises
+        ------
+        ProgramError
+            The arguments do not fit the function, an operator does not fit its operands, or nothing is returned.
+        """
+        tracer = Tracer(self.name)
+        names = self._argument_names(arguments)
+        inputs = [tracer.symbol(spec_of(value, name), name, None) for value, name in zip(arguments, names, strict=True)]
+        with _tracing(tracer):
+            result = self.function(*inputs)
+        outputs = self._outputs(tracer, result)
+        variables = tuple(Variable(s.id, s.name, s.spec, s.place or Place.DEVICE) for s in tracer.symbols)
+        return Program(
+            self.name,
+            variables,
+            tuple(tracer.operations),
+            tuple(symbol.id for symbol in inputs),
+            tuple(symbol.id for symbol in outputs),
+            not isinstance(result, tuple | list),
+        )
+
+    def _argument_names(self, arguments: Sequence[object]) -> list[str]:
+        try:
+            bound = inspect.signature(self.function).bind(*arguments)
+        except TypeError as error:
+            raise ProgramError(f"program {self.name!r} cannot take {len(arguments)} arguments: {error}") from None
+        names: list[str] = []
+        for name, value in bound.arguments.items():
+            variadic = inspect.signature(self.function).parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+            names += [f"{name}[{index}]" for index in range(len(value))] if variadic else [name]
+        return names
+
+    def _outputs(self, tracer: Tracer, result: object) -> list[Symbol]:
+        outputs = list(result) if isinstance(result, tuple | list) else [result]
+        for output in outputs:
+            if not isinstance(output, Symbol) or output.tracer is not tracer:
+                raise ProgramError(
+                    f"program {self.name!r} returned a {type(output).__name__} instead of a variable",
+                    hint="return what an operator returned, or a tuple of such variables",
+                )
+            if not output.written:
+                raise ProgramError(f"program {self.name!r} returns {output.name!r}, which nothing has written")
+        if not outputs:
+            raise ProgramError(f"program {self.name!r} returned nothing")
+        return outputs
+
+
+def program(function: Callable[..., Any]) -> ProgramFunction:
+    """Make a program of a function over variables (a decorator).
+
+    The function is called once for each set of argument shapes, with symbols instead of arrays; what it does with them becomes a
+    static list of operations.
+    """
+    if not callable(function):
+        raise ProgramError(f"ss.program wants a function, not a {type(function).__name__}")
+    return ProgramFunction(function)
+
+
+def empty(shape: Sequence[int], dtype: Any = "float32", *, name: str = "empty") -> Symbol:
+    """Make a variable in device memory that an operation must write (``out=``) before another reads it."""
+    return current_tracer("ss.empty").symbol(ArraySpec(tuple(shape), np.dtype(dtype)), name, Place.DEVICE, written=False)
+
+
+def spec_of(value: Any, name: str) -> ArraySpec:
+    """Return shape and dtype of an array argument.
+
+    Raises
+    ------
+    ProgramError
+        It is not an array, or its dtype is not supported.
+    """
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        raise ProgramError(f"argument {name!r} is a {type(value).__name__}, not an array", hint="pass a NumPy or CuPy array")
+    try:
+        return ArraySpec(tuple(value.shape), np.dtype(value.dtype))
+    except TypeError:
+        raise ProgramError(f"argument {name!r} has a dtype NumPy does not know: {value.dtype}") from None
+
+
+def user_line() -> str:
+    """Return ``file:line`` of the nearest frame outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE + os.sep):
+        if os.sep + "workloads" + os.sep in frame.f_code.co_filename:
+            break
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+

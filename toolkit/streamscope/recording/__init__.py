@@ -1,0 +1,1 @@
+"""Recorders: what notes the times."""

@@ -1,0 +1,155 @@
+"""Calibration: what a pair of events reads beyond the kernel between them, and how event time maps to the host's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from streamscope.devices.protocol import Device, Event, Stream
+from streamscope.program.launch import Cost, Launch, LaunchKind
+from streamscope.rtc.source import KernelSource
+
+PAIRS = 100
+CLOCK_SAMPLES = 20
+
+_NULL_SOURCE = KernelSource("null_kernel", 'extern "C" __global__ void null_kernel() {}\n')
+
+
+def null_launch() -> Launch:
+    """Return a launch of an empty kernel of one warp, whose duration is known (`Device.null_kernel_ns`)."""
+
+    def cuda(bench: Any, reads: Sequence[Any], writes: Sequence[Any]) -> Callable[[], None]:
+        call: Callable[[], None] = bench.kernel(_NULL_SOURCE, 1, 32, [])
+        return call
+
+    return Launch(-1, 0, "null kernel", LaunchKind.KERNEL, (), (), Cost(0, 0, 1, 32), lambda arrays: [], cuda)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What to take off the readings of events, found in this process on this device.
+
+    A pair of events around one kernel reads ``kernel + excess``, whatever the kernel's length (measured to within 0.1 µs on an H200).
+    So the excess is the reading around an empty kernel less that kernel's own duration.
+
+    Attributes
+    ----------
+    stream_excess_ns : float
+        Excess of a pair on a stream, gated.
+    graph_excess_ns : float
+        Excess of a pair of event-record nodes in a graph.
+    empty_pair_ns : float
+        Reading of a pair with nothing between.
+    null_kernel_ns : float
+        Duration of the empty kernel that the excess rests on.
+    end_latency_ns : float
+        From the end of a kernel to the time of the event behind it: taken as half the excess, since events alone cannot split it; so
+        a position on the host's clock is uncertain by as much.
+    spread_ns : float
+        Interquartile range of the gated readings.
+    """
+
+    stream_excess_ns: float
+    graph_excess_ns: float
+    empty_pair_ns: float
+    null_kernel_ns: float
+    end_latency_ns: float
+    spread_ns: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the numbers as JSON values, rounded to a tenth of a nanosecond."""
+        return {name: round(value, 1) for name, value in asdict(self).items()}
+
+
+def calibrate(device: Device) -> Calibration:
+    """Measure the excess of event pairs around an empty kernel, on a stream and in a graph."""
+    stream = device.stream("calibration")
+    call = device.bind(null_launch(), [], [], stream)
+    events = [device.event(timing=True) for _ in range(2 * PAIRS)]
+    pairs = list(zip(events[::2], events[1::2], strict=True))
+
+    def issue(body: Callable[[], None]) -> None:
+        for start, end in pairs:
+            stream.record(start)
+            body()
+            stream.record(end)
+
+    def gated(body: Callable[[], None]) -> list[float]:
+        gate = device.gate()
+        gate.hold(stream)
+        try:
+            issue(body)
+        finally:
+            gate.open()
+        stream.synchronize()
+        return [device.elapsed_ns(start, end) for start, end in pairs]
+
+    gated(call)  # Warm: modules are loaded, clocks go up.
+    readings, empty = gated(call), gated(lambda: None)
+    in_graph = _graph_readings(device, stream, lambda: issue(call), pairs)
+    null = device.null_kernel_ns
+    excess = float(np.median(readings)) - null
+    low, high = np.percentile(readings, [25, 75])
+    return Calibration(excess, float(np.median(in_graph)) - null, float(np.median(empty)), null, excess / 2, float(high - low))
+
+
+def _graph_readings(device: Device, stream: Stream, issue: Callable[[], None], pairs: Sequence[tuple[Event, Event]]) -> list[float]:
+    device.begin_capture(stream)
+    try:
+        issue()
+    except BaseException:
+        device.abandon_capture(stream)
+        raise
+    graph = device.end_capture(stream)
+    for _ in range(3):
+        graph.launch(stream)
+        stream.synchronize()
+    return [device.elapsed_ns(start, end) for start, end in pairs]
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Maps the time of events to the host's clock.
+
+    Attributes
+    ----------
+    base : Event
+        The event that times are counted from.
+    offset_ns : float
+        Host time of ``base``.
+    uncertainty_ns : float
+        Half the width of the interval that ``offset_ns`` is known to lie in.
+    """
+
+    device: Device
+    base: Event
+    offset_ns: float
+    uncertainty_ns: float
+
+    def host_ns(self, event: Event) -> float:
+        """Return the host time of an event's latest record, in ns."""
+        return self.offset_ns + self.device.elapsed_ns(self.base, event)
+
+
+def align_clock(device: Device, stream: Stream, base: Event, probe: Event) -> Clock:
+    """Align event time with the host's clock.
+
+    An event's time lies between the call that records it and the return of a synchronisation after it. Each sample bounds the offset from
+    both sides; the offset is the middle of what all of them allow. It is done afresh for each pass, since the time between two events
+    is a 32-bit float in milliseconds and loses its nanoseconds after a second.
+    """
+    device.synchronize()
+    stream.record(base)
+    stream.synchronize()
+    low, high = -np.inf, np.inf
+    for _ in range(CLOCK_SAMPLES):
+        before = device.now_ns()
+        stream.record(probe)
+        stream.synchronize()
+        after = device.now_ns()
+        since = device.elapsed_ns(base, probe)
+        low, high = max(low, before - since), min(high, after - since)
+    return Clock(device, base, (low + high) / 2, abs(high - low) / 2)

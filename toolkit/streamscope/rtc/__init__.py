@@ -1,0 +1,1 @@
+"""Run-time compilation: sources of kernels, and NVRTC."""

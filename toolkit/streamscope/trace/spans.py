@@ -1,0 +1,219 @@
+"""The table of spans: what a trace is made of, as columns of NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.errors import TraceError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+IntArray = npt.NDArray[np.integer[Any]]
+
+
+class SpanKind(IntEnum):
+    """What a span stands for. Kinds below ``KERNEL`` lie on a host lane, the others on a stream's lane."""
+
+    LAUNCH = 0
+    """Host: the call that puts one kernel or one copy on a stream (its length is the *API time*)."""
+    GRAPH_LAUNCH = 1
+    """Host: the call that launches a CUDA graph."""
+    EVENT = 2
+    """Host: a call that records an event or makes a stream wait for one."""
+    SYNC = 3
+    """Host: blocked until the device has done something."""
+    HOST = 4
+    """Host: a host function of the program."""
+    COMPILE = 5
+    """Host: a kernel is being generated, compiled, linked or loaded."""
+    KERNEL = 6
+    """Device: one launch of an operation; a library call of several kernels is one span."""
+    COPY = 7
+    """Device: a copy between host and device."""
+    GRAPH = 8
+    """Device: one replay of a graph, from its first node to its last; encloses its kernels."""
+
+
+HOST_KINDS = frozenset(kind for kind in SpanKind if kind < SpanKind.KERNEL)
+DEVICE_KINDS = frozenset({SpanKind.KERNEL, SpanKind.COPY})
+
+
+class Basis(IntEnum):
+    """How the two times of a span came to be known."""
+
+    MEASURED = 0
+    """Both ends were read from a clock (host calls; CUPTI; a simulated device's own log)."""
+    DERIVED = 1
+    """The end was measured; the start is the end less the duration measured in the gated pass."""
+    PLACED = 2
+    """The duration was measured; the position follows from order, dependencies and the measured extent."""
+
+
+@dataclass(frozen=True)
+class SpanTable:
+    """Spans as equally long columns, sorted by ``start_ns``.
+
+    Times are integers in nanoseconds since the trace's zero, which is the start of the run on the host.
+
+    Attributes
+    ----------
+    kind : uint8 array
+        `SpanKind` of each span.
+    name : int32 array
+        Index into ``names``.
+    lane : int16 array
+        Index into ``lanes``: the host thread or the stream that the span lies on.
+    start_ns, end_ns : int64 arrays
+        ``end_ns >= start_ns``.
+    operation : int32 array
+        Id of the program's operation; -1 for none. The key that joins traces of one program.
+    part : int16 array
+        Which launch of the operation (a convolution's backward pass has two); 0 for the first.
+    correlation : int32 array
+        Joins a host call (`LAUNCH`, `GRAPH_LAUNCH`) with what it put on the device; -1 for none.
+    basis : uint8 array
+        `Basis` of the two times.
+    blocks, threads : int64 and int32 arrays
+        Launch size: blocks in the grid and threads in a block; 0 where unknown.
+    bytes, flops : int64 arrays
+        Cost by the operator's formula; 0 where unknown.
+    names, lanes : tuple of str
+        What ``name`` and ``lane`` index. Lanes are in the order in which they are drawn: host lanes first.
+    """
+
+    kind: IntArray
+    name: IntArray
+    lane: IntArray
+    start_ns: IntArray
+    end_ns: IntArray
+    operation: IntArray
+    part: IntArray
+    correlation: IntArray
+    basis: IntArray
+    blocks: IntArray
+    threads: IntArray
+    bytes: IntArray
+    flops: IntArray
+    names: tuple[str, ...] = ()
+    lanes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        length = len(self.start_ns)
+        for column, dtype in COLUMN_DTYPES.items():
+            values = np.asarray(getattr(self, column))
+            if values.shape != (length,):
+                raise TraceError(f"span column {column!r} has shape {values.shape}, expected ({length},)")
+            object.__setattr__(self, column, values.astype(dtype, copy=False))
+        if length == 0:
+            return
+        if (self.end_ns < self.start_ns).any():
+            row = int(np.argmax(self.end_ns < self.start_ns))
+            raise TraceError(f"span {row} ends {int(self.start_ns[row] - self.end_ns[row])} ns before it starts")
+        for column, table in (("name", self.names), ("lane", self.lanes)):
+            codes = getattr(self, column)
+            if codes.min() < 0 or codes.max() >= len(table):
+                raise TraceError(f"span column {column!r} refers to entry {codes.max()} of {len(table)}")
+        if self.kind.max() > max(SpanKind):
+            raise TraceError(f"span kind {self.kind.max()} is unknown")
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def duration_ns(self) -> IntArray:
+        """End minus start of each span, int64, in nanoseconds."""
+        return self.end_ns - self.start_ns
+
+    def select(self, mask: npt.NDArray[Any]) -> SpanTable:
+        """Return the rows that a boolean mask or an index array picks, names and lanes kept."""
+        return SpanTable(**{c: getattr(self, c)[mask] for c in COLUMN_DTYPES}, names=self.names, lanes=self.lanes)
+
+    def of_kind(self, kinds: Iterable[SpanKind]) -> SpanTable:
+        """Return the spans whose kind is one of ``kinds``."""
+        return self.select(np.isin(self.kind, [int(kind) for kind in kinds]))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the table as a DataFrame, with names, lanes, kinds and bases as categories."""
+        import pandas as pd
+
+        frame = pd.DataFrame({column: getattr(self, column) for column in COLUMN_DTYPES})
+        frame["kind"] = pd.Categorical.from_codes(self.kind, [kind.name.lower() for kind in SpanKind])
+        frame["basis"] = pd.Categorical.from_codes(self.basis, [basis.name.lower() for basis in Basis])
+        frame["name"] = pd.Categorical.from_codes(self.name, list(self.names))
+        frame["lane"] = pd.Categorical.from_codes(self.lane, list(self.lanes))
+        return frame
+
+
+COLUMN_DTYPES: dict[str, npt.DTypeLike] = {
+    "kind": np.uint8,
+    "name": np.int32,
+    "lane": np.int16,
+    "start_ns": np.int64,
+    "end_ns": np.int64,
+    "operation": np.int32,
+    "part": np.int16,
+    "correlation": np.int32,
+    "basis": np.uint8,
+    "blocks": np.int64,
+    "threads": np.int32,
+    "bytes": np.int64,
+    "flops": np.int64,
+}
+assert [f.name for f in fields(SpanTable)] == [*COLUMN_DTYPES, "names", "lanes"]
+
+
+@dataclass
+class SpanBuilder:
+    """Collects spans one by one and makes the sorted table of them.
+
+    Parameters
+    ----------
+    lanes : sequence of str
+        Lane names in drawing order; `add` accepts these only.
+    """
+
+    lanes: Sequence[str]
+    _rows: list[tuple[int, ...]] = field(default_factory=list)
+    _names: dict[str, int] = field(default_factory=dict)
+
+    def add(
+        self,
+        kind: SpanKind,
+        name: str,
+        lane: str,
+        start_ns: float,
+        end_ns: float,
+        *,
+        operation: int = -1,
+        part: int = 0,
+        correlation: int = -1,
+        basis: Basis = Basis.MEASURED,
+        blocks: int = 0,
+        threads: int = 0,
+        nbytes: int = 0,
+        flops: int = 0,
+    ) -> None:
+        """Add one span; times in nanoseconds since the trace's zero, rounded to whole ones."""
+        code = self._names.setdefault(name, len(self._names))
+        self._rows.append(
+            (
+                int(kind), code, list(self.lanes).index(lane), round(start_ns), round(end_ns), operation, part,
+                correlation, int(basis), blocks, threads, nbytes, flops,
+            )
+        )  # fmt: skip
+
+    def build(self) -> SpanTable:
+        """Return the spans added so far as a table sorted by start."""
+        columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * len(COLUMN_DTYPES)
+        arrays = {name: np.array(column, dtype=COLUMN_DTYPES[name]) for name, column in zip(COLUMN_DTYPES, columns, strict=True)}
+        order = np.argsort(arrays["start_ns"], kind="stable")
+        return SpanTable(
+            **{name: values[order] for name, values in arrays.items()}, names=tuple(self._names), lanes=tuple(self.lanes)
+        )

@@ -1,0 +1,119 @@
+"""A trace: spans, and what is needed to read them."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from streamscope.trace.spans import SpanTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What a device is called and whether its times are real.
+
+    Attributes
+    ----------
+    kind : {"cuda", "simulated"}
+        Times from a simulated device are never shown without this word.
+    name : str
+        For example ``"NVIDIA H200"``, or ``"simulated NVIDIA H200"``.
+    details : mapping
+        Multiprocessors, driver version, cost model and the like, as JSON values.
+    """
+
+    kind: Literal["cuda", "simulated"]
+    name: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TraceInfo:
+    """Where a trace comes from and what its numbers rest on.
+
+    Attributes
+    ----------
+    engine, program : str
+        Name of the engine and of the program.
+    device : DeviceInfo
+    recorder : str
+        ``"events"``, ``"cupti"`` or ``"device log"``.
+    calibration : mapping
+        What the recorder subtracted and how it was found (JSON values, times in ns).
+    ledger : mapping
+        What recording cost, in ns: ``unrecorded_ns`` (median makespan without any recording), ``recorded_ns`` (of the pass shown).
+    notes : tuple of str
+        What a reader must know before believing a number ("3 kernels end outside their graph", and so on).
+    versions : mapping
+        Versions of Python, Streamscope and the libraries that took part.
+    created : str
+        ISO 8601, UTC.
+    schema : int
+        `SCHEMA_VERSION` of the program that wrote it.
+    """
+
+    engine: str
+    program: str
+    device: DeviceInfo
+    recorder: str = "events"
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    ledger: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=lambda: library_versions())
+    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    schema: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A table of spans with what is needed to read it."""
+
+    spans: SpanTable
+    info: TraceInfo
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the spans as a DataFrame; ``attrs["info"]`` holds the `TraceInfo`."""
+        frame = self.spans.to_pandas()
+        frame.attrs["info"] = self.info
+        return frame
+
+    def to_parquet(self, path: str | Path) -> Path:
+        """Write the trace to one Parquet file, by way of a temporary name, and return its path."""
+        from streamscope.trace.parquet import write_parquet
+
+        return write_parquet(self, Path(path))
+
+    @classmethod
+    def from_parquet(cls, path: str | Path) -> Trace:
+        """Read what `to_parquet` wrote.
+
+        Raises
+        ------
+        TraceError
+            The file is missing, truncated, or not a trace of ours.
+        """
+        from streamscope.trace.parquet import read_parquet
+
+        return read_parquet(Path(path))
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of Python, Streamscope and the libraries it uses that are installed here."""
+    versions = {"python": platform.python_version(), "platform": sys.platform}
+    for name in ("streamscope", "numpy", "cupy-cuda13x", "cupy-cuda12x", "cuda-bindings", "nvidia-cudnn-frontend", "cupti-python"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions

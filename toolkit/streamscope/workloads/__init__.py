@@ -1,0 +1,29 @@
+"""Ready programs, from an element-wise chain to a residual network."""
+
+from __future__ import annotations
+
+from streamscope.errors import WorkloadError
+from streamscope.workloads.branches import BRANCHES
+from streamscope.workloads.cnn import CNN
+from streamscope.workloads.conv_backward import CONV_BACKWARD
+from streamscope.workloads.elementwise_chain import ELEMENTWISE_CHAIN
+from streamscope.workloads.pipeline import PIPELINE
+from streamscope.workloads.workload import Setting, Workload
+
+WORKLOADS = {workload.name: workload for workload in (ELEMENTWISE_CHAIN, CONV_BACKWARD, BRANCHES, PIPELINE, CNN)}
+
+
+def workload(name: str) -> Workload:
+    """Return a workload by name.
+
+    Raises
+    ------
+    WorkloadError
+        There is none of that name.
+    """
+    if name not in WORKLOADS:
+        raise WorkloadError(f"unknown workload {name!r}", hint=f"choose from {', '.join(WORKLOADS)}")
+    return WORKLOADS[name]
+
+
+__all__ = ["WORKLOADS", "Setting", "Workload", "workload"]

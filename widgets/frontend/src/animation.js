@@ -1,0 +1,35 @@
+// A short glide from one view to another; none at all for readers who asked their system for less motion.
+
+import { blendViews } from "./scale.js";
+
+const DURATION_MS = 130;
+
+export class Animation {
+  constructor(apply) {
+    this.apply = apply;
+    this.target = null;
+    this.frame = 0;
+  }
+
+  run(from, to) {
+    this.stop();
+    if (window.matchMedia("(prefers-reduced-motion: reduce)").matches) {
+      this.apply(to);
+      return;
+    }
+    this.target = to;
+    const begin = performance.now();
+    const step = (now) => {
+      const share = Math.min(1, Math.max(0, (now - begin) / DURATION_MS));
+      this.apply(blendViews(from, to, 1 - (1 - share) ** 3));
+      if (share < 1) this.frame = requestAnimationFrame(step);
+      else this.target = null;
+    };
+    this.frame = requestAnimationFrame(step);
+  }
+
+  stop() {
+    cancelAnimationFrame(this.frame);
+    this.target = null;
+  }
+}

@@ -1,0 +1,69 @@
+// Arrows from a launch call to what it put on the device.
+
+import { firstOnDevice } from "./join.js";
+import { lowerBound, upperBound } from "./search.js";
+
+const MOST_WITHOUT_ASKING = 40;
+// Where calls are narrower than this, their arrows would be a thicket.
+const LEAST_CALL = 5;
+
+/** The row that a span is drawn in, and its position in that row's track. */
+export function rowOf(scene, groupIndex, span) {
+  const group = scene.model.groups[groupIndex];
+  for (const { rows, band } of scene.layout.groups[groupIndex].lanes) {
+    for (const row of band ? [band, ...rows] : rows) {
+      if (row.lane.index !== group.lane[span]) continue;
+      const { track } = row;
+      for (let k = lowerBound(track.start, group.start[span]); k < track.length && track.start[k] === group.start[span]; k++) {
+        if (track.spans[k] === span) return { row, k };
+      }
+    }
+  }
+  return null;
+}
+
+/** Draw one arrow from the start of a host call to the start of a device span. */
+export function drawArrow(ctx, scene, groupIndex, launch, span) {
+  const { geometry: g, model } = scene;
+  const from = rowOf(scene, groupIndex, launch);
+  const to = rowOf(scene, groupIndex, span);
+  if (!from || !to) return;
+  const group = model.groups[groupIndex];
+  const [x0, x1] = [g.x(group.start[launch]), g.x(group.start[span])];
+  if (Math.max(x0, x1) < g.left || Math.min(x0, x1) > g.right) return;
+  const y0 = g.px(from.row.y + from.row.height);
+  const y1 = g.px(to.row.y);
+  const head = 3.5 * g.dpr;
+  const lean = Math.max((y1 - y0) * 0.55, 5 * g.dpr);
+  ctx.beginPath();
+  ctx.moveTo(x0, y0);
+  ctx.bezierCurveTo(x0, y0 + lean, x1, y1 - head - lean, x1, y1 - head);
+  ctx.stroke();
+  ctx.beginPath();
+  ctx.moveTo(x1 - head * 0.8, y1 - head * 1.3);
+  ctx.lineTo(x1 + head * 0.8, y1 - head * 1.3);
+  ctx.lineTo(x1, y1);
+  ctx.fill();
+}
+
+/** Faint arrows for every launch in view, as long as there are few. */
+export function drawAllArrows(ctx, scene, groupIndex) {
+  const { geometry: g, model } = scene;
+  const group = model.groups[groupIndex];
+  const rows = scene.layout.groups[groupIndex].lanes.filter(({ lane }) => lane.host).flatMap((lane) => lane.rows);
+  const ranges = rows.map(({ track }) => [upperBound(track.reach, g.t0), lowerBound(track.start, g.t1)]);
+  if (ranges.reduce((sum, [from, to]) => sum + Math.max(0, to - from), 0) > MOST_WITHOUT_ASKING) return;
+  group.firstOnDevice ??= firstOnDevice(group, model.kinds);
+  ctx.strokeStyle = ctx.fillStyle = scene.theme.faint;
+  ctx.lineWidth = Math.max(1, 0.75 * g.dpr);
+  rows.forEach(({ track }, index) => {
+    const [from, to] = ranges[index];
+    for (let k = from; k < to; k++) {
+      const launch = track.spans[k];
+      if (group.kind[launch] !== model.kinds.launch && group.kind[launch] !== model.kinds.graph_launch) continue;
+      const span = group.firstOnDevice[group.correlation[launch]] ?? -1;
+      if ((track.end[k] - track.start[k]) / g.pitch < LEAST_CALL * g.dpr) continue;
+      if (span >= 0) drawArrow(ctx, scene, groupIndex, launch, span);
+    }
+  });
+}

@@ -1,0 +1,25 @@
+// Colours as [r, g, b] triples: reading CSS's notation, mixing, contrast.
+
+/** Parse what a browser computes for a colour: "rgb(1, 2, 3)", "rgba(…)", "color(srgb …)"; or "#rrggbb". */
+export function parseColour(text, backdrop = [255, 255, 255]) {
+  if (text.startsWith("#")) return [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16));
+  const numbers = (text.match(/[\d.]+(e-?\d+)?/g) ?? ["0", "0", "0"]).map(Number);
+  const rgb = numbers.slice(0, 3).map((part) => (text.startsWith("color(") ? part * 255 : part));
+  return mix(rgb, backdrop, numbers[3] ?? 1);
+}
+
+/** `share` of colour `a`, the rest `b`. */
+export const mix = (a, b, share) => a.map((part, i) => part * share + b[i] * (1 - share));
+
+export const css = (rgb, alpha = 1) => `rgb(${rgb.map(Math.round).join(" ")}${alpha < 1 ? ` / ${alpha}` : ""})`;
+
+const linear = (part) => (part <= 10.31475 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4);
+
+/** Relative luminance, 0 to 1 (WCAG 2). */
+export const luminance = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+
+/** Contrast ratio, 1 to 21 (WCAG 2). */
+export function contrast(a, b) {
+  const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y);
+  return (high + 0.05) / (low + 0.05);
+}

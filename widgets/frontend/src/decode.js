@@ -1,0 +1,94 @@
+// From the header and the block of bytes that Python wrote (payload.py) to typed arrays.
+
+const ARRAYS = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, f64: Float64Array };
+
+const COLUMNS = [
+  "kind", "name", "lane", "start", "duration", "operation", "part", "correlation", "basis", "blocks", "threads",
+  "bytes", "flops",
+];
+
+/** One column as a typed array of `count` numbers. */
+export function decodeColumn(spec, block, count) {
+  const Array = ARRAYS[spec.dtype];
+  let values;
+  if ("constant" in spec) {
+    values = new Array(count).fill(spec.constant);
+  } else {
+    const from = block.byteOffset + spec.offset;
+    // A view handed over by a browser's message channel may start at any byte; typed arrays may not.
+    const aligned = from % Array.BYTES_PER_ELEMENT === 0;
+    const bytes = count * Array.BYTES_PER_ELEMENT;
+    values = aligned
+      ? new Array(block.buffer, from, count)
+      : new Array(block.buffer.slice(from, from + bytes));
+  }
+  if (spec.delta) return accumulated(values, spec.first);
+  return spec.shift ? shifted(values, spec.shift) : values;
+}
+
+function accumulated(deltas, first) {
+  const values = new Float64Array(deltas.length);
+  let value = first;
+  for (let i = 0; i < deltas.length; i++) {
+    value += deltas[i];
+    values[i] = value;
+  }
+  return values;
+}
+
+function shifted(values, shift) {
+  const result = new Int32Array(values.length);
+  for (let i = 0; i < values.length; i++) result[i] = values[i] + shift;
+  return result;
+}
+
+function decodeGroup(header, index, block) {
+  const group = { ...header, index, lanes: header.lanes.map((lane, code) => ({ ...lane, index: code })) };
+  delete group.columns;
+  for (const column of COLUMNS) group[column] = decodeColumn(header.columns[column], block, header.count);
+  group.end = new Float64Array(header.count);
+  for (let i = 0; i < header.count; i++) group.end[i] = group.start[i] + group.duration[i];
+  return group;
+}
+
+/** Codes of the kinds by name ("kernel" → 6) and what follows from them. */
+function decodeKinds(names) {
+  const kinds = Object.fromEntries(names.map((name, code) => [name, code]));
+  return { ...kinds, names, isDevice: (kind) => kind >= kinds.kernel };
+}
+
+/**
+ * @param {object} header what `payload.py` calls the header
+ * @param {Uint8Array | DataView} block the bytes that the columns lie in
+ */
+export function decode(header, block) {
+  const kinds = decodeKinds(header.kinds);
+  const groups = header.groups.map((group, index) => decodeGroup(group, index, block));
+  return {
+    kinds,
+    groups,
+    names: header.names,
+    bases: header.bases,
+    program: header.program,
+    simulated: groups.some((group) => group.device.kind === "simulated"),
+    extent: Math.max(0, ...groups.map((group) => group.extent_ns)),
+    count: groups.reduce((sum, group) => sum + group.count, 0),
+    operationName: operationNames(groups, kinds),
+  };
+}
+
+const LARGEST_TABLE = 1 << 24;
+
+/** For each operation id the name code of its first device span, so that its host calls can wear its colour; -1 for none. */
+function operationNames(groups, kinds) {
+  let largest = -1;
+  for (const { operation } of groups) for (let i = 0; i < operation.length; i++) largest = Math.max(largest, operation[i]);
+  const table = new Int32Array(Math.min(largest + 1, LARGEST_TABLE)).fill(-1);
+  for (const { operation, kind, name } of groups) {
+    for (let i = 0; i < operation.length; i++) {
+      const id = operation[i];
+      if (kinds.isDevice(kind[i]) && id >= 0 && id < table.length && table[id] < 0) table[id] = name[i];
+    }
+  }
+  return table;
+}

@@ -1,0 +1,77 @@
+// What a tooltip says about a span, as rows of [term, value]. Pure, so that it can be tested without a browser.
+
+import { grouped, micros, prefixed } from "./format.js";
+import { launchOf } from "./join.js";
+
+const KIND_WORDS = {
+  launch: "launch call",
+  graph_launch: "graph launch call",
+  event: "event call",
+  sync: "host blocked on the device",
+  host: "host function",
+  compile: "compilation",
+  kernel: "kernel",
+  copy: "copy",
+  graph: "graph replay",
+};
+
+const DURATION_WORDS = { launch: "API time", graph_launch: "API time", event: "API time", kernel: "kernel time" };
+
+export function describeSpan(model, group, span) {
+  const kind = model.kinds.names[group.kind[span]];
+  const lane = group.lanes[group.lane[span]].name;
+  const simulated = group.device.kind === "simulated" ? " · simulated time" : "";
+  return {
+    name: model.names[group.name[span]],
+    where: `${KIND_WORDS[kind]} · ${group.label} · ${lane}${simulated}`,
+    rows: [
+      ["start", micros(group.start[span])],
+      [DURATION_WORDS[kind] ?? "duration", micros(group.duration[span])],
+      ...launchRows(model, group, span),
+      ...sizeRows(group, span),
+      ...(group.operation[span] >= 0 ? [["operation", operationText(group, span)]] : []),
+    ],
+    notes: [`Times: ${model.bases[group.basis[span]]}.`],
+  };
+}
+
+function operationText(group, span) {
+  return group.part[span] ? `#${group.operation[span]}, part ${group.part[span]}` : `#${group.operation[span]}`;
+}
+
+/** Launch latency: start of the call to start of the kernel. Queue time: end of the call to start, only where positive. */
+export function launchRows(model, group, span) {
+  const launch = launchOf(group, model.kinds, span);
+  if (launch < 0) return [];
+  const queued = group.start[span] - group.end[launch];
+  return [
+    ["launch latency", micros(group.start[span] - group.start[launch])],
+    ...(queued > 0 ? [["queue time", micros(queued)]] : []),
+  ];
+}
+
+function sizeRows(group, span) {
+  const rows = [];
+  const seconds = group.duration[span] / 1e9;
+  const { blocks, threads, bytes, flops } = group;
+  if (blocks[span]) rows.push(["launch size", `${grouped(blocks[span])} blocks × ${grouped(threads[span])} threads`]);
+  if (bytes[span]) rows.push(["moves", prefixed(bytes[span], "B") + rate(bytes[span], seconds, "B/s")]);
+  if (flops[span]) rows.push(["computes", prefixed(flops[span], "FLOP") + rate(flops[span], seconds, "FLOP/s")]);
+  return rows;
+}
+
+/** Achieved rates of memory are told in GB/s, as data sheets do. */
+function rate(amount, seconds, unit) {
+  if (!seconds) return "";
+  if (unit === "B/s") return `, ${grouped(amount / seconds / 1e9, 1)} GB/s`;
+  return `, ${prefixed(amount / seconds, unit)}`;
+}
+
+export function describeGroup(model, group) {
+  return {
+    name: group.label,
+    where: `${group.program} · ${group.device.name}`,
+    rows: group.details,
+    notes: group.notes,
+  };
+}

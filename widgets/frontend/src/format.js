@@ -1,0 +1,31 @@
+// Numbers as text. Times come in nanoseconds.
+
+const MICRO = 1e3;
+
+/** Digits grouped in threes by a comma: 12345.6 → "12,345.6". */
+export function grouped(value, decimals = 0) {
+  const [whole, fraction] = Math.abs(value).toFixed(decimals).split(".");
+  const digits = whole.replace(/\B(?=(\d{3})+$)/g, ",");
+  const sign = value < 0 && Number(value.toFixed(decimals)) !== 0 ? "−" : "";
+  return sign + digits + (fraction ? `.${fraction}` : "");
+}
+
+/** Exact to the nanosecond: "1,234.567 µs". */
+export const micros = (ns) => `${grouped(ns / MICRO, 3)} µs`;
+
+/** At least three significant digits, without an exponent. */
+export function significant(value) {
+  if (value === 0) return "0";
+  const decimals = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value) * 1.0005)));
+  return grouped(value, Math.min(decimals, 6));
+}
+
+const PREFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
+
+/** With a decimal prefix: (1.5e6, "B") → "1.50 MB". */
+export function prefixed(value, unit) {
+  const [scale, prefix] = PREFIXES.find(([size]) => value >= size) ?? [1, ""];
+  return `${scale === 1 && Number.isInteger(value) ? value : significant(value / scale)} ${prefix}${unit}`;
+}
+
+export const percent = (share) => `${(share * 100).toFixed(1)} %`;

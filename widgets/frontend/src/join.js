@@ -1,0 +1,86 @@
+// What belongs together: an operation under every engine, a host call and what it put on the device.
+
+/** Indices of the group's spans for which `test(i)` holds. A scan of a million takes about a millisecond. */
+function where(group, test) {
+  const found = [];
+  for (let i = 0; i < group.count; i++) if (test(i)) found.push(i);
+  return found;
+}
+
+const isLaunch = (kind, kinds) => kind === kinds.launch || kind === kinds.graph_launch;
+
+/** The host call that put a device span on its stream, or -1. */
+export function launchOf(group, kinds, span) {
+  const id = group.correlation[span];
+  if (id < 0 || !kinds.isDevice(group.kind[span])) return -1;
+  for (let i = 0; i < group.count; i++) {
+    if (group.correlation[i] === id && isLaunch(group.kind[i], kinds)) return i;
+  }
+  return -1;
+}
+
+/** For each correlation id the first device span that carries it (the graph's own span before its kernels), or -1. */
+export function firstOnDevice(group, kinds) {
+  let largest = -1;
+  for (let i = 0; i < group.count; i++) largest = Math.max(largest, group.correlation[i]);
+  const table = new Int32Array(Math.min(largest + 1, 1 << 24)).fill(-1);
+  for (let i = 0; i < group.count; i++) {
+    const id = group.correlation[i];
+    if (id < 0 || id >= table.length || !kinds.isDevice(group.kind[i])) continue;
+    if (table[id] < 0 || (group.kind[i] === kinds.graph && group.kind[table[id]] !== kinds.graph)) table[id] = i;
+  }
+  return table;
+}
+
+/** Members of a highlight within one group: spans, and links [launch, device span]. */
+function membersOf(group, kinds, chosen) {
+  const spans = new Set(chosen);
+  const links = [];
+  for (const span of chosen) {
+    const launch = launchOf(group, kinds, span);
+    if (launch < 0) continue;
+    spans.add(launch);
+    // A graph's launch points at the graph, and at the one kernel that was asked for, not at a fan of hundreds.
+    if (group.kind[span] !== kinds.kernel || group.kind[launch] === kinds.launch || chosen.length < 20) links.push([launch, span]);
+  }
+  return { spans: [...spans], links };
+}
+
+/**
+ * Everything to highlight for one span: its operation under every engine that runs the same program; for a span without an
+ * operation (a graph's launch), what shares its correlation id.
+ *
+ * @returns {{operation: number, name: string, group: number, span: number, members: Array<{group, spans, links}>}}
+ */
+export function highlightOf(model, groupIndex, span) {
+  const { kinds } = model;
+  const home = model.groups[groupIndex];
+  const operation = home.operation[span];
+  const correlation = home.correlation[span];
+  const members = [];
+  model.groups.forEach((group, index) => {
+    let chosen = [];
+    if (operation >= 0) {
+      if (group.program === home.program) chosen = where(group, (i) => group.operation[i] === operation);
+    } else if (index === groupIndex) {
+      chosen = correlation >= 0 ? where(group, (i) => group.correlation[i] === correlation) : [span];
+    }
+    if (chosen.length) members.push({ group: index, ...membersOf(group, kinds, chosen) });
+  });
+  const named = model.operationName[operation] >= 0 ? model.operationName[operation] : home.name[span];
+  return { operation, name: model.names[named], nameCode: named, group: groupIndex, span, members };
+}
+
+/** Extent in time of a highlight: [start, end] over its device spans, or all spans where it has none. */
+export function highlightExtent(model, highlight) {
+  let [start, end] = [Infinity, -Infinity];
+  for (const { group, spans } of highlight.members) {
+    const { kind, start: starts, end: ends } = model.groups[group];
+    const onDevice = spans.filter((i) => model.kinds.isDevice(kind[i]));
+    for (const i of onDevice.length ? onDevice : spans) {
+      start = Math.min(start, starts[i]);
+      end = Math.max(end, ends[i]);
+    }
+  }
+  return [start, end];
+}

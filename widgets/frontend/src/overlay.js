@@ -1,0 +1,111 @@
+// The upper canvas: what follows the pointer and the selection.
+
+import { drawArrow, rowOf } from "./arrows.js";
+import { font } from "./draw.js";
+import { micros } from "./format.js";
+import { drawSpan, stretch } from "./spans.js";
+
+const LEAST_HIGHLIGHT = 3;
+
+export function drawOverlay(ctx, scene, state) {
+  const { geometry: g, layout } = scene;
+  ctx.clearRect(0, 0, ctx.canvas.width, ctx.canvas.height);
+  ctx.textBaseline = "middle";
+  ctx.font = font(scene, 11);
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(g.left, 0, g.right - g.left, g.px(layout.overview.top - 6));
+  ctx.clip();
+  if (state.selected) {
+    drawVeil(ctx, scene);
+    drawHighlight(ctx, scene, state.selected, true);
+  }
+  if (state.hovered) drawHighlight(ctx, scene, state.hovered, false);
+  ctx.restore();
+  if (state.measure) drawMeasure(ctx, scene, state.measure);
+  else if (state.cursor !== null) drawCursor(ctx, scene, state.cursor);
+}
+
+function drawVeil(ctx, scene) {
+  const { geometry: g, layout, theme } = scene;
+  ctx.fillStyle = theme.veil;
+  for (const box of layout.groups) ctx.fillRect(g.left, g.px(box.body), g.right - g.left, g.px(box.bottom) - g.px(box.body));
+}
+
+/** Outline every member of a highlight; a selected one is drawn again above the veil. */
+function drawHighlight(ctx, scene, highlight, selected) {
+  const { geometry: g, theme, model } = scene;
+  const least = Math.round(LEAST_HIGHLIGHT * g.dpr);
+  for (const { group: index, spans, links } of highlight.members) {
+    const group = model.groups[index];
+    for (const span of spans) {
+      const place = rowOf(scene, index, span);
+      if (!place) continue;
+      const y = g.px(place.row.y);
+      const height = g.px(place.row.y + place.row.height) - y;
+      if (group.end[span] < g.t0 || group.start[span] > g.t1) {
+        if (selected) drawPointer(ctx, scene, group.start[span] > g.t1, y, height);
+        continue;
+      }
+      const [x, width] = stretch(g, group.start[span], group.end[span], least);
+      if (selected) drawSpan(ctx, scene, place.row, place.k, true, y, height);
+      const own = index === highlight.group && span === highlight.span;
+      ctx.strokeStyle = selected || own ? theme.ink : theme.soft;
+      ctx.lineWidth = Math.max(1, (own ? 2 : 1) * Math.round(g.dpr));
+      ctx.strokeRect(x - 0.5, y - 0.5, width + 1, height + 1);
+    }
+    ctx.strokeStyle = ctx.fillStyle = selected || index === highlight.group ? theme.ink : theme.faint;
+    ctx.lineWidth = Math.max(1, g.dpr);
+    for (const [launch, span] of links) drawArrow(ctx, scene, index, launch, span);
+  }
+}
+
+/** A small triangle at the edge of the plot: what was selected lies further that way. */
+function drawPointer(ctx, scene, toRight, y, height) {
+  const { geometry: g, theme } = scene;
+  const size = 5 * g.dpr;
+  const tip = toRight ? g.right - 2 * g.dpr : g.left + 2 * g.dpr;
+  const back = toRight ? tip - size : tip + size;
+  ctx.fillStyle = theme.ink;
+  ctx.beginPath();
+  ctx.moveTo(tip, y + height / 2);
+  ctx.lineTo(back, y + height / 2 - size * 0.8);
+  ctx.lineTo(back, y + height / 2 + size * 0.8);
+  ctx.fill();
+}
+
+/** A hairline through all engines at the pointer, with its time on the axis. */
+function drawCursor(ctx, scene, time) {
+  const { geometry: g, theme, layout } = scene;
+  if (time < g.t0 || time > g.t1) return;
+  const x = Math.round(g.x(time));
+  ctx.fillStyle = theme.faint;
+  ctx.fillRect(x, g.px(layout.axis - 6), Math.max(1, Math.floor(g.dpr)), g.px(layout.overview.top - 8) - g.px(layout.axis - 6));
+  drawPill(ctx, scene, micros(time), x, theme.ink);
+}
+
+function drawMeasure(ctx, scene, { from, to }) {
+  const { geometry: g, theme, layout } = scene;
+  const [x, width] = stretch(g, Math.min(from, to), Math.max(from, to), 1);
+  const [top, bottom] = [g.px(layout.axis - 6), g.px(layout.overview.top - 8)];
+  ctx.fillStyle = theme.accentWash;
+  ctx.fillRect(x, top, width, bottom - top);
+  ctx.fillStyle = theme.accent;
+  const line = Math.max(1, Math.round(g.dpr));
+  ctx.fillRect(x, top, line, bottom - top);
+  ctx.fillRect(x + width - line, top, line, bottom - top);
+  drawPill(ctx, scene, micros(Math.abs(to - from)), x + width / 2, theme.accent);
+}
+
+function drawPill(ctx, scene, text, centre, fill) {
+  const { geometry: g, theme, layout } = scene;
+  const width = ctx.measureText(text).width + g.px(12);
+  const x = Math.min(Math.max(centre - width / 2, g.left), ctx.canvas.width - width);
+  const middle = g.px(layout.axis - 16);
+  ctx.fillStyle = fill;
+  ctx.beginPath();
+  ctx.roundRect(x, middle - g.px(9), width, g.px(18), g.px(4));
+  ctx.fill();
+  ctx.fillStyle = theme.ground;
+  ctx.fillText(text, x + g.px(6), middle + g.px(0.5));
+}

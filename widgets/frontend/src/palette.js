@@ -1,0 +1,45 @@
+// Which colour an operator wears. The same operator has the same colour under every engine.
+
+import { contrast, css, mix, parseColour } from "./colours.js";
+
+// Okabe and Ito's palette (https://jfly.uni-koeln.de/color/), told apart under every common form of colour blindness;
+// black is left out because dark pages have it for background.
+const HUES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442"].map((hex) => parseColour(hex));
+const BLACK = [20, 22, 26];
+const WHITE = [255, 255, 255];
+
+/** Shades between the lane's background (little of the pixel is covered) and the full colour. */
+export const SHADES = 8;
+
+/** Colour of the `rank`-th operator: the plain hues first, then lighter and darker turns of them. */
+export function operatorColour(rank, dark) {
+  const hue = HUES[rank % HUES.length];
+  const turn = Math.floor(rank / HUES.length) % 3;
+  const softened = mix(hue, WHITE, dark ? 0.9 : 0.88);
+  if (turn === 0) return softened;
+  return turn === 1 ? mix(softened, WHITE, 0.55) : mix(softened, BLACK, 0.6);
+}
+
+export const inkOn = (rgb) => (contrast(rgb, WHITE) >= 4 || contrast(rgb, WHITE) > contrast(rgb, BLACK) ? WHITE : BLACK);
+
+/** A colour with all that drawing needs, as CSS text made once: shades by coverage, faded for the filter, ink. */
+export function swatch(rgb, ground) {
+  const shades = [];
+  for (let level = 0; level <= SHADES; level++) shades.push(css(mix(rgb, ground, 0.22 + (0.78 * level) / SHADES)));
+  return { rgb, fill: css(rgb), shades, faded: css(mix(rgb, ground, 0.14)), ink: css(inkOn(rgb)), edge: css(mix(rgb, BLACK, 0.78)) };
+}
+
+/** Rank of each name by device time over all groups, so that what takes longest gets the plainest hue. */
+export function rankNames(model) {
+  const time = new Float64Array(model.names.length);
+  for (const group of model.groups) {
+    for (let i = 0; i < group.count; i++) {
+      const kind = group.kind[i];
+      if (kind === model.kinds.kernel || kind === model.kinds.copy) time[group.name[i]] += group.duration[i] + 1e-6;
+    }
+  }
+  const order = [...time.keys()].filter((code) => time[code] > 0).sort((a, b) => time[b] - time[a] || a - b);
+  const ranks = new Int32Array(model.names.length).fill(-1);
+  order.forEach((code, rank) => (ranks[code] = rank));
+  return { ranks, order, time };
+}

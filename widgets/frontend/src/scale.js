@@ -1,0 +1,62 @@
+// The visible stretch of time, as {t0, t1} in nanoseconds, and the ticks on its axis.
+
+export const NARROWEST_NS = 20;
+
+/** The whole of a trace with a little air at both ends. */
+export const fullView = (extent) => ({ t0: -0.008 * extent, t1: extent * 1.012 || 1000 });
+
+/** The same view moved and shrunk, if need be, to lie within `bounds`. */
+export function clampView(view, bounds) {
+  const widest = bounds.t1 - bounds.t0;
+  if (view.t1 - view.t0 >= widest) return bounds;
+  const width = Math.max(view.t1 - view.t0, Math.min(NARROWEST_NS, widest));
+  const middle = (view.t0 + view.t1) / 2;
+  let t0 = width === view.t1 - view.t0 ? view.t0 : middle - width / 2;
+  t0 = Math.min(Math.max(t0, bounds.t0), bounds.t1 - width);
+  return { t0, t1: t0 + width };
+}
+
+/** Zoomed by `factor` (below 1 shows less time), with the time `anchor` staying where it is on the screen. */
+export function zoomView(view, anchor, factor, bounds) {
+  const width = view.t1 - view.t0;
+  const wanted = Math.min(Math.max(width * factor, NARROWEST_NS), bounds.t1 - bounds.t0);
+  const t0 = anchor - (anchor - view.t0) * (wanted / width);
+  return clampView({ t0, t1: t0 + wanted }, bounds);
+}
+
+export const panView = (view, delta, bounds) => clampView({ t0: view.t0 + delta, t1: view.t1 + delta }, bounds);
+
+/** The view that shows [start, end] with `margin` of its length on either side. */
+export function fitView(start, end, bounds, margin = 0.15) {
+  const pad = Math.max((end - start) * margin, NARROWEST_NS);
+  return clampView({ t0: start - pad, t1: end + pad }, bounds);
+}
+
+/** Between two views, `share` of the way; widths are interpolated by ratio so that a zoom looks even. */
+export function blendViews(from, to, share) {
+  if (share >= 1) return to;
+  const [a, b] = [from.t1 - from.t0, to.t1 - to.t0];
+  const width = a * (b / a) ** share;
+  // The centre moves with the width, else a zoom far in would swing past its target.
+  const progress = Math.abs(b - a) > 1e-9 * a ? (width - a) / (b - a) : share;
+  const centre = (from.t0 + from.t1) / 2 + ((to.t0 + to.t1) / 2 - (from.t0 + from.t1) / 2) * progress;
+  return { t0: centre - width / 2, t1: centre + width / 2 };
+}
+
+/** Step of 1, 2 or 5 times a power of ten that leaves at least `gap` pixels between ticks. */
+export function tickStep(view, width, gap) {
+  const least = ((view.t1 - view.t0) / Math.max(width, 1)) * gap;
+  const power = 10 ** Math.floor(Math.log10(least));
+  const factor = [1, 2, 5, 10].find((multiple) => multiple * power >= least * 0.999999);
+  return Math.max(factor * power, 1);
+}
+
+/** Unit of the axis: microseconds, the unit of the whole product, until they would be too long to read. */
+export function axisUnit(view) {
+  const largest = Math.max(Math.abs(view.t0), Math.abs(view.t1));
+  if (largest < 1e8) return { name: "µs", ns: 1e3 };
+  return largest < 1e11 ? { name: "ms", ns: 1e6 } : { name: "s", ns: 1e9 };
+}
+
+/** Decimals that tell neighbouring ticks apart. */
+export const tickDecimals = (step, unit) => Math.max(0, -Math.floor(Math.log10(step / unit.ns) + 1e-9));

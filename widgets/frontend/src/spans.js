@@ -1,0 +1,145 @@
+// Drawing the spans of one track.
+
+import { coverage, visible } from "./lod.js";
+import { SHADES } from "./palette.js";
+
+const LABEL_LEAST = 26;
+const HAIRLINE_LEAST = 6;
+const STRIPE_LEAST = 8;
+
+/** The swatch that a span wears: its operator's on the device, its kind's on the host. */
+export function swatchOf(scene, group, span) {
+  const { kinds } = scene.model;
+  const kind = group.kind[span];
+  return kinds.isDevice(kind) ? scene.theme.operators[group.name[span]] : scene.theme.host[kinds.names[kind]];
+}
+
+/** Draw what of a row is in view: long spans one by one, crowds a pixel at a time. */
+export function drawRow(ctx, scene, row) {
+  const { geometry: g, entries } = scene;
+  const { track } = row;
+  const { group } = track;
+  const y = g.px(row.y);
+  const height = g.px(row.y + row.height) - y;
+  const shows = scene.shows?.[group.index];
+  const count = visible(track, g.t0, g.t1, g.pitch, entries);
+  let [runStart, runEnd, runFill] = [0, 0, ""];
+  for (let e = 0; e < count; e++) {
+    const from = entries[2 * e];
+    const to = entries[2 * e + 1];
+    if (to - from === 1 && track.end[from] - track.start[from] >= g.pitch) {
+      drawSpan(ctx, scene, row, from, !shows || shows(track.spans[from]), y, height);
+      continue;
+    }
+    const span = track.spans[track.longest.find(from, to)];
+    const swatch = swatchOf(scene, group, span);
+    const shade = Math.ceil(coverage(track, from, to, g.pitch) * SHADES);
+    const fill = !shows || shows(span) ? swatch.shades[shade] : swatch.faded;
+    const x = Math.max(g.left, Math.floor(g.x(track.start[from]) + 1e-6));
+    if (x === runEnd && fill === runFill) {
+      runEnd = x + 1;
+      continue;
+    }
+    if (runEnd > runStart) fillRun(ctx, runFill, runStart, y, runEnd - runStart, height);
+    [runStart, runEnd, runFill] = [x, x + 1, fill];
+  }
+  if (runEnd > runStart) fillRun(ctx, runFill, runStart, y, runEnd - runStart, height);
+}
+
+function fillRun(ctx, fill, x, y, width, height) {
+  ctx.fillStyle = fill;
+  ctx.fillRect(x, y, width, height);
+}
+
+/** Left edge and width in device pixels of a stretch of time, cut to the plot; never narrower than `least`. */
+export function stretch(g, start, end, least = 1) {
+  const x0 = Math.min(Math.max(g.left, Math.round(g.x(start))), g.right);
+  const x1 = Math.max(Math.min(g.right, Math.round(g.x(end))), g.left);
+  return [x0, Math.max(least, x1 - x0)];
+}
+
+/** Where a span ends on the screen: at its neighbour, if the gap is far below a pixel, lest rounding blow it up to a whole one. */
+function visibleEnd(track, k, pitch) {
+  const next = track.start[k + 1];
+  return next > track.end[k] && next - track.end[k] < 0.3 * pitch ? next : track.end[k];
+}
+
+export function drawSpan(ctx, scene, row, k, shown, y, height) {
+  const { geometry: g, theme, model } = scene;
+  const { track } = row;
+  const { group } = track;
+  const span = track.spans[k];
+  const kind = group.kind[span];
+  const swatch = swatchOf(scene, group, span);
+  let [x, width] = stretch(g, track.start[k], visibleEnd(track, k, g.pitch));
+  // A hairline between neighbours, where there is room for one.
+  if ((track.end[k] - track.start[k]) / g.pitch >= HAIRLINE_LEAST * g.dpr && width > 2) width -= Math.max(1, Math.floor(g.dpr / 2));
+  if (kind === model.kinds.graph) {
+    ctx.fillStyle = shown ? theme.band : theme.rule;
+    ctx.fillRect(x, y, width, height);
+    return;
+  }
+  ctx.fillStyle = !shown ? swatch.faded : kind === model.kinds.sync && width > 3 * g.dpr ? scene.hatch : swatch.fill;
+  ctx.fillRect(x, y, width, height);
+  if (!shown) return;
+  const onDevice = model.kinds.isDevice(kind);
+  if (group.basis[span] && width >= 10 * g.dpr) notchEdges(ctx, g, scene, group.basis[span], x, width, y, height);
+  if (!onDevice && width >= STRIPE_LEAST * g.dpr) drawOperatorStripe(ctx, scene, group.operation[span], x, width, y, height);
+  if (width >= LABEL_LEAST * g.dpr) drawLabel(ctx, scene, group.name[span], onDevice ? swatch.ink : theme.ink, x, width, y + height / 2);
+}
+
+/** A start (and, for a placed span, an end) that no clock was read at looks perforated. */
+function notchEdges(ctx, g, scene, basis, x, width, y, height) {
+  const tooth = Math.max(1, Math.round(2 * g.dpr));
+  const depth = Math.max(1, Math.round(1.5 * g.dpr));
+  ctx.fillStyle = scene.theme.lane;
+  for (let top = y + tooth; top < y + height - 1; top += 2 * tooth) {
+    ctx.fillRect(x, top, depth, tooth);
+    if (basis > 1) ctx.fillRect(x + width - depth, top, depth, tooth);
+  }
+}
+
+/** Host calls wear their operation's colour as a thin foot, so that the eye finds the kernel they launch. */
+function drawOperatorStripe(ctx, scene, operation, x, width, y, height) {
+  const name = scene.model.operationName[operation] ?? -1;
+  if (name < 0) return;
+  const stripe = scene.geometry.px(3);
+  ctx.fillStyle = scene.theme.operators[name].fill;
+  ctx.fillRect(x, y + height - stripe, width, stripe);
+}
+
+/** A span's name, shortened to the room there is. */
+export function drawLabel(ctx, scene, nameCode, ink, x, width, middle) {
+  const { dpr } = scene.geometry;
+  const name = scene.model.names[nameCode];
+  const room = width - 8 * dpr;
+  let wide = scene.labelWidths[nameCode];
+  if (!(wide >= 0)) wide = scene.labelWidths[nameCode] = ctx.measureText(name).width;
+  let text = name;
+  if (wide > room) {
+    const letters = Math.floor((name.length * room) / wide) - 1;
+    if (letters < 2) return;
+    text = `${name.slice(0, letters)}…`;
+  }
+  ctx.fillStyle = ink;
+  ctx.fillText(text, x + 4 * dpr, middle);
+}
+
+/** The diagonal hatching of time that the host spends blocked. */
+export function hatchPattern(ctx, theme, dpr) {
+  const size = Math.round(6 * dpr);
+  const tile = ctx.canvas.ownerDocument.createElement("canvas");
+  tile.width = tile.height = size;
+  const pen = tile.getContext("2d");
+  pen.fillStyle = theme.hatchGround;
+  pen.fillRect(0, 0, size, size);
+  pen.strokeStyle = theme.hatch;
+  pen.lineWidth = Math.max(1, dpr);
+  pen.beginPath();
+  for (const shift of [-size, 0, size]) {
+    pen.moveTo(shift - 1, size + 1);
+    pen.lineTo(shift + size + 1, -1);
+  }
+  pen.stroke();
+  return ctx.createPattern(tile, "repeat");
+}

@@ -1,0 +1,49 @@
+// The two canvases, the nudge over them and the hint below.
+
+import { make } from "./dom.js";
+
+const NUDGE_MS = 1200;
+const HINT = [
+  "click, then ", ["wheel"], " zooms · drag pans · ", ["shift"], "-drag measures · click selects in every engine · ",
+  ["W"], " ", ["A"], " ", ["S"], " ", ["D"], " move · ", ["0"], " resets",
+];
+
+function describe(model) {
+  const groups = model.groups.map((group) => `${group.label}: ${group.makespan_text}`).join("; ");
+  return `Timelines of ${model.groups.length} engine runs on one ${model.simulated ? "simulated " : ""}time axis. ${groups}. `
+    + "W and S zoom, A and D pan, 0 shows everything, N and P select the next and previous operation.";
+}
+
+export function buildStage(root, model) {
+  const base = make("canvas", "ss-base");
+  base.setAttribute("aria-hidden", "true");
+  const overlay = make("canvas", "ss-overlay");
+  overlay.tabIndex = 0;
+  overlay.setAttribute("role", "application");
+  overlay.setAttribute("aria-label", describe(model));
+  // JupyterLab would take the keys for its own: 0 0 restarts the kernel, D D deletes the cell.
+  const nudge = make("div", "ss-nudge", "Click the timeline first, or hold Ctrl, to zoom with the wheel");
+  nudge.setAttribute("aria-hidden", "true");
+  const box = make("div", "ss-stage", base, overlay, nudge);
+  root.append(box, make("div", "ss-hint", ...HINT.map((part) => (Array.isArray(part) ? make("kbd", "", part[0]) : part))));
+
+  let timer = 0;
+  return {
+    box,
+    overlay,
+    baseContext: base.getContext("2d", { alpha: false }),
+    overlayContext: overlay.getContext("2d"),
+    size(width, height, dpr) {
+      for (const canvas of [base, overlay]) {
+        canvas.width = Math.round(width * dpr);
+        canvas.height = Math.round(height * dpr);
+        canvas.style.height = `${height}px`;
+      }
+    },
+    nudge() {
+      nudge.classList.add("ss-shown");
+      clearTimeout(timer);
+      timer = setTimeout(() => nudge.classList.remove("ss-shown"), NUDGE_MS);
+    },
+  };
+}

@@ -1,0 +1,85 @@
+// What the page looks like: colours from JupyterLab's theme or, in a report, from the reader's preference.
+
+import { css, luminance, mix, parseColour } from "./colours.js";
+import { operatorColour, swatch } from "./palette.js";
+
+/** Whether the page is dark: JupyterLab, VS Code and Colab each say so in their own way; else the system's preference. */
+export function prefersDark(view = window) {
+  const { body, documentElement } = view.document;
+  if (body.dataset.jpThemeLight) return body.dataset.jpThemeLight === "false";
+  if (body.classList.contains("vscode-dark") || documentElement.getAttribute("theme") === "dark") return true;
+  if (body.classList.contains("vscode-light") || documentElement.getAttribute("theme") === "light") return false;
+  return view.matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+/** Call `changed` whenever the answer may be another. Returns a function that stops it. */
+export function watchTheme(changed, view = window) {
+  const observer = new MutationObserver(changed);
+  const attributeFilter = ["data-jp-theme-light", "data-jp-theme-name", "class", "theme"];
+  observer.observe(view.document.body, { attributes: true, attributeFilter });
+  observer.observe(view.document.documentElement, { attributes: true, attributeFilter });
+  const preference = view.matchMedia("(prefers-color-scheme: dark)");
+  preference.addEventListener("change", changed);
+  return () => {
+    observer.disconnect();
+    preference.removeEventListener("change", changed);
+  };
+}
+
+/** Paper is white, whatever the screen is. Returns a function that stops watching. */
+export function watchPrint(before, after, view = window) {
+  view.addEventListener("beforeprint", before);
+  view.addEventListener("afterprint", after);
+  return () => {
+    view.removeEventListener("beforeprint", before);
+    view.removeEventListener("afterprint", after);
+  };
+}
+
+function computed(root, variable, backdrop) {
+  const probe = root.ownerDocument.createElement("span");
+  probe.style.color = `var(${variable})`;
+  probe.style.display = "none";
+  root.append(probe);
+  const colour = parseColour(getComputedStyle(probe).color, backdrop);
+  probe.remove();
+  return colour;
+}
+
+/** All colours and fonts that the canvas needs, read from the root element's CSS variables. */
+export function readTheme(root, model, ranks) {
+  const ground = computed(root, "--ss-ground", [255, 255, 255]);
+  const dark = luminance(ground) < 0.2;
+  const ink = computed(root, "--ss-ink", ground);
+  const accent = computed(root, "--ss-accent", ground);
+  const tone = (share) => mix(ink, ground, share);
+  const lane = tone(dark ? 0.085 : 0.055);
+  const neutral = (share, tint = ink) => swatch(mix(mix(tint, ink, 0.5), ground, share), lane);
+  return {
+    dark,
+    ground: css(ground),
+    veil: css(ground, 0.72),
+    lane: css(lane),
+    grid: css(tone(dark ? 0.13 : 0.09)),
+    rule: css(tone(0.2)),
+    ink: css(tone(0.94)),
+    soft: css(tone(0.68)),
+    faint: css(tone(0.5)),
+    halo: css(ground, 0.85),
+    accent: css(accent),
+    accentWash: css(accent, dark ? 0.16 : 0.1),
+    band: css(tone(0.42)),
+    hatch: css(tone(dark ? 0.3 : 0.24)),
+    hatchGround: css(tone(dark ? 0.13 : 0.085)),
+    host: {
+      launch: neutral(dark ? 0.34 : 0.25),
+      graph_launch: neutral(0.5),
+      event: neutral(dark ? 0.2 : 0.14),
+      sync: swatch(tone(0.19), lane),
+      host: neutral(0.45, [176, 148, 92]),
+      compile: neutral(0.45, [140, 110, 190]),
+    },
+    operators: model.names.map((_, code) => swatch(operatorColour(Math.max(ranks[code], 0), dark), lane)),
+    font: getComputedStyle(root).fontFamily,
+  };
+}

@@ -1,0 +1,46 @@
+// The card beside the pointer.
+
+import { make, makeSwatch } from "./dom.js";
+
+const DISTANCE = 14;
+
+export class Tooltip {
+  constructor(root) {
+    this.card = make("div", "ss-tip");
+    this.card.setAttribute("role", "tooltip");
+    this.card.hidden = true;
+    // In the top layer nothing clips it, wherever the notebook scrolls.
+    if ("popover" in this.card) this.card.popover = "manual";
+    root.append(this.card);
+  }
+
+  /** @param {{name, where, rows, notes?}} text @param {string | null} fill colour of the swatch */
+  show(text, fill, clientX, clientY) {
+    const terms = make("dl", "");
+    for (const [term, value] of text.rows) terms.append(make("dt", "", term), make("dd", "", value));
+    this.card.replaceChildren(
+      make("div", "ss-tip-title", fill ? makeSwatch(fill) : null, make("span", "", text.name)),
+      make("div", "ss-tip-where", text.where),
+      terms,
+      ...(text.notes ?? []).map((note) => make("div", "ss-tip-note", note)),
+    );
+    this.card.hidden = false;
+    if (this.card.popover && !this.card.matches(":popover-open")) this.card.showPopover();
+    this.place(clientX, clientY);
+  }
+
+  place(clientX, clientY) {
+    const { width, height } = this.card.getBoundingClientRect();
+    const fitsRight = clientX + DISTANCE + width < window.innerWidth - 4;
+    const fitsBelow = clientY + DISTANCE + height < window.innerHeight - 4;
+    const x = fitsRight ? clientX + DISTANCE : clientX - DISTANCE - width;
+    const y = fitsBelow ? clientY + DISTANCE : clientY - DISTANCE - height;
+    this.card.style.left = `${Math.max(4, x)}px`;
+    this.card.style.top = `${Math.max(4, y)}px`;
+  }
+
+  hide() {
+    if (this.card.popover && this.card.matches(":popover-open")) this.card.hidePopover();
+    this.card.hidden = true;
+  }
+}

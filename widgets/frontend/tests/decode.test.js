@@ -1,0 +1,49 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { decodeColumn } from "../src/decode.js";
+import { fromBase64, unpacked } from "../src/page.js";
+import { gallop, lowerBound, upperBound } from "../src/search.js";
+import { makeModel } from "./model.js";
+
+test("columns: constants, deltas, shifts, and views that start at an odd byte", () => {
+  assert.deepEqual([...decodeColumn({ dtype: "u16", constant: 300 }, new Uint8Array(0), 3)], [300, 300, 300]);
+  const bytes = new Uint8Array(1 + 6);
+  new DataView(bytes.buffer).setUint16(3, 7, true);
+  new DataView(bytes.buffer).setUint16(5, 500, true);
+  const odd = bytes.subarray(1);
+  assert.deepEqual([...decodeColumn({ dtype: "u16", offset: 2, delta: true, first: 10 }, odd, 2)], [17, 517]);
+  assert.deepEqual([...decodeColumn({ dtype: "u16", offset: 2, shift: -1 }, odd, 2)], [6, 499]);
+});
+
+test("starts beyond 32 bits stay exact", () => {
+  const model = makeModel({ async: [{ kind: "launch", start: 2 ** 45 + 1, end: 2 ** 45 + 4 }] });
+  assert.equal(model.groups[0].start[0], 2 ** 45 + 1);
+  assert.equal(model.groups[0].end[0], 2 ** 45 + 4);
+});
+
+test("host calls learn their operation's name from the device", () => {
+  const model = makeModel({ async: [
+    { kind: "launch", name: "cuLaunchKernel", start: 0, end: 3, operation: 4 }, { kind: "kernel", name: "relu", lane: 1, start: 3, end: 5, operation: 4 },
+  ] });
+  assert.equal(model.names[model.operationName[4]], "relu");
+  assert.equal(model.operationName[0], -1);
+});
+
+test("a report's block is read back", async () => {
+  const packed = await new Response(new Blob([new Uint8Array([1, 2, 250])]).stream().pipeThrough(new CompressionStream("gzip"))).arrayBuffer();
+  const text = Buffer.from(packed).toString("base64");
+  assert.deepEqual([...(await unpacked(fromBase64(text), "gzip"))], [1, 2, 250]);
+  assert.deepEqual([...(await unpacked(fromBase64("AQL6"), "none"))], [1, 2, 250]);
+});
+
+test("searches agree with a scan", () => {
+  const values = Float64Array.from([1, 1, 2, 5, 5, 5, 9]);
+  for (let limit = 0; limit <= 10; limit++) {
+    const at = values.findIndex((value) => value >= limit);
+    assert.equal(lowerBound(values, limit), at < 0 ? 7 : at);
+    assert.equal(gallop(values, limit, 0), at < 0 ? 7 : at);
+    const above = values.findIndex((value) => value > limit);
+    assert.equal(upperBound(values, limit), above < 0 ? 7 : above);
+  }
+});

@@ -1,0 +1,97 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { coverage, entryCapacity, spanAt, visible } from "../src/lod.js";
+import { Track } from "../src/tracks.js";
+import { makeModel, randomSpans, seeded } from "./model.js";
+
+function trackOf(spans) {
+  const model = makeModel({ async: spans });
+  return new Track(model.groups[0], [...spans.keys()]);
+}
+
+const entriesOf = (track, t0, t1, pixels) => {
+  const out = new Int32Array(2 * entryCapacity(pixels));
+  const count = visible(track, t0, t1, (t1 - t0) / pixels, out);
+  return Array.from({ length: count }, (_, e) => [out[2 * e], out[2 * e + 1]]);
+};
+
+test("every span in view is in exactly one entry, and no entry is out of view", () => {
+  for (let seed = 1; seed <= 20; seed++) {
+    const spans = randomSpans(2000, seed);
+    const track = trackOf(spans);
+    const random = seeded(seed + 100);
+    for (let round = 0; round < 10; round++) {
+      const t0 = random() * track.end[1999] * 0.8;
+      const t1 = t0 + 50 + random() * track.end[1999] * 0.3;
+      const listed = entriesOf(track, t0, t1, 300).flatMap(([from, to]) => Array.from({ length: to - from }, (_, i) => from + i));
+      const expected = spans.flatMap((span, k) => (span.end > t0 && span.start < t1 ? [k] : []));
+      // A crowd that begins in view may hold spans that start in its pixel just beyond the edge.
+      assert.deepEqual(listed.slice(0, expected.length), expected);
+      const pitch = (t1 - t0) / 300;
+      for (const k of listed.slice(expected.length)) assert.ok(spans[k].start < t1 + pitch);
+    }
+  }
+});
+
+test("entries stay within two a pixel however many spans there are", () => {
+  const track = trackOf(randomSpans(200_000, 5));
+  const entries = entriesOf(track, 0, track.end.at(-1), 400);
+  assert.ok(entries.length <= 2 * 401, `${entries.length} entries`);
+  assert.equal(entries.at(-1)[1], 200_000);
+});
+
+test("spans of a pixel or more stand alone; only spans that start in one pixel share", () => {
+  const track = trackOf(randomSpans(3000, 9));
+  const pitch = track.end.at(-1) / 500;
+  for (const [from, to] of entriesOf(track, 0, track.end.at(-1), 500)) {
+    if (to - from === 1) continue;
+    assert.equal(Math.floor(track.start[from] / pitch), Math.floor(track.start[to - 1] / pitch));
+    for (let k = from; k < to; k++) assert.ok(track.end[k] - track.start[k] < pitch);
+  }
+});
+
+test("panning by whole pixels does not change what shares a pixel", () => {
+  const track = trackOf(randomSpans(3000, 11));
+  const pitch = 64;
+  const inner = (first) => entriesOf(track, first * pitch, (first + 300) * pitch, 300)
+    .filter(([from]) => track.start[from] > 120 * pitch && track.start[from] < 290 * pitch);
+  assert.deepEqual(inner(100), inner(101));
+});
+
+test("coverage is the share of the pixel that is busy", () => {
+  const track = trackOf([{ start: 0, end: 3 }, { start: 5, end: 7 }].map((span) => ({ kind: "kernel", lane: 1, ...span })));
+  assert.equal(coverage(track, 0, 2, 10), 0.5);
+  assert.equal(coverage(track, 0, 2, 4), 1);
+});
+
+test("the longest of any run is found", () => {
+  const spans = randomSpans(5000, 3);
+  const { longest } = trackOf(spans);
+  const random = seeded(4);
+  for (let round = 0; round < 500; round++) {
+    const from = Math.floor(random() * 4999);
+    const to = from + 1 + Math.floor(random() * (5000 - from - 1));
+    const most = Math.max(...spans.slice(from, to).map((span) => span.end - span.start));
+    const found = longest.find(from, to);
+    assert.ok(found >= from && found < to);
+    assert.equal(spans[found].end - spans[found].start, most);
+  }
+});
+
+test("a filtered span wins over a longer hidden one", () => {
+  const track = trackOf([{ start: 0, end: 900 }, { start: 900, end: 901 }].map((span) => ({ kind: "kernel", lane: 1, ...span })));
+  track.longest.rebuild((span) => span === 1);
+  assert.equal(track.longest.find(0, 2), 1);
+});
+
+test("pointing finds the span under the pointer, else the nearest crowd's longest, else nothing", () => {
+  const spans = [[0, 100], [100, 104], [104, 110], [400, 500]].map(([start, end]) => ({ kind: "kernel", lane: 1, start, end }));
+  const track = trackOf(spans);
+  assert.equal(spanAt(track, 50, 10), 0);
+  assert.equal(spanAt(track, 99.9, 1), 0);
+  assert.equal(spanAt(track, 100, 1), 1);
+  assert.equal(spanAt(track, 450, 10), 3);
+  assert.equal(spanAt(track, 250, 10), -1);
+  assert.equal(spanAt(track, 390, 10), 3);
+});

@@ -1,0 +1,57 @@
+// A model as `decode` makes it, from rows that are easy to read.
+
+import { decode } from "../src/decode.js";
+
+export const KINDS = ["launch", "graph_launch", "event", "sync", "host", "compile", "kernel", "copy", "graph"];
+const COLUMNS = ["kind", "name", "lane", "start", "duration", "operation", "part", "correlation", "basis", "blocks", "threads", "bytes", "flops"];
+
+/** @param groups {label: [{kind, name, lane, start, end, …}]}; lane 0 is the host's */
+export function makeModel(groups, { lanes = ["host", "main", "aux"], ...more } = {}) {
+  const names = [];
+  const code = (name) => (names.includes(name) ? names.indexOf(name) : names.push(name) - 1);
+  const columns = [];
+  const headers = Object.entries(groups).map(([label, spans]) => {
+    const values = {
+      kind: spans.map((span) => KINDS.indexOf(span.kind)),
+      name: spans.map((span) => code(span.name ?? span.kind)),
+      lane: spans.map((span) => span.lane ?? 0),
+      start: spans.map((span) => span.start),
+      duration: spans.map((span) => span.end - span.start),
+    };
+    for (const id of ["operation", "correlation"]) values[id] = spans.map((span) => (span[id] ?? -1) + 1);
+    for (const column of COLUMNS) values[column] ??= spans.map((span) => span[column] ?? 0);
+    const described = {};
+    for (const column of COLUMNS) {
+      described[column] = { dtype: "f64", offset: 8 * columns.length };
+      for (const value of values[column]) columns.push(value);
+    }
+    for (const id of ["operation", "correlation"]) described[id].shift = -1;
+    return {
+      label, engine: label, program: "step", device: { kind: "cuda", name: "NVIDIA H200" },
+      extent_ns: spans.reduce((most, span) => Math.max(most, span.end), 0), makespan_text: "1 µs", remarks: [], details: [], notes: [],
+      lanes: lanes.map((name, index) => ({ name, host: index === 0 })), count: spans.length, shown_until_ns: null, columns: described, ...more,
+    };
+  });
+  const header = { program: "step", kinds: KINDS, bases: ["measured", "derived", "placed"], names, groups: headers };
+  return decode(header, new Uint8Array(Float64Array.from(columns).buffer));
+}
+
+/** Numbers in [0, 1) that are the same in every run. */
+export function seeded(seed) {
+  let state = seed;
+  return () => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return state / 2 ** 32;
+  };
+}
+
+/** One track of `count` spans with random lengths and gaps, some touching, some a thousand times longer than others. */
+export function randomSpans(count, seed) {
+  const random = seeded(seed);
+  let now = 0;
+  return Array.from({ length: count }, () => {
+    const start = now + (random() < 0.3 ? 0 : Math.floor(random() * 50));
+    now = start + Math.ceil(random() * (random() < 0.02 ? 20000 : 40));
+    return { kind: "kernel", name: "k", lane: 1, start, end: now };
+  });
+}

@@ -1,0 +1,82 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { BusyTimes } from "../src/busy.js";
+import { buildLayout, hitTest } from "../src/layout.js";
+import { buildLanes } from "../src/tracks.js";
+import { makeModel, randomSpans } from "./model.js";
+
+const lanesOf = (spans, more) => {
+  const model = makeModel({ async: spans }, more);
+  return buildLanes(model.groups[0], model.kinds);
+};
+
+test("a call inside another is drawn below it, and lanes without spans are left out", () => {
+  const [host, ...others] = lanesOf([
+    { kind: "host", start: 0, end: 100 }, { kind: "launch", start: 10, end: 20 }, { kind: "launch", start: 30, end: 40 },
+    { kind: "launch", start: 100, end: 110 },
+  ]);
+  assert.equal(others.length, 0);
+  assert.deepEqual(host.rows.map(({ spans }) => [...spans]), [[0, 3], [1, 2]]);
+});
+
+test("a graph's own span encloses its kernels and lies apart", () => {
+  const [main] = lanesOf([
+    { kind: "graph", lane: 1, start: 0, end: 100 }, { kind: "kernel", lane: 1, start: 0, end: 50 }, { kind: "kernel", lane: 1, start: 50, end: 100 },
+  ]);
+  assert.equal(main.rows.length, 1);
+  assert.deepEqual([...main.band.spans], [0]);
+});
+
+test("kernels that ran at once get rows; derived ones that only touch do not", () => {
+  const pair = (basis, overlap) => lanesOf([
+    { kind: "kernel", lane: 1, start: 0, end: 1000, basis }, { kind: "kernel", lane: 1, start: 1000 - overlap, end: 2000, basis },
+  ])[0].rows.length;
+  assert.equal(pair(0, 100), 2);
+  assert.equal(pair(1, 100), 1);
+  assert.equal(pair(1, 500), 2);
+});
+
+test("busy time is the union over streams", () => {
+  const model = makeModel({ dual: [
+    { kind: "kernel", lane: 1, start: 10, end: 30 }, { kind: "kernel", lane: 2, start: 20, end: 40 },
+    { kind: "launch", start: 25, end: 90 }, { kind: "copy", lane: 2, start: 60, end: 70 }, { kind: "graph", lane: 1, start: 0, end: 99 },
+  ].sort((a, b) => a.start - b.start) });
+  const busy = new BusyTimes(model.groups[0], model.kinds);
+  assert.equal(busy.within(0, 100), 40);
+  assert.equal(busy.within(15, 65), 30);
+  assert.equal(busy.within(41, 59), 0);
+  assert.equal(busy.kernelsWithin(0, 20), 1);
+  assert.equal(busy.kernelsWithin(10, 21), 2);
+});
+
+test("busy time over a range equals a count of its nanoseconds", () => {
+  const spans = [...randomSpans(60, 1), ...randomSpans(60, 2).map((span) => ({ ...span, lane: 2 }))].sort((a, b) => a.start - b.start);
+  const model = makeModel({ dual: spans });
+  const busy = new BusyTimes(model.groups[0], model.kinds);
+  for (const [from, to] of [[0, 500], [123, 777], [700, 701]]) {
+    let count = 0;
+    for (let t = from; t < to; t++) count += spans.some(({ start, end }) => start <= t && t < end);
+    assert.equal(busy.within(from, to), count);
+  }
+});
+
+test("every row's middle is hit as that row", () => {
+  const model = makeModel({
+    async: [{ kind: "launch", start: 0, end: 5 }, { kind: "kernel", lane: 1, start: 5, end: 9 }, { kind: "kernel", lane: 2, start: 5, end: 9 }],
+    graph: [{ kind: "graph_launch", start: 0, end: 5 }, { kind: "graph", lane: 1, start: 5, end: 9 }, { kind: "kernel", lane: 1, start: 5, end: 9 }],
+  });
+  const layout = buildLayout(model.groups.map((group) => ({ lanes: buildLanes(group, model.kinds) })), 900);
+  for (const box of layout.groups) {
+    assert.equal(hitTest(layout, box.top + 5).area, "header");
+    for (const lane of box.lanes) {
+      for (const row of lane.band ? [lane.band, ...lane.rows] : lane.rows) {
+        const hit = hitTest(layout, row.y + row.height / 2);
+        assert.equal(hit.row, row);
+        assert.equal(hit.group, box);
+      }
+    }
+  }
+  assert.equal(hitTest(layout, 3).area, "axis");
+  assert.equal(hitTest(layout, layout.height - 3).area, "overview");
+});

@@ -1,0 +1,87 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { BusyTimes } from "../src/busy.js";
+import { describeSpan } from "../src/describe.js";
+import { grouped, micros, percent, prefixed, significant } from "../src/format.js";
+import { firstOnDevice, highlightExtent, highlightOf } from "../src/join.js";
+import { measureRows, operationRows } from "../src/panel.js";
+import { makeModel } from "./model.js";
+
+const model = makeModel({
+  async: [
+    { kind: "launch", name: "relu", start: 1000, end: 4030, operation: 7, correlation: 3 },
+    { kind: "kernel", name: "relu", lane: 1, start: 4900, end: 6900, operation: 7, correlation: 3, basis: 1, blocks: 128, threads: 256, bytes: 4_000_000, flops: 1_000_000 },
+  ],
+  graph: [
+    { kind: "graph_launch", name: "graph launch", start: 500, end: 2100, correlation: 0 },
+    { kind: "graph", name: "graph", lane: 1, start: 2000, end: 8000, correlation: 0 },
+    { kind: "kernel", name: "relu", lane: 1, start: 2000, end: 4000, operation: 7, correlation: 0, basis: 2 },
+    { kind: "kernel", name: "add", lane: 1, start: 4000, end: 8000, operation: 8, correlation: 0, basis: 2 },
+  ],
+});
+const [plain, graph] = model.groups;
+
+test("numbers", () => {
+  assert.equal(micros(1_234_567), "1,234.567 µs");
+  assert.equal(micros(-80), "−0.080 µs");
+  assert.equal(grouped(-0.0001, 2), "0.00");
+  assert.equal(significant(0.0123), "0.0123");
+  assert.equal(prefixed(1_048_576, "B"), "1.05 MB");
+  assert.equal(prefixed(12, "B"), "12 B");
+  assert.equal(percent(0.2149), "21.5 %");
+});
+
+test("a kernel is described with latency, queue time, size, rates and the basis of its times", () => {
+  const text = describeSpan(model, plain, 1);
+  assert.equal(text.where, "kernel · async · main");
+  assert.deepEqual(text.rows, [
+    ["start", "4.900 µs"],
+    ["kernel time", "2.000 µs"],
+    ["launch latency", "3.900 µs"], // 4.900 − 1.000
+    ["queue time", "0.870 µs"], // 4.900 − 4.030
+    ["launch size", "128 blocks × 256 threads"],
+    ["moves", "4.00 MB, 2,000.0 GB/s"], // 4 MB in 2 µs
+    ["computes", "1.00 MFLOP, 500 GFLOP/s"],
+    ["operation", "#7"],
+  ]);
+  assert.deepEqual(text.notes, ["Times: derived."]);
+});
+
+test("queue time is reported only where positive", () => {
+  const rows = Object.fromEntries(describeSpan(model, graph, 2).rows);
+  assert.equal(rows["launch latency"], "1.500 µs"); // 2.000 − 0.500
+  assert.equal(rows["queue time"], undefined); // began 0.1 µs before the call returned
+});
+
+test("an operation is found under every engine, with its launches", () => {
+  const highlight = highlightOf(model, 0, 0);
+  assert.equal(highlight.name, "relu");
+  assert.deepEqual(highlight.members.map(({ group, spans, links }) => [group, spans, links]), [[0, [0, 1], [[0, 1]]], [1, [2, 0], [[0, 2]]]]);
+  assert.deepEqual(highlightExtent(model, highlight), [2000, 6900]);
+  assert.deepEqual(operationRows(model, highlight), [
+    ["async", "main", "4.900 µs", "2.000 µs", "3.030 µs", "3.900 µs"],
+    ["graph", "main", "2.000 µs", "2.000 µs", "in graph", "1.500 µs"],
+  ]);
+});
+
+test("operations of another program are not joined", () => {
+  const other = makeModel({ a: [{ kind: "kernel", lane: 1, start: 0, end: 1, operation: 0 }], b: [{ kind: "kernel", lane: 1, start: 0, end: 1, operation: 0 }] });
+  other.groups[1].program = "another";
+  assert.deepEqual(highlightOf(other, 0, 0).members.map(({ group }) => group), [0]);
+});
+
+test("a graph's launch belongs to the whole replay", () => {
+  const highlight = highlightOf(model, 1, 0);
+  assert.deepEqual(highlight.members[0].spans.toSorted(), [0, 1, 2, 3]);
+  assert.equal(firstOnDevice(graph, model.kinds)[0], 1, "the arrow of a graph's launch points at the graph");
+});
+
+test("a measured stretch tells running, busy and idle time of each engine", () => {
+  const parts = model.groups.map((group) => ({ group, busy: new BusyTimes(group, model.kinds) }));
+  assert.deepEqual(measureRows(parts, 3000, 7500), [
+    ["async", "3.900 µs", "2.000 µs", "51.3 %", "1.900 µs", "1"], // ends at 6.900; busy 4.900 to 6.900
+    ["graph", "4.500 µs", "4.500 µs", "100.0 %", "0.000 µs", "1"],
+  ]);
+  assert.deepEqual(measureRows(parts, 7000, 7500)[0], ["async", "–", "–", "–", "–", "–"]);
+});

@@ -1,0 +1,255 @@
+"""Traces as a header and one block of binary columns: what the timeline's front end reads.
+
+The header is plain JSON. Each column lies in the block as little-endian numbers of the narrowest type that holds them, from an
+offset that is a multiple of eight; a column whose values are all alike is only in the header. ``decode.js`` is the reader.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.errors import TraceError
+from streamscope.trace.spans import HOST_KINDS, Basis, SpanKind, SpanTable
+from streamscope.trace.trace import Trace
+
+BASELINE = "async"
+ALIKE = 0.01
+"""Two makespans closer than this share are called equally fast."""
+
+BASIS_WORDS = {
+    Basis.MEASURED: "both ends read from a clock",
+    Basis.DERIVED: "end measured; start is the end less the duration of the gated pass",
+    Basis.PLACED: "duration measured; position worked out from order and dependencies",
+}
+
+
+@dataclass(frozen=True)
+class TimelineGroup:
+    """One trace as a timeline shows it.
+
+    Attributes
+    ----------
+    trace : Trace
+    makespan_ns : float, optional
+        Median makespan without recording, in nanoseconds; the trace's own extent stands in where it is unknown.
+    note : str
+        A remark for the header, after the comparison.
+    label : str
+        Name of the group; the engine's by default.
+
+    Raises
+    ------
+    TraceError
+        The makespan is negative or not finite.
+    """
+
+    trace: Trace
+    makespan_ns: float | None = None
+    note: str = ""
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if self.makespan_ns is not None and not 0 <= self.makespan_ns < math.inf:
+            raise TraceError(f"makespan of {self.makespan_ns} ns is not a length of time")
+
+    @property
+    def extent_ns(self) -> int:
+        """End of the last span, in nanoseconds from the start of the run."""
+        spans = self.trace.spans
+        return int(spans.end_ns.max()) if len(spans) else 0
+
+
+Traces = Sequence[Trace | TimelineGroup] | Mapping[str, Trace] | Mapping[str, TimelineGroup]
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A header that can be written as JSON, and the block of columns it describes."""
+
+    header: Mapping[str, Any]
+    block: bytes
+
+
+def as_groups(traces: Traces) -> tuple[TimelineGroup, ...]:
+    """Return traces as groups with labels that differ: a mapping's keys, else engine names, counted where they repeat.
+
+    Raises
+    ------
+    TraceError
+        There is no trace, or something that is none.
+    """
+    pairs = list(traces.items()) if isinstance(traces, Mapping) else [("", item) for item in traces]
+    if not pairs:
+        raise TraceError("a timeline needs at least one trace", hint="pass a list of traces, or a mapping from label to trace")
+    seen: dict[str, int] = {}
+    groups = []
+    for key, item in pairs:
+        if not isinstance(item, Trace | TimelineGroup):
+            raise TraceError(f"{type(item).__name__} is not a trace", hint="pass Trace or TimelineGroup objects")
+        group = item if isinstance(item, TimelineGroup) else TimelineGroup(item)
+        label = key or group.label or group.trace.info.engine
+        seen[label] = seen.get(label, 0) + 1
+        groups.append(replace(group, label=label if seen[label] == 1 else f"{label} ({seen[label]})"))
+    return tuple(groups)
+
+
+def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None) -> Payload:
+    """Encode groups for the front end.
+
+    Parameters
+    ----------
+    groups : sequence of TimelineGroup
+        From `as_groups`.
+    keep : sequence of int, optional
+        How many spans of each group to keep, from its start; all by default. The header says what is missing.
+    """
+    names: dict[str, int] = {}
+    block = ColumnBlock()
+    remarks = compare_makespans(groups)
+    devices = {group.trace.info.device.name for group in groups}
+    if len(devices) > 1:
+        remarks = [f"{remark} on {group.trace.info.device.name}".strip() for remark, group in zip(remarks, groups, strict=True)]
+    kept = keep if keep is not None else [len(group.trace.spans) for group in groups]
+    headers = [_encode_group(*parts, names, block) for parts in zip(groups, kept, remarks, strict=True)]
+    header = {
+        "version": 1,
+        "program": groups[0].trace.info.program,
+        "kinds": [kind.name.lower() for kind in SpanKind],
+        "bases": [BASIS_WORDS[basis] for basis in Basis],
+        "names": list(names),
+        "groups": headers,
+    }
+    return Payload(header, block.to_bytes())
+
+
+def _encode_group(group: TimelineGroup, keep: int, comparison: str, names: dict[str, int], block: ColumnBlock) -> dict[str, Any]:
+    info = group.trace.info
+    total = len(group.trace.spans)
+    spans = group.trace.spans.select(slice(0, keep)) if keep < total else group.trace.spans
+    extent_ns = group.extent_ns
+    makespan_ns = group.makespan_ns if group.makespan_ns is not None else extent_ns
+    recorded = f"recorded: {time_text(extent_ns)}" if abs(extent_ns - makespan_ns) > 0.02 * makespan_ns else ""
+    missing = f"{total - keep:,} of {total:,} spans left out" if keep < total else ""
+    return {
+        "label": group.label,
+        "engine": info.engine,
+        "program": info.program,
+        "device": {"kind": info.device.kind, "name": info.device.name},
+        "extent_ns": extent_ns,
+        "makespan_text": time_text(makespan_ns),
+        "remarks": [remark for remark in (comparison, recorded, missing, group.note) if remark],
+        "details": _details(group, extent_ns),
+        "notes": list(info.notes),
+        "lanes": [{"name": name, "host": bool(host)} for name, host in zip(spans.lanes, _host_lanes(group.trace.spans), strict=True)],
+        "count": len(spans),
+        "shown_until_ns": int(group.trace.spans.start_ns[keep]) if keep < total else None,
+        "columns": _encode_columns(spans, names, block),
+    }
+
+
+def _details(group: TimelineGroup, extent_ns: int) -> list[list[str]]:
+    """Return what a tooltip says about a whole group, as pairs of term and value."""
+    info = group.trace.info
+    unrecorded = [] if group.makespan_ns is None else [["makespan without recording", f"{group.makespan_ns / 1e3:,.3f} µs"]]
+    simulated = " (simulated)" if info.device.kind == "simulated" else ""
+    return [
+        *unrecorded,
+        ["makespan in this recording", f"{extent_ns / 1e3:,.3f} µs"],
+        ["spans", f"{len(group.trace.spans):,}"],
+        ["times by", f"{info.recorder}{simulated}"],
+        ["created", info.created],
+    ]
+
+
+def _host_lanes(spans: SpanTable) -> npt.NDArray[np.bool_]:
+    """Tell of each lane whether it is a host lane: one with host calls on it."""
+    host = np.zeros(len(spans.lanes), dtype=bool)
+    host[spans.lane[np.isin(spans.kind, [int(kind) for kind in HOST_KINDS])]] = True
+    return host
+
+
+def _encode_columns(spans: SpanTable, names: dict[str, int], block: ColumnBlock) -> dict[str, Any]:
+    used = np.unique(spans.name)
+    codes = np.zeros(len(spans.names), dtype=np.int64)
+    for code in used:
+        codes[code] = names.setdefault(spans.names[code], len(names))
+    first_ns = int(spans.start_ns[0]) if len(spans) else 0
+    steps_ns = np.diff(spans.start_ns, prepend=first_ns)
+    return {
+        "kind": block.add(spans.kind),
+        "name": block.add(codes[spans.name]),
+        "lane": block.add(spans.lane),
+        "start": block.add(steps_ns) | {"delta": True, "first": first_ns},
+        "duration": block.add(spans.duration_ns),
+        # Shifted by one, so that "none" (-1) fits an unsigned type.
+        "operation": block.add(spans.operation.astype(np.int64) + 1) | {"shift": -1},
+        "correlation": block.add(spans.correlation.astype(np.int64) + 1) | {"shift": -1},
+        **{name: block.add(getattr(spans, name)) for name in ("part", "basis", "blocks", "threads", "bytes", "flops")},
+    }
+
+
+class ColumnBlock:
+    """Collects columns into one block of bytes."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._length = 0
+
+    def add(self, values: npt.NDArray[Any]) -> dict[str, Any]:
+        """Append a column of numbers not below zero and return its description for the header."""
+        low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+        name, dtype = next((name, dtype) for name, dtype, most in _TYPES if 0 <= low and high <= most)
+        if low == high:
+            return {"dtype": name, "constant": low}
+        column = values.astype(dtype).tobytes()
+        offset = self._length
+        padding = bytes(-len(column) % 8)
+        self._parts += [column, padding]
+        self._length += len(column) + len(padding)
+        return {"dtype": name, "offset": offset}
+
+    def to_bytes(self) -> bytes:
+        """Return the columns added so far."""
+        return b"".join(self._parts)
+
+
+_TYPES: list[tuple[str, str, float]] = [("u8", "<u1", 2**8 - 1), ("u16", "<u2", 2**16 - 1), ("u32", "<u4", 2**32 - 1), ("f64", "<f8", math.inf)]
+
+
+def compare_makespans(groups: Sequence[TimelineGroup]) -> list[str]:
+    """Say of each group how it compares with the baseline: the ``async`` engine, else the first group.
+
+    Makespans without recording are compared if all groups have one, extents of the recordings otherwise: never one with the other.
+    Traces of different programs are not compared.
+    """
+    known = [group.makespan_ns for group in groups if group.makespan_ns is not None]
+    lengths = known if len(known) == len(groups) else [float(group.extent_ns) for group in groups]
+    base = next((index for index, group in enumerate(groups) if group.label == BASELINE), 0)
+    program = groups[base].trace.info.program
+    return [
+        "" if index == base or group.trace.info.program != program else _comparison(length, lengths[base], groups[base].label)
+        for index, (group, length) in enumerate(zip(groups, lengths, strict=True))
+    ]
+
+
+def _comparison(length: float, baseline: float, label: str) -> str:
+    if not length or not baseline:
+        return ""
+    ratio = max(length, baseline) / min(length, baseline)
+    if ratio <= 1 + ALIKE:
+        return f"as fast as {label}"
+    return f"{ratio:.{1 if ratio >= 1.95 else 2}f}× {'faster' if length < baseline else 'slower'} than {label}"
+
+
+def time_text(ns: float) -> str:
+    """Return a time with three significant digits: ``"268 µs"``, ``"2.11 ms"``."""
+    scale, unit = next(((scale, unit) for scale, unit in ((1e9, "s"), (1e6, "ms")) if ns >= scale * 0.9995), (1e3, "µs"))
+    value = ns / scale
+    decimals = 0 if value == 0 else max(0, min(3, 2 - math.floor(math.log10(value * 1.0005))))
+    return f"{value:,.{decimals}f} {unit}"

@@ -1,0 +1,69 @@
+"""The timeline as a widget: all engines on one time axis, drawn in the browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anywidget
+import traitlets
+
+from streamscope_widgets.bundle import bundle_source
+from streamscope_widgets.payload import Payload, TimelineGroup, Traces, as_groups, encode
+
+
+class TimelineWidget(anywidget.AnyWidget):
+    """Timelines of traces, stacked on one time axis.
+
+    The spans are no trait: they are sent, as one binary message, to each view that asks for them. So a saved notebook does not hold them,
+    zooming needs no kernel, and a reopened notebook shows the static result that stands beside this widget.
+
+    Parameters
+    ----------
+    groups : sequence of TimelineGroup
+        From `streamscope_widgets.payload.as_groups`.
+
+    Raises
+    ------
+    OutputError
+        The front end was not built.
+    """
+
+    _esm = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, groups: tuple[TimelineGroup, ...], **kwargs: Any) -> None:
+        super().__init__(_esm=bundle_source(), **kwargs)
+        self.groups = groups
+        self._payload: Payload | None = None
+        self.on_msg(self._answer)
+
+    @property
+    def payload(self) -> Payload:
+        """What the front end draws, encoded when the first view asks."""
+        if self._payload is None:
+            self._payload = encode(self.groups)
+        return self._payload
+
+    def _answer(self, _widget: TimelineWidget, content: Any, _buffers: Any) -> None:
+        if not isinstance(content, dict) or content.get("type") != "ready":
+            return
+        # A message reaches every view of this model; each takes only the answer to its own request.
+        answer = {"type": "spans", "view": content.get("view"), "header": dict(self.payload.header)}
+        self.send(answer, [self.payload.block])
+
+
+def timeline(traces: Traces) -> TimelineWidget:
+    """Return a widget that shows traces of one program on one time axis.
+
+    Parameters
+    ----------
+    traces : sequence of Trace or TimelineGroup, or mapping from label to either
+        One group each, from top to bottom.
+
+    Raises
+    ------
+    TraceError
+        There is no trace.
+    OutputError
+        The front end was not built.
+    """
+    return TimelineWidget(as_groups(traces))
