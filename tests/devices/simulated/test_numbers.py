@@ -215,14 +215,16 @@ def test_a_host_function_sees_memory_as_of_now_and_writes_when_it_is_done(bench)
     bench.compute(main, lambda v: v + 1, [x], [x])()  # 150 to 350
     host()
     bench.compute(main, lambda v: v + 1, [x], [x])()  # call until 1200, 1250 to 1450
+    for _ in range(3):
+        bench.kernel(main, 1)()  # 1500
     host()
-    assert seen == [(100, 1.0), (1200, 2.0)]
-    assert (bench.device.now_ns(), bench.value(y)) == (2200, 102)
+    assert seen == [(100, 1.0), (1500, 3.0)]
+    assert (bench.device.now_ns(), bench.value(y)) == (2500, 103)
 
     # A launch that starts while the function runs still reads what was there before.
-    bench.compute(main, lambda v: v, [y], [z])()  # starts at 2350
-    bench.host(lambda v: v * 0, [x], [y], duration_ns=1000)()  # 2300 to 3300
-    assert (bench.value(y), bench.value(z)) == (0, 102)
+    bench.compute(main, lambda v: v, [y], [z])()  # starts at 2650
+    bench.host(lambda v: v * 0, [x], [y], duration_ns=1000)()  # 2600 to 3600
+    assert (bench.value(y), bench.value(z)) == (0, 103)
 
 
 def test_a_host_functions_exception_is_the_callers(bench):

@@ -75,12 +75,12 @@ class EventRecorder:
         """
         natural = self._natural(prepared)
         durations = self._durations_ns(prepared, natural)
-        lanes = [HOST_LANE, *self._lanes(prepared)]
+        lanes = [HOST_LANE, *device_lanes(prepared)]
         builder = SpanBuilder(lanes)
         zero = natural.host[0].start_ns
         steps = steps_of(prepared)
         for index, interval in enumerate(natural.host):
-            _add_host(builder, interval, index, zero)
+            add_host_span(builder, interval, index, zero)
         for index, bound in enumerate(steps):
             if isinstance(bound.step, Issue):
                 end = natural.ends_ns[index] - self.calibration.end_latency_ns - zero
@@ -130,12 +130,6 @@ class EventRecorder:
             lane = prepared.streams[0].name
             builder.add(SpanKind.GRAPH, "graph", lane, first, last, correlation=index, basis=Basis.PLACED)
 
-    @staticmethod
-    def _lanes(prepared: Prepared) -> list[str]:
-        """Names of the streams that carry work, in the plan's order."""
-        used = {step.lane for step in prepared.plan.flat() if isinstance(step, Issue)} | {0}
-        return [name for lane, name in enumerate(prepared.plan.lanes) if lane in used]
-
     def _info(self, prepared: Prepared, natural: NaturalPass, unrecorded_ns: float) -> TraceInfo:
         calibration: dict[str, float] = self.calibration.to_dict()
         calibration["clock_uncertainty_ns"] = round(natural.clock_uncertainty_ns, 1)
@@ -154,7 +148,14 @@ class EventRecorder:
         )
 
 
-def _add_host(builder: SpanBuilder, interval: HostInterval, index: int, zero: int) -> None:
+def device_lanes(prepared: Prepared) -> list[str]:
+    """Return the names of the streams that carry work, in the plan's order."""
+    used = {step.lane for step in prepared.plan.flat() if isinstance(step, Issue)} | {0}
+    return [name for lane, name in enumerate(prepared.plan.lanes) if lane in used]
+
+
+def add_host_span(builder: SpanBuilder, interval: HostInterval, index: int, zero: int) -> None:
+    """Add the span of one host call to a trace that is being built; ``index`` is its correlation."""
     step = interval.step
     kind = SpanKind.SYNC if step is None else _HOST_KINDS[type(step)]
     start, end = interval.start_ns - zero, interval.end_ns - zero

@@ -14,7 +14,7 @@ from streamscope.devices.cost_model import CostModel
 from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.driver import checked, cuda_errors, libraries
 from streamscope.devices.cuda.gate import CudaGate, GateWord
-from streamscope.devices.cuda.graph import CudaGraph
+from streamscope.devices.cuda.graph import CudaGraph, GraphDestroyer
 from streamscope.devices.cuda.memory import CudaBuffer, allocate
 from streamscope.devices.cuda.streams import CudaEvent, CudaStream
 from streamscope.errors import DeviceError, EngineError
@@ -52,7 +52,7 @@ class CudaDevice:
             self._device = lib.cupy.cuda.Device(index)
             self._device.use()
             self._properties = lib.runtime.getDeviceProperties(index)
-        self.capturing = False
+        self._destroyer = GraphDestroyer()
         self._runtime = lib.runtime
         self._cache: dict[Any, Any] = {}
         self._modules: dict[KernelSource, Any] = {}
@@ -146,17 +146,21 @@ class CudaDevice:
 
         return run
 
+    @property
+    def capturing(self) -> bool:
+        """Whether a capture goes on."""
+        return self._destroyer.capturing
+
     def begin_capture(self, stream: CudaStream) -> None:
         """Start to capture a stream, for this thread only."""
         with cuda_errors(f"capturing stream {stream.name!r}"):
             self._runtime.streamBeginCapture(stream.pointer, self._runtime.streamCaptureModeThreadLocal)
-        self.capturing = True
+        self._destroyer.capturing = True
 
     def end_capture(self, stream: CudaStream) -> CudaGraph:
         """End the capture and instantiate the graph."""
-        self.capturing = False
         try:
-            return CudaGraph(self._runtime.streamEndCapture(stream.pointer))
+            return CudaGraph(self.end_capture_raw(stream), self._destroyer)
         except (self._runtime.CUDARuntimeError, DeviceError) as error:
             raise EngineError(
                 f"the capture of stream {stream.name!r} failed: {error}",
@@ -165,13 +169,21 @@ class CudaDevice:
 
     def abandon_capture(self, stream: CudaStream) -> None:
         """End a capture and throw it away."""
-        self.capturing = False
         try:
-            graph = self._runtime.streamEndCapture(stream.pointer)
+            graph = self.end_capture_raw(stream)
         except self._runtime.CUDARuntimeError:
             return  # A capture that is broken already has no graph.
         if graph:
             self._runtime.graphDestroy(graph)
+
+    def end_capture_raw(self, stream: CudaStream) -> int:
+        """End a capture and return the address of the graph, which the caller must destroy; 0 where it was broken."""
+        try:
+            graph: int = self._runtime.streamEndCapture(stream.pointer)
+        finally:
+            self._destroyer.capturing = False
+            self._destroyer.flush()
+        return graph
 
     def gate(self) -> CudaGate:
         """Make a closed gate."""

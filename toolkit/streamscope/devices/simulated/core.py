@@ -81,7 +81,7 @@ class Core:
         self.forbid_in_capture(what)
         for moment in moments:
             if moment is not None:
-                self.block(lambda moment=moment: moment.time_ns is not None, what)  # type: ignore[misc]
+                self.block(moment.has_come, what)
         self.spend(self.model.synchronize_return_ns)
         self.execution.raise_fault()
 

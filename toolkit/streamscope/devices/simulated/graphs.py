@@ -31,7 +31,8 @@ class SimulatedGraph:
         for index, node in enumerate(nodes):
             for before in sorted(node.after):
                 self.successors[before].append(index)
-        self._latest: Moment | None = None
+        self._latest = Moment()
+        self._latest.come(0.0)
 
     @property
     def node_count(self) -> int:
@@ -43,7 +44,7 @@ class SimulatedGraph:
         own = self.core.own(SimulatedStream, stream)
         if own.capture is not None:
             raise own.capture.fail("a graph was launched on a captured stream", hint="capture the work itself instead")
-        replay = Replay(self, self._latest)
+        replay = Replay(self, own, previous=self._latest)
         own.put(replay, self.core.model.graph_launch_ns(self.node_count))
         replay.claim_events()
         self._latest = replay.done
@@ -54,9 +55,10 @@ class Replay(Item):
 
     __slots__ = ("_graph", "_id", "_missing", "_previous", "_records", "_stream", "_sways", "_unfinished")
 
-    def __init__(self, graph: SimulatedGraph, previous: Moment | None) -> None:
+    def __init__(self, graph: SimulatedGraph, stream: SimulatedStream, previous: Moment) -> None:
         super().__init__()
         self._graph = graph
+        self._stream = stream
         self._previous = previous
         self._id = next(graph.core.replay_ids)
         self._missing = [len(node.after) for node in graph.nodes]
@@ -65,7 +67,6 @@ class Replay(Item):
             graph.core.sway(node.content.launch, node.stream) if isinstance(node.content, Work) else (0.0, 1.0) for node in graph.nodes
         ]
         self._records: dict[int, Moment] = {}
-        self._stream: SimulatedStream | None = None
 
     def claim_events(self) -> None:
         """Make this replay's records the latest of its timed events."""
@@ -76,13 +77,10 @@ class Replay(Item):
 
     def begin(self, stream: SimulatedStream) -> None:
         """Start when the stream lets it and the graph's previous replay is done."""
-        self._stream = stream
-        core = stream.core
-        start_ns = stream.work_start_ns(self.arrival_ns, core.model.graph_launch_latency_ns)
-        core.timeline.at(start_ns, lambda: self._previous.then(self._start) if self._previous is not None else self._start())
+        start_ns = stream.work_start_ns(self.arrival_ns, stream.core.model.graph_launch_latency_ns)
+        stream.core.timeline.at(start_ns, lambda: self._previous.then(self._start))
 
     def _start(self) -> None:
-        self._previous = None
         if not self._unfinished:
             self._finish()
         for index, missing in enumerate(self._missing.copy()):
@@ -115,5 +113,4 @@ class Replay(Item):
             self._finish()
 
     def _finish(self) -> None:
-        if self._stream is not None:
-            self._stream.finish(drain_ns=self._graph.core.model.drain_ns)
+        self._stream.finish(drain_ns=self._graph.core.model.drain_ns)

@@ -46,6 +46,8 @@ class SimulatedStream:
     ----------
     capture : Capture or None
         The capture that the stream takes part in.
+    last : Moment or None
+        When the newest item will be done; None before the first.
     """
 
     def __init__(self, core: Core, name: str) -> None:
@@ -131,11 +133,6 @@ class SimulatedStream:
         if self._items:
             self._items[0].begin(self)
 
-    def _record(self, event: SimulatedEvent) -> None:
-        item = RecordItem(self.core.model.event_pair_empty_ns if event.timing else 0.0)
-        self.put(item, self.core.model.event_record_ns)
-        event.recorded(item.done)
-
     def work_start_ns(self, arrival_ns: float, latency_ns: float) -> float:
         """Return when work can start that is the oldest item."""
         return max(arrival_ns + latency_ns, self._free_ns + self.core.model.kernel_gap_ns)
@@ -147,6 +144,11 @@ class SimulatedStream:
     def record_start_ns(self, arrival_ns: float) -> float:
         """Return when a record can start that is the oldest item."""
         return max(self.order_start_ns(arrival_ns), self._drained_ns)
+
+    def _record(self, event: SimulatedEvent) -> None:
+        item = RecordItem(self.core.model.event_pair_empty_ns if event.timing else 0.0)
+        self.put(item, self.core.model.event_record_ns)
+        event.recorded(item.done)
 
 
 class LaunchItem(Item):

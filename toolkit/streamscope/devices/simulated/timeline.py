@@ -18,6 +18,10 @@ class Moment:
         self.time_ns: float | None = None
         self._actions: list[Action] = []
 
+    def has_come(self) -> bool:
+        """Tell whether the moment has come."""
+        return self.time_ns is not None
+
     def come(self, time_ns: float) -> None:
         """Say that the moment has come, and do what was waiting for it."""
         self.time_ns = time_ns
