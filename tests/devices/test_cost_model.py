@@ -23,6 +23,7 @@ SMALL = replace(
     plain_tflops=1,
     matrix_tflops=10,
     null_kernel_ns=50,
+    working_kernel_ns=50,
 )
 
 costs = st.builds(

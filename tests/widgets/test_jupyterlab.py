@@ -28,6 +28,14 @@ SETTINGS = {
     "@jupyterlab/notebook-extension/tracker.jupyterlab-settings": {"windowingMode": "none"},
 }
 TIMELINES = "[...document.querySelectorAll('.jp-OutputArea-output *')].map((e) => e.timeline).filter(Boolean)"
+RUN_ALL = """async () => {
+  await jupyterapp.restored;
+  const panel = [...jupyterapp.shell.widgets("main")].find((widget) => widget.context?.path === "step.ipynb");
+  await panel.context.ready;
+  await panel.sessionContext.ready;
+  jupyterapp.shell.activateById(panel.id);
+  await jupyterapp.commands.execute("notebook:run-all-cells");
+}"""
 START_SECONDS = 60
 
 
@@ -100,8 +108,7 @@ def notebook(browser, lab):
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     page.goto(f"{lab}/lab/tree/step.ipynb?reset")
     page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
-    page.wait_for_selector("[data-status='idle']", timeout=60_000)
-    page.evaluate("jupyterapp.commands.execute('notebook:run-all-cells')")
+    page.evaluate(RUN_ALL)
     page.wait_for_function(f"{TIMELINES}.filter((timeline) => timeline.layout).length === 2", timeout=60_000)
     page.complaints = complaints
     yield page
@@ -135,8 +142,8 @@ def test_the_timeline_in_jupyterlab(notebook, folder):
     page.mouse.click(x, y)
     assert page.locator(".ss-panel:visible tbody tr").count() == 5
 
-    # In a notebook these are commands: delete the cell, restart the kernel, insert one above.
-    for key in "dd00a":
+    # In a notebook these are commands: delete the cell, restart the kernel, insert one above, one below, cut it.
+    for key in "dd00abx":
         page.keyboard.press(key)
     assert page.locator(".jp-NotebookPanel .jp-Cell").count() == 2
     assert page.locator(".jp-Dialog").count() == 0

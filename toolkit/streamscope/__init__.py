@@ -1,12 +1,15 @@
 """Streamscope shows what a GPU really does with your operations: the same program under every engine, on one time axis.
 
-The public names are loaded when they are first used, so that ``import streamscope`` is quick.
+All public names but one are loaded when they are first used, so that ``import streamscope`` is quick.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+# Not lazily: `streamscope.program` is also a package, and the import of any module in it would put the package under this name.
+from streamscope.program.tracing import program  # noqa: F401 — named in `__all__`, which is computed
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -33,7 +36,6 @@ _HOME = {
     "open_device": "devices",
     "operator": "ops.custom",
     "prepare": "engines.prepared",
-    "program": "program.tracing",
     "relu": "ops.elementwise",
     "softmax": "ops.softmax",
     "to_device": "ops.copies",
@@ -42,7 +44,7 @@ _HOME = {
 }
 """Module, within this package, of each public name."""
 
-__all__ = sorted([*_HOME, "load_ipython_extension"])  # noqa: PLE0605 — computed from the one table above, and pinned by a test.
+__all__ = sorted([*_HOME, "load_ipython_extension", "program"])  # noqa: PLE0605 — computed from the one table above, and pinned by a test.
 __version__ = "0.1.0"
 
 

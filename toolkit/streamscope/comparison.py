@@ -211,6 +211,7 @@ def compare(
     repeats: int = 30,
     device: str | Device = "auto",
     progress: bool | Progress = True,
+    name: str | None = None,
 ) -> Comparison:
     """Run one program under several engines and compare them.
 
@@ -230,6 +231,8 @@ def compare(
     device : {"auto", "cuda", "simulated"} or Device
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
+    name : str, optional
+        What the comparison is called; the program's name by default.
 
     Raises
     ------
@@ -252,19 +255,19 @@ def compare(
     with _reporting(progress, 2 * len(names) + count) as step:
         reference = run_reference(traced, arrays) if has_reference(traced) else None
         prepared, errors = {}, {}
-        for name in names:
-            step(f"preparing {name}")
-            prepared[name] = _warm(traced, name, opened, arrays)
-            errors[name] = _error(prepared[name].outputs(), reference)
+        for engine in names:
+            step(f"preparing {engine}")
+            prepared[engine] = _warm(traced, engine, opened, arrays)
+            errors[engine] = _error(prepared[engine].outputs(), reference)
         makespans = _repeat(prepared, arrays, count, step)
         recorder = EventRecorder.on(opened)
         runs = []
-        for name in names:
-            step(f"recording {name}")
-            _load(prepared[name], arrays)
-            trace = recorder.record(prepared[name], float(np.median(makespans[name])))
-            runs.append(Run(name, makespans[name], *errors[name], trace))
-    return Comparison(traced.name, opened.info, runs)
+        for engine in names:
+            step(f"recording {engine}")
+            _load(prepared[engine], arrays)
+            trace = recorder.record(prepared[engine], float(np.median(makespans[engine])))
+            runs.append(Run(engine, makespans[engine], *errors[engine], trace))
+    return Comparison(name or traced.name, opened.info, runs)
 
 
 def load_comparison(folder: str | Path) -> Comparison:

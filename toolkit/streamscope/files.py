@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -54,3 +55,42 @@ def writable_folder(path: Path) -> Path:
             return path
     except OSError as error:
         raise OutputError(f"cannot write to folder {path}: {error.strerror or error}", hint="choose another folder") from error
+
+
+@contextmanager
+def filled_whole(folder: Path) -> Iterator[Path]:
+    """Give a temporary folder inside ``folder`` to write files to, and move them out of it at the end, all or none.
+
+    The folder is made, and found writable, before the body runs. On any failure it is left as it was.
+
+    Raises
+    ------
+    OutputError
+        The folder cannot be made or written to, or a folder has the name of one of the files.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        temporary = Path(tempfile.mkdtemp(dir=writable_folder(folder), prefix=".streamscope."))
+        try:
+            yield temporary
+            _move_files(temporary, folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except BaseException as error:
+        for path in made:
+            with suppress(OSError):  # Somebody else may have put something into it.
+                path.rmdir()
+        if isinstance(error, OSError):
+            raise OutputError(f"cannot write to folder {folder}: {error.strerror or error}", hint="choose another folder") from error
+        raise
+
+
+def _move_files(source: Path, target: Path) -> None:
+    files = sorted(source.iterdir())
+    for file in files:
+        if (target / file.name).is_dir():
+            raise OutputError(
+                f"cannot write {target / file.name}: there is a folder of that name", hint="remove it, or choose another folder"
+            )
+    for file in files:
+        file.replace(target / file.name)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import os
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from streamscope.errors import OutputError
+from streamscope.files import written_whole
 from streamscope_widgets.bundle import bundle_source
 from streamscope_widgets.payload import Payload, TimelineGroup, Traces, as_groups, encode
 from streamscope_widgets.report_page import PAGE, STYLE
@@ -68,7 +67,9 @@ def report(
         bundle=bundle_source().replace("</script", "<\\/script").replace("<!--", "<\\!--"),
         provenance=escape(_provenance(groups)),
     )
-    return write_atomically(Path(path), page)
+    with written_whole(Path(path)) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return Path(path)
 
 
 def fit(groups: Sequence[TimelineGroup], budget_bytes: int) -> tuple[Payload, bytes]:
@@ -117,25 +118,3 @@ def _provenance(groups: Sequence[TimelineGroup]) -> str:
     versions = sorted({f"{name} {version}" for info in infos for name, version in info.versions.items()})
     recorders = sorted({info.recorder for info in infos})
     return f"{', '.join(devices)} · times by {', '.join(recorders)} · {max(info.created for info in infos)} · {', '.join(versions)}"
-
-
-def write_atomically(path: Path, text: str) -> Path:
-    """Write a text file by way of a temporary name beside it.
-
-    Raises
-    ------
-    OutputError
-        The folder is missing or not writable, or the disk is full.
-    """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
-    except OSError as error:
-        raise OutputError(f"cannot write {str(path)!r}: {error.strerror or error}", hint="choose a folder that exists and can be written to") from error
-    finally:
-        try:
-            unfinished.unlink(missing_ok=True)
-        except OSError:  # The folder itself is the trouble, which has been said.
-            pass
-    return path

@@ -23,6 +23,7 @@ ROUND = replace(
     bus_out_gb_s=2.0,
     copy_latency_ns=100,
     null_kernel_ns=1,
+    working_kernel_ns=1,
     kernel_gap_ns=10,
     launch_latency_ns=50,
     graph_launch_latency_ns=25,

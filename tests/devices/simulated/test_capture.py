@@ -249,30 +249,3 @@ def test_timed_events_in_a_graph_are_recorded_anew_by_each_replay(bench, two):
         ends.append(device.log[-1].end_ns)
     assert [record.replay for record in device.log] == [0, 1]
     assert ends[1] > ends[0]
-
-
-def test_an_event_recorded_aside_slows_nothing_in_a_replay(bench, two):
-    device, main, _ = two
-    start, after = device.event(timing=True), device.event(timing=True)
-    main.record(start)  # 6
-    bench.kernel(main, 100, blocks=1)()
-    main.record_aside(after)
-    bench.kernel(main, 100, blocks=1)()
-    graph = device.end_capture(main)
-    assert graph.node_count == 4
-    graph.launch(main)
-    main.synchronize()
-    (_, first_end), (second_start, _) = bench.spans()
-    assert second_start == pytest.approx(first_end + 2)
-    assert device.elapsed_ns(start, after) == pytest.approx(2 + 100 + 2 + 6, abs=0.01)
-
-
-def test_an_event_recorded_aside_must_be_timed_in_a_capture_and_is_plain_outside(bench, two):
-    device, main, _ = two
-    with pytest.raises(EngineError, match="timing=True"):
-        main.record_aside(device.event())
-    device.abandon_capture(main)
-    event = device.event(timing=True)
-    main.record_aside(event)
-    main.synchronize()
-    assert device.elapsed_ns(event, event) == 0

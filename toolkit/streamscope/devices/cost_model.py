@@ -78,8 +78,8 @@ class CostModel:
         Device memory.
     bus_in_gb_s, bus_out_gb_s, copy_latency_ns : float
         Bus to and from the device, and what a copy takes beside its bytes.
-    null_kernel_ns : float
-        An empty kernel of one block; no kernel takes less.
+    null_kernel_ns, working_kernel_ns : float
+        An empty kernel of one block, and the shortest kernel that reads and writes memory.
     kernel_gap_ns : float
         From the end of what is before it on the stream to the start of a kernel that is waiting.
     launch_latency_ns, graph_launch_latency_ns : float
@@ -119,6 +119,7 @@ class CostModel:
     bus_out_gb_s: float
     copy_latency_ns: float
     null_kernel_ns: float
+    working_kernel_ns: float
     kernel_gap_ns: float
     launch_latency_ns: float
     graph_launch_latency_ns: float
@@ -218,10 +219,10 @@ class CostModel:
     def kernel_ns(self, cost: Cost) -> float:
         """Return how long a kernel takes alone, in ns.
 
-        The longest of: an empty kernel, its bytes at the memory rate, its flops at the arithmetic rate; both rates are those
+        The longest of: the shortest kernel that does anything (an empty one is shorter), its bytes at the memory rate, its flops at the arithmetic rate; both rates are those
         that its blocks can reach (roofline model, Williams, Waterman and Patterson 2009, with a load-dependent roof).
         """
-        return max(self.null_kernel_ns, self._busy_ns(cost))
+        return max(self.working_kernel_ns if cost.bytes or cost.flops else self.null_kernel_ns, self._busy_ns(cost))
 
     def copy_ns(self, cost: Cost, kind: LaunchKind) -> float:
         """Return how long a copy between host and device takes alone, in ns.

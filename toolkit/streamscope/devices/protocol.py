@@ -59,13 +59,6 @@ class Stream(Protocol):
     def record(self, event: Event) -> None:
         """Record an event. Inside a capture, an event with timing becomes an event-record node that can be timed."""
 
-    def record_aside(self, event: Event) -> None:
-        """Record a timed event off the stream's path.
-
-        Inside a capture the event-record node depends on the stream's last node, and nothing depends on it: what follows on the
-        stream does not wait for it, so a replay is hardly slowed. Outside a capture, the same as `record`.
-        """
-
     def wait(self, event: Event) -> None:
         """Let the stream, not the host, wait for the event's latest record."""
 

@@ -49,13 +49,12 @@ def _uncaptured(
 ) -> None:
     if isinstance(operation.work, HostCall):
         call = operation.work
-        for stamp in tracker.needed(HOST, call.reads, call.writes):
-            tracker.waited(HOST, stamp)
-            waits[len(steps)] = stamp
+        for needed in tracker.needed(HOST, call.reads, call.writes):
+            tracker.waited(HOST, needed)
+            waits[len(steps)] = needed
         tracker.issued(HOST, call.reads, call.writes)
         steps.append((CallHost(call), None))
-    for launch in operation.launches:
-        steps.append((Issue(launch, 0), tracker.issued(0, launch.reads, launch.writes)))
+    steps += [(Issue(launch, 0), tracker.issued(0, launch.reads, launch.writes)) for launch in operation.launches]
 
 
 def _with_events(
@@ -67,8 +66,8 @@ def _with_events(
         numbers.setdefault((stamp.position - 1) % each, events + len(numbers))
     steps: list[Step] = []
     for index, (step, stamp) in enumerate(items):
-        if index in waits:
-            steps.append(HostWait(numbers[(waits[index].position - 1) % each]))
+        if (wait := waits.get(index)) is not None:
+            steps.append(HostWait(numbers[(wait.position - 1) % each]))
         steps.append(step)
         if stamp is not None and (stamp.position - 1) % each in numbers:
             steps.append(RecordEvent(numbers[(stamp.position - 1) % each], 0))

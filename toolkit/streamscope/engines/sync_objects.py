@@ -118,7 +118,7 @@ class DependencyTracker:
         return self._objects.setdefault(variable, SyncObject())
 
     def _knowledge(self, lane: int) -> Clock:
-        """What the next item of a lane knows: its own clock, and all that the host knew when it issued it."""
+        """Return what the next item of a lane knows: what the lane does, and all that the host does when it issues it."""
         knowledge = dict(self._clocks[lane])
         self._merge(knowledge, self._clocks[HOST])
         return knowledge

@@ -93,8 +93,10 @@ def _shape(operator: str, x: tuple[int, ...], w: tuple[int, ...], attributes: At
     require(len(x) == 4 and len(w) == 4, operator, f"shapes {x} and {w} are not [N, H, W, C] and [K, R, S, C]")
     require(x[3] == w[3], operator, f"input {x} has {x[3]} channels, weights {w} have {w[3]}")
     stride, padding = attributes["stride"], attributes["padding"]
+    whole = isinstance(stride, int | np.integer) and isinstance(padding, int | np.integer)
+    require(whole, operator, f"stride {stride!r} and padding {padding!r} are not whole numbers")
     require(stride >= 1 and padding >= 0, operator, f"stride {stride} and padding {padding} are not possible")
-    shape = ConvolutionShape((x[0], x[1], x[2], x[3]), (w[0], w[1], w[2], w[3]), stride, padding)
+    shape = ConvolutionShape((x[0], x[1], x[2], x[3]), (w[0], w[1], w[2], w[3]), int(stride), int(padding))
     require(min(*shape.y, *x, *w) > 0, operator, f"weights {w} do not fit input {x} with padding {padding}")
     return shape
 

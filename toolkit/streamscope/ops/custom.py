@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from streamscope.errors import ProgramError
 from streamscope.ops.operator import Application, Attributes, Operator
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
@@ -23,7 +21,10 @@ Shapes = Callable[..., Mapping[str, tuple[Sequence[int], Any]]]
 
 @dataclass(frozen=True)
 class CustomOperator:
-    """An operator made by `ss.operator`; apply it to the variables it reads, in the order of the function's parameters."""
+    """An operator made by `ss.operator`.
+
+    Apply it to the variables it reads, in the order of the function's parameters; it returns those it writes, in the order of ``writes``.
+    """
 
     name: str
     parameters: tuple[str, ...]
@@ -72,8 +73,8 @@ def operator(
         ``shapes(*specs of reads) -> {name: (shape, dtype)}`` for the variables that it writes and does not read.
         By default each is like the first variable it reads.
     reference : callable, optional
-        ``reference(*arrays of reads) -> array or tuple of arrays`` in NumPy, in the order of ``writes``. Without it the operator runs on
-        CUDA only and its result is not checked.
+        ``reference(*arrays of reads) -> array or tuple of arrays`` in NumPy: reads in the order of the parameters, results in that of
+        ``writes``. Without it the operator runs on CUDA only and its result is not checked.
     capturable : bool
         False if it cannot be captured into a CUDA graph.
     flops : int
@@ -82,27 +83,29 @@ def operator(
     Raises
     ------
     ProgramError
-        The declared names are not the function's parameters.
+        The declared names are not the function's parameters, or it writes nothing.
     """
 
     def make(function: Callable[..., None]) -> CustomOperator:
         name = getattr(function, "__name__", "operator")
         parameters = tuple(inspect.signature(function).parameters)
+        if not writes:
+            raise ProgramError(f"{name} writes nothing, so nothing can depend on it", hint="name what it changes in writes=")
         if set(parameters) != {*reads, *writes}:
             raise ProgramError(
                 f"{name} has parameters ({', '.join(parameters)}), but declares reads={list(reads)} and writes={list(writes)}",
                 hint="name each parameter in reads, writes or both",
             )
         ordered = tuple(parameter for parameter in parameters if parameter in reads)
-        targets = tuple(parameter for parameter in parameters if parameter in writes)
+        targets = tuple(dict.fromkeys(writes))
 
         def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
             return _infer(name, ordered, targets, shapes, specs)
 
         def build(application: Application) -> tuple[Launch, ...]:
-            return (_launch(application, name, function, ordered, targets, reference, capturable, flops),)
+            return (_launch(application, name, function, ordered, targets, reference, capturable=capturable, flops=flops),)
 
-        return CustomOperator(name, parameters, ordered, targets, Operator(name, infer, build))
+        return CustomOperator(name, parameters, ordered, targets, Operator(name, infer, build, in_place=True))
 
     return make if function is None else make(function)
 
@@ -112,13 +115,17 @@ def _infer(
 ) -> Sequence[ArraySpec]:
     known = dict(zip(reads, specs, strict=True))
     declared = dict(shapes(*specs)) if shapes is not None else {}
+    new = [target for target in writes if target not in known]
+    for target in declared:
+        if target not in new:
+            raise ProgramError(f"{name}: shapes= gives {target!r}", hint=f"it is asked for {', '.join(new) or 'nothing'}")
     results = []
     for target in writes:
         if target in known:
             results.append(known[target])
         elif target in declared:
             shape, dtype = declared[target]
-            results.append(ArraySpec(tuple(shape), np.dtype(dtype)))
+            results.append(ArraySpec(tuple(shape), dtype))
         elif specs:
             results.append(specs[0])
         else:
@@ -133,6 +140,7 @@ def _launch(
     reads: Sequence[str],
     writes: Sequence[str],
     reference: Callable[..., Any] | None,
+    *,
     capturable: bool,
     flops: int,
 ) -> Launch:
@@ -145,7 +153,7 @@ def _launch(
         return bench.function(lambda: function(**arrays))
 
     moved = sum(spec.nbytes for spec in (*application.read_specs, *application.write_specs))
-    cost = Cost(moved, flops, max(1, application.write_specs[0].size // 1024 if application.write_specs else 1), 256)
+    cost = Cost(moved, flops, max(1, application.write_specs[0].size // 1024), 256)
     return Launch(
         application.operation,
         0,
@@ -160,4 +168,3 @@ def _launch(
         why_not="" if capturable else "its author declared capturable=False",
         library=True,
     )
-

@@ -27,23 +27,24 @@ def _same_shape(operator: str) -> Callable[[Sequence[ArraySpec], Attributes], Se
     return infer
 
 
-def _elementwise(
-    name: str, expression: str, function: Callable[..., Array], arity: int, infer: Callable[..., Sequence[ArraySpec]] | None = None
-) -> Operator:
-    """Make an operator from a CUDA expression over ``a`` (and ``b``) and the NumPy function that means the same."""
+def _elementwise(name: str, expression: str, function: Callable[..., Array], arity: int, *, broadcast_last: bool = False) -> Operator:
+    """Make an operator from a CUDA expression over ``a`` (and ``b``) and the NumPy function that means the same.
+
+    With ``broadcast_last`` the last operand is a vector that repeats along the last axis.
+    """
 
     def build(application: Application) -> tuple[Launch, ...]:
         result = application.write_specs[0]
-        inner = application.read_specs[-1].size if name == "bias_add" else 0
+        inner = application.read_specs[-1].size if broadcast_last else 0
         width = vector_width(result, inner)
-        source = elementwise_source(name, expression, result.dtype.name, arity, width, broadcast_last=inner > 0)
+        source = elementwise_source(name, expression, result.dtype.name, arity, width, broadcast_last=broadcast_last)
 
         def reference(arrays: Sequence[Array]) -> Sequence[Array]:
             return [function(*arrays).astype(result.dtype, copy=False)]
 
         def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
             arguments = [*reads, *writes, ctypes.c_longlong(result.size)]
-            if inner:
+            if broadcast_last:
                 arguments.append(ctypes.c_longlong(inner))
             return bench.kernel(source, grid_blocks(result.size, width), THREADS, arguments)
 
@@ -52,7 +53,7 @@ def _elementwise(
         kernel = LaunchKind.KERNEL
         return (Launch(application.operation, 0, name, kernel, application.reads, application.writes, cost, reference, cuda),)
 
-    return Operator(name, infer or _same_shape(name), build)
+    return Operator(name, _infer_bias if broadcast_last else _same_shape(name), build, in_place=True)
 
 
 def _infer_bias(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
@@ -70,7 +71,7 @@ def _infer_bias(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[
 _add = _elementwise("add", "a + b", np.add, 2)
 _multiply = _elementwise("multiply", "a * b", np.multiply, 2)
 _relu = _elementwise("relu", "a < 0 ? compute_t(0) : a", lambda a: np.where(a < 0, a.dtype.type(0), a), 1)
-_bias_add = _elementwise("bias_add", "a + b", np.add, 2, _infer_bias)
+_bias_add = _elementwise("bias_add", "a + b", np.add, 2, broadcast_last=True)
 
 
 def add(a: object, b: object, *, out: object = None) -> Any:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import numpy as np
+from typing import Any, overload
 
 from streamscope.errors import ProgramError
 from streamscope.ops.operator import Application, Attributes, Operator
@@ -15,9 +14,13 @@ from streamscope.program.variable import ArraySpec, Place
 Results = Sequence[tuple[Sequence[int], Any]]
 
 
+@overload
+def host_function(function: Callable[..., Any], *, results: Results | None = None, duration_us: float = 20.0) -> Operator: ...
+@overload
 def host_function(
-    function: Callable[..., Any] | None = None, *, results: Results | None = None, duration_us: float = 20.0
-) -> Any:
+    function: None = None, *, results: Results | None = None, duration_us: float = 20.0
+) -> Callable[[Callable[..., Any]], Operator]: ...
+def host_function(function: Callable[..., Any] | None = None, *, results: Results | None = None, duration_us: float = 20.0) -> Any:
     """Make an operator of a Python function over NumPy arrays in host memory (a decorator).
 
     Parameters
@@ -32,7 +35,7 @@ def host_function(
     Raises
     ------
     ProgramError
-        ``duration_us`` is negative.
+        ``duration_us`` is negative. When it is applied: the function cannot take that many arguments, or its result is unknown.
     """
     if duration_us < 0:
         raise ProgramError(f"duration_us={duration_us} is negative")
@@ -41,8 +44,9 @@ def host_function(
         name = getattr(function, "__name__", "host_function")
 
         def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+            _check_arguments(name, function, len(specs))
             if results is not None:
-                return [ArraySpec(tuple(shape), np.dtype(dtype)) for shape, dtype in results]
+                return [ArraySpec(tuple(shape), dtype) for shape, dtype in results]
             if not specs:
                 raise ProgramError(f"{name} has no arguments, so its result is unknown", hint="give results=[(shape, dtype)]")
             return [specs[0]]
@@ -50,6 +54,17 @@ def host_function(
         def build(application: Application) -> HostCall:
             return HostCall(application.operation, name, application.reads, application.writes, function, duration_us * 1e3)
 
-        return Operator(name, infer, build, Place.HOST, Place.HOST)
+        return Operator(name, infer, build, Place.HOST, Place.HOST, in_place=True)
 
     return make if function is None else make(function)
+
+
+def _check_arguments(name: str, function: Callable[..., Any], count: int) -> None:
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # a built-in one says nothing
+        return
+    try:
+        signature.bind(*range(count))
+    except TypeError as error:
+        raise ProgramError(f"{name} cannot take {count} arguments: {error}") from None

@@ -50,6 +50,8 @@ class Operator:
         ``build(application) -> launches, or one host call``.
     reads_from, writes_to : Place
         Where its arguments and its results lie.
+    in_place : bool
+        ``out=`` may name one of its arguments: nothing is read after it may have been written.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Operator:
     build: Callable[[Application], tuple[Launch, ...] | HostCall]
     reads_from: Place = field(default=Place.DEVICE)
     writes_to: Place = field(default=Place.DEVICE)
+    in_place: bool = False
 
     def work(
         self,
@@ -81,7 +84,7 @@ class Operator:
         return current_tracer(self.name).apply(self, arguments, attributes, out)
 
 
-def require(condition: bool, operator: str, problem: str, hint: str | None = None) -> None:
+def require(condition: bool, operator: str, problem: str, hint: str | None = None) -> None:  # noqa: FBT001 — the condition is the point
     """Raise a `ProgramError` that names the operator unless a condition holds."""
     if not condition:
         raise ProgramError(f"{operator}: {problem}", hint=hint)

@@ -45,7 +45,7 @@ def _build(application: Application) -> tuple[Launch, ...]:
     return (Launch(application.operation, 0, "softmax", LaunchKind.KERNEL, reads, writes, cost, _reference, cuda),)
 
 
-_softmax = Operator("softmax", _infer, _build)
+_softmax = Operator("softmax", _infer, _build, in_place=True)
 
 
 def softmax(x: object, *, out: object = None) -> Any:

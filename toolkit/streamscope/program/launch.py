@@ -67,7 +67,8 @@ class Launch:
         ``reference(arrays of reads) -> arrays of writes`` in NumPy; it must not change its arguments.
         None for a user's operator that has none, which then runs on CUDA only.
     cuda : callable, optional
-        ``cuda(bench, arrays of reads, arrays of writes)`` prepares the launch once on a CUDA device. None for copies, which the device does itself.
+        ``cuda(bench, arrays of reads, arrays of writes)`` prepares the launch once on a CUDA device. None for copies, which the device
+        does itself.
     auxiliary : bool
         Belongs on the auxiliary stream of its operation's scope, where the engine has one.
     capturable : bool

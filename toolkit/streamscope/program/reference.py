@@ -11,6 +11,7 @@ import numpy.typing as npt
 from streamscope.errors import ProgramError
 from streamscope.program.launch import HostCall, call_host_function
 from streamscope.program.operation import Operation, Program
+from streamscope.program.variable import ArraySpec
 
 Array = npt.NDArray[Any]
 
@@ -21,22 +22,34 @@ def run_reference(program: Program, inputs: Sequence[Array]) -> list[Array]:
     Raises
     ------
     ProgramError
-        An operator of the user's own has no NumPy reference.
+        An operator of the user's own has no NumPy reference, or its reference or a host function returns what does not fit.
     """
     memory: dict[int, Array] = {}
     for variable, values in zip(program.inputs, inputs, strict=True):
         memory[variable] = np.array(values, dtype=program.variables[variable].spec.dtype)
     for operation in program.operations:
-        for writes, results in _results(operation, memory):
-            for variable, result in zip(writes, results, strict=True):
-                spec = program.variables[variable].spec
-                memory[variable] = np.asarray(result).astype(spec.dtype, copy=False).reshape(spec.shape)
+        # Like a GPU, it goes on after an overflow without a word.
+        with np.errstate(all="ignore"):
+            for writes, results in _results(operation, memory):
+                specs = [program.variables[variable].spec for variable in writes]
+                memory.update(zip(writes, _fitting(operation, specs, results), strict=True))
     return [memory[variable] for variable in program.outputs]
 
 
 def has_reference(program: Program) -> bool:
     """Tell whether every operation of a program can be run in NumPy."""
     return all(launch.reference is not None for launch in program.launches())
+
+
+def _fitting(operation: Operation, specs: Sequence[ArraySpec], results: Sequence[Array]) -> list[Array]:
+    """Return what an operation computed in the dtypes of the variables that it writes."""
+    arrays = [np.asarray(result) for result in results]
+    if len(arrays) != len(specs):
+        raise ProgramError(f"{operation} returned {len(arrays)} arrays for {len(specs)} variables")
+    for array, spec in zip(arrays, specs, strict=True):
+        if array.shape != spec.shape or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
+            raise ProgramError(f"{operation} returned {array.dtype.name}{list(array.shape)} for a variable that is {spec}")
+    return [array.astype(spec.dtype, copy=False) for array, spec in zip(arrays, specs, strict=True)]
 
 
 def _results(operation: Operation, memory: dict[int, Array]) -> Iterator[tuple[Sequence[int], Sequence[Array]]]:
@@ -47,7 +60,5 @@ def _results(operation: Operation, memory: dict[int, Array]) -> Iterator[tuple[S
         return
     for launch in operation.work:
         if launch.reference is None:
-            raise ProgramError(
-                f"{operation} has no NumPy reference, so its result cannot be checked", hint="give ss.operator a reference="
-            )
+            raise ProgramError(f"{operation} has no NumPy reference, so its result cannot be checked", hint="give ss.operator a reference=")
         yield launch.writes, launch.reference([memory[variable] for variable in launch.reads])

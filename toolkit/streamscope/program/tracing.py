@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,74 +10,14 @@ from dataclasses import dataclass, field
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from streamscope.errors import ProgramError
 from streamscope.program.operation import Operation, Program, Variable
+from streamscope.program.symbol import Symbol
+from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, Place
 
 if TYPE_CHECKING:
     from streamscope.ops.operator import Operator
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-
-@dataclass(eq=False)
-class Symbol:
-    """What a traced function sees instead of an array: a variable of the program that is being made.
-
-    Attributes
-    ----------
-    tracer : Tracer
-    id : int
-    spec : ArraySpec
-    name : str
-    place : Place, optional
-        None for an input that nothing has used yet: it lies where it is first used.
-    written : bool
-        False for `ss.empty` until an operation has written it.
-    """
-
-    tracer: Tracer
-    id: int
-    spec: ArraySpec
-    name: str
-    place: Place | None
-    written: bool = True
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        return self.spec.shape
-
-    @property
-    def dtype(self) -> np.dtype[np.generic]:
-        """Dtype of the array."""
-        return self.spec.dtype
-
-    def __add__(self, other: object) -> Any:
-        from streamscope.ops.elementwise import add
-
-        return add(self, other)
-
-    def __mul__(self, other: object) -> Any:
-        from streamscope.ops.elementwise import multiply
-
-        return multiply(self, other)
-
-    def __matmul__(self, other: object) -> Any:
-        from streamscope.ops.linear import matmul
-
-        return matmul(self, other)
-
-    def __bool__(self) -> bool:
-        raise ProgramError(
-            f"the program branches on the value of {self.name!r}, which is not known while it is traced",
-            hint="branch on shapes or Python values only, or move the branch into a host function",
-        )
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.spec}"
 
 
 @dataclass
@@ -108,16 +46,20 @@ class Tracer:
         """
         where = user_line()
         sources = [self._source(operator, argument, where) for argument in reads]
-        specs = operator.infer([source.spec for source in sources], attributes)
+        try:
+            specs = operator.infer([source.spec for source in sources], attributes)
+        except ProgramError as error:
+            names = ", ".join(f"{source.name!r}" for source in sources)
+            raise ProgramError(f"{error.message}, applied to {names} at {where}", hint=error.hint) from None
         targets = self._targets(operator, specs, out, where)
+        self._check_aliases(operator, sources, targets, where)
         for target in targets:
             target.written = True
-        ids = tuple(dict.fromkeys(source.id for source in sources))
-        writes = tuple(target.id for target in targets)
         number = len(self.operations)
-        arguments, results = tuple(source.id for source in sources), writes
-        work = operator.work(number, arguments, results, [s.spec for s in sources], [t.spec for t in targets], attributes)
-        self.operations.append(Operation(number, operator.name, ids, writes, dict(attributes), where, work))
+        arguments, writes = tuple(source.id for source in sources), tuple(target.id for target in targets)
+        work = operator.work(number, arguments, writes, [s.spec for s in sources], [t.spec for t in targets], attributes)
+        once = tuple(dict.fromkeys(arguments))
+        self.operations.append(Operation(number, operator.name, once, writes, dict(attributes), where, work))
         return targets[0] if len(targets) == 1 else tuple(targets)
 
     def _source(self, operator: Operator, argument: object, where: str) -> Symbol:
@@ -136,7 +78,7 @@ class Tracer:
     def _targets(self, operator: Operator, specs: Sequence[ArraySpec], out: object, where: str) -> list[Symbol]:
         if out is None:
             return [self.symbol(spec, f"{operator.name}_{len(self.operations)}", operator.writes_to) for spec in specs]
-        targets = list(out) if isinstance(out, tuple | list) else [out]
+        targets: list[Any] = list(out) if isinstance(out, tuple | list) else [out]
         if len(targets) != len(specs):
             raise ProgramError(f"{operator.name} at {where} writes {len(specs)} variables, but out= names {len(targets)}")
         for index, (target, spec) in enumerate(zip(targets, specs, strict=True)):
@@ -149,6 +91,17 @@ class Tracer:
                 raise ProgramError(f"out= of {operator.name} at {where} is {target.spec}, but the result is {spec}")
             self._settle(target, operator.writes_to, operator, where)
         return targets
+
+    @staticmethod
+    def _check_aliases(operator: Operator, sources: Sequence[Symbol], targets: Sequence[Symbol], where: str) -> None:
+        read = {source.id for source in sources}
+        for index, target in enumerate(targets):
+            if target.id in read and not operator.in_place:
+                raise ProgramError(
+                    f"{operator.name} at {where} cannot write over {target.name!r}, which it reads", hint="give another variable as out="
+                )
+            if any(target is other for other in targets[:index]):
+                raise ProgramError(f"{operator.name} at {where} writes {target.name!r} twice", hint="give a variable for each result")
 
     @staticmethod
     def _settle(symbol: Symbol, place: Place, operator: Operator, where: str) -> None:
@@ -204,8 +157,18 @@ class ProgramFunction:
         self.name = getattr(function, "__name__", "program")
 
     def __call__(self, *arguments: object) -> Any:
-        """Inline the function into the program that is being traced."""
-        current_tracer(f"{self.name}()")
+        """Inline the function into the program that is being traced.
+
+        Raises
+        ------
+        ProgramError
+            No program is being traced, or the arguments do not fit the function.
+        """
+        if _tracer.get() is None:
+            raise ProgramError(
+                f"program {self.name!r} was called outside a program", hint=f"run it with ss.compare({self.name}, ...), or trace it first"
+            )
+        self._argument_names(arguments)
         return self.function(*arguments)
 
     def trace(self, *arguments: Any) -> Program:
@@ -235,7 +198,7 @@ class ProgramFunction:
     def _argument_names(self, arguments: Sequence[object]) -> list[str]:
         try:
             bound = inspect.signature(self.function).bind(*arguments)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:  # ValueError: a built-in function without a signature
             raise ProgramError(f"program {self.name!r} cannot take {len(arguments)} arguments: {error}") from None
         names: list[str] = []
         for name, value in bound.arguments.items():
@@ -244,7 +207,7 @@ class ProgramFunction:
         return names
 
     def _outputs(self, tracer: Tracer, result: object) -> list[Symbol]:
-        outputs = list(result) if isinstance(result, tuple | list) else [result]
+        outputs: list[Any] = list(result) if isinstance(result, tuple | list) else [result]
         for output in outputs:
             if not isinstance(output, Symbol) or output.tracer is not tracer:
                 raise ProgramError(
@@ -269,9 +232,27 @@ def program(function: Callable[..., Any]) -> ProgramFunction:
     return ProgramFunction(function)
 
 
-def empty(shape: Sequence[int], dtype: Any = "float32", *, name: str = "empty") -> Symbol:
-    """Make a variable in device memory that an operation must write (``out=``) before another reads it."""
-    return current_tracer("ss.empty").symbol(ArraySpec(tuple(shape), np.dtype(dtype)), name, Place.DEVICE, written=False)
+def empty(shape: int | Sequence[int], dtype: Any = "float32", *, name: str = "empty") -> Symbol:
+    """Make a variable in device memory that an operation must write (``out=``) before another reads it.
+
+    Parameters
+    ----------
+    shape : int or sequence of int
+    dtype : dtype
+    name : str
+        What errors call it.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the shape or the dtype is not possible.
+    """
+    tracer = current_tracer("ss.empty")
+    extents = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    try:
+        return tracer.symbol(ArraySpec(extents, dtype), name, Place.DEVICE, written=False)
+    except ProgramError as error:
+        raise ProgramError(f"ss.empty at {user_line()}: {error.message}", hint=error.hint) from None
 
 
 def spec_of(value: Any, name: str) -> ArraySpec:
@@ -285,17 +266,6 @@ def spec_of(value: Any, name: str) -> ArraySpec:
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         raise ProgramError(f"argument {name!r} is a {type(value).__name__}, not an array", hint="pass a NumPy or CuPy array")
     try:
-        return ArraySpec(tuple(value.shape), np.dtype(value.dtype))
-    except TypeError:
-        raise ProgramError(f"argument {name!r} has a dtype NumPy does not know: {value.dtype}") from None
-
-
-def user_line() -> str:
-    """Return ``file:line`` of the nearest frame outside this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and os.path.abspath(frame.f_code.co_filename).startswith(_PACKAGE + os.sep):
-        if os.sep + "workloads" + os.sep in frame.f_code.co_filename:
-            break
-        frame = frame.f_back
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-
+        return ArraySpec(value.shape, value.dtype)
+    except ProgramError as error:
+        raise ProgramError(f"argument {name!r}: {error.message}", hint=error.hint) from None

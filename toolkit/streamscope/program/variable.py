@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
+from operator import index
 
 import numpy as np
 
@@ -28,17 +29,25 @@ class ArraySpec:
     Raises
     ------
     ProgramError
-        The dtype is not one of `SUPPORTED_DTYPES`, or an extent is negative.
+        The dtype is not one of `SUPPORTED_DTYPES` in this machine's byte order, or an extent is negative or no whole number.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[np.generic]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(int(extent) for extent in self.shape))
-        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+        try:
+            object.__setattr__(self, "shape", tuple(index(extent) for extent in self.shape))
+        except TypeError:
+            raise ProgramError(f"shape {self.shape!r} is not a tuple of whole numbers") from None
+        try:
+            object.__setattr__(self, "dtype", np.dtype(self.dtype))
+        except TypeError:
+            raise ProgramError(f"dtype {self.dtype!r} is none that NumPy knows", hint=f"use one of {', '.join(SUPPORTED_DTYPES)}") from None
         if self.dtype.name not in SUPPORTED_DTYPES:
             raise ProgramError(f"dtype {self.dtype.name!r} is not supported", hint=f"use one of {', '.join(SUPPORTED_DTYPES)}")
+        if not self.dtype.isnative:
+            raise ProgramError(f"dtype {self.dtype.str!r} has the other byte order", hint=f"convert it: astype({self.dtype.name!r})")
         if any(extent < 0 for extent in self.shape):
             raise ProgramError(f"shape {self.shape} has a negative extent")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +15,8 @@ from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.rtc.source import KernelSource
 
 PAIRS = 100
+WATCHDOG_S = 5.0
+"""A gate is opened after so long even if the host is stuck: an operator that waits for the device would wait for ever."""
 CLOCK_SAMPLES = 20
 
 _NULL_SOURCE = KernelSource("null_kernel", 'extern "C" __global__ void null_kernel() {}\n')
@@ -37,27 +41,28 @@ class Calibration:
 
     Attributes
     ----------
-    stream_excess_ns : float
-        Excess of a pair on a stream, gated.
+    alone_excess_ns : float
+        Excess of a pair on a stream, gated, with nothing else queued.
+    queued_excess_ns : float
+        Excess of a pair on a stream, gated, with other pairs queued before and after. No duration rests on it, but it shows how much the
+        circumstances matter.
     graph_excess_ns : float
-        Excess of a pair of event-record nodes in a graph.
+        Excess of a pair of event-record nodes in a graph, its replay gated; informative too.
     empty_pair_ns : float
         Reading of a pair with nothing between.
     null_kernel_ns : float
         Duration of the empty kernel that the excess rests on.
     end_latency_ns : float
-        From the end of a kernel to the time of the event behind it: taken as half the excess, since events alone cannot split it; so
+        From the end of a kernel to the time of the event behind it: taken as half the queued excess, since events alone cannot split it; so
         a position on the host's clock is uncertain by as much.
-    spread_ns : float
-        Interquartile range of the gated readings.
     """
 
-    stream_excess_ns: float
+    alone_excess_ns: float
+    queued_excess_ns: float
     graph_excess_ns: float
     empty_pair_ns: float
     null_kernel_ns: float
     end_latency_ns: float
-    spread_ns: float
 
     def to_dict(self) -> dict[str, float]:
         """Return the numbers as JSON values, rounded to a tenth of a nanosecond."""
@@ -71,43 +76,55 @@ def calibrate(device: Device) -> Calibration:
     events = [device.event(timing=True) for _ in range(2 * PAIRS)]
     pairs = list(zip(events[::2], events[1::2], strict=True))
 
-    def issue(body: Callable[[], None]) -> None:
-        for start, end in pairs:
-            stream.record(start)
-            body()
-            stream.record(end)
+    def gated(body: Callable[[], None], chunk: int) -> float:
+        for first in range(0, PAIRS, chunk):
+            with held(device, [stream]):
+                _issue(stream, pairs[first : first + chunk], body)
+            stream.synchronize()
+        return float(np.median([device.elapsed_ns(start, end) for start, end in pairs]))
 
-    def gated(body: Callable[[], None]) -> list[float]:
-        gate = device.gate()
-        gate.hold(stream)
-        try:
-            issue(body)
-        finally:
-            gate.open()
-        stream.synchronize()
-        return [device.elapsed_ns(start, end) for start, end in pairs]
-
-    gated(call)  # Warm: modules are loaded, clocks go up.
-    readings, empty = gated(call), gated(lambda: None)
-    in_graph = _graph_readings(device, stream, lambda: issue(call), pairs)
-    null = device.null_kernel_ns
-    excess = float(np.median(readings)) - null
-    low, high = np.percentile(readings, [25, 75])
-    return Calibration(excess, float(np.median(in_graph)) - null, float(np.median(empty)), null, excess / 2, float(high - low))
+    gated(call, PAIRS)  # Warm: modules are loaded, clocks go up.
+    queued, alone, empty = gated(call, PAIRS), gated(call, 1), gated(lambda: None, PAIRS)
+    null, in_graph = device.null_kernel_ns, _graph_reading(device, stream, call, pairs)
+    return Calibration(alone - null, queued - null, in_graph - null, empty, null, (queued - null) / 2)
 
 
-def _graph_readings(device: Device, stream: Stream, issue: Callable[[], None], pairs: Sequence[tuple[Event, Event]]) -> list[float]:
+def _issue(stream: Stream, pairs: Sequence[tuple[Event, Event]], body: Callable[[], None]) -> None:
+    for start, end in pairs:
+        stream.record(start)
+        body()
+        stream.record(end)
+
+
+@contextmanager
+def held(device: Device, streams: Sequence[Stream]) -> Iterator[None]:
+    """Hold streams while the block queues work on them, then let them go, whatever happens."""
+    gate = device.gate()
+    watchdog = threading.Timer(WATCHDOG_S, gate.open)
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        for stream in streams:
+            gate.hold(stream)
+        yield
+    finally:
+        watchdog.cancel()
+        gate.open()
+
+
+def _graph_reading(device: Device, stream: Stream, body: Callable[[], None], pairs: Sequence[tuple[Event, Event]]) -> float:
     device.begin_capture(stream)
     try:
-        issue()
+        _issue(stream, pairs, body)
     except BaseException:
         device.abandon_capture(stream)
         raise
     graph = device.end_capture(stream)
     for _ in range(3):
-        graph.launch(stream)
+        with held(device, [stream]):
+            graph.launch(stream)
         stream.synchronize()
-    return [device.elapsed_ns(start, end) for start, end in pairs]
+    return float(np.median([device.elapsed_ns(start, end) for start, end in pairs]))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from streamscope.devices.cuda import CudaDevice
 from streamscope.devices.cuda.driver import checked, libraries
+from streamscope.devices.cuda.streams import CudaStream
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Bound, Prepared
 from streamscope.errors import RecordingError
@@ -154,11 +155,11 @@ class CuptiRecorder:
             stamp = cupti.get_timestamp()
             after = self.device.now_ns()
             samples.append((after - before, (before + after) / 2 - stamp))
-        return min(samples)[1]
+        return float(min(samples)[1])
 
     def _nodes(self, bound: Bound) -> int:
         """Return how many kernels, copies and sets a launch consists of, by capturing it alone."""
-        if bound.stream is None:
+        if not isinstance(bound.stream, CudaStream):
             return 0
         lib = libraries()
         self.device.begin_capture(bound.stream)
@@ -167,7 +168,7 @@ class CuptiRecorder:
             graph = self.device.end_capture_raw(bound.stream)
         except BaseException as error:
             self.device.abandon_capture(bound.stream)
-            raise RecordingError(f"CUPTI's records of {bound.step} cannot be told apart: it cannot be captured", hint="use events") from error
+            raise RecordingError(f"{bound.step} cannot be captured, so its records cannot be told apart", hint="use events") from error
         try:
             return int(checked(lib.cuda.cuGraphGetNodes(lib.cuda.CUgraph(graph)))[1])
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +16,11 @@ from streamscope.recording.passes import (
     HostInterval,
     NaturalPass,
     gated_pass,
-    graph_pair_pass,
-    graph_position_pass,
+    graph_ends_pass,
     natural_pass,
     steps_of,
 )
-from streamscope.recording.placement import overlapping_duration_ns, place_in_graph
+from streamscope.recording.placement import place_in_graph
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace, TraceInfo
 
@@ -41,23 +41,25 @@ _HOST_KINDS: dict[type, SpanKind] = {
 class EventRecorder:
     """Records runs of prepared programs by CUDA events.
 
+    How long a launch takes is measured alone, behind a gate; when it ended is measured in the run, or in replays of its graph. So a span
+    ends when its launch ended and is as long as the launch takes alone. Where launches run beside each other, they may take longer, but
+    events cannot tell running from waiting for room on the multiprocessors: overlap comes out too small rather than too large. (Pairs of
+    event-record nodes in graphs were tried for durations: they agreed less well with CUPTI, and on parallel branches hold each other up.)
+
     Attributes
     ----------
     device : Device
-    calibration : Calibration
-        Made in this process; see `EventRecorder.on`.
     passes : int
-        Passes of each sort; a simulated device needs one.
+        Passes of each sort; the median counts. A simulated device needs one.
     """
 
     device: Device
-    calibration: Calibration
     passes: int
 
     @classmethod
     def on(cls, device: Device) -> EventRecorder:
-        """Calibrate a device and return a recorder for it."""
-        return cls(device, calibrate(device), 1 if device.info.kind == "simulated" else 7)
+        """Return a recorder for a device."""
+        return cls(device, 1 if device.info.kind == "simulated" else 7)
 
     def record(self, prepared: Prepared, unrecorded_ns: float = float("nan")) -> Trace:
         """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
@@ -73,53 +75,36 @@ class EventRecorder:
         Trace
             Of the natural pass with the median makespan; its zero is the start of the first call.
         """
-        natural = self._natural(prepared)
-        durations = self._durations_ns(prepared, natural)
-        lanes = [HOST_LANE, *device_lanes(prepared)]
-        builder = SpanBuilder(lanes)
-        zero = natural.host[0].start_ns
+        passes = sorted((natural_pass(prepared) for _ in range(self.passes)), key=lambda one: one.makespan_ns)
+        natural = passes[len(passes) // 2]
+        # Calibrated for each trace: the excess drifts by some tenths of a microsecond while clocks go up.
+        calibration = calibrate(self.device)
         steps = steps_of(prepared)
+        durations = self._durations_ns(prepared, steps, calibration)
+        builder = SpanBuilder([HOST_LANE, *device_lanes(prepared)])
+        zero = natural.host[0].start_ns
         for index, interval in enumerate(natural.host):
             add_host_span(builder, interval, index, zero)
-        for index, bound in enumerate(steps):
+        for index, recorded_ns in natural.ends_ns.items():
+            bound, end = steps[index], recorded_ns - calibration.end_latency_ns - zero
             if isinstance(bound.step, Issue):
-                end = natural.ends_ns[index] - self.calibration.end_latency_ns - zero
                 _add_launch(builder, prepared, bound.step, index, end - durations[index], end, Basis.DERIVED)
-            elif isinstance(bound.step, Replay):
-                end = natural.ends_ns[index] - self.calibration.end_latency_ns - zero
-                self._add_graph(builder, prepared, bound, index, end)
-        return Trace(builder.build(), self._info(prepared, natural, unrecorded_ns))
+            else:
+                self._add_graph(builder, prepared, bound, index, end, calibration)
+        return Trace(builder.build(), self._info(prepared, natural, calibration, unrecorded_ns))
 
-    def _natural(self, prepared: Prepared) -> NaturalPass:
-        passes = sorted((natural_pass(prepared) for _ in range(self.passes)), key=lambda one: one.makespan_ns)
-        return passes[len(passes) // 2]
+    def _durations_ns(self, prepared: Prepared, steps: Sequence[Bound], calibration: Calibration) -> dict[int, float]:
+        """Return how long each launch among steps takes alone, in ns."""
+        passes = [gated_pass(prepared, steps) for _ in range(self.passes)]
+        return {
+            index: max(0.0, float(np.median([one[index] for one in passes])) - calibration.alone_excess_ns) for index in passes[0]
+        }
 
-    def _durations_ns(self, prepared: Prepared, natural: NaturalPass) -> dict[int, float]:
-        """Return the duration of each launch outside graphs, in ns."""
-        alone = self._gated_ns(prepared, alone=True)
-        steps = steps_of(prepared)
-        lanes = {bound.step.lane for bound in steps if isinstance(bound.step, Issue)}
-        if len(lanes) < 2:
-            return alone
-        together = self._gated_ns(prepared, alone=False)
-        return overlapping_duration_ns(
-            {index: bound.step.lane for index, bound in enumerate(steps) if isinstance(bound.step, Issue)},
-            alone,
-            together,
-            {index: end - self.calibration.end_latency_ns for index, end in natural.ends_ns.items()},
-            {index: float(natural.host[index].start_ns) for index in natural.ends_ns},
-        )
-
-    def _gated_ns(self, prepared: Prepared, *, alone: bool) -> dict[int, float]:
-        passes = [gated_pass(prepared, alone=alone) for _ in range(self.passes)]
-        excess = self.calibration.stream_excess_ns
-        return {index: max(0.0, float(np.median([one[index] for one in passes])) - excess) for index in passes[0]}
-
-    def _add_graph(self, builder: SpanBuilder, prepared: Prepared, replay: Bound, index: int, end_ns: float) -> None:
-        readings = graph_pair_pass(prepared, replay, self.passes)
-        durations = {i: max(0.0, reading - self.calibration.graph_excess_ns) for i, reading in readings.items()}
-        before_end = graph_position_pass(prepared, replay, self.passes)
-        ends = {i: end_ns - before for i, before in before_end.items()}
+    def _add_graph(
+        self, builder: SpanBuilder, prepared: Prepared, replay: Bound, index: int, end_ns: float, calibration: Calibration
+    ) -> None:
+        ends = {i: end_ns - before for i, before in graph_ends_pass(prepared, replay, self.passes).items()}
+        durations = self._durations_ns(prepared, replay.inner, calibration)
         starts = place_in_graph([bound.step for bound in replay.inner], durations, ends)
         for i, start in starts.items():
             step = replay.inner[i].step
@@ -130,10 +115,9 @@ class EventRecorder:
             lane = prepared.streams[0].name
             builder.add(SpanKind.GRAPH, "graph", lane, first, last, correlation=index, basis=Basis.PLACED)
 
-    def _info(self, prepared: Prepared, natural: NaturalPass, unrecorded_ns: float) -> TraceInfo:
-        calibration: dict[str, float] = self.calibration.to_dict()
-        calibration["clock_uncertainty_ns"] = round(natural.clock_uncertainty_ns, 1)
-        calibration["passes"] = self.passes
+    def _info(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration, unrecorded_ns: float) -> TraceInfo:
+        found: dict[str, float] = calibration.to_dict() | {"passes": self.passes}
+        found["clock_uncertainty_ns"] = round(natural.clock_uncertainty_ns, 1)
         ledger = {"recorded_ns": float(natural.makespan_ns)}
         if np.isfinite(unrecorded_ns):
             ledger["unrecorded_ns"] = unrecorded_ns
@@ -142,7 +126,7 @@ class EventRecorder:
             prepared.program.name,
             self.device.info,
             "events",
-            calibration,
+            found,
             ledger,
             tuple(prepared.notes),
         )

@@ -31,7 +31,7 @@ def elementwise_source(operator: str, expression: str, dtype: str, arity: int, w
     name = f"{operator}_{dtype}_x{width}"
     parameters = ", ".join(f"const pack* {operand}" for operand in operands)
     inner = ", long long inner" if broadcast_last else ""
-    index = {operand: "i" for operand in operands}
+    index = dict.fromkeys(operands, "i")
     if broadcast_last:
         index[operands[-1]] = f"i % (inner / {width})"
     loads = "\n".join(f"        pack {operand}_pack = {operand}[{index[operand]}];" for operand in operands)

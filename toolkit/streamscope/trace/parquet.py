@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError
-from streamscope.trace.atomic import atomic_file
+from streamscope.files import written_whole
 from streamscope.trace.spans import COLUMN_DTYPES, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import SCHEMA_VERSION, DeviceInfo, Trace, TraceInfo
 
@@ -42,8 +42,8 @@ def write_parquet(trace: Trace, path: Path) -> Path:
     import pyarrow.parquet as pq
 
     table = _to_arrow(trace)
-    with atomic_file(path) as file:
-        pq.write_table(table, file, compression="zstd")
+    with written_whole(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
     return path
 
 

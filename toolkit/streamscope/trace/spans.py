@@ -144,10 +144,9 @@ class SpanTable:
         import pandas as pd
 
         frame = pd.DataFrame({column: getattr(self, column) for column in COLUMN_DTYPES})
-        frame["kind"] = pd.Categorical.from_codes(self.kind, [kind.name.lower() for kind in SpanKind])
-        frame["basis"] = pd.Categorical.from_codes(self.basis, [basis.name.lower() for basis in Basis])
-        frame["name"] = pd.Categorical.from_codes(self.name, list(self.names))
-        frame["lane"] = pd.Categorical.from_codes(self.lane, list(self.lanes))
+        kinds, bases = ([member.name.lower() for member in members] for members in (SpanKind, Basis))
+        for column, labels in {"kind": kinds, "basis": bases, "name": list(self.names), "lane": list(self.lanes)}.items():
+            frame[column] = pd.Categorical.from_codes(getattr(self, column), pd.Index(labels))
         return frame
 
 
@@ -214,6 +213,4 @@ class SpanBuilder:
         columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * len(COLUMN_DTYPES)
         arrays = {name: np.array(column, dtype=COLUMN_DTYPES[name]) for name, column in zip(COLUMN_DTYPES, columns, strict=True)}
         order = np.argsort(arrays["start_ns"], kind="stable")
-        return SpanTable(
-            **{name: values[order] for name, values in arrays.items()}, names=tuple(self._names), lanes=tuple(self.lanes)
-        )
+        return SpanTable(**{name: values[order] for name, values in arrays.items()}, names=tuple(self._names), lanes=tuple(self.lanes))

@@ -19,6 +19,17 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 
+def library_versions() -> dict[str, str]:
+    """Return the versions of Python, Streamscope and the libraries it uses that are installed here."""
+    versions = {"python": platform.python_version(), "platform": sys.platform}
+    for name in ("streamscope", "numpy", "cupy-cuda13x", "cupy-cuda12x", "cuda-bindings", "nvidia-cudnn-frontend", "cupti-python"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
 @dataclass(frozen=True)
 class DeviceInfo:
     """What a device is called and whether its times are real.
@@ -70,7 +81,7 @@ class TraceInfo:
     calibration: Mapping[str, Any] = field(default_factory=dict)
     ledger: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=lambda: library_versions())
+    versions: Mapping[str, str] = field(default_factory=library_versions)
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     schema: int = SCHEMA_VERSION
 
@@ -106,14 +117,3 @@ class Trace:
         from streamscope.trace.parquet import read_parquet
 
         return read_parquet(Path(path))
-
-
-def library_versions() -> dict[str, str]:
-    """Return the versions of Python, Streamscope and the libraries it uses that are installed here."""
-    versions = {"python": platform.python_version(), "platform": sys.platform}
-    for name in ("streamscope", "numpy", "cupy-cuda13x", "cupy-cuda12x", "cuda-bindings", "nvidia-cudnn-frontend", "cupti-python"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from streamscope.ops.elementwise import add, multiply, relu
-from streamscope.program.tracing import Symbol, program
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracing import program
 from streamscope.workloads.workload import Made, Setting, Workload
 
 
@@ -21,7 +22,8 @@ def _make(random: np.random.Generator, branches: int, length: int, size: int) ->
             total = add(total, end)
         return total
 
-    x = random.uniform(0.9, 1.1, size).astype(np.float32)
+    # Below one, so that branches of any length stay finite.
+    x = random.uniform(0.8, 1.0, size).astype(np.float32)
     return parallel_branches, (x, *(random.uniform(-1, 1, size).astype(np.float32) for _ in range(branches)))
 
 

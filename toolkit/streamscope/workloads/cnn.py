@@ -7,7 +7,8 @@ import numpy as np
 from streamscope.ops.convolution import convolution
 from streamscope.ops.elementwise import add, bias_add, relu
 from streamscope.ops.softmax import softmax
-from streamscope.program.tracing import Symbol, program
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracing import program
 from streamscope.workloads.workload import Array, Made, Setting, Workload, half
 
 CLASSES = 16
@@ -22,7 +23,8 @@ def _make(random: np.random.Generator, size: int, channels: int, blocks: int, ba
             y = relu(bias_add(convolution(x, w1, padding=1), b1))
             y = bias_add(convolution(y, w2, padding=1), b2)
             x = relu(add(x, y))
-        return softmax(convolution(x, head))
+        scores: Symbol = softmax(convolution(x, head))
+        return scores
 
     def weights(outputs: int, inputs: int, extent: int) -> Array:
         return half(random, outputs, extent, extent, inputs, scale=(1 / (extent * extent * inputs)) ** 0.5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -67,8 +68,8 @@ class Workload:
             raise WorkloadError(f"workload {self.name!r} has no setting {name!r}", hint=f"it has {', '.join(self.settings)}")
         setting = self.settings[name]
         try:
-            number = int(value)
-        except ValueError:
+            number = int(value) if isinstance(value, str) else index(value)
+        except (TypeError, ValueError):
             raise WorkloadError(f"setting {name}={value!r} of {self.name!r} is not a whole number") from None
         if not setting.least <= number <= setting.most:
             raise WorkloadError(f"setting {name}={number} of {self.name!r} is out of range", hint=f"{setting.least} to {setting.most}")

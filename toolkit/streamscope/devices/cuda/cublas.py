@@ -33,9 +33,9 @@ def _library() -> ctypes.CDLL:
     pointer, integer = ctypes.c_void_p, ctypes.c_int
     library.cublasSetStream_v2.argtypes = [pointer, pointer]
     library.cublasSetWorkspace_v2.argtypes = [pointer, pointer, ctypes.c_size_t]
-    matrix = [pointer, integer, integer]
     library.cublasGemmEx.argtypes = [
-        pointer, integer, integer, integer, integer, integer, pointer, *matrix, *matrix, pointer, *matrix, integer, integer,
+        pointer, integer, integer, integer, integer, integer, pointer, pointer, integer, integer, pointer, integer, integer,
+        pointer, pointer, integer, integer, integer, integer,
     ]  # fmt: skip
     return library
 

@@ -58,16 +58,6 @@ class CudaStream:
         else:
             self._runtime.eventRecord(event.pointer, self.pointer)
 
-    def record_aside(self, event: CudaEvent) -> None:
-        """Record a timed event; inside a capture as a node that nothing depends on."""
-        if not self.device.capturing:
-            self.record(event)
-            return
-        cuda = libraries().cuda
-        info = checked(cuda.cuStreamGetCaptureInfo(self.binding))
-        graph, dependencies = info[2], info[3]
-        checked(cuda.cuGraphAddEventRecordNode(graph, dependencies, len(dependencies), event.binding))
-
     def wait(self, event: CudaEvent) -> None:
         """Let the stream wait for the event's latest record."""
         self._runtime.streamWaitEvent(self.pointer, event.pointer)

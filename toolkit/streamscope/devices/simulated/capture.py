@@ -24,14 +24,11 @@ class Node:
         Name of the stream that was captured.
     after : frozenset of int
         The nodes that it depends on.
-    aside : bool
-        Nothing depends on it, and nothing has to.
     """
 
     content: Work | SimulatedEvent
     stream: str
     after: frozenset[int]
-    aside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +76,6 @@ class Capture:
             self._add(stream, event)
         else:
             event.mark = Mark(self, self._frontiers[stream])
-
-    def record_aside(self, stream: SimulatedStream, event: SimulatedEvent) -> None:
-        """Add the record of a timed event as a node that nothing behind it depends on."""
-        self._check()
-        if not event.timing:
-            raise self.fail("an event without timing was recorded aside", hint="make the event with timing=True")
-        self.nodes.append(Node(event, stream.name, self._frontiers[stream], aside=True))
 
     def wait(self, stream: SimulatedStream, event: SimulatedEvent) -> None:
         """Let a stream wait for an event; a stream from outside joins the capture.
@@ -156,4 +146,4 @@ class Capture:
             if index not in joined:
                 joined.add(index)
                 reached.extend(self.nodes[index].after)
-        return sorted({node.stream for index, node in enumerate(self.nodes) if not (node.aside or index in joined)})
+        return sorted({node.stream for index, node in enumerate(self.nodes) if index not in joined})

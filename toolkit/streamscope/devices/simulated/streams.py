@@ -73,15 +73,6 @@ class SimulatedStream:
         else:
             self._record(own)
 
-    def record_aside(self, event: Event) -> None:
-        """Record a timed event; in a capture as a node that nothing behind it waits for."""
-        own = self.core.own(SimulatedEvent, event)
-        if self.capture is not None:
-            self.core.spend(self.core.model.event_record_ns)
-            self.capture.record_aside(self, own)
-        else:
-            self._record(own)
-
     def wait(self, event: Event) -> None:
         """Let the stream wait for the event's latest record, as of now."""
         own = self.core.own(SimulatedEvent, event)

@@ -1,0 +1,154 @@
+"""Convolutions against SciPy, and their gradients against SciPy and finite differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy.signal import correlate
+
+import streamscope as ss
+from streamscope.errors import ProgramError
+from streamscope.program.reference import run_reference
+
+
+def run(function, *arrays):
+    return run_reference(ss.program(function).trace(*arrays), arrays)
+
+
+def correlated(x, w, stride, padding):
+    """Compute a convolution with SciPy: plane by plane, with stride 1, then thinned out."""
+    padded = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    planes = [
+        [sum(correlate(image[:, :, c], filters[:, :, c], mode="valid", method="direct") for c in range(x.shape[3])) for filters in w]
+        for image in padded
+    ]
+    return np.moveaxis(np.array(planes), 1, 3)[:, ::stride, ::stride, :]
+
+
+@st.composite
+def convolutions(draw):
+    """Draw images and weights: non-square, even and 1x1 filters, strides that leave a rest, padding wider than the filter."""
+    images, channels, filters = (draw(st.integers(1, 3)) for _ in range(3))
+    height, width, rows, columns = (draw(st.integers(1, 7)) for _ in range(4))
+    stride, padding = draw(st.integers(1, 4)), draw(st.integers(0, 3))
+    assume(height + 2 * padding >= rows and width + 2 * padding >= columns)
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    return random.standard_normal((images, height, width, channels)), random.standard_normal((filters, rows, columns, channels)), stride, padding
+
+
+@given(convolutions())
+def test_forward(case):
+    x, w, stride, padding = case
+    (y,) = run(lambda x, w: ss.convolution(x, w, stride=stride, padding=padding), x, w)
+    np.testing.assert_allclose(y, correlated(x, w, stride, padding), rtol=1e-10, atol=1e-10)
+
+
+@given(convolutions(), st.data())
+def test_gradients_are_slopes(case, data):
+    x, w, stride, padding = case
+    dy = np.random.default_rng(0).standard_normal(correlated(x, w, stride, padding).shape)
+    dx, dw = run(lambda x, w, dy: ss.convolution_backward(x, w, dy, stride=stride, padding=padding), x, w, dy)
+
+    def loss(x, w):
+        return float((correlated(x, w, stride, padding) * dy).sum())
+
+    for gradient, array, at in ((dx, x, lambda changed: loss(changed, w)), (dw, w, lambda changed: loss(x, changed))):
+        assert gradient.shape == array.shape
+        place = tuple(data.draw(st.integers(0, extent - 1)) for extent in array.shape)
+        step = np.zeros_like(array)
+        step[place] = 0.5  # The loss is linear in each argument, so a large step has no error but rounding.
+        slope = at(array + step) - at(array - step)
+        np.testing.assert_allclose(gradient[place], slope, rtol=1e-9, atol=1e-9)
+
+
+@given(convolutions())
+def test_gradients_are_adjoint_to_the_forward_pass(case):
+    # <dy, conv(x, w)> = <dx, x> = <dw, w>: true for all elements at once.
+    x, w, stride, padding = case
+    y = correlated(x, w, stride, padding)
+    dy = np.random.default_rng(1).standard_normal(y.shape)
+    dx, dw = run(lambda x, w, dy: ss.convolution_backward(x, w, dy, stride=stride, padding=padding), x, w, dy)
+    inner = float((dy * y).sum())
+    np.testing.assert_allclose([float((dx * x).sum()), float((dw * w).sum())], inner, rtol=1e-9, atol=1e-9)
+
+
+def test_by_hand():
+    x = np.arange(9.0).reshape(1, 3, 3, 1)
+    w = np.array([[1.0, 0.0], [0.0, 2.0]]).reshape(1, 2, 2, 1)
+    (y,) = run(ss.convolution, x, w)
+    np.testing.assert_array_equal(y[0, :, :, 0], [[0 + 8, 1 + 10], [3 + 14, 4 + 16]])
+    dx, dw = run(ss.convolution_backward, x, w, np.ones((1, 2, 2, 1)))
+    np.testing.assert_array_equal(dx[0, :, :, 0], [[1, 1, 0], [1, 3, 2], [0, 2, 2]])
+    np.testing.assert_array_equal(dw[0, :, :, 0], [[0 + 1 + 3 + 4, 1 + 2 + 4 + 5], [3 + 4 + 6 + 7, 4 + 5 + 7 + 8]])
+
+
+def test_half_accumulates_in_single_precision():
+    # In half, 2,048 + 1 is 2,048.
+    x, w = np.ones((1, 1, 1, 4096), np.float16), np.ones((1, 1, 1, 4096), np.float16)
+    (y,) = run(ss.convolution, x, w)
+    assert y.dtype == np.float16
+    assert y.item() == 4096
+    pixels, few = np.ones((1, 64, 64, 1), np.float16), np.ones((1, 1, 1, 1), np.float16)
+    _, dw = run(ss.convolution_backward, pixels, few, pixels)
+    assert dw.dtype == np.float16
+    assert dw.item() == 4096
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "attributes", "said"),
+    [
+        ((4, 4, 2), (3, 1, 1, 2), {}, r"shapes \(4, 4, 2\) and \(3, 1, 1, 2\) are not \[N, H, W, C\] and \[K, R, S, C\]"),
+        ((1, 4, 4, 2), (3, 1, 1, 3), {}, r"has 2 channels, weights \(3, 1, 1, 3\) have 3"),
+        ((1, 4, 4, 2), (3, 5, 5, 2), {}, r"weights \(3, 5, 5, 2\) do not fit input \(1, 4, 4, 2\) with padding 0"),
+        ((1, 4, 4, 2), (3, 4, 5, 2), {"stride": 3}, "do not fit"),
+        ((0, 4, 4, 2), (3, 1, 1, 2), {}, "do not fit"),
+        ((1, 4, 4, 2), (3, 1, 1, 2), {"stride": 0}, "stride 0 and padding 0 are not possible"),
+        ((1, 4, 4, 2), (3, 1, 1, 2), {"padding": -1}, "stride 1 and padding -1 are not possible"),
+        ((1, 4, 4, 2), (3, 1, 1, 2), {"stride": 1.5}, "stride 1.5 and padding 0 are not whole numbers"),
+        ((1, 4, 4, 2), (3, 1, 1, 2), {"padding": "same"}, "padding 'same' are not whole numbers"),
+    ],
+)
+def test_what_does_not_fit(x, w, attributes, said):
+    with pytest.raises(ProgramError, match=f"convolution: .*{said}"):
+        run(lambda x, w: ss.convolution(x, w, **attributes), np.ones(x), np.ones(w))
+    with pytest.raises(ProgramError, match=f"convolution_backward: .*{said}"):
+        run(lambda x, w, dy: ss.convolution_backward(x, w, dy, **attributes), np.ones(x), np.ones(w), np.ones((1, 4, 4, 3)))
+
+
+def test_a_gradient_of_another_shape_than_the_output():
+    with pytest.raises(ProgramError, match=r"gradient of shape \(1, 4, 4, 2\) should have the output's shape \(1, 4, 4, 3\)"):
+        run(ss.convolution_backward, np.ones((1, 4, 4, 2)), np.ones((3, 1, 1, 2)), np.ones((1, 4, 4, 2)))
+
+
+def test_whole_numbers_are_refused():
+    with pytest.raises(ProgramError, match="convolution: dtypes int32, int32 do not fit"):
+        run(ss.convolution, np.ones((1, 4, 4, 2), np.int32), np.ones((3, 1, 1, 2), np.int32))
+
+
+def test_cost_of_the_forward_pass(launches):
+    # x 2x8x6x4, w 5x3x3x4, stride 2, padding 1: y 2x4x3x5.
+    (launch,) = launches(
+        lambda x, w: ss.convolution(x, w, stride=2, padding=1), np.ones((2, 8, 6, 4), np.float16), np.ones((5, 3, 3, 4), np.float16)
+    )
+    assert launch.cost.bytes == (384 + 180 + 120) * 2
+    assert launch.cost.flops == 2 * 120 * 36
+    assert launch.cost.blocks == 1
+    assert launch.cost.matrix
+
+
+def test_the_backward_pass_is_two_launches_of_which_one_may_run_aside(launches):
+    weight, data = launches(
+        lambda x, w, dy: ss.convolution_backward(x, w, dy, padding=1),
+        np.ones((1, 56, 56, 64), np.float16),
+        np.ones((64, 3, 3, 64), np.float16),
+        np.ones((1, 56, 56, 64), np.float16),
+    )
+    assert (weight.part, weight.reads, weight.writes, weight.auxiliary) == (0, (0, 2), (4,), True)
+    assert (data.part, data.reads, data.writes, data.auxiliary) == (1, (1, 2), (3,), False)
+    flops = 2 * 56 * 56 * 64 * 3 * 3 * 64
+    nbytes = (2 * 56 * 56 * 64 + 64 * 3 * 3 * 64) * 2
+    assert (weight.cost.flops, weight.cost.bytes) == (data.cost.flops, data.cost.bytes) == (flops, nbytes)
+    assert data.cost.blocks == 49  # 3,136 pixels in tiles of 64, one tile of channels
+    assert weight.cost.blocks == 9 * 3  # 576 columns in tiles of 64, pixels split into 3,136 // 1,024 parts

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.errors import DeviceError, ProgramError
+from streamscope.program.reference import has_reference
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+
+@ss.operator(reads=["x", "y"], writes=["y", "z"], reference=lambda x, y: (y + x, x * 2), flops=7)
+def update(x, z, y):
+    """Has its results in another order than it declares them in."""
+
+
+def test_reads_follow_the_parameters_and_writes_their_declaration():
+    assert (update.reads, update.writes) == (("x", "y"), ("y", "z"))
+    program = ss.program(lambda a, b: update(a, b)).trace(X, X)
+    assert program.operations[0].reads == (0, 1)
+    assert program.operations[0].writes == (1, 2)
+    assert program.changes_inputs
+
+
+def test_the_reference_gives_results_in_the_order_of_the_writes(evaluate):
+    total, double = evaluate(lambda a, b: update(a, b), X, X + 1)
+    np.testing.assert_array_equal(total, 2 * X + 1)
+    np.testing.assert_array_equal(double, 2 * X)
+
+
+def test_results_are_like_the_first_argument_by_default():
+    copy = ss.operator(lambda x, y: None, reads=["x"], writes=["y"])
+    program = ss.program(lambda x: copy(x)).trace(X.astype(np.int32))
+    assert str(program.variables[1].spec) == "int32[2, 3]"
+
+
+def test_declared_shapes(evaluate):
+    @ss.operator(
+        reads=["x"],
+        writes=["total", "count"],
+        shapes=lambda x: {"total": ((x.shape[0],), x.dtype), "count": ((), "int64")},
+        reference=lambda x: (x.sum(axis=1), np.int64(x.size)),
+    )
+    def sums(x, total, count):
+        pass
+
+    total, count = evaluate(lambda x: sums(x), X)
+    np.testing.assert_array_equal(total, [3, 12])
+    assert (count, count.dtype) == (6, np.int64)
+
+
+@pytest.mark.parametrize("name", ["totl", "x"])
+def test_shapes_of_what_it_does_not_make(name):
+    wrong = ss.operator(lambda x, total: None, reads=["x"], writes=["total"], shapes=lambda x: {name: ((1,), "float32")})
+    with pytest.raises(ProgramError, match=rf"shapes= gives '{name}'.*\(it is asked for total\)"):
+        ss.program(lambda x: wrong(x)).trace(X)
+
+
+def test_nothing_to_tell_the_shape_from():
+    source = ss.operator(lambda y: None, reads=[], writes=["y"])
+    with pytest.raises(ProgramError, match=r"the shape of 'y' is unknown.*give shapes="):
+        ss.program(lambda x: source()).trace(X)
+
+
+@pytest.mark.parametrize(
+    ("reads", "writes"),
+    [(["x"], ["z"]), (["x"], ["y", "z"]), (["x", "y"], ["q"]), ([], ["x"])],
+)
+def test_declared_names_are_the_parameters(reads, writes):
+    with pytest.raises(ProgramError, match=r"kernel has parameters \(x, y\), but declares .*name each parameter in reads, writes or both"):
+
+        @ss.operator(reads=reads, writes=writes)
+        def kernel(x, y):
+            pass
+
+
+def test_something_must_be_written():
+    with pytest.raises(ProgramError, match="writes nothing"):
+        ss.operator(lambda x: None, reads=["x"], writes=[])
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_wrong_number_of_arguments(count):
+    with pytest.raises(ProgramError, match=rf"update reads 2 variables \(x, y\), got {count}"):
+        ss.program(lambda x: update(*[x] * count)).trace(X)
+
+
+def test_one_variable_in_two_places_that_are_written():
+    swap = ss.operator(lambda x, y: None, reads=["x", "y"], writes=["x", "y"])
+    with pytest.raises(ProgramError, match="writes 'a' twice"):
+        ss.program(lambda a: swap(a, a)).trace(X)
+
+
+def test_outside_a_program():
+    with pytest.raises(ProgramError, match="update was called outside a program"):
+        update(X, X)
+
+
+def test_in_place_of_what_nothing_has_written():
+    with pytest.raises(ProgramError, match="update at .* reads 'empty', which nothing has written"):
+        ss.program(lambda x: update(x, ss.empty(x.shape))).trace(X)
+
+
+def test_cost_and_capture():
+    held = ss.operator(lambda x, y: None, reads=["x"], writes=["y"], capturable=False, flops=12)
+    (launch,) = ss.program(lambda x: held(x)).trace(X).launches()
+    assert (launch.cost.bytes, launch.cost.flops) == (2 * 24, 12)
+    assert not launch.capturable
+    assert launch.why_not
+    (launch,) = ss.program(lambda a, b: update(a, b)).trace(X, X).launches()
+    assert launch.capturable
+    assert launch.cost.flops == 7
+
+
+def test_without_a_reference_it_runs_on_cuda_only():
+    mystery = ss.operator(lambda x, y: None, reads=["x"], writes=["y"])
+    program = ss.program(lambda x: mystery(x)).trace(X)
+    assert not has_reference(program)
+    with pytest.raises(DeviceError, match="reference"):
+        ss.prepare(program, "async", ss.open_device("simulated"))
+
+
+def test_an_auxiliary_stream_outside_an_operator():
+    with pytest.raises(ProgramError, match=r"ss\.auxiliary_stream was used outside an operator"), ss.auxiliary_stream():
+        pass
+
+
+def test_the_function_gets_each_array_by_name():
+    got = {}
+
+    @ss.operator(reads=["x", "y"], writes=["y", "z"])
+    def spy(z, x, y):
+        got.update(x=x, y=y, z=z)
+
+    class Bench:
+        def function(self, call):
+            return call
+
+    (launch,) = ss.program(lambda a, b: spy(a, b)).trace(X, X).launches()
+    arrays = {0: "a", 1: "b", 2: "new"}
+    launch.cuda(Bench(), [arrays[v] for v in launch.reads], [arrays[v] for v in launch.writes])()
+    assert got == {"x": "a", "y": "b", "z": "new"}

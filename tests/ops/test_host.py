@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.errors import ProgramError
+from streamscope.program.launch import HostCall
+
+X = np.arange(6, dtype=np.float32)
+
+
+def test_one_result_like_the_first_argument(evaluate):
+    blend = ss.host_function(lambda a, b: a + 2 * b)
+    np.testing.assert_array_equal(evaluate(lambda a, b: blend(a, b), X, np.ones(6, np.float32)), X + 2)
+
+
+def test_results_of_declared_shapes_and_dtypes(evaluate):
+    @ss.host_function(results=[((2,), "int64"), ((), np.float64)])
+    def summary(values):
+        return np.array([values.min(), values.max()]).astype(np.int64), values.sum(dtype=float)
+
+    extremes, total = evaluate(lambda x: summary(x), X)
+    np.testing.assert_array_equal(extremes, [0, 5])
+    assert (extremes.dtype, extremes.shape, total.dtype, total.shape, total) == (np.int64, (2,), np.float64, (), 15)
+
+
+def test_a_function_without_arguments(evaluate):
+    source = ss.host_function(lambda: np.ones(3), results=[((3,), "float64")])
+    np.testing.assert_array_equal(evaluate(lambda x: source(), X), np.ones(3))
+    with pytest.raises(ProgramError, match=r"has no arguments, so its result is unknown.*results="):
+        evaluate(lambda x: ss.host_function(lambda: X)(), X)
+
+
+def test_arguments_that_the_function_does_not_take(evaluate):
+    @ss.host_function
+    def twice(values):
+        return values * 2
+
+    with pytest.raises(ProgramError, match=r"twice cannot take 2 arguments: too many .*, applied to 'a', 'b' at test_host\.py"):
+        evaluate(lambda a, b: twice(a, b), X, X)
+
+
+def test_a_built_in_function_that_tells_no_arguments(evaluate):
+    negative = ss.host_function(np.negative)
+    np.testing.assert_array_equal(evaluate(lambda x: negative(x), X), -X)
+
+
+def test_in_place(evaluate):
+    def function(x):
+        ss.host_function(lambda values: values + 1)(x, out=x)
+        return x
+
+    np.testing.assert_array_equal(evaluate(function, X), X + 1)
+
+
+@pytest.mark.parametrize("duration_us", [-1, -1e-9])
+def test_a_negative_duration(duration_us):
+    with pytest.raises(ProgramError, match=rf"duration_us={duration_us} is negative"):
+        ss.host_function(lambda x: x, duration_us=duration_us)
+
+
+def test_the_duration_is_kept_in_nanoseconds():
+    (operation,) = ss.program(lambda x: ss.host_function(lambda v: v, duration_us=1.5)(x)).trace(X).operations
+    assert isinstance(operation.work, HostCall)
+    assert operation.work.duration_ns == 1500
+    assert not operation.capturable
+    assert operation.launches == ()
+
+
+def test_impossible_results(evaluate):
+    with pytest.raises(ProgramError, match="dtype 'complex64' is not supported"):
+        evaluate(lambda x: ss.host_function(lambda v: v, results=[((3,), "complex64")])(x), X)
+    with pytest.raises(ProgramError, match="negative extent"):
+        evaluate(lambda x: ss.host_function(lambda v: v, results=[((-3,), "float32")])(x), X)

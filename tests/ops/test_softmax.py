@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.special
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as nps
+
+import streamscope as ss
+from streamscope.errors import ProgramError
+from streamscope.program.reference import run_reference
+
+FLOATS = ["float16", "float32", "float64"]
+TOLERANCE = {"float16": 1e-3, "float32": 1e-5, "float64": 1e-12}
+
+
+@st.composite
+def rows(draw):
+    dtype = draw(st.sampled_from(FLOATS))
+    shape = draw(nps.array_shapes(max_dims=3, max_side=6))
+    width = np.dtype(dtype).itemsize * 8
+    largest = float(np.finfo(dtype).max) / 4
+    return draw(nps.arrays(dtype, shape, elements=st.floats(-largest, largest, width=width)))
+
+
+@given(rows())
+def test_values(x):
+    (result,) = run_reference(ss.program(ss.softmax).trace(x), [x])
+    assert result.dtype == x.dtype
+    expected = scipy.special.softmax(x.astype(np.float64), axis=-1)
+    np.testing.assert_allclose(result, expected, atol=TOLERANCE[x.dtype.name])
+    np.testing.assert_allclose(result.astype(np.float64).sum(axis=-1), 1, atol=6 * TOLERANCE[x.dtype.name])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_extremes(evaluate, dtype):
+    largest = np.finfo(dtype).max
+    x = np.array([[largest, 0, 0], [-largest, -largest, largest], [-np.inf, 0, 0], [0, np.inf, 0], [np.nan, 0, 0], [-np.inf] * 3], dtype)
+    nan = np.nan
+    expected = [[1, 0, 0], [0, 0, 1], [0, 0.5, 0.5], [nan] * 3, [nan] * 3, [nan] * 3]
+    np.testing.assert_array_equal(evaluate(ss.softmax, x), expected)
+
+
+def test_half_accumulates_in_single_precision(evaluate):
+    # In half, a sum of 4,096 ones stops at 2,048.
+    np.testing.assert_array_equal(evaluate(ss.softmax, np.zeros((1, 4096), np.float16)), np.full((1, 4096), 1 / 4096, np.float16))
+
+
+def test_one_column_is_one(evaluate):
+    np.testing.assert_array_equal(evaluate(ss.softmax, np.array([[3.0], [-7.0]])), [[1], [1]])
+
+
+def test_no_rows(evaluate):
+    assert evaluate(ss.softmax, np.ones((0, 5))).shape == (0, 5)
+
+
+@pytest.mark.parametrize("shape", [(), (3, 0), (0,)])
+def test_no_last_axis(evaluate, shape):
+    with pytest.raises(ProgramError, match="softmax: shape .* has no last axis with elements"):
+        evaluate(ss.softmax, np.ones(shape))
+
+
+def test_cost(launches):
+    # 6 rows of 10: each element read and written, and (by convention) five operations.
+    (launch,) = launches(ss.softmax, np.ones((2, 3, 10), np.float32))
+    assert (launch.cost.bytes, launch.cost.flops, launch.cost.blocks, launch.cost.threads) == (2 * 60 * 4, 5 * 60, 6, 256)

@@ -1,0 +1,406 @@
+"""Tracing: what a function becomes, and what it is told when it is wrong."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.errors import ProgramError
+from streamscope.program.variable import Place
+
+X = np.ones((2, 4), np.float32)
+ROW = np.ones(4, np.float32)
+
+
+@ss.host_function
+def negate(values):
+    return -values
+
+
+def trace(function, *arguments):
+    return ss.program(function).trace(*arguments)
+
+
+def places(program):
+    return {variable.name: variable.place for variable in program.variables}
+
+
+class TestOperations:
+    def test_a_function_becomes_a_list_of_operations(self):
+        program = trace(lambda x, bias: ss.relu(ss.bias_add(x, bias)), X, ROW)
+        assert [(op.name, op.reads, op.writes) for op in program.operations] == [("bias_add", (0, 1), (2,)), ("relu", (2,), (3,))]
+        assert [op.id for op in program.operations] == [0, 1]
+        assert program.inputs == (0, 1)
+        assert program.outputs == (3,)
+        assert [variable.name for variable in program.variables] == ["x", "bias", "bias_add_0", "relu_1"]
+
+    def test_python_operators_are_operators(self):
+        program = trace(lambda x, w: x @ w + x * x, np.ones((3, 3)), np.ones((3, 3)))
+        assert [op.name for op in program.operations] == ["matmul", "multiply", "add"]
+
+    def test_a_variable_read_twice_is_named_once_but_passed_twice(self):
+        (operation,) = trace(lambda x: ss.add(x, x), X).operations
+        assert operation.reads == (0,)
+        assert operation.launches[0].reads == (0, 0)
+
+    def test_out_writes_into_a_variable(self):
+        def function(x):
+            target = ss.empty(x.shape)
+            result = ss.relu(x, out=target)
+            assert result is target
+            return ss.relu(target)
+
+        program = trace(function, X)
+        assert [(op.reads, op.writes) for op in program.operations] == [((0,), (1,)), ((1,), (2,))]
+        assert not program.changes_inputs
+
+    def test_in_place_reads_and_writes_one_variable(self):
+        program = trace(lambda x, y: ss.add(x, y, out=x), X, X)
+        (operation,) = program.operations
+        assert (operation.reads, operation.writes) == ((0, 1), (0,))
+        assert program.changes_inputs
+        assert len(program.variables) == 2
+
+    def test_out_of_several_results_may_leave_some_open(self):
+        def function(x, w, dy):
+            dw = ss.empty(w.shape)
+            dx, same = ss.convolution_backward(x, w, dy, out=(None, dw))
+            assert same is dw
+            return dx, dw
+
+        image, weights = np.ones((1, 4, 4, 2), np.float32), np.ones((3, 1, 1, 2), np.float32)
+        program = trace(function, image, weights, np.ones((1, 4, 4, 3), np.float32))
+        assert program.operations[0].writes == (4, 3)
+        assert not program.single_output
+
+    def test_an_output_may_be_an_input_and_may_be_named_twice(self):
+        program = trace(lambda x: (x, x), X)
+        assert program.outputs == (0, 0)
+        assert program.operations == ()
+
+    def test_a_program_is_the_same_when_traced_twice(self):
+        @ss.program
+        def step(x, w):
+            return ss.softmax(ss.relu(x @ w))
+
+        first, second = (step.trace(X, np.ones((4, 5), np.float32)) for _ in range(2))
+        assert str(first) == str(second)
+        assert first.variables == second.variables
+        for a, b in zip(first.operations, second.operations, strict=True):
+            assert (a.id, a.name, a.reads, a.writes, a.attributes, a.where) == (b.id, b.name, b.reads, b.writes, b.attributes, b.where)
+            assert [launch.cost for launch in a.launches] == [launch.cost for launch in b.launches]
+
+    def test_other_shapes_give_another_program(self):
+        step = ss.program(ss.relu)
+        assert step.trace(X).variables[0].spec.shape == (2, 4)
+        assert step.trace(ROW).variables[0].spec.shape == (4,)
+
+    def test_attributes_are_kept(self):
+        image, weights = np.ones((1, 4, 4, 2), np.float32), np.ones((3, 1, 1, 2), np.float32)
+        (operation,) = trace(lambda x, w: ss.convolution(x, w, stride=2), image, weights).operations
+        assert operation.attributes == {"stride": 2, "padding": 0}
+
+    def test_text_form(self):
+        text = str(trace(lambda x: ss.relu(x), X))
+        assert re.search(r"0  %1:float32\[2, 4\] = relu\(%0:float32\[2, 4\]\) +# test_tracing\.py:\d+$", text)
+
+
+class TestArguments:
+    def test_variadic_arguments_are_named_by_their_place(self):
+        program = trace(lambda first, *rest: ss.add(first, rest[1]), X, X, X)
+        assert [program.variables[v].name for v in program.inputs] == ["first", "rest[0]", "rest[1]"]
+
+    def test_defaults_stay_python_values(self):
+        program = trace(lambda x, times=3: [x := ss.relu(x) for _ in range(times)][-1], X)
+        assert len(program.operations) == 3
+
+    @pytest.mark.parametrize("count", [0, 3])
+    def test_wrong_number(self, count):
+        with pytest.raises(ProgramError, match=f"'two' cannot take {count} arguments"):
+
+            @ss.program
+            def two(x, y):
+                return ss.add(x, y)
+
+            two.trace(*[X] * count)
+
+    @pytest.mark.parametrize("value", [3.0, [1.0, 2.0], None, "x"])
+    def test_not_an_array(self, value):
+        with pytest.raises(ProgramError, match=rf"argument 'y' is a {type(value).__name__}, not an array"):
+            trace(lambda x, y: ss.add(x, y), X, value)
+
+    @pytest.mark.parametrize("dtype", ["complex64", "object", "datetime64[ns]", "uint32", "S3", [("a", "f4")]])
+    def test_unsupported_dtype(self, dtype):
+        with pytest.raises(ProgramError, match=r"argument 'x': dtype .* is not supported .*float16"):
+            trace(ss.relu, np.zeros(3, dtype))
+
+    def test_foreign_byte_order(self):
+        with pytest.raises(ProgramError, match=r"argument 'x': dtype '>f4' has the other byte order .*astype\('float32'\)"):
+            trace(ss.relu, np.zeros(3, ">f4"))
+
+    def test_a_dtype_of_another_library(self):
+        class Tensor:
+            shape = (3,)
+            dtype = "torch.bfloat16"
+
+        with pytest.raises(ProgramError, match="argument 'x': dtype 'torch.bfloat16' is none that NumPy knows"):
+            trace(ss.relu, Tensor())
+
+    def test_anything_with_shape_and_dtype_will_do(self):
+        class Tensor:
+            shape = (3, 5)
+            dtype = "float16"
+
+        assert str(trace(ss.relu, Tensor()).variables[0].spec) == "float16[3, 5]"
+
+    def test_only_functions_become_programs(self):
+        with pytest.raises(ProgramError, match="wants a function, not a int"):
+            ss.program(3)
+
+
+class TestReturns:
+    @pytest.mark.parametrize(("value", "said"), [(None, "a NoneType"), (3, "a int"), ([], "nothing"), ((), "nothing")])
+    def test_no_variable(self, value, said):
+        with pytest.raises(ProgramError, match=f"returned {said}"):
+            trace(lambda x: value, X)
+
+    def test_one_of_several_is_no_variable(self):
+        with pytest.raises(ProgramError, match="returned a str instead of a variable"):
+            trace(lambda x: (x, "y"), X)
+
+    def test_what_nothing_has_written(self):
+        with pytest.raises(ProgramError, match="returns 'scratch', which nothing has written"):
+            trace(lambda x: ss.empty(3, name="scratch"), X)
+
+    def test_a_variable_of_another_program(self):
+        kept = []
+        trace(lambda x: kept.append(x) or x, X)
+        with pytest.raises(ProgramError, match="returned a Symbol instead of a variable"):
+            trace(lambda x: kept[0], X)
+
+
+class TestMisuse:
+    """Errors name the variable, the operator and the user's line."""
+
+    def test_read_before_written(self):
+        def function(x):
+            scratch = ss.empty(x.shape, name="scratch")
+            return ss.add(x, scratch)
+
+        line = function.__code__.co_firstlineno + 2
+        with pytest.raises(ProgramError, match=rf"^add at test_tracing\.py:{line} reads 'scratch', which nothing has written$"):
+            trace(function, X)
+
+    def test_shapes_that_do_not_fit(self):
+        function = lambda x, y: ss.add(x, y)  # noqa: E731 — its line is what is tested
+        line = function.__code__.co_firstlineno
+        with pytest.raises(ProgramError, match=rf"^add: shapes \(2, 4\) and \(4,\) differ, applied to 'x', 'y' at test_tracing\.py:{line}$"):
+            trace(function, X, ROW)
+
+    def test_dtypes_that_do_not_fit(self):
+        with pytest.raises(ProgramError, match=r"add: dtypes float32, float64 do not fit, applied to 'x', 'y' at .*\(use one of float16"):
+            trace(lambda x, y: ss.add(x, y), X, X.astype(float))
+
+    @pytest.mark.parametrize("other", [1, 2.5, np.float32(3), X, None])
+    @pytest.mark.parametrize("apply", [ss.add, lambda a, b: a + b, lambda a, b: b + a, lambda a, b: a * b, lambda a, b: b * a])
+    def test_a_value_instead_of_a_variable(self, other, apply):
+        with pytest.raises(ProgramError, match=r"at .*test_tracing\.py:\d+"):
+            trace(lambda x: apply(x, other), X)
+
+    def test_an_array_times_a_variable(self):
+        with pytest.raises(ProgramError, match="matmul"):
+            trace(lambda x: X @ x, X)
+
+    def test_numpy_on_a_variable(self):
+        with pytest.raises(ProgramError, match=r"NumPy's exp at test_tracing\.py:\d+ was applied to 'x'.*host function"):
+            trace(lambda x: np.exp(x), X)
+        with pytest.raises(ProgramError, match=r"NumPy at test_tracing\.py:\d+ asks for the values of 'x'"):
+            trace(lambda x: np.asarray(x), X)
+
+    def test_branching_on_a_value(self):
+        with pytest.raises(ProgramError, match=r"test_tracing\.py:\d+ branches on the value of 'x', .*branch on shapes"):
+            trace(lambda x: x if x else ss.relu(x), X)
+
+    def test_a_variable_of_another_program(self):
+        kept = []
+        trace(lambda x: kept.append(x) or x, X)
+        with pytest.raises(ProgramError, match=r"add at test_tracing\.py:\d+ uses 'x', which belongs to another program"):
+            trace(lambda y: ss.add(y, kept[0]), X)
+
+    @pytest.mark.parametrize(
+        ("out", "said"),
+        [
+            (lambda x, y: ss.empty((3, 3)), r"out= of relu at .* is float32\[3, 3\], but the result is float32\[2, 4\]"),
+            (lambda x, y: ss.empty((2, 4), "float64"), "is float64"),
+            (lambda x, y: X, "out= of relu at .* is not a variable of this program"),
+            (lambda x, y: (x, y), "writes 1 variables, but out= names 2"),
+            (lambda x, y: (), "writes 1 variables, but out= names 0"),
+        ],
+    )
+    def test_out_that_does_not_fit(self, out, said):
+        with pytest.raises(ProgramError, match=said):
+            trace(lambda x, y: ss.relu(x, out=out(x, y)), X, X)
+
+    def test_library_calls_do_not_write_over_what_they_read(self):
+        square = np.ones((3, 3), np.float32)
+        with pytest.raises(ProgramError, match=r"matmul at .* cannot write over 'a', which it reads \(give another variable as out=\)"):
+            trace(lambda a, b: ss.matmul(a, b, out=a), square, square)
+        image, weights = np.ones((1, 2, 2, 2), np.float32), np.ones((2, 1, 1, 2), np.float32)
+        with pytest.raises(ProgramError, match="convolution at .* cannot write over 'x'"):
+            trace(lambda x, w: ss.convolution(x, w, out=x), image, weights)
+
+    def test_one_variable_for_two_results(self):
+        same = np.ones((2, 1, 1, 2), np.float32)
+
+        def function(x, w, dy):
+            target = ss.empty(x.shape)
+            return ss.convolution_backward(x, w, dy, out=(target, target))
+
+        with pytest.raises(ProgramError, match="convolution_backward at .* writes 'empty' twice"):
+            trace(function, same, same, same)
+
+    @pytest.mark.parametrize("shape", [(2, -1), (2.5,), "ab", None, ((1, 2), 3)])
+    def test_empty_of_an_impossible_shape(self, shape):
+        with pytest.raises(ProgramError, match=r"ss\.empty at test_tracing\.py:\d+: shape"):
+            trace(lambda x: ss.relu(x, out=ss.empty(shape)), X)
+
+    def test_empty_of_an_impossible_dtype(self):
+        with pytest.raises(ProgramError, match=r"ss\.empty at .*dtype 'float31' is none that NumPy knows"):
+            trace(lambda x: ss.relu(x, out=ss.empty(3, "float31")), X)
+
+    def test_empty_of_one_extent(self):
+        assert trace(lambda x: ss.relu(x, out=ss.empty(4)), ROW).variables[1].spec.shape == (4,)
+
+    def test_outside_a_program(self):
+        with pytest.raises(ProgramError, match="relu was called outside a program"):
+            ss.relu(X)
+        with pytest.raises(ProgramError, match=r"ss\.empty was called outside a program"):
+            ss.empty(3)
+        with pytest.raises(ProgramError, match=r"'step' was called outside a program .*ss\.compare\(step"):
+
+            @ss.program
+            def step(x):
+                return ss.relu(x)
+
+            step(X)
+
+
+class TestPlaces:
+    def test_an_input_lies_where_it_is_first_used(self):
+        program = trace(lambda a, b, unused: (ss.relu(a), negate(b)), X, X, X)
+        assert places(program) == {
+            "a": Place.DEVICE,
+            "b": Place.HOST,
+            "unused": Place.DEVICE,
+            "relu_0": Place.DEVICE,
+            "negate_1": Place.HOST,
+        }
+
+    def test_copies_go_between(self):
+        program = trace(lambda x: ss.to_host(ss.relu(ss.to_device(negate(x)))), X)
+        assert list(places(program).values()) == [Place.HOST, Place.HOST, Place.DEVICE, Place.DEVICE, Place.HOST]
+
+    def test_host_function_of_a_device_variable(self):
+        said = r"negate at .* wants 'relu_0' in host memory, but it lies in device memory \(copy it first with ss\.to_host\)"
+        with pytest.raises(ProgramError, match=said):
+            trace(lambda x: negate(ss.relu(x)), X)
+
+    def test_device_operator_of_a_host_variable(self):
+        with pytest.raises(ProgramError, match=r"relu at .* wants 'x' in device memory.*ss\.to_device"):
+            trace(lambda x: ss.relu(x) if negate(x) is None else ss.relu(x), X)
+
+    def test_out_lies_where_the_operator_writes(self):
+        with pytest.raises(ProgramError, match="to_host at .* wants 'empty' in host memory"):
+            trace(lambda x: ss.to_host(x, out=ss.empty(x.shape)), X)
+
+
+class TestNesting:
+    def test_a_program_inside_a_program_is_inlined(self):
+        @ss.program
+        def inner(x, y):
+            return ss.add(x, y), ss.multiply(x, y)
+
+        def outer(x):
+            total, product = inner(x, ss.relu(x))
+            return ss.add(total, product)
+
+        program = trace(outer, X)
+        assert [op.name for op in program.operations] == ["relu", "add", "multiply", "add"]
+        assert program.inputs == (0,)
+
+    def test_an_inlined_program_checks_its_arguments(self):
+        @ss.program
+        def inner(x, y):
+            return ss.add(x, y)
+
+        with pytest.raises(ProgramError, match="'inner' cannot take 1 arguments"):
+            trace(lambda x: inner(x), X)
+
+    def test_tracing_another_program_while_tracing(self):
+        lengths = []
+
+        def outer(x):
+            lengths.append(len(trace(lambda y: ss.relu(ss.relu(y)), ROW).operations))
+            return ss.relu(x)
+
+        assert len(trace(outer, X).operations) == 1
+        assert lengths == [2]
+
+    def test_an_exception_leaves_nothing_behind(self):
+        def inner(x):
+            raise KeyError("inner")
+
+        def outer(x):
+            with pytest.raises(KeyError):
+                trace(inner, ROW)
+            ss.relu(x)
+            raise ValueError("outer")
+
+        with pytest.raises(ValueError, match="outer"):
+            trace(outer, X)
+        with pytest.raises(ProgramError, match="outside a program"):
+            ss.relu(X)
+
+    def test_threads_trace_side_by_side(self):
+        barrier = threading.Barrier(4, timeout=30)
+        programs = {}
+
+        def work(length):
+            def chain(x):
+                for _ in range(length):
+                    barrier.wait()
+                    x = ss.relu(x)
+                for _ in range(4 - length):
+                    barrier.wait()
+                return x
+
+            programs[length] = trace(chain, X)
+
+        threads = [threading.Thread(target=work, args=(length,)) for length in range(1, 5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert {length: len(program.operations) for length, program in programs.items()} == {1: 1, 2: 2, 3: 3, 4: 4}
+
+    def test_a_thread_knows_no_program_of_another(self):
+        said = []
+
+        def apply(x):
+            try:
+                ss.relu(x)
+            except ProgramError as error:
+                said.append(error.message)
+
+        def function(x):
+            thread = threading.Thread(target=apply, args=(x,))
+            thread.start()
+            thread.join()
+            return ss.relu(x)
+
+        assert len(trace(function, X).operations) == 1
+        assert said == ["relu was called outside a program"]

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+import pytest
+
+from streamscope.errors import OutputError, ProgramError
+from streamscope.files import filled_whole, writable_folder, written_whole
+
+
+def contents(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+class TestWrittenWhole:
+    def test_a_file_is_there_with_its_name(self, tmp_path):
+        with written_whole(tmp_path / "a.txt") as path:
+            path.write_text("whole")
+            assert contents(tmp_path) == [path.name]
+            assert path.name != "a.txt"
+        assert contents(tmp_path) == ["a.txt"]
+        assert (tmp_path / "a.txt").read_text() == "whole"
+
+    @pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), ProgramError("x")])
+    def test_a_failure_leaves_what_was_there(self, tmp_path, error):
+        (tmp_path / "a.txt").write_text("before")
+        with pytest.raises(type(error)), written_whole(tmp_path / "a.txt") as path:
+            path.write_text("half")
+            raise error
+        assert contents(tmp_path) == ["a.txt"]
+        assert (tmp_path / "a.txt").read_text() == "before"
+
+    def test_a_full_disk(self, tmp_path):
+        with pytest.raises(OutputError, match=r"cannot write .*a\.txt: No space left on device"), written_whole(tmp_path / "a.txt"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        assert contents(tmp_path) == []
+
+    def test_no_folder(self, tmp_path):
+        with pytest.raises(OutputError, match=r"cannot write .*a\.txt: No such file"), written_whole(tmp_path / "none" / "a.txt"):
+            pytest.fail("the body must not run")
+
+    def test_the_name_is_a_folders(self, tmp_path):
+        (tmp_path / "a").mkdir()
+        with pytest.raises(OutputError, match="Is a directory"), written_whole(tmp_path / "a") as path:
+            path.write_text("x")
+        assert contents(tmp_path) == ["a"]
+
+    def test_others_may_read_it_as_they_may_read_other_files(self, tmp_path):
+        (tmp_path / "plain").write_text("")
+        with written_whole(tmp_path / "ours") as path:
+            path.write_text("")
+        modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "ours")}
+        assert len(modes) == 1
+
+
+class TestWritableFolder:
+    def test_it_is_made_with_its_parents(self, tmp_path):
+        assert writable_folder(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+        assert contents(tmp_path / "a" / "b") == []
+
+    def test_one_that_is_there_stays_as_it_is(self, tmp_path):
+        (tmp_path / "file").write_text("x")
+        writable_folder(tmp_path)
+        assert contents(tmp_path) == ["file"]
+
+    def test_a_file_is_no_folder(self, tmp_path):
+        (tmp_path / "file").write_text("x")
+        with pytest.raises(OutputError, match="cannot write to folder .*file: File exists"):
+            writable_folder(tmp_path / "file")
+        with pytest.raises(OutputError, match="Not a directory"):
+            writable_folder(tmp_path / "file" / "below")
+
+
+class TestFilledWhole:
+    def test_files_come_together(self, tmp_path):
+        target = tmp_path / "new" / "out"
+        with filled_whole(target) as folder:
+            (folder / "a").write_text("1")
+            (folder / "b").write_text("2")
+            assert not (target / "a").exists()
+        assert contents(target) == ["a", "b"]
+
+    def test_other_files_stay(self, tmp_path):
+        (tmp_path / "old").write_text("1")
+        (tmp_path / "a").write_text("before")
+        with filled_whole(tmp_path) as folder:
+            (folder / "a").write_text("after")
+        assert contents(tmp_path) == ["a", "old"]
+        assert (tmp_path / "a").read_text() == "after"
+
+    def test_a_failure_leaves_nothing_behind(self, tmp_path):
+        with pytest.raises(ProgramError, match="half-way"), filled_whole(tmp_path / "new" / "out") as folder:
+            (folder / "a").write_text("1")
+            raise ProgramError("half-way")
+        assert contents(tmp_path) == []
+
+    def test_a_failure_leaves_what_was_there(self, tmp_path):
+        (tmp_path / "a").write_text("before")
+        with pytest.raises(OutputError, match="No space left"), filled_whole(tmp_path) as folder:
+            (folder / "a").write_text("after")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        assert contents(tmp_path) == ["a"]
+        assert (tmp_path / "a").read_text() == "before"
+
+    def test_all_or_none_where_a_name_is_taken_by_a_folder(self, tmp_path):
+        (tmp_path / "b").mkdir()
+        with pytest.raises(OutputError, match=r"cannot write .*b: there is a folder of that name"), filled_whole(tmp_path) as folder:
+            (folder / "a").write_text("1")
+            (folder / "b").write_text("2")
+        assert contents(tmp_path) == ["b"]
+
+    def test_it_is_writable_before_the_work_begins(self, tmp_path):
+        (tmp_path / "file").write_text("x")
+        with pytest.raises(OutputError, match="cannot write to folder"), filled_whole(tmp_path / "file"):
+            pytest.fail("the body must not run")

@@ -1,0 +1,109 @@
+"""The public names: pinned, documented, and loaded when they are used."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import subprocess
+import sys
+
+import pytest
+
+import streamscope as ss
+
+PUBLIC = [
+    "ArraySpec",
+    "Comparison",
+    "Program",
+    "Run",
+    "StreamscopeError",
+    "Trace",
+    "WORKLOADS",
+    "add",
+    "auxiliary_stream",
+    "bias_add",
+    "compare",
+    "convolution",
+    "convolution_backward",
+    "empty",
+    "host_function",
+    "load_comparison",
+    "load_ipython_extension",
+    "matmul",
+    "multiply",
+    "open_device",
+    "operator",
+    "prepare",
+    "program",
+    "relu",
+    "softmax",
+    "to_device",
+    "to_host",
+    "workload",
+]
+
+
+def run(code, repository):
+    """Run code in a fresh interpreter; return what it printed, as JSON."""
+    environment = {"PYTHONPATH": str(repository / "toolkit")}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60)
+    return json.loads(result.stdout)
+
+
+def test_the_names_are_pinned():
+    assert ss.__all__ == PUBLIC
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_name_resolves_and_is_listed(name):
+    assert getattr(ss, name) is getattr(ss, name)
+    assert name in dir(ss)
+
+
+def documented(value):
+    """Yield a public object and, of a class, its public methods and properties."""
+    yield value
+    if inspect.isclass(value):
+        for name, member in vars(value).items():
+            if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property | classmethod | staticmethod)):
+                yield member
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name != "WORKLOADS"])
+def test_every_name_is_documented(name):
+    for member in documented(getattr(ss, name)):
+        text = inspect.getdoc(member)
+        assert text, f"{member} of {name} has no docstring"
+        assert text.splitlines()[0].endswith((".", ":", "``.")), f"the first line of {member} of {name} is not a sentence"
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if dataclasses.is_dataclass(getattr(ss, name))])
+def test_every_field_of_a_public_dataclass_is_documented(name):
+    kind = getattr(ss, name)
+    missing = [field.name for field in dataclasses.fields(kind) if field.name not in (kind.__doc__ or "")]
+    # A spec and a trace say in one sentence what their two fields are.
+    assert missing == {"Trace": ["spans", "info"], "ArraySpec": []}.get(name, []) or name == "Trace"
+
+
+def test_unknown_names():
+    with pytest.raises(AttributeError, match="module 'streamscope' has no attribute 'no_such_name'"):
+        _ = ss.no_such_name
+
+
+@pytest.mark.parametrize("first", ["add", "compare", "workload", "Trace", "open_device"])
+def test_program_stays_the_decorator_whatever_is_used_first(repository, first):
+    code = f"""
+import json
+import streamscope as ss
+ss.{first}
+import streamscope.program.reference
+print(json.dumps([type(ss.program).__name__, ss.program.__name__]))
+"""
+    assert run(code, repository) == ["function", "program"]
+
+
+def test_import_loads_none_of_the_work(repository):
+    code = "import json, sys; import streamscope; print(json.dumps([name for name in sys.modules if name.startswith('streamscope.')]))"
+    loaded = {name.split(".")[1] for name in run(code, repository)}
+    assert loaded == {"errors", "program"}

@@ -1,0 +1,8 @@
+"""``python -m streamscope`` is ``streamscope``."""
+
+import sys
+
+from streamscope.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

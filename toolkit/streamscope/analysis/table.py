@@ -1,0 +1,81 @@
+"""The table of engines, as words: what the notebook's summary, the report and the terminal all show, each in its own dress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamscope.analysis.definitions import AGAINST, QUANTITIES, Quantity
+from streamscope.analysis.metrics import EngineMetrics
+from streamscope.analysis.verdict import difference, fastest, reference_engine
+from streamscope.trace.trace import DeviceInfo
+
+INTERVAL = "low to high"
+SIMULATED_CAPTION = "All times in this table are simulated."
+
+
+@dataclass(frozen=True)
+class MetricsTable:
+    """Metrics of engines as text.
+
+    Attributes
+    ----------
+    headings : tuple of str
+        Label and unit of each column, without the first one, which names the engine.
+    definitions : tuple of str
+        What each of these columns means.
+    names : mapping of str to str
+        Engine to what its row is called: its name with the numbers of its notes, for example ``"graph [1]"``.
+    cells : mapping of str to tuple of str
+        Engine to the values of its row.
+    against : str
+        The heading of the column that compares with the reference engine; empty where there is nothing to compare.
+    best : tuple of str
+        The fastest engines; empty if none is faster than another.
+    notes : tuple of str
+        What a reader must know before believing the numbers; each once, however many engines it concerns.
+    """
+
+    headings: tuple[str, ...]
+    definitions: tuple[str, ...]
+    names: Mapping[str, str]
+    cells: Mapping[str, tuple[str, ...]]
+    against: str
+    best: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def metrics_table(metrics: Mapping[str, EngineMetrics]) -> MetricsTable:
+    """Write metrics as text; a quantity that no engine has a value for is left out."""
+    if not metrics:
+        return MetricsTable((), (), {}, {}, "", (), ())
+    makespan, *others = (quantity for quantity in QUANTITIES if any(getattr(m, quantity.field) is not None for m in metrics.values()))
+    against = f"{AGAINST.label} {reference_engine(metrics)}" if len(metrics) > 1 else ""
+    notes = tuple(dict.fromkeys(flag for m in metrics.values() for flag in m.flags))
+    best = fastest(metrics)
+    return MetricsTable(
+        headings=(makespan.heading, INTERVAL, *([against] if against else []), *(quantity.heading for quantity in others)),
+        definitions=tuple(q.definition for q in (makespan, makespan, *([AGAINST] if against else []), *others)),
+        names={engine: _name(m, notes) for engine, m in metrics.items()},
+        cells={engine: _cells(metrics, engine, makespan, others) for engine in metrics},
+        against=against,
+        best=best if len(best) < len(metrics) else (),
+        notes=notes,
+    )
+
+
+def device_words(device: DeviceInfo) -> str:
+    """Name a device, and say so where its times are simulated."""
+    return f"{device.name}: all times are simulated" if device.kind == "simulated" else device.name
+
+
+def _name(metrics: EngineMetrics, notes: tuple[str, ...]) -> str:
+    numbers = ", ".join(str(notes.index(flag) + 1) for flag in metrics.flags)
+    return f"{metrics.engine} [{numbers}]" if numbers else metrics.engine
+
+
+def _cells(metrics: Mapping[str, EngineMetrics], engine: str, makespan: Quantity, others: list[Quantity]) -> tuple[str, ...]:
+    values, reference = metrics[engine], reference_engine(metrics)
+    interval = f"{makespan.show_value(values.makespan_low_us)} to {makespan.show_value(values.makespan_high_us)}"
+    against = ["–" if engine == reference else difference(values, metrics[reference])] if len(metrics) > 1 else []
+    return (makespan.show(values), interval, *against, *(quantity.show(values) for quantity in others))

@@ -1,0 +1,84 @@
+"""The command line: ``streamscope compare``, ``workloads`` and ``doctor``.
+
+What is asked for goes to standard output, everything else (progress, notes, errors) to standard error. Exit codes: 0 done, 1 failed,
+2 wrong usage, 3 the results of an engine are wrong, 130 interrupted.
+
+A command is a function in a file of its own in `streamscope.commands`, listed in `COMMANDS`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+import streamscope
+from streamscope.commands.compare import compare
+from streamscope.commands.doctor import doctor
+from streamscope.commands.terminal import complain
+from streamscope.commands.workloads import workloads
+from streamscope.errors import StreamscopeError
+
+COMMANDS = (compare, workloads, doctor)
+
+FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+
+# Newer versions of Typer carry a Click of their own, older ones import it: this is how to reach its class in both.
+UsageError: Any = typer.BadParameter.__mro__[1]
+
+
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 — Typer calls it so.
+    if wanted:
+        typer.echo(f"streamscope {streamscope.__version__}")
+        raise typer.Exit
+
+
+def _streamscope(
+    *, version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")] = False
+) -> None:
+    """Run the same GPU operations under several engines and see their timelines side by side."""
+
+
+app = typer.Typer(name="streamscope", add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+app.callback()(_streamscope)
+for command in COMMANDS:
+    app.command()(command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        ``sys.argv[1:]`` by default; none at all shows the help.
+    """
+    try:
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone (``| head``). Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
+        return app(args=list(arguments) or ["--help"], prog_name="streamscope", standalone_mode=False) or 0
+    except UsageError as error:
+        complain(error.format_message(), f"see {error.ctx.command_path if error.ctx else 'streamscope'} --help")
+        return WRONG_USAGE
+    except StreamscopeError as error:
+        complain(error.message, error.hint)
+        return FAILED
+    except (KeyboardInterrupt, typer.Abort):
+        complain("interrupted")
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

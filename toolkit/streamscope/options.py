@@ -1,0 +1,43 @@
+"""The options that the command line and the cell magic share: names, defaults, help and limits, stated once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option.
+
+    Attributes
+    ----------
+    flag : str
+    default : str, int or None
+    help : str
+    metavar : str
+    choices : tuple of str
+        What it can be; empty for anything.
+    least : int, optional
+        Its smallest value, if it is a whole number.
+    """
+
+    flag: str
+    default: str | int | None
+    help: str
+    metavar: str
+    choices: tuple[str, ...] = ()
+    least: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the Python argument."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+
+DEVICE = Option(
+    "--device", "auto", "Where to run; auto is CUDA where there is a GPU, else simulated.", "DEVICE", choices=("auto", "cuda", "simulated")
+)
+ENGINES = Option("--engines", None, "Engines to compare, separated by commas; all by default.", "NAME,NAME…")
+REPEATS = Option("--repeats", 30, "Timed runs of each engine; a simulated device repeats itself exactly and needs 3.", "N", least=1)
+
+COMPARE_OPTIONS = (DEVICE, ENGINES, REPEATS)

@@ -1,0 +1,100 @@
+"""Symbols: what a traced function sees instead of arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamscope.errors import ProgramError
+from streamscope.program.user_line import user_line
+from streamscope.program.variable import ArraySpec, Place
+
+if TYPE_CHECKING:
+    from streamscope.program.tracing import Tracer
+
+
+@dataclass(eq=False)
+class Symbol:
+    """What a traced function sees instead of an array: a variable of the program that is being made.
+
+    Attributes
+    ----------
+    tracer : Tracer
+    id : int
+    spec : ArraySpec
+    name : str
+    place : Place, optional
+        None for an input that nothing has used yet: it lies where it is first used.
+    written : bool
+        False for `ss.empty` until an operation has written it.
+    """
+
+    tracer: Tracer
+    id: int
+    spec: ArraySpec
+    name: str
+    place: Place | None
+    written: bool = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """Dtype of the array."""
+        return self.spec.dtype
+
+    def __add__(self, other: object) -> Any:
+        from streamscope.ops.elementwise import add
+
+        return add(self, other)
+
+    def __mul__(self, other: object) -> Any:
+        from streamscope.ops.elementwise import multiply
+
+        return multiply(self, other)
+
+    def __matmul__(self, other: object) -> Any:
+        from streamscope.ops.linear import matmul
+
+        return matmul(self, other)
+
+    def __radd__(self, other: object) -> Any:
+        from streamscope.ops.elementwise import add
+
+        return add(other, self)
+
+    def __rmul__(self, other: object) -> Any:
+        from streamscope.ops.elementwise import multiply
+
+        return multiply(other, self)
+
+    def __rmatmul__(self, other: object) -> Any:
+        from streamscope.ops.linear import matmul
+
+        return matmul(other, self)
+
+    def __array_ufunc__(self, function: np.ufunc, *arguments: object, **options: object) -> Any:
+        raise ProgramError(
+            f"NumPy's {function.__name__} at {user_line()} was applied to {self.name!r}, which has no values while the program is traced",
+            hint="use Streamscope's operators, or call NumPy in a host function",
+        )
+
+    def __array__(self, *arguments: object, **options: object) -> Any:
+        raise ProgramError(
+            f"NumPy at {user_line()} asks for the values of {self.name!r}, which has none while the program is traced",
+            hint="use Streamscope's operators, or call NumPy in a host function",
+        )
+
+    def __bool__(self) -> bool:
+        raise ProgramError(
+            f"{user_line()} branches on the value of {self.name!r}, which is not known while it is traced",
+            hint="branch on shapes or Python values only, or move the branch into a host function",
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.spec}"

@@ -1,0 +1,131 @@
+"""``%%streamscope``: the operations of a notebook cell under every engine.
+
+::
+
+    %%streamscope --engines async,graph -o runs
+    h = ss.relu(ss.matmul(x, w1))
+    ss.softmax(ss.matmul(h, w2))
+
+The cell is a program (see `streamscope_widgets.cell_program`): the arrays that it reads are the inputs, its last expression is the
+result, and what it assigns stays inside. It is compiled once, outside the timing. Its errors are raised, so that a notebook that fails stops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import keyword
+from functools import partial
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.core.magic_arguments import MagicArgumentParser
+from IPython.display import display
+
+from streamscope.comparison import compare
+from streamscope.engines import engine_names
+from streamscope.errors import EngineError
+from streamscope.options import COMPARE_OPTIONS, Option
+from streamscope.program.tracing import program
+from streamscope_widgets.cell_program import CellProgram, cell_program
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+PROGRAM_NAME = "cell"
+DESCRIPTION = (
+    "Run the operations of this cell under several engines and compare them. The arrays that the cell reads are the inputs, its last "
+    "expression is the result; what it assigns stays inside."
+)
+
+
+def register(shell: InteractiveShell) -> None:
+    """Add ``%%streamscope``, and ``%streamscope --help``, to a shell."""
+    magic = partial(run_magic, shell)
+    magic.__doc__ = _parser().format_help()
+    shell.magics_manager.register_function(magic, "line_cell", "streamscope")
+
+
+def run_magic(shell: InteractiveShell, line: str, cell: str | None = None) -> None:
+    """Compare the engines on a cell, show the comparison, and below it the live timelines.
+
+    Raises
+    ------
+    UsageError
+        The options are wrong, or there is no cell.
+    StreamscopeError
+        The cell is not a program, or cannot run.
+    """
+    parser = _parser()
+    chosen = parser.parse_argstring(line)  # type: ignore[no-untyped-call]
+    if chosen.help:
+        print(parser.format_help())  # noqa: T201 — as every magic's help
+        return
+    if cell is None:
+        raise UsageError("streamscope needs a cell: write %%streamscope on its first line (%streamscope --help says more)")
+    names = _engines(chosen.engines)
+    made = _program(shell, line, cell)
+    inputs = [shell.user_ns[name] for name in made.inputs]
+    comparison = compare(program(made.function), *inputs, engines=names, repeats=chosen.repeats, device=chosen.device)
+    if chosen.output:
+        shell.user_ns[chosen.output] = comparison
+    display(comparison)  # type: ignore[no-untyped-call]
+    if chosen.timeline:
+        display(comparison.timeline())  # type: ignore[no-untyped-call]
+
+
+def _program(shell: InteractiveShell, line: str, cell: str) -> CellProgram:
+    """Parse the cell and make a program of it, under the cell's own file name and line numbers."""
+    source = shell.transform_cell(cell)  # type: ignore[no-untyped-call]
+    filename = shell.compile.cache(f"%%streamscope {line}\n{source}", shell.execution_count)
+    # The magic's own line is the cell's first one.
+    return cell_program(ast.parse(f"\n{source}", filename), shell.user_ns, name=PROGRAM_NAME, filename=filename)
+
+
+def _engines(names: str | None) -> tuple[str, ...]:
+    try:
+        return engine_names(names)
+    except EngineError as error:
+        raise UsageError(str(error)) from None
+
+
+def _parser() -> MagicArgumentParser:
+    parser = MagicArgumentParser(  # type: ignore[no-untyped-call]
+        "%%streamscope",
+        description=DESCRIPTION,
+        formatter_class=argparse.HelpFormatter,
+    )
+    for option in COMPARE_OPTIONS:
+        _add(parser, option)
+    parser.add_argument("-o", "--output", metavar="NAME", type=_identifier, help="Assign the comparison to this variable.")
+    parser.add_argument(
+        "--timeline", action=argparse.BooleanOptionalAction, default=True, help="Show the live timelines below the comparison."
+    )
+    parser.add_argument("-h", "--help", action="store_true", help="Show this message.")
+    return parser
+
+
+def _add(parser: MagicArgumentParser, option: Option) -> None:
+    kind = partial(_whole, least=option.least) if option.least is not None else str
+    choices = option.choices or None
+    default = "" if option.default is None else f" [default: {option.default}]"
+    parser.add_argument(
+        option.flag,
+        default=option.default,
+        type=kind,
+        choices=choices,
+        metavar=None if choices else option.metavar,
+        help=option.help + default,
+    )
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+    return int(text)
+
+
+def _identifier(text: str) -> str:
+    if not text.isidentifier() or keyword.iskeyword(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a variable")
+    return text
