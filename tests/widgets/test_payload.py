@@ -100,7 +100,13 @@ def test_labels_differ():
 def test_engines_are_compared_with_async():
     groups = as_groups([TimelineGroup(trace_lasting(1, engine=engine), makespan) for engine, makespan in
                         (("sync", 2100.0), ("async", 1000.0), ("dual", 1120.0), ("graph", 294.0), ("graph-dual", 1005.0))])  # fmt: skip
-    assert compare_makespans(groups) == ["2.1× slower than async", "", "1.12× slower than async", "3.4× faster than async", "as fast as async"]
+    assert compare_makespans(groups) == [
+        "2.1× slower than async",
+        "",
+        "1.12× slower than async",
+        "3.4× faster than async",
+        "as fast as async",
+    ]
 
 
 def test_recorded_and_unrecorded_makespans_are_never_compared_with_each_other():

@@ -26,7 +26,9 @@ def element(page: str, name: str) -> str:
 
 
 def test_report_is_one_small_file_that_names_no_other(five_engines, tmp_path):
-    path = report(five_engines(), tmp_path / "step.html", title="step", sections=["<p class='verdict'>Launch-bound</p>"], below=["<p>chart</p>"])
+    path = report(
+        five_engines(), tmp_path / "step.html", title="step", sections=["<p class='verdict'>Launch-bound</p>"], below=["<p>chart</p>"]
+    )
     page = path.read_text(encoding="utf-8")
     assert path == tmp_path / "step.html"
     assert path.stat().st_size < 200_000

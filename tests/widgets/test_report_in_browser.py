@@ -198,9 +198,7 @@ def test_selecting_highlights_the_operation_in_every_engine(open_page, step):
     page.get_by_role("button", name="Zoom until all of them are in view").click()
     t0, t1 = view(page)
     # From graph-dual's, the earliest, to sync's, the latest.
-    starts = page.evaluate(
-        f"{TIMELINE}.model.groups.map((g) => g.start[g.operation.findIndex((id, i) => id === 10 && g.kind[i] === 6)])"
-    )
+    starts = page.evaluate(f"{TIMELINE}.model.groups.map((g) => g.start[g.operation.findIndex((id, i) => id === 10 && g.kind[i] === 6)])")
     assert t0 < min(starts) < max(starts) < t1
     page.keyboard.press("Tab")
     page.locator(".ss-overlay").focus()
@@ -238,7 +236,10 @@ def test_filter_dims_what_does_not_match(open_page, step):
     settle(page)
     assert ink(page, x, y + 7) == matmul
     assert ink(page, other_x, y + 7) != softmax
+    page.get_by_placeholder("filter by name").fill("nothing has this name")
+    assert page.locator(".ss-filter").get_attribute("aria-invalid") == "true"
     page.locator(".ss-chip", has_text="softmax").click()
+    assert page.locator(".ss-filter").get_attribute("aria-invalid") == "false"
     settle(page)
     assert ink(page, x, y + 7) != matmul
     assert ink(page, other_x, y + 7) == softmax

@@ -42,7 +42,9 @@ def _streamscope(
     """Run the same GPU operations under several engines and see their timelines side by side."""
 
 
-app = typer.Typer(name="streamscope", add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(
+    name="streamscope", add_completion=False, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+)
 app.callback()(_streamscope)
 for command in COMMANDS:
     app.command()(command)

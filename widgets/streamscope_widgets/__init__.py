@@ -1,5 +1,5 @@
 """What a notebook shows of Streamscope.
 
-``timeline.timeline`` makes the live timelines of several engines, ``report.report`` writes them to one HTML file. The modules are imported by name,
-so that a report needs no notebook libraries and ``import streamscope_widgets`` costs nothing.
+``timeline.timeline`` makes the live timelines of several engines, ``report.report`` writes them to one HTML file. The modules are
+imported by name, so that a report needs no notebook libraries and ``import streamscope_widgets`` costs nothing.
 """

@@ -7,7 +7,8 @@
     ss.softmax(ss.matmul(h, w2))
 
 The cell is a program (see `streamscope_widgets.cell_program`): the arrays that it reads are the inputs, its last expression is the
-result, and what it assigns stays inside. It is compiled once, outside the timing. Its errors are raised, so that a notebook that fails stops.
+result, and what it assigns stays inside. It is compiled once, outside the timing. Its errors are raised, so that a notebook that fails
+stops.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ast
 import keyword
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,7 @@ from streamscope.errors import EngineError
 from streamscope.options import COMPARE_OPTIONS, Option
 from streamscope.program.tracing import program
 from streamscope_widgets.cell_program import CellProgram, cell_program
+from streamscope_widgets.progress import notebook_progress
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -66,7 +69,11 @@ def run_magic(shell: InteractiveShell, line: str, cell: str | None = None) -> No
     names = _engines(chosen.engines)
     made = _program(shell, line, cell)
     inputs = [shell.user_ns[name] for name in made.inputs]
-    comparison = compare(program(made.function), *inputs, engines=names, repeats=chosen.repeats, device=chosen.device)
+    # Rich's bar would leave a widget in the notebook, which breaks when it is reopened; a terminal has no use for ours.
+    with notebook_progress() if hasattr(shell, "kernel") else nullcontext(True) as progress:
+        comparison = compare(
+            program(made.function), *inputs, engines=names, repeats=chosen.repeats, device=chosen.device, progress=progress
+        )
     if chosen.output:
         shell.user_ns[chosen.output] = comparison
     display(comparison)  # type: ignore[no-untyped-call]

@@ -131,7 +131,7 @@ def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None) -
 def _encode_group(group: TimelineGroup, keep: int, comparison: str, names: dict[str, int], block: ColumnBlock) -> dict[str, Any]:
     info = group.trace.info
     total = len(group.trace.spans)
-    spans = group.trace.spans.select(slice(0, keep)) if keep < total else group.trace.spans
+    spans = group.trace.spans.select(np.arange(keep)) if keep < total else group.trace.spans
     extent_ns = group.extent_ns
     makespan_ns = group.makespan_ns if group.makespan_ns is not None else extent_ns
     recorded = f"recorded: {time_text(extent_ns)}" if abs(extent_ns - makespan_ns) > 0.02 * makespan_ns else ""
@@ -204,7 +204,7 @@ class ColumnBlock:
     def add(self, values: npt.NDArray[Any]) -> dict[str, Any]:
         """Append a column of numbers not below zero and return its description for the header."""
         low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-        name, dtype = next((name, dtype) for name, dtype, most in _TYPES if 0 <= low and high <= most)
+        name, dtype = next((name, dtype) for name, dtype, most in _TYPES if low >= 0 and high <= most)
         if low == high:
             return {"dtype": name, "constant": low}
         column = values.astype(dtype).tobytes()
@@ -219,7 +219,12 @@ class ColumnBlock:
         return b"".join(self._parts)
 
 
-_TYPES: list[tuple[str, str, float]] = [("u8", "<u1", 2**8 - 1), ("u16", "<u2", 2**16 - 1), ("u32", "<u4", 2**32 - 1), ("f64", "<f8", math.inf)]
+_TYPES: list[tuple[str, str, float]] = [
+    ("u8", "<u1", 2**8 - 1),
+    ("u16", "<u2", 2**16 - 1),
+    ("u32", "<u4", 2**32 - 1),
+    ("f64", "<f8", math.inf),
+]
 
 
 def compare_makespans(groups: Sequence[TimelineGroup]) -> list[str]:

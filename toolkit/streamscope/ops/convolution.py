@@ -175,7 +175,17 @@ _backward = Operator("convolution_backward", _infer_backward, _build_backward)
 
 
 def convolution(x: object, w: object, *, stride: int = 1, padding: int = 0, out: object = None) -> Any:
-    """Return the convolution of ``x[N, H, W, C]`` with ``w[K, R, S, C]``; half accumulates in float32, float32 may use TF32 on CUDA."""
+    """Return the convolution ``y[N, P, Q, K]``; half accumulates in float32, float32 may use TF32 on CUDA.
+
+    Parameters
+    ----------
+    x, w : variable
+        Shapes (N, H, W, C) and (K, R, S, C), of one floating dtype.
+    stride, padding : int
+        In pixels, the same for height and width.
+    out : variable, optional
+        Where the result goes; by default a new variable.
+    """
     return _forward(x, w, out=out, stride=stride, padding=padding)
 
 
@@ -183,5 +193,14 @@ def convolution_backward(x: object, w: object, dy: object, *, stride: int = 1, p
     """Return ``(dx, dw)`` for the gradient ``dy`` of a convolution's output.
 
     One operation of two launches: the weight gradient in an auxiliary-stream scope beside the data gradient.
+
+    Parameters
+    ----------
+    x, w, dy : variable
+        Shapes (N, H, W, C), (K, R, S, C) and (N, P, Q, K), of one floating dtype.
+    stride, padding : int
+        Those of the convolution.
+    out : pair of variables, optional
+        Where ``dx`` and ``dw`` go; None for a new variable.
     """
     return _backward(x, w, dy, out=out, stride=stride, padding=padding)

@@ -31,10 +31,26 @@ _to_host = Operator("to_host", _infer, _builder("to_host", LaunchKind.COPY_OUT),
 
 
 def to_device(x: object, *, out: object = None) -> Any:
-    """Copy a variable from page-locked host memory to the device."""
+    """Copy a variable from page-locked host memory to the device.
+
+    Parameters
+    ----------
+    x : variable
+        In host memory.
+    out : variable, optional
+        Where the result goes, in device memory; by default a new variable.
+    """
     return _to_device(x, out=out)
 
 
 def to_host(x: object, *, out: object = None) -> Any:
-    """Copy a variable from the device to page-locked host memory."""
+    """Copy a variable from the device to page-locked host memory.
+
+    Parameters
+    ----------
+    x : variable
+        In device memory.
+    out : variable, optional
+        Where the result goes, in host memory; by default a new variable.
+    """
     return _to_host(x, out=out)

@@ -27,7 +27,6 @@ class CustomOperator:
     """
 
     name: str
-    parameters: tuple[str, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     core: Operator
@@ -105,7 +104,7 @@ def operator(
         def build(application: Application) -> tuple[Launch, ...]:
             return (_launch(application, name, function, ordered, targets, reference, capturable=capturable, flops=flops),)
 
-        return CustomOperator(name, parameters, ordered, targets, Operator(name, infer, build, in_place=True))
+        return CustomOperator(name, ordered, targets, Operator(name, infer, build, in_place=True))
 
     return make if function is None else make(function)
 

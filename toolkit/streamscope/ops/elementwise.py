@@ -75,20 +75,54 @@ _bias_add = _elementwise("bias_add", "a + b", np.add, 2, broadcast_last=True)
 
 
 def add(a: object, b: object, *, out: object = None) -> Any:
-    """Return ``a + b``: two variables of one shape and one floating dtype."""
+    """Return ``a + b``.
+
+    Parameters
+    ----------
+    a, b : variable
+        Of one shape and one floating dtype.
+    out : variable, optional
+        Where the result goes, which may be an argument (in place); by default a new variable.
+    """
     return _add(a, b, out=out)
 
 
 def multiply(a: object, b: object, *, out: object = None) -> Any:
-    """Return ``a * b``, element by element: two variables of one shape and one floating dtype."""
+    """Return ``a * b``, element by element.
+
+    Parameters
+    ----------
+    a, b : variable
+        Of one shape and one floating dtype.
+    out : variable, optional
+        Where the result goes, which may be an argument (in place); by default a new variable.
+    """
     return _multiply(a, b, out=out)
 
 
 def relu(x: object, *, out: object = None) -> Any:
-    """Return ``max(x, 0)``, NaN kept."""
+    """Return ``max(x, 0)``, NaN kept.
+
+    Parameters
+    ----------
+    x : variable
+        Of a floating dtype.
+    out : variable, optional
+        Where the result goes, which may be an argument (in place); by default a new variable.
+    """
     return _relu(x, out=out)
 
 
 def bias_add(x: object, bias: object, *, out: object = None) -> Any:
-    """Return ``x + bias``, the bias of shape (C,) repeated over all but the last axis of ``x``."""
+    """Return ``x + bias``, the bias repeated over all but the last axis of ``x``.
+
+    Parameters
+    ----------
+    x : variable
+        Shape (..., C), of a floating dtype.
+    bias : variable
+        Shape (C,), of the same dtype.
+    out : variable, optional
+        Where the result goes, which may be an argument (in place); by default a new variable.
+    """
     return _bias_add(x, bias, out=out)

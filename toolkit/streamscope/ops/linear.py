@@ -59,5 +59,13 @@ _matmul = Operator("matmul", _infer, _build)
 
 
 def matmul(a: object, b: object, *, out: object = None) -> Any:
-    """Return the product of two matrices of one floating dtype; half accumulates in float32."""
+    """Return the product of two matrices; half accumulates in float32.
+
+    Parameters
+    ----------
+    a, b : variable
+        Shapes (M, K) and (K, N), of one floating dtype.
+    out : variable, optional
+        Where the result goes; by default a new variable. It is no argument: the library reads them while it writes.
+    """
     return _matmul(a, b, out=out)

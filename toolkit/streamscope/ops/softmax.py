@@ -49,5 +49,13 @@ _softmax = Operator("softmax", _infer, _build, in_place=True)
 
 
 def softmax(x: object, *, out: object = None) -> Any:
-    """Return ``exp(x) / sum(exp(x))`` over the last axis, the maximum taken off first; half is computed in float32."""
+    """Return ``exp(x) / sum(exp(x))`` over the last axis, the maximum taken off first; half is computed in float32.
+
+    Parameters
+    ----------
+    x : variable
+        Shape (..., C) with C > 0, of a floating dtype.
+    out : variable, optional
+        Where the result goes, which may be an argument (in place); by default a new variable.
+    """
     return _softmax(x, out=out)

@@ -226,6 +226,16 @@ def program(function: Callable[..., Any]) -> ProgramFunction:
 
     The function is called once for each set of argument shapes, with symbols instead of arrays; what it does with them becomes a
     static list of operations.
+
+    Parameters
+    ----------
+    function : callable
+        Takes variables, applies operators to them, and returns a variable or a tuple of variables.
+
+    Raises
+    ------
+    ProgramError
+        It is not callable.
     """
     if not callable(function):
         raise ProgramError(f"ss.program wants a function, not a {type(function).__name__}")

@@ -26,6 +26,11 @@ class Place(Enum):
 class ArraySpec:
     """Shape and dtype of an array.
 
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy.dtype
+
     Raises
     ------
     ProgramError

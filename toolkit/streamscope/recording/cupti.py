@@ -5,7 +5,7 @@ It needs the package ``cupti-python``, the permission to profile, and that no ot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -173,6 +173,13 @@ class CuptiRecorder:
             return int(checked(lib.cuda.cuGraphGetNodes(lib.cuda.CUgraph(graph)))[1])
         finally:
             lib.runtime.graphDestroy(graph)
+
+
+def kernel_durations_ns(work: Callable[[], object]) -> list[int]:
+    """Return the durations, by CUPTI, of all kernels and copies that a function launches, in the order of launch, in ns."""
+    with _activities().enabled() as records:
+        work()
+    return [record.end_ns - record.start_ns for record in sorted(records, key=lambda record: record.order)]
 
 
 def _issues(steps: Sequence[Bound]) -> list[Bound]:

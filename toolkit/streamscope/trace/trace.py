@@ -88,7 +88,13 @@ class TraceInfo:
 
 @dataclass(frozen=True)
 class Trace:
-    """A table of spans with what is needed to read it."""
+    """A table of spans with what is needed to read it.
+
+    Attributes
+    ----------
+    spans : SpanTable
+    info : TraceInfo
+    """
 
     spans: SpanTable
     info: TraceInfo

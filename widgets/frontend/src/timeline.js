@@ -80,7 +80,8 @@ export class Timeline {
   }
 
   resize() {
-    const width = this.stage.box.clientWidth;
+    // While JupyterLab changes its theme the page has no width; the one it had will come back.
+    const width = this.stage.box.clientWidth || this.layout?.width;
     if (!width) return;
     if (!this.theme) {
       this.applyTheme();
@@ -281,6 +282,7 @@ export class Timeline {
       for (const { rows } of lanes) for (const track of rows) track.longest.rebuild(this.shows?.[index] ?? null);
     });
     this.redraw();
+    return !active || matching.some(Boolean);
   }
 
   /** Where a span is drawn, in CSS pixels of the stage: {x, y, width, height}; null if it has no place. */

@@ -8,7 +8,7 @@ const HOST_WORDS = {
 };
 
 export class Toolbar {
-  /** @param {{onFilter, onZoom, onReset}} actions */
+  /** @param {{onFilter, onZoom, onReset}} actions `onFilter` tells whether anything matches */
   constructor(root, actions) {
     this.actions = actions;
     this.chosen = null;
@@ -49,7 +49,8 @@ export class Toolbar {
     this.chosen = code;
     if (code !== null) this.filter.value = "";
     this.markChosen();
-    this.actions.onFilter({ code, text: this.filter.value.trim().toLowerCase() });
+    const found = this.actions.onFilter({ code, text: this.filter.value.trim().toLowerCase() });
+    this.filter.setAttribute("aria-invalid", String(!found));
   }
 
   markChosen() {

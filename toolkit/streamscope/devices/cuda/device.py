@@ -51,7 +51,7 @@ class CudaDevice:
         with cuda_errors(f"opening CUDA device {index}"):
             self._device = lib.cupy.cuda.Device(index)
             self._device.use()
-            self._properties = lib.runtime.getDeviceProperties(index)
+            self.properties = lib.runtime.getDeviceProperties(index)
         self._destroyer = GraphDestroyer()
         self._runtime = lib.runtime
         self._cache: dict[Any, Any] = {}
@@ -63,7 +63,7 @@ class CudaDevice:
     @property
     def info(self) -> DeviceInfo:
         """Name, driver and chip."""
-        properties = self._properties
+        properties = self.properties
         details = {
             "driver": self._runtime.driverGetVersion(),
             "runtime": self._runtime.runtimeGetVersion(),
@@ -81,7 +81,7 @@ class CudaDevice:
     @property
     def architecture(self) -> str:
         """For example ``"sm_90"``."""
-        return f"sm_{self._properties['major']}{self._properties['minor']}"
+        return f"sm_{self.properties['major']}{self.properties['minor']}"
 
     def estimate_ns(self, launch: Launch) -> float:
         """Return about how long a launch runs, by the H200's cost model."""

@@ -1,0 +1,128 @@
+// Runs CUDA kernels on the host, one thread at a time, so that their numbers can be checked without a GPU.
+//
+// Each CUDA thread is a coroutine. It runs until it waits for its warp (a shuffle) or for its block (__syncthreads), and one warp
+// runs as far as it can before the next begins. A missing barrier is thus no race that is lost now and then: the first warp always
+// runs ahead of the others, and the numbers always come out wrong.
+#pragma once
+
+#include <math.h>
+#include <string.h>
+#include <ucontext.h>
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __shared__ static
+#define __launch_bounds__(threads)
+
+namespace host_cuda {
+
+constexpr unsigned WARP = 32;
+constexpr size_t STACK_BYTES = 64 << 10;
+
+enum class Waits { nothing, warp, block, ended };
+
+struct Index { unsigned x, y, z; };
+
+struct Thread {
+    ucontext_t context;
+    std::vector<char> stack = std::vector<char>(STACK_BYTES);
+    Waits waits = Waits::nothing;
+    double value = 0;  // what it shows to its warp; wide enough for every type that is shuffled
+};
+
+inline ucontext_t scheduler;
+inline std::vector<Thread> threads;
+inline unsigned running;
+inline std::function<void()> body;
+
+inline void wait_for(Waits what)
+{
+    threads[running].waits = what;
+    swapcontext(&threads[running].context, &scheduler);
+}
+
+inline void run_thread()
+{
+    body();
+    threads[running].waits = Waits::ended;
+}
+
+}  // namespace host_cuda
+
+inline host_cuda::Index threadIdx, blockIdx, blockDim, gridDim;
+
+namespace host_cuda {
+
+// Runs every thread of a warp up to its next wait; false if all wait for the block or have ended.
+inline bool advance(unsigned first, unsigned end)
+{
+    bool released = false;
+    for (unsigned t = first; t < end; ++t)
+        if (threads[t].waits == Waits::warp) { threads[t].waits = Waits::nothing; released = true; }
+    bool ran = released;
+    for (running = first; running < end; ++running)
+        if (threads[running].waits == Waits::nothing) {
+            threadIdx = {running, 0, 0};
+            swapcontext(&scheduler, &threads[running].context);
+            ran = true;
+        }
+    return ran;
+}
+
+inline void run_block(unsigned count)
+{
+    threads.resize(count);
+    for (Thread& thread : threads) {
+        thread.waits = Waits::nothing;
+        getcontext(&thread.context);
+        thread.context.uc_stack.ss_sp = thread.stack.data();
+        thread.context.uc_stack.ss_size = thread.stack.size();
+        thread.context.uc_link = &scheduler;
+        makecontext(&thread.context, run_thread, 0);
+    }
+    for (bool waiting = true; waiting;) {
+        for (unsigned first = 0; first < count; first += WARP)
+            while (advance(first, first + WARP < count ? first + WARP : count)) {}
+        waiting = false;
+        for (Thread& thread : threads)
+            if (thread.waits == Waits::block) { thread.waits = Waits::nothing; waiting = true; }
+    }
+}
+
+template <typename... P, size_t... I>
+void launch(void (*kernel)(P...), unsigned blocks, unsigned count, void** arguments, std::index_sequence<I...>)
+{
+    body = [=] { kernel(*static_cast<P*>(arguments[I])...); };
+    gridDim = {blocks, 1, 1};
+    blockDim = {count, 1, 1};
+    for (unsigned block = 0; block < blocks; ++block) {
+        blockIdx = {block, 0, 0};
+        run_block(count);
+    }
+}
+
+// Takes arguments as cuLaunchKernel does: pointers to the values.
+template <typename... P>
+void launch(void (*kernel)(P...), unsigned blocks, unsigned count, void** arguments)
+{
+    launch(kernel, blocks, count, arguments, std::index_sequence_for<P...>());
+}
+
+}  // namespace host_cuda
+
+inline void __syncthreads() { host_cuda::wait_for(host_cuda::Waits::block); }
+
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int offset)
+{
+    using namespace host_cuda;
+    threads[running].value = value;
+    wait_for(Waits::warp);
+    T other = static_cast<T>(threads[running ^ offset].value);
+    wait_for(Waits::warp);  // until all have read
+    return other;
+}

@@ -1,0 +1,182 @@
+"""The report of a comparison: one HTML file that answers the question first, then shows the timelines, then what all of it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamscope.analysis.definitions import format_us
+from streamscope.analysis.operations import OperationTable, operation_table
+from streamscope.analysis.table import SIMULATED_CAPTION, MetricsTable, device_words, metrics_table
+from streamscope.errors import TraceError
+from streamscope_widgets import charts, svg_chart
+from streamscope_widgets.report import report
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from streamscope.comparison import Comparison
+
+MOST_OPERATIONS = 300
+"""More rows than this nobody reads; those of the longest operations are kept."""
+HINDERED_FROM = 1.1
+"""An operation that takes this many times as long as under the reference engine is marked."""
+
+STYLE = f"""<style>{svg_chart.STYLE}
+.charts {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 26px 40px; align-items: start; }}
+.best {{ font-weight: 700; }}
+.simulated {{ color: var(--soft); font-style: italic; margin: 8px 0 2px; }}
+.notes {{ color: var(--soft); font-size: 12.5px; margin: 8px 0 0; }}
+details {{ margin: 8px 0 0; }}
+summary {{ cursor: pointer; color: var(--soft); }}
+details dl, details ul {{ margin: 6px 0 10px; max-width: 90em; }}
+details ul {{ padding-left: 20px; }}
+dt {{ font-weight: 600; margin-top: 6px; }}
+dd {{ margin: 0; color: var(--soft); }}
+.facts td {{ text-align: left; white-space: normal; overflow-wrap: anywhere; }}
+.hindered {{ color: var(--accent); }}
+@media print {{ details::details-content {{ content-visibility: visible; block-size: auto; }} }}
+</style>"""
+
+
+def comparison_report(comparison: Comparison, path: Path) -> Path:
+    """Write a comparison to one self-contained HTML file and return its path.
+
+    Charts are still pictures, so that the file stays small (about 100 kB; Plotly's script alone is 4.8 MB); the timeline is alive.
+
+    Raises
+    ------
+    OutputError
+        The file cannot be written, or the front end was not built.
+    """
+    table = metrics_table(comparison.metrics)
+    return report(
+        comparison.groups(),
+        path,
+        title=f"{comparison.program} · {device_words(comparison.device)}",
+        sections=[STYLE + _verdict(comparison), _metrics(table, comparison)],
+        below=[_charts(comparison), _operations(comparison), _provenance(comparison)],
+    )
+
+
+def _verdict(comparison: Comparison) -> str:
+    evidence = "".join(f"<li>{escape(line)}</li>" for line in comparison.assessment.evidence)
+    return f'<p class="verdict">{escape(comparison.verdict)}</p><details><summary>What this rests on</summary><ul>{evidence}</ul></details>'
+
+
+def _metrics(table: MetricsTable, comparison: Comparison) -> str:
+    heads = "".join(
+        f'<th title="{escape(text)}">{escape(words)}</th>' for words, text in zip(table.headings, table.definitions, strict=True)
+    )
+    rows = "".join(
+        f"<tr class='{'best' if engine in table.best else ''}'><td>{escape(table.names[engine])}</td>{_cells(cells)}</tr>"
+        for engine, cells in table.cells.items()
+    )
+    caption = f'<p class="simulated">{SIMULATED_CAPTION}</p>' if comparison.device.kind == "simulated" else ""
+    notes = "<br>".join(f"[{number}] {escape(note)}" for number, note in enumerate(table.notes, 1))
+    meanings = "".join(
+        f"<dt>{escape(words)}</dt><dd>{escape(text)}</dd>" for words, text in zip(table.headings, table.definitions, strict=True)
+    )
+    return (
+        f"{caption}<table><thead><tr><th>engine</th>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+        f'<p class="notes">{notes}</p><details><summary>What the columns mean</summary><dl>{meanings}</dl></details>'
+    )
+
+
+def _cells(cells: tuple[str, ...]) -> str:
+    return "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+
+
+def _charts(comparison: Comparison) -> str:
+    metrics, groups = comparison.metrics, comparison.groups()
+    drawings: tuple[Callable[[], go.Figure], ...] = (
+        lambda: charts.makespan_chart(metrics),
+        lambda: charts.speedup_chart(metrics),
+        lambda: charts.overlap_chart(metrics),
+        lambda: charts.launch_overhead_chart(groups),
+    )
+    return f'<div class="charts">{"".join(_drawn(drawings))}</div>'
+
+
+def _drawn(drawings: tuple[Callable[[], go.Figure], ...]) -> Iterator[str]:
+    """Draw charts, each unless there is nothing to draw: no launches, no time."""
+    for draw in drawings:
+        try:
+            figure = draw()
+        except TraceError:
+            continue
+        yield f"<div>{svg_chart.chart_svg(figure)}</div>"
+
+
+def _operations(comparison: Comparison) -> str:
+    table = operation_table({engine: run.trace for engine, run in comparison.items()})
+    total = len(table.operation)
+    slowdown = table.slowdown() if table.engines else table.duration_ns
+    heads = "".join(f"<th>{escape(engine)}, µs</th>" for engine in table.engines)
+    rows = "".join(_operation_row(table, slowdown, row) for row in _shown(table))
+    shown = f"The {MOST_OPERATIONS} longest of {total:,}. " if total > MOST_OPERATIONS else ""
+    brackets = f"In brackets: how much longer than under {_reference(table)}, from {HINDERED_FROM}× on: what its neighbours cost it."
+    return (
+        f"<details><summary>Each operation under every engine ({total:,})</summary><p class='notes'>{escape(shown + brackets)}</p>"
+        f"<table><thead><tr><th>operation</th>{heads}</tr></thead><tbody>{rows}</tbody></table></details>"
+    )
+
+
+def _shown(table: OperationTable) -> list[int]:
+    """Choose the rows to show, in program order."""
+    if len(table.operation) <= MOST_OPERATIONS:
+        return list(range(len(table.operation)))
+    longest_ns = np.nanmax(table.duration_ns, axis=1)
+    return sorted(np.argsort(-longest_ns, kind="stable")[:MOST_OPERATIONS].tolist())
+
+
+def _reference(table: OperationTable) -> str:
+    return "sync" if "sync" in table.engines else table.engines[0] if table.engines else "none"
+
+
+def _operation_row(table: OperationTable, slowdown: np.ndarray, row: int) -> str:
+    part = f".{table.part[row]}" if table.part[row] else ""
+    cells = "".join(_duration(ns, ratio) for ns, ratio in zip(table.duration_ns[row], slowdown[row], strict=True))
+    return f"<tr><td>{table.operation[row]}{part} {escape(table.name[row])}</td>{cells}</tr>"
+
+
+def _duration(duration_ns: float, ratio: float) -> str:
+    if np.isnan(duration_ns):
+        return "<td>–</td>"
+    hindered = f' <span class="hindered">({ratio:.2f}×)</span>' if ratio >= HINDERED_FROM else ""
+    return f"<td>{format_us(duration_ns / 1000)}{hindered}</td>"
+
+
+def _provenance(comparison: Comparison) -> str:
+    rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>" for name, text in _facts(comparison))
+    return f'<details><summary>Where the numbers come from</summary><table class="facts"><tbody>{rows}</tbody></table></details>'
+
+
+def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    yield "device", device_words(comparison.device)
+    yield from ((name.replace("_", " "), _plain(value)) for name, value in comparison.device.details.items())
+    for engine, run in comparison.items():
+        info = run.trace.info
+        ledger = ", ".join(f"{name.removesuffix('_ns').replace('_', ' ')} {value / 1000:,.1f} µs" for name, value in info.ledger.items())
+        yield f"{engine}: makespan, what recording cost", f"{ledger}; {len(run.makespans_ns)} repeats without recording"
+        if not np.isnan(run.max_abs_error):
+            verdict = "right" if run.correct else "WRONG"
+            yield f"{engine}: results", f"{verdict}: largest error {run.max_abs_error:.3g} against NumPy, tolerance {run.tolerance:.3g}"
+    info = next(iter(comparison.values())).trace.info
+    yield "calibration", _plain(info.calibration)
+    yield "versions", _plain(info.versions)
+    yield "recorded", f"{info.created}, by {info.recorder}"
+
+
+def _plain(value: object) -> str:
+    """Write a JSON value as words."""
+    if isinstance(value, Mapping):
+        return ", ".join(
+            f"{str(name).removesuffix('_ns').replace('_', ' ')} {_plain(part)}{' ns' if str(name).endswith('_ns') else ''}"
+            for name, part in value.items()
+        )
+    return f"{value:,}" if isinstance(value, int | float) and abs(value) >= 100_000 else str(value)
