@@ -14,6 +14,22 @@ def contents(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+def write_half(path, error):
+    """Write a file, and fail before it may have its name."""
+    with written_whole(path) as temporary:
+        temporary.write_text("half")
+        raise error
+
+
+def fill(folder, files, error=None):
+    """Write files into a folder, and perhaps fail before they may have their names."""
+    with filled_whole(folder) as temporary:
+        for name, text in files.items():
+            (temporary / name).write_text(text)
+        if error is not None:
+            raise error
+
+
 class TestWrittenWhole:
     def test_a_file_is_there_with_its_name(self, tmp_path):
         with written_whole(tmp_path / "a.txt") as path:
@@ -26,15 +42,14 @@ class TestWrittenWhole:
     @pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), ProgramError("x")])
     def test_a_failure_leaves_what_was_there(self, tmp_path, error):
         (tmp_path / "a.txt").write_text("before")
-        with pytest.raises(type(error)), written_whole(tmp_path / "a.txt") as path:
-            path.write_text("half")
-            raise error
+        with pytest.raises(type(error)):
+            write_half(tmp_path / "a.txt", error)
         assert contents(tmp_path) == ["a.txt"]
         assert (tmp_path / "a.txt").read_text() == "before"
 
     def test_a_full_disk(self, tmp_path):
-        with pytest.raises(OutputError, match=r"cannot write .*a\.txt: No space left on device"), written_whole(tmp_path / "a.txt"):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with pytest.raises(OutputError, match=r"cannot write .*a\.txt: No space left on device"):
+            write_half(tmp_path / "a.txt", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         assert contents(tmp_path) == []
 
     def test_no_folder(self, tmp_path):
@@ -67,7 +82,7 @@ class TestWritableFolder:
 
     def test_a_file_is_no_folder(self, tmp_path):
         (tmp_path / "file").write_text("x")
-        with pytest.raises(OutputError, match="cannot write to folder .*file: File exists"):
+        with pytest.raises(OutputError, match=r"cannot write to folder .*file: File exists"):
             writable_folder(tmp_path / "file")
         with pytest.raises(OutputError, match="Not a directory"):
             writable_folder(tmp_path / "file" / "below")
@@ -85,30 +100,26 @@ class TestFilledWhole:
     def test_other_files_stay(self, tmp_path):
         (tmp_path / "old").write_text("1")
         (tmp_path / "a").write_text("before")
-        with filled_whole(tmp_path) as folder:
-            (folder / "a").write_text("after")
+        fill(tmp_path, {"a": "after"})
         assert contents(tmp_path) == ["a", "old"]
         assert (tmp_path / "a").read_text() == "after"
 
     def test_a_failure_leaves_nothing_behind(self, tmp_path):
-        with pytest.raises(ProgramError, match="half-way"), filled_whole(tmp_path / "new" / "out") as folder:
-            (folder / "a").write_text("1")
-            raise ProgramError("half-way")
+        with pytest.raises(ProgramError, match="half-way"):
+            fill(tmp_path / "new" / "out", {"a": "1"}, ProgramError("half-way"))
         assert contents(tmp_path) == []
 
     def test_a_failure_leaves_what_was_there(self, tmp_path):
         (tmp_path / "a").write_text("before")
-        with pytest.raises(OutputError, match="No space left"), filled_whole(tmp_path) as folder:
-            (folder / "a").write_text("after")
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with pytest.raises(OutputError, match="No space left"):
+            fill(tmp_path, {"a": "after"}, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         assert contents(tmp_path) == ["a"]
         assert (tmp_path / "a").read_text() == "before"
 
     def test_all_or_none_where_a_name_is_taken_by_a_folder(self, tmp_path):
         (tmp_path / "b").mkdir()
-        with pytest.raises(OutputError, match=r"cannot write .*b: there is a folder of that name"), filled_whole(tmp_path) as folder:
-            (folder / "a").write_text("1")
-            (folder / "b").write_text("2")
+        with pytest.raises(OutputError, match=r"cannot write .*b: there is a folder of that name"):
+            fill(tmp_path, {"a": "1", "b": "2"})
         assert contents(tmp_path) == ["b"]
 
     def test_it_is_writable_before_the_work_begins(self, tmp_path):

@@ -35,7 +35,12 @@ def convolutions(draw):
     stride, padding = draw(st.integers(1, 4)), draw(st.integers(0, 3))
     assume(height + 2 * padding >= rows and width + 2 * padding >= columns)
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    return random.standard_normal((images, height, width, channels)), random.standard_normal((filters, rows, columns, channels)), stride, padding
+    return (
+        random.standard_normal((images, height, width, channels)),
+        random.standard_normal((filters, rows, columns, channels)),
+        stride,
+        padding,
+    )
 
 
 @given(convolutions())

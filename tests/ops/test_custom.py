@@ -10,7 +10,6 @@ from streamscope.program.reference import has_reference
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-
 @ss.operator(reads=["x", "y"], writes=["y", "z"], reference=lambda x, y: (y + x, x * 2), flops=7)
 def update(x, z, y):
     """Has its results in another order than it declares them in."""
@@ -18,21 +17,21 @@ def update(x, z, y):
 
 def test_reads_follow_the_parameters_and_writes_their_declaration():
     assert (update.reads, update.writes) == (("x", "y"), ("y", "z"))
-    program = ss.program(lambda a, b: update(a, b)).trace(X, X)
+    program = ss.program(update).trace(X, X)
     assert program.operations[0].reads == (0, 1)
     assert program.operations[0].writes == (1, 2)
     assert program.changes_inputs
 
 
 def test_the_reference_gives_results_in_the_order_of_the_writes(evaluate):
-    total, double = evaluate(lambda a, b: update(a, b), X, X + 1)
+    total, double = evaluate(update, X, X + 1)
     np.testing.assert_array_equal(total, 2 * X + 1)
     np.testing.assert_array_equal(double, 2 * X)
 
 
 def test_results_are_like_the_first_argument_by_default():
     copy = ss.operator(lambda x, y: None, reads=["x"], writes=["y"])
-    program = ss.program(lambda x: copy(x)).trace(X.astype(np.int32))
+    program = ss.program(copy).trace(X.astype(np.int32))
     assert str(program.variables[1].spec) == "int32[2, 3]"
 
 
@@ -46,7 +45,7 @@ def test_declared_shapes(evaluate):
     def sums(x, total, count):
         pass
 
-    total, count = evaluate(lambda x: sums(x), X)
+    total, count = evaluate(sums, X)
     np.testing.assert_array_equal(total, [3, 12])
     assert (count, count.dtype) == (6, np.int64)
 
@@ -55,7 +54,7 @@ def test_declared_shapes(evaluate):
 def test_shapes_of_what_it_does_not_make(name):
     wrong = ss.operator(lambda x, total: None, reads=["x"], writes=["total"], shapes=lambda x: {name: ((1,), "float32")})
     with pytest.raises(ProgramError, match=rf"shapes= gives '{name}'.*\(it is asked for total\)"):
-        ss.program(lambda x: wrong(x)).trace(X)
+        ss.program(wrong).trace(X)
 
 
 def test_nothing_to_tell_the_shape_from():
@@ -99,24 +98,24 @@ def test_outside_a_program():
 
 
 def test_in_place_of_what_nothing_has_written():
-    with pytest.raises(ProgramError, match="update at .* reads 'empty', which nothing has written"):
+    with pytest.raises(ProgramError, match=r"update at .* reads 'empty', which nothing has written"):
         ss.program(lambda x: update(x, ss.empty(x.shape))).trace(X)
 
 
 def test_cost_and_capture():
     held = ss.operator(lambda x, y: None, reads=["x"], writes=["y"], capturable=False, flops=12)
-    (launch,) = ss.program(lambda x: held(x)).trace(X).launches()
+    (launch,) = ss.program(held).trace(X).launches()
     assert (launch.cost.bytes, launch.cost.flops) == (2 * 24, 12)
     assert not launch.capturable
     assert launch.why_not
-    (launch,) = ss.program(lambda a, b: update(a, b)).trace(X, X).launches()
+    (launch,) = ss.program(update).trace(X, X).launches()
     assert launch.capturable
     assert launch.cost.flops == 7
 
 
 def test_without_a_reference_it_runs_on_cuda_only():
     mystery = ss.operator(lambda x, y: None, reads=["x"], writes=["y"])
-    program = ss.program(lambda x: mystery(x)).trace(X)
+    program = ss.program(mystery).trace(X)
     assert not has_reference(program)
     with pytest.raises(DeviceError, match="reference"):
         ss.prepare(program, "async", ss.open_device("simulated"))
@@ -138,7 +137,7 @@ def test_the_function_gets_each_array_by_name():
         def function(self, call):
             return call
 
-    (launch,) = ss.program(lambda a, b: spy(a, b)).trace(X, X).launches()
+    (launch,) = ss.program(spy).trace(X, X).launches()
     arrays = {0: "a", 1: "b", 2: "new"}
     launch.cuda(Bench(), [arrays[v] for v in launch.reads], [arrays[v] for v in launch.writes])()
     assert got == {"x": "a", "y": "b", "z": "new"}

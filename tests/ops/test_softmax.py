@@ -57,7 +57,7 @@ def test_no_rows(evaluate):
 
 @pytest.mark.parametrize("shape", [(), (3, 0), (0,)])
 def test_no_last_axis(evaluate, shape):
-    with pytest.raises(ProgramError, match="softmax: shape .* has no last axis with elements"):
+    with pytest.raises(ProgramError, match=r"softmax: shape .* has no last axis with elements"):
         evaluate(ss.softmax, np.ones(shape))
 
 

@@ -46,5 +46,5 @@ def test_a_failure_is_not_kept():
 
 
 def test_an_unknown_architecture():
-    with pytest.raises(CompilationError, match="sm_123.*\n.*gpu-architecture"):
+    with pytest.raises(CompilationError, match=r"sm_123.*\n.*gpu-architecture"):
         compile_cubin(KernelSource("empty", 'extern "C" __global__ void empty() {}'), "sm_123")

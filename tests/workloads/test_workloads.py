@@ -110,7 +110,7 @@ def test_an_unknown_setting():
 
 @pytest.mark.parametrize("value", ["", "three", "1.5", 1.5, 2.0, None, "1e3", "0x10"])
 def test_settings_that_are_not_whole_numbers(value):
-    with pytest.raises(WorkloadError, match="setting size=.* of 'branches' is not a whole number"):
+    with pytest.raises(WorkloadError, match=r"setting size=.* of 'branches' is not a whole number"):
         ss.workload("branches").build(size=value)
 
 
@@ -120,7 +120,9 @@ def test_settings_out_of_range(name):
     for key, setting in workload.settings.items():
         assert setting.least <= setting.default <= setting.most
         for value in (setting.least - 1, setting.most + 1, str(setting.most + 1), -1):
-            with pytest.raises(WorkloadError, match=rf"setting {key}={value} of '{name}' is out of range \({setting.least} to {setting.most}\)"):
+            with pytest.raises(
+                WorkloadError, match=rf"setting {key}={value} of '{name}' is out of range \({setting.least} to {setting.most}\)"
+            ):
                 workload.build(**{key: value})
 
 

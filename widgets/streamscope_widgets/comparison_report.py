@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from html import escape
 from pathlib import Path
@@ -27,7 +28,12 @@ HINDERED_FROM = 1.1
 """An operation that takes this many times as long as under the reference engine is marked."""
 
 STYLE = f"""<style>{svg_chart.STYLE}
-.charts {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr)); gap: 26px 40px; align-items: start; }}
+:root {{ --alarm: #b3261e; }}
+@media (prefers-color-scheme: dark) {{ :root {{ --alarm: #ff8a80; }} }}
+@media print {{ :root {{ --alarm: #b3261e; }} }}
+.charts {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 560px), 1fr)); gap: 26px 40px; align-items: start; }}
+.warning {{ font-size: 18px; font-weight: 600; color: var(--alarm); margin: 0 0 8px; }}
+.changes {{ font-size: 15px; max-width: 68em; margin: 0; text-wrap: pretty; }}
 .best {{ font-weight: 700; }}
 .simulated {{ color: var(--soft); font-style: italic; margin: 8px 0 2px; }}
 .notes {{ color: var(--soft); font-size: 12.5px; margin: 8px 0 0; }}
@@ -37,7 +43,8 @@ details dl, details ul {{ margin: 6px 0 10px; max-width: 90em; }}
 details ul {{ padding-left: 20px; }}
 dt {{ font-weight: 600; margin-top: 6px; }}
 dd {{ margin: 0; color: var(--soft); }}
-.facts td {{ text-align: left; white-space: normal; overflow-wrap: anywhere; }}
+.facts td:first-child {{ white-space: nowrap; }}
+.facts td + td {{ text-align: left; white-space: normal; overflow-wrap: anywhere; }}
 .hindered {{ color: var(--accent); }}
 @media print {{ details::details-content {{ content-visibility: visible; block-size: auto; }} }}
 </style>"""
@@ -64,8 +71,17 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
 
 
 def _verdict(comparison: Comparison) -> str:
+    """Put the answer first: what it is bound by and what is fastest; then what each change does."""
+    text = comparison.assessment.text
+    warning = comparison.verdict.removesuffix(text).strip()
+    provisos, sentences = [], re.split(r"(?<=\.) (?=[A-Z])", text)
+    if comparison.device.kind == "simulated":
+        provisos = [sentences.pop(0)]
+    lead = sentences if len(sentences) < 3 else [sentences[0], sentences[-1]]
+    paragraphs = (("warning", warning), ("verdict", " ".join(lead)), ("changes", " ".join((*sentences[1:-1], *provisos))))
     evidence = "".join(f"<li>{escape(line)}</li>" for line in comparison.assessment.evidence)
-    return f'<p class="verdict">{escape(comparison.verdict)}</p><details><summary>What this rests on</summary><ul>{evidence}</ul></details>'
+    shown = "".join(f'<p class="{name}">{escape(words)}</p>' for name, words in paragraphs if words)
+    return f"{shown}<details><summary>What this rests on</summary><ul>{evidence}</ul></details>"
 
 
 def _metrics(table: MetricsTable, comparison: Comparison) -> str:
@@ -96,9 +112,11 @@ def _charts(comparison: Comparison) -> str:
     drawings: tuple[Callable[[], go.Figure], ...] = (
         lambda: charts.makespan_chart(metrics),
         lambda: charts.speedup_chart(metrics),
-        lambda: charts.overlap_chart(metrics),
         lambda: charts.launch_overhead_chart(groups),
+        lambda: charts.overlap_chart(metrics),
     )
+    if not any(m.overlap for m in metrics.values()):
+        drawings = drawings[:-1]  # The table says 0, and a picture of nothing says no more.
     return f'<div class="charts">{"".join(_drawn(drawings))}</div>'
 
 
@@ -160,9 +178,10 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
     yield "device", device_words(comparison.device)
     yield from ((name.replace("_", " "), _plain(value)) for name, value in comparison.device.details.items())
     for engine, run in comparison.items():
-        info = run.trace.info
-        ledger = ", ".join(f"{name.removesuffix('_ns').replace('_', ' ')} {value / 1000:,.1f} µs" for name, value in info.ledger.items())
-        yield f"{engine}: makespan, what recording cost", f"{ledger}; {len(run.makespans_ns)} repeats without recording"
+        recorded_ns = run.trace.info.ledger.get("recorded_ns")
+        recorded = f"; {recorded_ns / 1000:,.1f} µs in the recorded run" if recorded_ns is not None else ""
+        repeats = f"median of {run.metrics.repeats} without recording"
+        yield f"{engine}: makespan", f"{run.metrics.makespan_us:,.1f} µs, {repeats}{recorded}"
         if not np.isnan(run.max_abs_error):
             verdict = "right" if run.correct else "WRONG"
             yield f"{engine}: results", f"{verdict}: largest error {run.max_abs_error:.3g} against NumPy, tolerance {run.tolerance:.3g}"

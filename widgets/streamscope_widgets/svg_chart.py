@@ -30,14 +30,16 @@ THEMED = {
     palette.RULE: "var(--rule)",
     palette.CARD: "var(--ground)",
     palette.OVERLAPPED: "var(--overlapped)",
+    palette.BOX: "var(--box)",
 }
 """Colours that the page decides, by its theme."""
-ON_BARS = {palette.INK: "#1f2431"}
-"""Ink on a bar, a shade off the page's, which the theme would change."""
+ON_BARS = {palette.INK: "#1f2431", "#ffffff": "white"}
+"""What is written on a bar, in colours that no theme changes, as none changes the bar."""
 STYLE = """
-:root { --overlapped: #123a7d; --on-overlapped: #ffffff; }
-@media (prefers-color-scheme: dark) { :root { --overlapped: #a9c6fb; --on-overlapped: #101622; } }
-@media print { :root { --overlapped: #123a7d; --on-overlapped: #ffffff; } }
+:root { --overlapped: #123a7d; --on-overlapped: #ffffff; --box: #cfe0fb; }
+@media (prefers-color-scheme: dark) { :root { --overlapped: #a9c6fb; --on-overlapped: #101622; --box: #1d3561; } }
+@media print { :root { --overlapped: #123a7d; --on-overlapped: #ffffff; --box: #cfe0fb; } }
+.chart .beside { paint-order: stroke; stroke: var(--ground); stroke-width: 4px; }
 .chart { width: 100%; height: auto; font-size: 12px; print-color-adjust: exact; }
 """
 
@@ -52,10 +54,10 @@ def chart_svg(figure: go.Figure) -> str:
     """
     layout = figure.layout
     rows = list(dict.fromkeys(label for trace in figure.data for label in trace.y))
-    legend = [trace for trace in figure.data if trace.name]
-    picture = _Picture(rows, layout.xaxis.range, bool(legend))
+    entries = _legend([(trace.name, trace.marker.color) for trace in figure.data if trace.name])
+    picture = _Picture(rows, layout.xaxis.range, max((row + 1 for *_, row in entries), default=0))
     picture.axis(layout.xaxis.title.text)
-    picture.legend(legend)
+    picture.legend(entries)
     for shape in layout.shapes:
         picture.rule(shape.x0)
     for trace in figure.data:
@@ -78,12 +80,12 @@ class _Picture:
         Categories, from top to bottom.
     extent : sequence of two floats
         What the x axis shows.
-    has_legend : bool
+    legend_rows : int
     """
 
     rows: list[str]
     extent: tuple[float, float]
-    has_legend: bool
+    legend_rows: int
     parts: list[str] = field(default_factory=list)
     _ends: dict[str, float] = field(default_factory=dict)
 
@@ -93,7 +95,7 @@ class _Picture:
 
     @property
     def top(self) -> float:
-        return TOP + (LEGEND if self.has_legend else 0)
+        return TOP + LEGEND * self.legend_rows
 
     @property
     def bottom(self) -> float:
@@ -127,20 +129,17 @@ class _Picture:
             self.text(self.left - 10, self.middle(row) + 4, row, text_anchor="end")
         self.text(self.left, self.bottom + 37, title, palette.FAINT_INK)
 
-    def legend(self, traces: Sequence[Any]) -> None:
-        x = 0.0
-        for trace in traces:
-            self.rectangle(x, TOP - 10, 10, 10, trace.marker.color)
-            self.text(x + 15, TOP - 1, trace.name)
-            x += 15 + len(trace.name) * CHARACTER * 0.92 + 14
+    def legend(self, entries: Sequence[tuple[str, str, float, int]]) -> None:
+        for name, colour, x, row in entries:
+            self.rectangle(x, TOP - 10 + LEGEND * row, 10, 10, colour)
+            self.text(x + 15, TOP - 1 + LEGEND * row, name)
 
     def rule(self, value: float) -> None:
         self.line(self.x(value), self.top, self.x(value), self.bottom, palette.FAINT_INK, stroke_dasharray="2 3")
 
     def bars(self, trace: Any) -> None:
         colour = trace.marker.color
-        # What is written on a bar keeps its colour in every theme, as the bar does.
-        ink = "var(--on-overlapped)" if colour == palette.OVERLAPPED else ON_BARS.get(trace.insidetextfont.color, "#ffffff")
+        ink = "var(--on-overlapped)" if colour == palette.OVERLAPPED else ON_BARS.get(trace.insidetextfont.color, "white")
         for row, length, label in zip(trace.y, trace.x, trace.text, strict=True):
             start = self._ends.get(row, 0.0)
             self._ends[row] = start + length
@@ -174,7 +173,7 @@ class _Picture:
                 self.line(self.x(value), y - half, self.x(value), y + half, colour, stroke_width=2.5 if value == median else 1.5)
 
     def beside(self, value: float, row: str, words: str, shift: float) -> None:
-        self.text(self.x(value) + max(shift, 4), self.middle(row) + 4, words)
+        self.text(self.x(value) + max(shift, 4), self.middle(row) + 4, words, class_="beside")
 
     def element(self, title: str) -> str:
         words = escape(title)
@@ -183,8 +182,20 @@ class _Picture:
         return f"<svg {frame}>{head}{''.join(self.parts)}</svg>"
 
 
+def _legend(names: Sequence[tuple[str, str]]) -> list[tuple[str, str, float, int]]:
+    """Place the entries of a legend: name, colour, x, and the row, since they may not fit into one."""
+    entries, x, row = [], 0.0, 0
+    for name, colour in names:
+        width = 15 + len(name) * CHARACTER + 14
+        if x + width > WIDTH and x:
+            x, row = 0.0, row + 1
+        entries.append((name, colour, x, row))
+        x += width
+    return entries
+
+
 def _written(attributes: Mapping[str, object]) -> str:
-    return "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())
+    return "".join(f' {name.rstrip("_").replace("_", "-")}="{value}"' for name, value in attributes.items())
 
 
 def ticks(low: float, high: float) -> list[float]:

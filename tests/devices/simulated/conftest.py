@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from streamscope.program.launch import Cost, HostCall, Launch, LaunchKind
 from streamscope.program.variable import ArraySpec, Place
 
 H200 = CostModel.load("h200")
+MEASURED = CostModel.load(Path(__file__).with_name("measured.json"))
 
 # Full load is reached at 1,024 threads a multiprocessor; a kernel of 132 blocks of 1,024 threads takes the whole chip.
 ROUND = replace(
@@ -103,9 +105,9 @@ def bench() -> Bench:
 
 @pytest.fixture
 def make_bench() -> Callable[..., Bench]:
-    """Return what makes a bench of any model: ``make_bench(delays, base="round" | "h200", **changes of the model)``."""
+    """Return what makes a bench of any model: ``make_bench(delays, base="round" | "h200" | "measured", **changes of the model)``."""
 
     def make(delays: Delays | None = None, *, base: str = "round", **changes: Any) -> Bench:
-        return Bench(replace({"round": ROUND, "h200": H200}[base], **changes), delays)
+        return Bench(replace({"round": ROUND, "h200": H200, "measured": MEASURED}[base], **changes), delays)
 
     return make

@@ -145,7 +145,7 @@ def test_a_full_queue_behind_a_closed_gate_is_told_and_not_hung(make_bench):
 
 
 def test_the_queue_of_an_h200_holds_1024(make_bench):
-    bench = make_bench(base="h200")
+    bench = make_bench(base="measured")
     main = bench.device.stream("main")
     gate, kernel = bench.device.gate(), bench.kernel(main, 1000)
     gate.hold(main)

@@ -1,4 +1,8 @@
-"""The model against what was measured on an H200: within 10 %."""
+"""The model against what was measured on an H200: within 10 %.
+
+``measured.json`` holds the costs of the machine on which these tables were measured; the built-in ``h200.json`` those of another one, on which
+absolute times differ, but two streams must gain as much.
+"""
 
 import pytest
 
@@ -7,10 +11,11 @@ def microseconds(us):
     return pytest.approx(1000 * us, rel=0.1)
 
 
+@pytest.mark.parametrize("base", ["measured", "h200"])
 @pytest.mark.parametrize(("blocks", "speedup"), [(16, 1.96), (66, 1.96), (132, 1.63), (1056, 1.03), (8448, 1.02)])
-def test_two_equal_kernels_on_two_streams(make_bench, blocks, speedup):
+def test_two_equal_kernels_on_two_streams(make_bench, base, blocks, speedup):
     def makespan(streams):
-        bench = make_bench(base="h200")
+        bench = make_bench(base=base)
         lanes = [bench.device.stream(str(number)) for number in range(streams)]
         for number in range(2):
             bench.kernel(lanes[number % streams], 100_000, blocks=blocks, threads=256)()
@@ -21,7 +26,7 @@ def test_two_equal_kernels_on_two_streams(make_bench, blocks, speedup):
 
 
 def test_launch_and_synchronize(make_bench):
-    bench = make_bench(base="h200")
+    bench = make_bench(base="measured")
     main = bench.device.stream("main")
     bench.kernel(main, 830, blocks=1)()
     assert bench.device.now_ns() == microseconds(3.03)
@@ -52,7 +57,7 @@ def took(bench, action, stream):
     ],
 )
 def test_a_chain_as_a_graph_and_plain(make_bench, nodes, instantiate_us, launch_us, replay_us, plain_us, ratio):
-    bench = make_bench(base="h200", launch_ns=4800)
+    bench = make_bench(base="measured", launch_ns=4800)
     main, issue = chain(bench, nodes)
     plain = took(bench, issue, main)
 
@@ -90,7 +95,7 @@ def pair(bench, ns, *, gated):
 
 @pytest.mark.parametrize("gated", [False, True])
 def test_an_empty_pair_of_events(make_bench, gated):
-    assert pair(make_bench(base="h200"), 0, gated=gated) == microseconds(1.27)
+    assert pair(make_bench(base="measured"), 0, gated=gated) == microseconds(1.27)
 
 
 MEASURED_PAIRS = [
@@ -104,20 +109,20 @@ MEASURED_PAIRS = [
 
 @pytest.mark.parametrize(("cupti_us", "natural_us", "gated_us", "graph_us"), MEASURED_PAIRS)
 def test_a_gated_pair_of_events(make_bench, cupti_us, natural_us, gated_us, graph_us):
-    assert pair(make_bench(base="h200"), 1000 * cupti_us, gated=True) == pytest.approx(1000 * gated_us, abs=60)
+    assert pair(make_bench(base="measured"), 1000 * cupti_us, gated=True) == pytest.approx(1000 * gated_us, abs=60)
 
 
 @pytest.mark.parametrize(("cupti_us", "natural_us", "gated_us", "graph_us"), MEASURED_PAIRS)
 def test_a_natural_pair_reads_the_host_when_the_kernel_is_short(make_bench, cupti_us, natural_us, gated_us, graph_us):
     # The measurement's host took 10.7 us from one record to the next: CUPTI was on, and the calls were made from Python.
-    bench = make_bench(base="h200", event_record_ns=10_700 - 3030)
+    bench = make_bench(base="measured", event_record_ns=10_700 - 3030)
     assert pair(bench, 1000 * cupti_us, gated=False) == microseconds(natural_us)
 
 
 def test_a_natural_pair_around_a_library_call_reads_the_host(make_bench):
     readings = []
     for ns in (1000, 2000):
-        bench = make_bench(base="h200", launch_ns=10_000, event_record_ns=4000)
+        bench = make_bench(base="measured", launch_ns=10_000, event_record_ns=4000)
         readings.append(pair(bench, ns, gated=False))
     assert readings == [pytest.approx(14_000)] * 2
 
@@ -125,7 +130,7 @@ def test_a_natural_pair_around_a_library_call_reads_the_host(make_bench):
 @pytest.mark.parametrize("excess_us", [2.9, 2.2])
 @pytest.mark.parametrize(("cupti_us", "natural_us", "gated_us", "graph_us"), MEASURED_PAIRS)
 def test_a_pair_of_events_in_a_graph(make_bench, cupti_us, natural_us, gated_us, graph_us, excess_us):
-    bench = make_bench(base="h200", event_pair_graph_excess_ns=1000 * excess_us)
+    bench = make_bench(base="measured", event_pair_graph_excess_ns=1000 * excess_us)
     device, main = bench.device, bench.device.stream("main")
     events = [device.event(timing=True) for _ in range(2)]
     device.begin_capture(main)
@@ -164,7 +169,7 @@ def two_branches(bench, lanes):
 def test_a_second_stream_slows_small_work_launched_one_by_one_and_speeds_it_up_in_a_graph(make_bench):
     plain, captured = {}, {}
     for lanes in (1, 2):
-        bench = make_bench(base="h200", launch_ns=10_000)
+        bench = make_bench(base="measured", launch_ns=10_000)
         main, issue = two_branches(bench, lanes)
         plain[lanes] = took(bench, issue, main)
         bench.device.begin_capture(main)

@@ -152,7 +152,7 @@ class ProgramFunction:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        update_wrapper(self, function)
+        update_wrapper(self, function, updated=())
         self.function = function
         self.name = getattr(function, "__name__", "program")
 

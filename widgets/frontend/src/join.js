@@ -1,9 +1,12 @@
 // What belongs together: an operation under every engine, a host call and what it put on the device.
 
-/** Indices of the group's spans for which `test(i)` holds. A scan of a million takes about a millisecond. */
+// A replay may hold a hundred thousand kernels; that many outlines would show nothing and stop the pointer.
+const MOST_MEMBERS = 2000;
+
+/** Indices of the group's spans for which `test(i)` holds, the first of them. A scan of a million takes some milliseconds. */
 function where(group, test) {
   const found = [];
-  for (let i = 0; i < group.count; i++) if (test(i)) found.push(i);
+  for (let i = 0; i < group.count && found.length < MOST_MEMBERS; i++) if (test(i)) found.push(i);
   return found;
 }
 
@@ -36,8 +39,11 @@ export function firstOnDevice(group, kinds) {
 function membersOf(group, kinds, chosen) {
   const spans = new Set(chosen);
   const links = [];
+  const launches = new Map();
   for (const span of chosen) {
-    const launch = launchOf(group, kinds, span);
+    const id = group.correlation[span];
+    if (kinds.isDevice(group.kind[span]) && !launches.has(id)) launches.set(id, launchOf(group, kinds, span));
+    const launch = kinds.isDevice(group.kind[span]) ? launches.get(id) : -1;
     if (launch < 0) continue;
     spans.add(launch);
     // A graph's launch points at the graph, and at the one kernel that was asked for, not at a fan of hundreds.

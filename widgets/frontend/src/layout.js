@@ -15,7 +15,7 @@ const OVERVIEW_ROW = 5;
 const RIGHT_MARGIN = 12;
 
 /** Width of the column of lane names: smaller where the page is narrow. */
-export const gutterWidth = (width) => (width < 560 ? 72 : 104);
+export const gutterWidth = (width) => (width < 560 ? 84 : 104);
 
 /**
  * @param {Array<{lanes: Array}>} groups lanes of each group, as `buildLanes` gives them

@@ -85,3 +85,13 @@ test("a measured stretch tells running, busy and idle time of each engine", () =
   ]);
   assert.deepEqual(measureRows(parts, 7000, 7500)[0], ["async", "–", "–", "–", "–", "–"]);
 });
+
+test("a replay of a hundred thousand kernels is highlighted at once, up to a limit", () => {
+  const kernels = Array.from({ length: 100_000 }, (_, i) => ({ kind: "kernel", lane: 1, start: 10 + i, end: 11 + i, correlation: 1 }));
+  const calls = Array.from({ length: 100_000 }, () => ({ kind: "event", start: 0, end: 1 }));
+  const large = makeModel({ graph: [...calls, { kind: "graph_launch", start: 5, end: 6, correlation: 1 }, ...kernels] });
+  const begin = performance.now();
+  const [{ spans }] = highlightOf(large, 0, 100_000).members;
+  assert.equal(spans.length, 2000);
+  assert.ok(performance.now() - begin < 500, "without a scan for each kernel");
+});
