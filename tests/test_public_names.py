@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import cached_property
 
 import pytest
 
@@ -44,6 +45,8 @@ PUBLIC = [
     "workload",
 ]
 
+DESCRIPTORS = (property, cached_property, classmethod, staticmethod)
+
 
 def run(code, repository):
     """Run code in a fresh interpreter; return what it printed, as JSON."""
@@ -67,7 +70,7 @@ def documented(value):
     yield value
     if inspect.isclass(value):
         for name, member in vars(value).items():
-            if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property | classmethod | staticmethod)):
+            if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, DESCRIPTORS)):
                 yield member
 
 
@@ -76,7 +79,7 @@ def test_every_name_is_documented(name):
     for member in documented(getattr(ss, name)):
         text = inspect.getdoc(member)
         assert text, f"{member} of {name} has no docstring"
-        assert text.splitlines()[0].endswith((".", ":", "``.")), f"the first line of {member} of {name} is not a sentence"
+        assert text.splitlines()[0].endswith("."), f"the first line of {member} of {name} is not a sentence"
 
 
 def words(value):

@@ -155,6 +155,13 @@ class TestArguments:
 
         assert str(trace(ss.relu, Tensor()).variables[0].spec) == "float16[3, 5]"
 
+    def test_attributes_of_the_function_hide_nothing(self):
+        def function(x):
+            return ss.relu(x)
+
+        function.trace = function.function = "the user's own"
+        assert len(trace(function, X).operations) == 1
+
     def test_only_functions_become_programs(self):
         with pytest.raises(ProgramError, match="wants a function, not a int"):
             ss.program(3)

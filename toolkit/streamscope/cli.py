@@ -70,16 +70,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        return app(args=list(arguments) or ["--help"], prog_name="streamscope", standalone_mode=False) or 0
+        code = app(args=list(arguments) or ["--help"], prog_name="streamscope", standalone_mode=False) or 0
     except UsageError as error:
         complain(error.format_message(), f"see {error.ctx.command_path if error.ctx else 'streamscope'} --help")
         return WRONG_USAGE
     except StreamscopeError as error:
         complain(error.message, error.hint)
         return FAILED
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:  # What older versions of Typer make of an interrupt; newer ones return its code.
+        code = INTERRUPTED
+    if code == INTERRUPTED:
         complain("interrupted")
-        return INTERRUPTED
+    return int(code)
 
 
 if __name__ == "__main__":

@@ -120,8 +120,9 @@ class Comparison(Mapping[str, Run]):
     def verdict(self) -> str:
         """The verdict in plain words; wrong results come first."""
         wrong = [engine for engine, run in self._runs.items() if not run.correct]
-        warning = f"RESULTS ARE WRONG under {', '.join(wrong)}: they differ from the NumPy reference by more than the tolerance. " if wrong else ""
-        return warning + self.assessment.text
+        if not wrong:
+            return self.assessment.text
+        return f"RESULTS ARE WRONG under {', '.join(wrong)}: further from the NumPy reference than allowed. {self.assessment.text}"
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the metrics as a DataFrame, one row an engine."""

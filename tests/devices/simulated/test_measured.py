@@ -1,7 +1,7 @@
 """The model against what was measured on an H200: within 10 %.
 
-``measured.json`` holds the costs of the machine on which these tables were measured; the built-in ``h200.json`` those of another one, on which
-absolute times differ, but two streams must gain as much.
+``measured.json`` holds the costs of the machine on which these tables were measured; the built-in ``h200.json`` those of another one, on
+which absolute times differ, but two streams must gain as much.
 """
 
 import pytest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from streamscope.errors import DeviceError, NoDeviceError
 
@@ -35,7 +35,8 @@ def open_device(choice: str | Device = "auto") -> Device:
         from streamscope.devices.cuda import CudaDevice
 
         try:
-            return CudaDevice()
+            # Its methods take its own streams and buffers only, which the protocol cannot say.
+            return cast("Device", CudaDevice())
         except NoDeviceError:
             if choice == "cuda":
                 raise

@@ -219,8 +219,9 @@ class CostModel:
     def kernel_ns(self, cost: Cost) -> float:
         """Return how long a kernel takes alone, in ns.
 
-        The longest of: the shortest kernel that does anything (an empty one is shorter), its bytes at the memory rate, its flops at the arithmetic rate; both rates are those
-        that its blocks can reach (roofline model, Williams, Waterman and Patterson 2009, with a load-dependent roof).
+        The longest of: the shortest kernel that does anything (an empty one is shorter still), its bytes at the memory rate, its
+        flops at the arithmetic rate; both rates are those that its blocks can reach (roofline model, Williams, Waterman and
+        Patterson 2009, with a load-dependent roof).
         """
         return max(self.working_kernel_ns if cost.bytes or cost.flops else self.null_kernel_ns, self._busy_ns(cost))
 

@@ -108,6 +108,9 @@ class Device(Protocol):
     def stream(self, name: str) -> Stream:
         """Make a stream."""
 
+    def pair(self, stream: Stream, auxiliary: Stream) -> None:
+        """Let scopes that a user's operator opens on ``stream`` use ``auxiliary``."""
+
     def event(self, *, timing: bool = False) -> Event:
         """Make an event."""
 

@@ -14,4 +14,4 @@ def plan(program: Program, estimate: Estimate) -> Plan:
     steps, events = repeating_steps(
         program.operations, range(len(LANES)), lambda launch: lanes[launch.operation, launch.part]
     )
-    return Plan("dual", program, LANES, tuple(steps), events)
+    return Plan("dual", program, LANES, tuple(steps), events, scopes=True)

@@ -11,4 +11,4 @@ from streamscope.program.operation import Program
 def plan(program: Program, estimate: Estimate) -> Plan:
     """Capture each segment with two compute streams."""
     lanes = two_lanes(program, estimate)
-    return captured_plan("graph-dual", program, lambda launch: lanes[launch.operation, launch.part])
+    return captured_plan("graph-dual", program, lambda launch: lanes[launch.operation, launch.part], scopes=True)

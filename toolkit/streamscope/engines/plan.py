@@ -92,6 +92,8 @@ class Plan:
     steps : tuple of Step
     events : int
         How many events the steps use.
+    scopes : bool
+        A user's operator that opens an auxiliary-stream scope gets the auxiliary stream; else its scope costs nothing.
     """
 
     engine: str
@@ -99,6 +101,7 @@ class Plan:
     lanes: tuple[str, ...]
     steps: tuple[Step, ...]
     events: int
+    scopes: bool = False
 
     def flat(self) -> Iterator[Step]:
         """Yield every step, those inside graphs among them."""

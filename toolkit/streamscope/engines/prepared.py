@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from streamscope.devices.protocol import Buffer, Call, Device, Event, Graph, Stream
 from streamscope.engines import PLANNERS, engine_names
-from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
+from streamscope.engines.plan import AUXILIARY, CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
 from streamscope.errors import EngineError, ProgramError, StreamscopeError
 from streamscope.program.operation import Program
 
@@ -75,6 +75,8 @@ class Prepared:
     def __post_init__(self) -> None:
         for variable in self.plan.program.variables:
             self._buffers[variable.id] = self.device.allocate(variable.spec, variable.place)
+        if self.plan.scopes:
+            self.device.pair(self._stream(0), self._stream(self.plan.lanes.index(AUXILIARY)))
         self.bound = [self._bind(step) for step in self.plan.steps]
         self._calls = [bound.call for bound in self.bound]
         self._waited = [self.streams[lane] for lane in sorted(self._top_lanes())]

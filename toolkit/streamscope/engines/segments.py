@@ -17,7 +17,7 @@ def segments(program: Program) -> list[tuple[bool, tuple[Operation, ...]]]:
     return [(capturable, tuple(run)) for capturable, run in groupby(program.operations, key=lambda operation: operation.capturable)]
 
 
-def captured_plan(engine: str, program: Program, lane_of: LaneOf) -> Plan:
+def captured_plan(engine: str, program: Program, lane_of: LaneOf, *, scopes: bool = False) -> Plan:
     """Make a plan whose capturable segments are graphs, launched on the main stream; the rest runs between them as usual.
 
     All device work is on the main stream, graphs and single launches alike, so only host functions wait, each for the last thing on the
@@ -26,7 +26,7 @@ def captured_plan(engine: str, program: Program, lane_of: LaneOf) -> Plan:
     tracker = DependencyTracker([0])
     steps: list[tuple[Step, Stamp | None]] = []
     waits: dict[int, Stamp] = {}
-    events = 0
+    events = each = 0
     # Twice, so that the second round knows what the first left behind (see `repeating_steps`).
     for _ in range(2):
         first, steps, waits, events = tracker.tail(0).position, [], {}, 0
@@ -41,7 +41,8 @@ def captured_plan(engine: str, program: Program, lane_of: LaneOf) -> Plan:
             for operation in operations:
                 _uncaptured(operation, tracker, steps, waits)
         each = tracker.tail(0).position - first
-    return _with_events(engine, program, steps, waits, each, events)
+    steps_with_events, used = _with_events(steps, waits, each, events)
+    return Plan(engine, program, LANES, steps_with_events, used, scopes)
 
 
 def _uncaptured(
@@ -58,12 +59,12 @@ def _uncaptured(
 
 
 def _with_events(
-    engine: str, program: Program, items: list[tuple[Step, Stamp | None]], waits: dict[int, Stamp], each: int, events: int
-) -> Plan:
+    items: list[tuple[Step, Stamp | None]], waits: dict[int, Stamp], each: int, events: int
+) -> tuple[tuple[Step, ...], int]:
     """Put in the events that host functions wait for. The host waits for at most one: there is one stream."""
     numbers: dict[int, int] = {}
-    for stamp in waits.values():
-        numbers.setdefault((stamp.position - 1) % each, events + len(numbers))
+    for waited in waits.values():
+        numbers.setdefault((waited.position - 1) % each, events + len(numbers))
     steps: list[Step] = []
     for index, (step, stamp) in enumerate(items):
         if (wait := waits.get(index)) is not None:
@@ -71,4 +72,4 @@ def _with_events(
         steps.append(step)
         if stamp is not None and (stamp.position - 1) % each in numbers:
             steps.append(RecordEvent(numbers[(stamp.position - 1) % each], 0))
-    return Plan(engine, program, LANES, tuple(steps), events + len(numbers))
+    return tuple(steps), events + len(numbers)

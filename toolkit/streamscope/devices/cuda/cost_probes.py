@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from streamscope.devices.cuda.streams import CudaEvent, CudaStream
 from streamscope.recording.calibration import held
 from streamscope.rtc.elementwise_source import THREADS, elementwise_source, grid_blocks
 from streamscope.rtc.source import KernelSource
+
+if TYPE_CHECKING:
+    from streamscope.devices.protocol import Device, Stream
 
 Call = Callable[[], None]
 
@@ -78,7 +81,7 @@ class Probes:
         start, end = CudaEvent(timing=True), CudaEvent(timing=True)
         readings = []
         for _ in range(repeats + 1):
-            with held(self.device, [self.stream]):
+            with held(cast("Device", self.device), [cast("Stream", self.stream)]):
                 self.stream.record(start)
                 body()
                 self.stream.record(end)

@@ -28,7 +28,7 @@ def _library() -> ctypes.CDLL:
         from cuda.pathfinder import load_nvidia_dynamic_lib
 
         library = ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
-    except Exception as error:
+    except (ImportError, OSError, RuntimeError) as error:
         raise NoDeviceError(f"cuBLAS cannot be loaded: {error}", hint=INSTALL_HINT) from None
     pointer, integer = ctypes.c_void_p, ctypes.c_int
     library.cublasSetStream_v2.argtypes = [pointer, pointer]

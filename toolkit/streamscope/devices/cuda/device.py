@@ -141,7 +141,11 @@ class CudaDevice:
 
         def run() -> None:
             results = call_host_function(call, [buffer.array for buffer in reads])
+            if len(results) != len(writes):
+                raise DeviceError(f"{call.name} returned {len(results)} arrays, but writes {len(writes)}", hint="see results=")
             for buffer, result in zip(writes, results, strict=True):
+                if result.shape != buffer.spec.shape or not np.can_cast(result.dtype, buffer.spec.dtype, "same_kind"):
+                    raise DeviceError(f"{call.name} returned {result.dtype}{list(result.shape)} for {buffer.spec}", hint="see results=")
                 np.copyto(buffer.array, result)
 
         return run

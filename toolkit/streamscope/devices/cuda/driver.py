@@ -30,7 +30,7 @@ def libraries() -> SimpleNamespace:
         raise NoDeviceError(f"no CUDA device: {error}", hint=INSTALL_HINT) from None
     try:
         count = runtime.getDeviceCount()
-    except Exception as error:
+    except runtime.CUDARuntimeError as error:
         raise NoDeviceError(f"no CUDA device: {error}", hint="check nvidia-smi, or use --device simulated") from None
     if count == 0:
         raise NoDeviceError("no CUDA device: the driver lists none", hint="check nvidia-smi, or use --device simulated")

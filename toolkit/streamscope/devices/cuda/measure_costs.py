@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from streamscope.devices.cuda.streams import CudaEvent
 from streamscope.errors import RecordingError
 from streamscope.recording.calibration import calibrate
 from streamscope.trace.trace import library_versions
+
+if TYPE_CHECKING:
+    from streamscope.devices.protocol import Device
 
 GRAPH_SIZES = (1, 20, 100, 1000)
 RESIDENT_BLOCKS = (1, 2, 4, 6, 8)
@@ -89,7 +92,7 @@ def _streams(device: CudaDevice, probes: Probes) -> Readings:
             add()
 
     each, _ = slope(CHAIN_LENGTHS, [probes.gated_ns(partial(chain, length)) for length in CHAIN_LENGTHS])
-    calibration = calibrate(device)
+    calibration = calibrate(cast("Device", device))
     return {
         "chain_each": each,
         "empty_pair": calibration.empty_pair_ns,
@@ -137,7 +140,11 @@ def _shortest_kernels(device: CudaDevice, probes: Probes) -> Readings:
 def _cupti_ns(call: Call) -> float:
     from streamscope.recording.cupti import kernel_durations_ns
 
-    durations = kernel_durations_ns(lambda: [call() for _ in range(100)])
+    def many() -> None:
+        for _ in range(100):
+            call()
+
+    durations = kernel_durations_ns(many)
     if len(durations) != 100:
         raise RecordingError(f"CUPTI recorded {len(durations)} of 100 kernels", hint="try again with no other profiler running")
     # The mean, since CUPTI's clock may tick as coarsely as every 256 ns.

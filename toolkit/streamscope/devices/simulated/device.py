@@ -91,6 +91,9 @@ class SimulatedDevice:
         self._streams.append(stream)
         return stream
 
+    def pair(self, stream: Stream, auxiliary: Stream) -> None:
+        """Do nothing: functions of the user's own, which open scopes, do not run here."""
+
     def event(self, *, timing: bool = False) -> SimulatedEvent:
         """Make an event."""
         self._core.spend(self._model.event_create_ns)

@@ -1,0 +1,108 @@
+"""Programs with state, so that running them several times in a row shows every order that matters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamscope.ops.copies import to_device, to_host
+from streamscope.ops.elementwise import add, multiply, relu
+from streamscope.ops.host import host_function
+from streamscope.program.operation import Program
+from streamscope.program.reference import run_reference
+from streamscope.program.tracing import Symbol, program
+
+RUNS = 3
+
+
+@dataclass(frozen=True)
+class Stateful:
+    """A program whose outputs are its new inputs."""
+
+    program: Program
+    inputs: tuple[np.ndarray[Any, Any], ...]
+
+    def expected(self) -> list[np.ndarray[Any, Any]]:
+        """Return the state after `RUNS` serial runs."""
+        state: Sequence[Any] = self.inputs
+        for _ in range(RUNS):
+            state = run_reference(self.program, state)
+        return list(state)
+
+
+def diamond(x: Symbol, total: Symbol) -> tuple[Symbol, Symbol]:
+    """Two branches over one variable that changes from run to run; the result is added up."""
+    x = add(x, x, out=x)
+    left = relu(multiply(x, x))
+    right = add(x, x)
+    right = multiply(right, right)
+    return x, add(total, add(left, right), out=total)
+
+
+def in_place(x: Symbol, y: Symbol, total: Symbol) -> tuple[Symbol, Symbol, Symbol]:
+    """Readers that must be done before their variable is written again, on another stream."""
+    first = multiply(x, y)
+    second = add(x, y)
+    y = add(y, x, out=y)
+    x = multiply(x, y, out=x)
+    return x, y, add(total, add(first, second), out=total)
+
+
+def pipeline(raw: Symbol, total: Symbol) -> tuple[Symbol, Symbol]:
+    """A host step, a copy in, compute, a copy out and a host step again."""
+    raw = count(raw, out=raw)
+    x = to_device(raw)
+    y = relu(add(x, x))
+    back = to_host(y)
+    return raw, accumulate(total, back, out=total)
+
+
+@host_function(duration_us=3.0)
+def count(values):
+    """Change the input from run to run."""
+    return values + 1
+
+
+@host_function(duration_us=3.0)
+def accumulate(total, values):
+    """Add up on the host."""
+    return total + values
+
+
+def chunks(raw: Symbol, total: Symbol) -> tuple[Symbol, Symbol]:
+    """Two chunks through the same buffers."""
+    for _ in range(2):
+        raw = count(raw, out=raw)
+        x = to_device(raw)
+        left, right = multiply(x, x), add(x, x)
+        total = add(total, add(left, right), out=total)
+    return raw, total
+
+
+def braid(a: Symbol, b: Symbol, c: Symbol) -> tuple[Symbol, Symbol, Symbol]:
+    """Two strands that cross."""
+    for _ in range(3):
+        a = add(a, c, out=a)
+        b = multiply(b, c, out=b)
+        c = add(a, b, out=c)
+    return a, b, c
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "diamond": (diamond, (np.full(4, 1.5, np.float64), np.zeros(4))),
+    "in-place": (in_place, (np.full(4, 1.1), np.full(4, 0.7), np.zeros(4))),
+    "pipeline": (pipeline, (np.arange(4.0), np.zeros(4))),
+    "chunks": (chunks, (np.arange(4.0), np.zeros(4))),
+    "braid": (braid, (np.full(4, 1.5), np.full(4, 0.5), np.full(4, 1.25))),
+}
+
+
+@pytest.fixture(params=list(PROGRAMS))
+def stateful(request: pytest.FixtureRequest) -> Stateful:
+    """Return each program with state, traced."""
+    function, inputs = PROGRAMS[request.param]
+    return Stateful(program(function).trace(*inputs), inputs)

@@ -1,0 +1,147 @@
+"""The event recorder against the simulated device's own log, which knows the truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines import PLANNERS
+from streamscope.engines.prepared import Prepared, prepare
+from streamscope.recording import passes
+from streamscope.recording.calibration import align_clock, calibrate
+from streamscope.recording.events import EventRecorder
+from streamscope.trace.spans import Basis, SpanKind
+from streamscope.workloads import WORKLOADS
+
+SMALL = {
+    "elementwise-chain": {"length": 30, "size": 64},
+    "conv-backward": {"channels": 16, "size": 16},
+    "branches": {"branches": 3, "length": 5, "size": 65_536},
+    "pipeline": {"chunks": 3, "size": 4096},
+    "cnn": {"size": 6, "channels": 8, "blocks": 1},
+}
+
+
+def prepared_workload(name: str, engine: str) -> Prepared:
+    function, inputs = WORKLOADS[name].build(**SMALL[name])
+    prepared = prepare(function.trace(*inputs), engine, SimulatedDevice())
+    for _ in range(3):
+        prepared.load(inputs)
+        prepared.run()
+        prepared.wait()
+    return prepared
+
+
+def truth(prepared: Prepared) -> dict[tuple[int, int], tuple[float, float]]:
+    """Return start and end of each launch of an unrecorded run, since its first call."""
+    device = prepared.device
+    device.log.clear()
+    start = device.now_ns()
+    prepared.run()
+    prepared.wait()
+    return {(record.operation, record.part): (record.start_ns - start, record.end_ns - start) for record in device.log}
+
+
+def device_spans(trace):
+    spans = trace.spans.of_kind([SpanKind.KERNEL, SpanKind.COPY])
+    return {
+        (int(operation), int(part)): (int(start), int(end))
+        for operation, part, start, end in zip(spans.operation, spans.part, spans.start_ns, spans.end_ns, strict=True)
+    }
+
+
+@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_every_launch_has_a_span_as_long_as_it_truly_takes(workload, engine):
+    prepared = prepared_workload(workload, engine)
+    found = device_spans(EventRecorder.on(prepared.device).record(prepared))
+    expected = truth(prepared)
+    assert found.keys() == expected.keys()
+    if engine in {"dual", "graph-dual"}:
+        # Beside others a launch may take longer than alone, never shorter: the recorder shows what it takes alone.
+        assert all(found[key][1] - found[key][0] <= end - start + 2 for key, (start, end) in expected.items())
+    else:
+        assert all(found[key][1] - found[key][0] == pytest.approx(end - start, abs=2) for key, (start, end) in expected.items())
+
+
+@pytest.mark.parametrize("engine", ["graph", "graph-dual"])
+@pytest.mark.parametrize("workload", ["elementwise-chain", "branches", "conv-backward"])
+def test_launches_of_a_graph_end_when_they_truly_end(workload, engine, monkeypatch):
+    monkeypatch.setitem(passes.MOST_VARIANTS, "simulated", 1000)
+    prepared = prepared_workload(workload, engine)
+    trace = EventRecorder.on(prepared.device).record(prepared)
+    found, expected = device_spans(trace), truth(prepared)
+    shift = np.median([found[key][1] - expected[key][1] for key in expected])
+    assert abs(shift) <= trace.info.calibration["clock_uncertainty_ns"] + trace.info.calibration["end_latency_ns"]
+    for key, (_, end) in expected.items():
+        assert found[key][1] - shift == pytest.approx(end, abs=300)
+
+
+def test_the_delay_of_earlier_events_in_a_shared_variant_is_taken_off(monkeypatch):
+    monkeypatch.setitem(passes.MOST_VARIANTS, "simulated", 5)
+    prepared = prepared_workload("elementwise-chain", "graph")
+    found, expected = device_spans(EventRecorder.on(prepared.device).record(prepared)), truth(prepared)
+    shifts = [found[key][1] - expected[key][1] for key in expected]
+    assert max(shifts) - min(shifts) < 300
+
+
+@pytest.mark.parametrize("engine", PLANNERS)
+def test_every_span_of_the_device_has_its_launch_call(engine):
+    prepared = prepared_workload("pipeline", engine)
+    trace = EventRecorder.on(prepared.device).record(prepared)
+    frame = trace.to_pandas()
+    calls = frame[frame.kind.isin(["launch", "graph_launch"])].set_index("correlation")
+    launched = frame[frame.kind.isin(["kernel", "copy"])]
+    assert set(launched.correlation) == set(calls.index)
+    starts = launched.correlation.map(calls.start_ns)
+    assert (launched.end_ns > starts).all()
+
+
+def test_spans_of_a_stream_or_of_a_branch_do_not_overlap():
+    for engine in PLANNERS:
+        prepared = prepared_workload("branches", engine)
+        frame = EventRecorder.on(prepared.device).record(prepared).to_pandas()
+        for _, lane in frame[frame.kind == "kernel"].groupby("lane", observed=True):
+            ordered = lane.sort_values("start_ns")
+            assert (ordered.start_ns.to_numpy()[1:] - ordered.end_ns.to_numpy()[:-1]).min(initial=0) >= -2, engine
+
+
+def test_a_trace_says_how_its_times_came_to_be_known():
+    for engine, basis in (("async", Basis.DERIVED), ("graph", Basis.PLACED)):
+        prepared = prepared_workload("elementwise-chain", engine)
+        trace = EventRecorder.on(prepared.device).record(prepared, unrecorded_ns=1000.0)
+        assert set(trace.spans.of_kind([SpanKind.KERNEL]).basis.tolist()) == {int(basis)}
+        assert trace.info.device.kind == "simulated"
+        assert trace.info.ledger["unrecorded_ns"] == 1000.0
+        assert trace.info.ledger["recorded_ns"] > 0
+
+
+def test_the_results_are_still_right_after_recording():
+    function, inputs = WORKLOADS["branches"].build(**SMALL["branches"])
+    for engine in PLANNERS:
+        prepared = prepared_workload("branches", engine)
+        before = prepared.outputs()
+        EventRecorder.on(prepared.device).record(prepared)
+        for one, other in zip(prepared.outputs(), before, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_the_calibration_finds_the_models_excesses():
+    device = SimulatedDevice()
+    found = calibrate(device)
+    assert found.queued_excess_ns == pytest.approx(device.model.event_pair_gated_excess_ns, abs=1)
+    assert found.graph_excess_ns == pytest.approx(device.model.event_pair_graph_excess_ns, abs=1)
+    assert found.empty_pair_ns == pytest.approx(device.model.event_pair_empty_ns, abs=1)
+
+
+def test_the_clock_is_aligned_within_its_stated_uncertainty():
+    device = SimulatedDevice()
+    stream = device.stream("main")
+    base = device.event(timing=True)
+    clock = align_clock(device, stream, base, device.event(timing=True))
+    event = device.event(timing=True)
+    before = device.now_ns()
+    stream.record(event)
+    stream.synchronize()
+    assert before - clock.uncertainty_ns <= clock.host_ns(event) <= device.now_ns() + clock.uncertainty_ns

@@ -1,0 +1,48 @@
+"""Placement of launches in a graph."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamscope.engines.plan import Issue, RecordEvent, WaitEvent
+from streamscope.program.launch import Cost, Launch, LaunchKind
+from streamscope.recording.placement import place_in_graph
+
+
+def issue(lane: int) -> Issue:
+    return Issue(Launch(0, 0, "kernel", LaunchKind.KERNEL, (), (), Cost(0), None), lane)
+
+
+def test_ends_that_respect_the_order_stay():
+    starts = place_in_graph([issue(0), issue(0)], {0: 10, 1: 20}, {0: 100, 1: 130})
+    assert starts == {0: 90, 1: 110}
+
+
+def test_two_launches_of_a_lane_that_would_overlap_part_in_the_middle():
+    # Measured ends 100 and 106, both 10 long: 4 too close, so each gives 2.
+    starts = place_in_graph([issue(0), issue(0)], {0: 10, 1: 10}, {0: 100, 1: 106})
+    assert starts == {0: 88, 1: 98}
+
+
+def test_a_wait_orders_launches_of_two_lanes_and_nothing_else_does():
+    steps = [issue(0), RecordEvent(0, 0), issue(1), WaitEvent(0, 1), issue(1)]
+    starts = place_in_graph(steps, {0: 10, 2: 50, 4: 10}, {0: 100, 2: 95, 4: 104})
+    # The last launch waits for the first: pushed to 100 or pulled to 94, and with it whatever comes before it on its lane.
+    assert starts == {0: pytest.approx((90 + 84) / 2), 2: pytest.approx((45 + 44) / 2), 4: pytest.approx((100 + 94) / 2)}
+
+
+@given(st.lists(st.tuples(st.floats(0.5, 50), st.floats(-3, 3)), min_size=1, max_size=30))
+def test_whatever_the_noise_a_lane_stays_in_order_and_near_what_was_measured(launches):
+    steps = [issue(0) for _ in launches]
+    durations = {index: duration for index, (duration, _) in enumerate(launches)}
+    true_end, ends = 0.0, {}
+    for index, (duration, noise) in enumerate(launches):
+        true_end += duration
+        ends[index] = true_end + noise
+    starts = place_in_graph(steps, durations, ends)
+    for index in range(1, len(steps)):
+        assert starts[index] >= starts[index - 1] + durations[index - 1] - 1e-6
+    for index, end in ends.items():
+        assert starts[index] + durations[index] == pytest.approx(end, abs=6.001)

@@ -1,0 +1,175 @@
+"""The cell magic, by running real cells."""
+
+from __future__ import annotations
+
+import atexit
+import subprocess
+import sys
+
+import nbformat
+import numpy as np
+import pytest
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from traitlets.config import Config
+
+from streamscope.comparison import Comparison
+from streamscope.errors import ProgramError
+from streamscope.options import COMPARE_OPTIONS
+
+pytestmark = pytest.mark.usefixtures("bundle")
+SIMULATED = "--device simulated"
+SETUP = "%load_ext streamscope\nimport numpy as np, streamscope as ss\nx = np.ones((4, 4), np.float32)\nw = x / 4\nn = 2"
+
+
+@pytest.fixture
+def shell(monkeypatch, tmp_path):
+    """A shell of its own, with the extension and some arrays."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor"
+    shell = InteractiveShell(config=config)
+    monkeypatch.setattr(InteractiveShell, "_instance", shell)  # What `display` and `get_ipython` ask for.
+    shell.run_cell(SETUP).raise_error()
+    yield shell
+    atexit.unregister(shell.atexit_operations)
+    shell.atexit_operations()
+
+
+def run(shell, cell):
+    with capture_output() as captured:
+        result = shell.run_cell(cell)
+    return result, captured
+
+
+def test_the_comparison_is_assigned_and_shown(shell):
+    result, captured = run(shell, f"%%streamscope {SIMULATED} --engines async,graph -o runs --no-timeline\nh = ss.matmul(x, w)\nss.relu(h)")
+    result.raise_error()
+    runs = shell.user_ns["runs"]
+    assert isinstance(runs, Comparison)
+    assert list(runs) == ["async", "graph"]
+    assert runs["graph"].metrics.kernel_count == 2
+    assert runs["graph"].correct
+    assert "all times are simulated" in captured.stdout
+    assert runs.verdict in captured.stdout
+    assert "h" not in shell.user_ns
+    assert result.result is None
+
+
+def test_the_cell_sees_the_users_names_and_leaves_them_alone(shell):
+    cell = f"%%streamscope {SIMULATED} --engines sync -o runs --no-timeline\nn = n + 1\nfor _ in range(n):\n    x = ss.relu(x)\nx"
+    run(shell, cell)[0].raise_error()
+    assert shell.user_ns["runs"]["sync"].metrics.kernel_count == 3
+    assert shell.user_ns["n"] == 2
+    np.testing.assert_array_equal(shell.user_ns["x"], np.ones((4, 4)))
+
+
+def test_the_timeline_comes_after_the_comparison(shell, monkeypatch):
+    shown = []
+    monkeypatch.setattr("streamscope_widgets.magics.display", shown.append)
+    run(shell, f"%%streamscope {SIMULATED} --engines sync\nss.relu(x)")[0].raise_error()
+    assert [type(item).__name__ for item in shown] == ["Comparison", "TimelineWidget"]
+    shown.clear()
+    run(shell, f"%%streamscope {SIMULATED} --engines sync --no-timeline\nss.relu(x)")[0].raise_error()
+    assert [type(item).__name__ for item in shown] == ["Comparison"]
+
+
+def test_errors_of_the_cell_are_raised_and_point_at_its_line(shell):
+    result, captured = run(shell, f"%%streamscope {SIMULATED}\nh = ss.relu(x)\nh = h + 1 / 0\nss.relu(h)")
+    assert isinstance(result.error_in_exec, ZeroDivisionError)
+    assert "----> 3 h = h + 1 / 0" in captured.stdout
+    frame = result.error_in_exec.__traceback__
+    while frame.tb_next:
+        frame = frame.tb_next
+    assert frame.tb_lineno == 3
+
+
+@pytest.mark.parametrize(
+    ("cell", "error"),
+    [
+        ("y = ss.relu(x)", ProgramError),
+        ("ss.relu(missing)", NameError),
+        ("print(ss.relu(x))", ProgramError),
+        ("ss.matmul(x, np.ones(3, np.float32))", ProgramError),
+        ("ss.relu(x", SyntaxError),
+    ],
+)
+def test_a_cell_that_is_no_program(shell, cell, error):
+    result, _ = run(shell, f"%%streamscope {SIMULATED} -o runs\n{cell}")
+    assert isinstance(result.error_in_exec, error)
+    assert "runs" not in shell.user_ns
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--engines sync,warp", "unknown engine 'warp'"),
+        ("--engines ,", "no engine"),
+        ("--repeats 0", "'0' is not a whole number from 1 on"),
+        ("--repeats many", "'many' is not a whole number"),
+        ("--device tpu", "invalid choice: 'tpu'"),
+        ("-o 2x", "'2x' is not the name of a variable"),
+        ("-o class", "'class' is not the name of a variable"),
+        ("--fast", "--fast"),
+        ("more", "more"),
+    ],
+)
+def test_wrong_options_are_usage_errors_and_nothing_runs(shell, line, message):
+    result, _ = run(shell, f"%%streamscope {line}\nran = True\nss.relu(x)")
+    assert isinstance(result.error_in_exec, UsageError)
+    assert message in str(result.error_in_exec)
+
+
+@pytest.mark.parametrize("cell", ["%%streamscope -h\nss.relu(x)", "%streamscope --help"])
+def test_help(shell, cell):
+    result, captured = run(shell, cell)
+    result.raise_error()
+    assert captured.stdout.startswith("usage: %%streamscope ")
+    for flag in (*(option.flag for option in COMPARE_OPTIONS), "--output", "--no-timeline"):
+        assert flag in captured.stdout
+
+
+def test_without_a_cell(shell):
+    result, _ = run(shell, "%streamscope --engines sync")
+    assert isinstance(result.error_in_exec, UsageError)
+
+
+def execute(*cells):
+    """Run a notebook with a kernel of its own; return the outputs of its last cell that ran."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in (SETUP, *cells)])
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    return notebook
+
+
+@pytest.fixture
+def kernel_path(monkeypatch, repository):
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("PYTHONPATH", f"{repository / 'toolkit'}:{repository / 'widgets'}")
+
+
+@pytest.mark.usefixtures("kernel_path")
+@pytest.mark.filterwarnings("default")
+def test_in_a_notebook():
+    notebook = execute(f"%%streamscope {SIMULATED} -o runs\nh = ss.matmul(x, w)\nss.relu(h)", "len(runs)")
+    outputs = notebook.cells[1].outputs
+    shown = [output.data for output in outputs if any(output.data.values())]
+    assert [sorted(data) for data in shown] == [["text/html", "text/plain"], ["application/vnd.jupyter.widget-view+json", "text/plain"]]
+    assert "all times are simulated" in shown[0]["text/html"]
+    assert "progress" not in str(outputs)
+    assert notebook.cells[2].outputs[0].data["text/plain"] == "5"
+
+
+@pytest.mark.usefixtures("kernel_path")
+@pytest.mark.filterwarnings("default")
+def test_a_failing_cell_stops_the_notebook():
+    with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
+        execute(f"%%streamscope {SIMULATED}\nss.relu(x) * (1 / 0)", "'not reached'")
+
+
+def test_importing_the_library_does_not_import_ipython(repository):
+    code = "import sys, streamscope; streamscope.compare; sys.exit('IPython' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, env={"PYTHONPATH": str(repository / "toolkit")}).returncode == 0
