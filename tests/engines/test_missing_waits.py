@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from tests.engines.conftest import RUNS, Stateful
 
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Issue, Plan
 from streamscope.engines.prepared import Prepared
 from streamscope.program.launch import Launch
-from tests.engines.conftest import RUNS, Stateful
 
 LATE_NS = 1e6
 Delays = Callable[[Launch, str], tuple[float, float]]

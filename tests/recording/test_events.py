@@ -118,7 +118,6 @@ def test_a_trace_says_how_its_times_came_to_be_known():
 
 
 def test_the_results_are_still_right_after_recording():
-    function, inputs = WORKLOADS["branches"].build(**SMALL["branches"])
     for engine in PLANNERS:
         prepared = prepared_workload("branches", engine)
         before = prepared.outputs()

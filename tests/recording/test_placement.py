@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamscope.engines.plan import Issue, RecordEvent, WaitEvent
 from streamscope.program.launch import Cost, Launch, LaunchKind
-from streamscope.recording.placement import place_in_graph
+from streamscope.recording.placement import fitted_to_ends, place_in_graph
 
 
 def issue(lane: int) -> Issue:
@@ -46,3 +46,14 @@ def test_whatever_the_noise_a_lane_stays_in_order_and_near_what_was_measured(lau
         assert starts[index] >= starts[index - 1] + durations[index - 1] - 1e-6
     for index, end in ends.items():
         assert starts[index] + durations[index] == pytest.approx(end, abs=6.001)
+
+
+def test_durations_that_do_not_fit_between_the_ends_are_shortened_alike():
+    steps = [issue(0) for _ in range(4)]
+    # 10 between the ends, but 12 long in the median: 2 too long.
+    assert fitted_to_ends(steps, {0: 12, 1: 12, 2: 14, 3: 11}, {0: 12, 1: 22, 2: 32, 3: 42}) == {0: 10, 1: 10, 2: 12, 3: 9}
+
+
+def test_durations_that_fit_and_launches_of_one_lane_each_stay():
+    assert fitted_to_ends([issue(0), issue(0)], {0: 8, 1: 9}, {0: 10, 1: 20}) == {0: 8, 1: 9}
+    assert fitted_to_ends([issue(0), issue(1)], {0: 8, 1: 90}, {0: 10, 1: 20}) == {0: 8, 1: 90}

@@ -61,25 +61,6 @@ def test_in_place_and_twice_the_same(bench, on_host, dtype, size):
     same_bits(on_host(bench, lambda a: ss.relu(a, out=a), a), np.where(a < 0, np.zeros_like(a), a))
 
 
-class Truncated:
-    """A bench that launches fewer blocks than the operator asks for: the rest is the grid-stride loop's."""
-
-    def __init__(self, bench, blocks):
-        self.bench, self.blocks = bench, blocks
-
-    def kernel(self, source, blocks, threads, arguments):
-        assert blocks > self.blocks
-        return self.bench.kernel(source, self.blocks, threads, arguments)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("size", [10_240, 10_241])
-@pytest.mark.parametrize("blocks", [1, 3])
-def test_fewer_blocks_than_elements(bench, on_host, dtype, size, blocks):
-    a = np.random.default_rng(0).standard_normal(size).astype(dtype)
-    same_bits(on_host(Truncated(bench, blocks), ss.add, a, a), a + a)
-
-
 @pytest.mark.parametrize("shape", [(0,), (0, 5), (3, 0)])
 @pytest.mark.parametrize("function", [ss.relu, lambda x: ss.add(x, x)])
 def test_nothing_is_launched_for_no_elements(on_host, shape, function):

@@ -16,8 +16,8 @@ NAMES = {
     "x = x + 1\nx": ["x"],
     "x += w\nx": ["x", "w"],
     "y: int = x\ny": ["x"],
-    "(x := w) + x": ["w", "x"],
-    "x, y = w, x\nx + y": ["w", "x"],
+    "(x := w) + x": ["x", "w"],
+    "x, y = w, x\nx + y": ["x", "w"],
     "[x for x in w]": ["w"],
     "[x + w for v in w]": ["x", "w"],
     "lambda x: x + w": ["w"],
@@ -67,13 +67,12 @@ def test_the_function_computes_what_the_cell_computes(cell):
     expected = eval(compile(ast.Expression(tree.body[-1].value), "plain", "eval"), plain)
     made = cell_program(ast.parse(cell), namespace, name="cell", filename="cell")
     np.testing.assert_array_equal(made.function(*(namespace[name] for name in made.inputs)), expected)
-    assert {key: namespace[key] for key in ("x", "w", "n")} == {"x": x, "w": w, "n": 3} or namespace["x"] is x
-    assert "total" not in namespace
+    assert {name: id(value) for name, value in namespace.items() if name != "__builtins__"} == {"x": id(x), "w": id(w), "n": id(3)}
 
 
 def test_only_arrays_become_inputs():
     class OnTheDevice:
-        __cuda_array_interface__: dict[str, object] = {}
+        __cuda_array_interface__ = None
 
     namespace = {"a": np.zeros(2), "b": OnTheDevice(), "c": np.float32(1), "d": [np.zeros(2)], "e": 3}
     made = cell_program(ast.parse("(e, d, c, b, a, unknown)"), namespace, name="cell", filename="cell")

@@ -54,8 +54,9 @@ def test_the_comparison_is_assigned_and_shown(shell):
     assert list(runs) == ["async", "graph"]
     assert runs["graph"].metrics.kernel_count == 2
     assert runs["graph"].correct
-    assert "all times are simulated" in captured.stdout
-    assert runs.verdict in captured.stdout
+    (shown,) = captured.outputs
+    assert "all times are simulated" in shown.data["text/html"]
+    assert runs.verdict in shown.data["text/plain"]
     assert "h" not in shell.user_ns
     assert result.result is None
 

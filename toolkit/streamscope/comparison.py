@@ -30,6 +30,7 @@ from streamscope.trace.trace import DeviceInfo, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
+
     from streamscope_widgets.payload import TimelineGroup
     from streamscope_widgets.timeline import TimelineWidget
 

@@ -80,7 +80,7 @@ def is_array(value: object) -> bool:
 
 
 def names_of(cell: ast.Module) -> tuple[list[str], set[str]]:
-    """Return the names that a cell reads before it has certainly stored them, in order, and the names that it stores.
+    """Return the names that a cell reads before it has certainly stored them, in the order of its text, and those that it stores.
 
     What is stored inside a branch or a loop may not be stored after it, so it does not count there.
     """
@@ -97,7 +97,7 @@ def names_of(cell: ast.Module) -> tuple[list[str], set[str]]:
 
 
 def _names_of_statement(statement: ast.stmt) -> tuple[list[str], set[str]]:
-    """Return the names of the cell's own scope that a statement loads, in order, and those that it stores; by Python's scoping rules."""
+    """Return the names of the cell's own scope that a statement loads and those that it stores, by Python's rules of scope."""
     table = symtable.symtable(ast.unparse(statement), "<cell>", "exec")
     own = table.get_symbols()
     stored = {symbol.get_name() for symbol in own if symbol.is_assigned() or symbol.is_imported()}

@@ -10,18 +10,15 @@ from html import escape
 @contextmanager
 def notebook_progress() -> Iterator[Callable[[str, int, int], None]]:
     """Show a bar while the block runs. It gives the function ``progress(what, step, steps)`` that moves it."""
-    from IPython.display import HTML, display
+    from IPython.display import display
 
-    handle = display(HTML(_bar("starting", 0, 1)), display_id=True)  # type: ignore[no-untyped-call]
-
-    def show(what: str, step: int, steps: int) -> None:
-        handle.update(HTML(_bar(what, step, steps)))  # type: ignore[no-untyped-call]
-
+    handle = display(_bar("starting", 0, 1), raw=True, display_id=True)  # type: ignore[no-untyped-call]
     try:
-        yield show
+        yield lambda what, step, steps: handle.update(_bar(what, step, steps), raw=True)
     finally:
-        handle.update(HTML(""))  # type: ignore[no-untyped-call]
+        handle.update({"text/html": "", "text/plain": ""}, raw=True)
 
 
-def _bar(what: str, step: int, steps: int) -> str:
-    return f'<progress value="{step}" max="{steps}" style="width:16em;vertical-align:middle"></progress> {escape(what)}'
+def _bar(what: str, step: int, steps: int) -> dict[str, str]:
+    bar = f'<progress value="{step}" max="{steps}" style="width:16em;vertical-align:middle"></progress>'
+    return {"text/html": f"{bar} {escape(what)}", "text/plain": f"{what} ({step} of {steps})"}

@@ -20,7 +20,7 @@ from streamscope.recording.passes import (
     natural_pass,
     steps_of,
 )
-from streamscope.recording.placement import place_in_graph
+from streamscope.recording.placement import fitted_to_ends, place_in_graph
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace, TraceInfo
 
@@ -35,6 +35,17 @@ _HOST_KINDS: dict[type, SpanKind] = {
     Synchronize: SpanKind.SYNC,
     CallHost: SpanKind.HOST,
 }
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One launch with its times on the host's clock, in ns; ``correlation`` is the index of the host call that issued it."""
+
+    step: Issue
+    correlation: int
+    start_ns: float
+    end_ns: float
+    basis: Basis
 
 
 @dataclass(frozen=True)
@@ -79,19 +90,44 @@ class EventRecorder:
         natural = passes[len(passes) // 2]
         # Calibrated for each trace: the excess drifts by some tenths of a microsecond while clocks go up.
         calibration = calibrate(self.device)
-        steps = steps_of(prepared)
-        durations = self._durations_ns(prepared, steps, calibration)
+        placed = self._placed(prepared, natural, calibration)
+        late = _shift_ns(placed, natural, natural.clock_uncertainty_ns + calibration.end_latency_ns)
         builder = SpanBuilder([HOST_LANE, *device_lanes(prepared)])
         zero = natural.host[0].start_ns
         for index, interval in enumerate(natural.host):
             add_host_span(builder, interval, index, zero)
-        for index, recorded_ns in natural.ends_ns.items():
-            bound, end = steps[index], recorded_ns - calibration.end_latency_ns - zero
-            if isinstance(bound.step, Issue):
-                _add_launch(builder, prepared, bound.step, index, end - durations[index], end, Basis.DERIVED)
-            else:
-                self._add_graph(builder, prepared, bound, index, end, calibration)
+        lanes = prepared.plan.lanes
+        for one in placed:
+            start, end = one.start_ns + late - zero, one.end_ns + late - zero
+            add_device_span(builder, one.step.launch, lanes[one.step.lane], one.correlation, start, end, one.basis)
+        for graph in {one.correlation for one in placed if one.basis is Basis.PLACED}:
+            start = min(one.start_ns for one in placed if one.correlation == graph) + late - zero
+            end = max(one.end_ns for one in placed if one.correlation == graph) + late - zero
+            builder.add(SpanKind.GRAPH, "graph", lanes[0], start, end, correlation=graph, basis=Basis.PLACED)
         return Trace(builder.build(), self._info(prepared, natural, calibration, unrecorded_ns))
+
+    def _placed(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration) -> list[Placed]:
+        """Return all launches with their times on the host's clock."""
+        steps = steps_of(prepared)
+        durations = self._durations_ns(prepared, steps, calibration)
+        placed: list[Placed] = []
+        for index, recorded_ns in natural.ends_ns.items():
+            bound, end = steps[index], recorded_ns - calibration.end_latency_ns
+            if isinstance(bound.step, Issue):
+                placed.append(Placed(bound.step, index, end - durations[index], end, Basis.DERIVED))
+            else:
+                placed += self._placed_in_graph(prepared, bound, index, end, calibration)
+        return placed
+
+    def _placed_in_graph(
+        self, prepared: Prepared, replay: Bound, correlation: int, end_ns: float, calibration: Calibration
+    ) -> list[Placed]:
+        ends = {index: end_ns - before for index, before in graph_ends_pass(prepared, replay, self.passes).items()}
+        inner = [bound.step for bound in replay.inner]
+        durations = fitted_to_ends(inner, self._durations_ns(prepared, replay.inner, calibration), ends)
+        starts = place_in_graph(inner, durations, ends)
+        launches = ((index, step) for index, step in enumerate(inner) if isinstance(step, Issue))
+        return [Placed(step, correlation, starts[i], starts[i] + durations[i], Basis.PLACED) for i, step in launches]
 
     def _durations_ns(self, prepared: Prepared, steps: Sequence[Bound], calibration: Calibration) -> dict[int, float]:
         """Return how long each launch among steps takes alone, in ns."""
@@ -99,21 +135,6 @@ class EventRecorder:
         return {
             index: max(0.0, float(np.median([one[index] for one in passes])) - calibration.alone_excess_ns) for index in passes[0]
         }
-
-    def _add_graph(
-        self, builder: SpanBuilder, prepared: Prepared, replay: Bound, index: int, end_ns: float, calibration: Calibration
-    ) -> None:
-        ends = {i: end_ns - before for i, before in graph_ends_pass(prepared, replay, self.passes).items()}
-        durations = self._durations_ns(prepared, replay.inner, calibration)
-        starts = place_in_graph([bound.step for bound in replay.inner], durations, ends)
-        for i, start in starts.items():
-            step = replay.inner[i].step
-            if isinstance(step, Issue):
-                _add_launch(builder, prepared, step, index, start, start + durations[i], Basis.PLACED)
-        if starts:
-            first, last = min(starts.values()), max(start + durations[i] for i, start in starts.items())
-            lane = prepared.streams[0].name
-            builder.add(SpanKind.GRAPH, "graph", lane, first, last, correlation=index, basis=Basis.PLACED)
 
     def _info(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration, unrecorded_ns: float) -> TraceInfo:
         found: dict[str, float] = calibration.to_dict() | {"passes": self.passes}
@@ -130,6 +151,15 @@ class EventRecorder:
             ledger,
             tuple(prepared.notes),
         )
+
+
+def _shift_ns(placed: Sequence[Placed], natural: NaturalPass, most_ns: float) -> float:
+    """Return by how much all device times must move so that nothing runs before it was called.
+
+    The two clocks are aligned within an uncertainty only; that effects follow their causes narrows it down.
+    """
+    early = max((natural.host[one.correlation].start_ns - one.start_ns for one in placed), default=0.0)
+    return min(max(0.0, early), most_ns)
 
 
 def device_lanes(prepared: Prepared) -> list[str]:
@@ -172,12 +202,6 @@ def host_span_name(step: Step | None) -> str:
             return "synchronize stream"
         case CallHost(call):
             return call.name
-
-
-def _add_launch(
-    builder: SpanBuilder, prepared: Prepared, step: Issue, correlation: int, start_ns: float, end_ns: float, basis: Basis
-) -> None:
-    add_device_span(builder, step.launch, prepared.plan.lanes[step.lane], correlation, start_ns, end_ns, basis)
 
 
 def add_device_span(

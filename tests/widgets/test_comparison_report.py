@@ -1,0 +1,207 @@
+"""The report of a comparison: what it says, that it is whole, small and safe, and how it looks in a browser."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from streamscope.comparison import Comparison, Run, compare
+from streamscope.errors import OutputError
+from streamscope.trace.spans import SpanBuilder, SpanKind
+from streamscope.trace.trace import DeviceInfo
+from streamscope.workloads import WORKLOADS
+from streamscope_widgets import comparison_report as module
+from streamscope_widgets.comparison_report import comparison_report
+
+pytestmark = pytest.mark.usefixtures("bundle")
+HOSTILE = "</script><img src=x onerror=alert(1)><!--"
+
+
+@pytest.fixture(scope="module")
+def branches():
+    """A workload whose kernels overlap under graph-dual."""
+    program, inputs = WORKLOADS["branches"].build(length=4)
+    return compare(program, *inputs, device="simulated", progress=False, name="branches")
+
+
+class Reader(HTMLParser):
+    """The text of a page's elements by tag, outside of scripts and styles."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.texts, self.tags = [], {}, []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        while self.open and self.open.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        for tag in self.open:
+            if not {"script", "style"} & set(self.open):
+                self.texts.setdefault(tag, []).append(data)
+
+    def text(self, tag):
+        return " ".join(self.texts.get(tag, ()))
+
+
+def written(comparison, tmp_path):
+    path = comparison_report(comparison, tmp_path / "report.html")
+    return path.read_text(encoding="utf-8")
+
+
+def test_it_says_all_that_the_comparison_says(branches, tmp_path):
+    page = written(branches, tmp_path)
+    text = Reader(page).text("body")
+    for sentence in re.split(r"(?<=\.) (?=[A-Z])", branches.verdict):
+        assert sentence in text
+    for line in branches.assessment.evidence:
+        assert line in text
+    for engine, run in branches.items():
+        assert f"{run.metrics.makespan_us:,.1f} µs, median of {run.metrics.repeats} without recording" in text, engine
+    assert "end latency" in text
+    assert "python 3" in text
+    assert "right: largest error" in text
+    assert "WRONG" not in text
+
+
+def test_the_answer_stands_before_the_timeline_and_the_rest_below(branches, tmp_path):
+    page = written(branches, tmp_path)
+    parts = ('class="verdict"', "<table>", 'id="timeline"', 'class="charts"', "Each operation", "Where the numbers")
+    places = [page.index(part) for part in parts]
+    assert places == sorted(places)
+    lead = re.search(r'<p class="verdict">(.*?)</p>', page).group(1)
+    assert lead.startswith(branches.assessment.bottleneck[0].upper())
+    assert "Fastest: graph-dual." in lead
+
+
+def test_simulated_times_are_called_so_everywhere(branches, tmp_path):
+    reader = Reader(written(branches, tmp_path))
+    assert "all times are simulated" in reader.text("h1")
+    assert "All times in this table are simulated." in reader.text("p")
+    axes = [text for text in reader.texts["text"] if text.startswith(("time, µs", "time with", "launch latency,", "speed-up"))]
+    assert len(axes) == 4
+    assert all(axis.endswith(", simulated") for axis in axes)
+
+
+def test_measured_times_are_not(branches, tmp_path):
+    device = DeviceInfo("cuda", "NVIDIA H200")
+    runs = [
+        replace(run, trace=replace(run.trace, info=replace(run.trace.info, device=device)), makespans_ns=np.repeat(run.makespans_ns, 10))
+        for run in branches.values()
+    ]
+    page = written(Comparison("branches", device, runs), tmp_path)
+    assert "imulated" not in Reader(page).text("body")
+
+
+def test_wrong_results_come_first_and_loud(branches, tmp_path):
+    runs = [replace(run, max_abs_error=5.0) if run.engine == "dual" else run for run in branches.values()]
+    page = written(Comparison("branches", branches.device, runs), tmp_path)
+    assert page.index('<p class="warning">RESULTS ARE WRONG under dual') < page.index('<p class="verdict">')
+    assert "WRONG: largest error 5 against NumPy" in page
+
+
+def test_each_operation_has_its_time_under_every_engine(branches, tmp_path):
+    page = written(branches, tmp_path)
+    (table,) = re.findall(r"Each operation under every engine.*?<tbody>(.*?)</tbody>", page, re.DOTALL)
+    rows = re.findall(r"<tr>(.*?)</tr>", table)
+    assert len(rows) == branches["sync"].metrics.kernel_count
+    assert all(row.count("<td>") == 1 + len(branches) for row in rows)
+
+
+def hindered(name="slow", count=3):
+    """Two engines with ``count`` operations, of 2 µs under the first and of 3 µs under the second."""
+
+    def run(engine, duration_ns):
+        builder = SpanBuilder(["host", "main"])
+        for operation in range(count):
+            start = operation * 10_000
+            builder.add(SpanKind.LAUNCH, name, "host", start, start + 1000, operation=operation, correlation=operation)
+            builder.add(
+                SpanKind.KERNEL,
+                name,
+                "main",
+                start + 2000,
+                start + 2000 + duration_ns + operation,
+                operation=operation,
+                correlation=operation,
+            )
+        return engine, builder.build()
+
+    return [run("sync", 2000), run("dual", 3000)]
+
+
+def comparison_of(make_trace, parts, program="p"):
+    runs = [
+        Run(engine, np.full(8, float(spans.end_ns.max())), float("nan"), float("nan"), make_trace(engine, spans, program=program))
+        for engine, spans in parts
+    ]
+    return Comparison(program, runs[0].trace.info.device, runs)
+
+
+def test_what_neighbours_cost_is_marked(make_trace, tmp_path):
+    page = written(comparison_of(make_trace, hindered()), tmp_path)
+    assert page.count('<span class="hindered">(1.50×)</span>') == 3
+
+
+def test_only_the_longest_operations_are_kept(make_trace, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MOST_OPERATIONS", 4)
+    page = written(comparison_of(make_trace, hindered(count=9)), tmp_path)
+    assert "The 4 longest of 9." in page
+    assert re.findall(r"<td>(\d) slow</td>", page) == ["5", "6", "7", "8"]
+
+
+def test_names_cannot_leave_their_place(make_trace, tmp_path):
+    page = written(comparison_of(make_trace, hindered(HOSTILE), program=HOSTILE), tmp_path)
+    tags = [tag for tag, _ in Reader(page).tags]
+    assert "img" not in tags
+    assert "<!--" not in page
+    assert tags.count("script") == 3
+
+
+def test_it_stays_small_and_asks_nobody_for_anything(branches, tmp_path):
+    program, inputs = WORKLOADS["elementwise-chain"].build(length=3000, size=16)
+    large = compare(program, *inputs, device="simulated", progress=False, engines="async,graph")
+    path = comparison_report(large, tmp_path / "large.html")
+    assert path.stat().st_size < 1_000_000
+    small = comparison_report(branches, tmp_path / "small.html")
+    assert small.stat().st_size < 150_000
+    assert not re.search(r"(src|href)=", small.read_text(encoding="utf-8"))
+
+
+def test_it_is_whole_or_not_there(branches, tmp_path):
+    with pytest.raises(OutputError, match="cannot write"):
+        comparison_report(branches, tmp_path / "none" / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 800])
+def test_in_a_browser(branches, tmp_path, open_page, width, scheme):
+    path = comparison_report(branches, tmp_path / "report.html")
+    page = open_page(path, viewport={"width": width, "height": 1000}, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator(".verdict").bounding_box()["y"] < 120
+    assert page.locator("#timeline").bounding_box()["y"] < 760
+    boxes = [box.bounding_box() for box in page.locator("svg.chart").all()]
+    assert len(boxes) == 4
+    assert (boxes[0]["y"] == boxes[1]["y"]) == (width == 1400)
+    # No text of a chart is cut off at its edge.
+    assert page.evaluate("""[...document.querySelectorAll("svg.chart")].every((chart) => {
+      const edge = chart.getBoundingClientRect();
+      return [...chart.querySelectorAll("text")].every((text) => {
+        const box = text.getBoundingClientRect();
+        return box.left >= edge.left - 1 && box.right <= edge.right + 1;
+      });
+    })""")
+    page.locator("summary", has_text="What this rests on").click()
+    assert page.locator("li", has_text="async:").first.is_visible()
