@@ -6,6 +6,7 @@ import gc
 
 import numpy as np
 import pytest
+from tests.engines.conftest import RUNS
 
 import streamscope as ss
 from streamscope.engines import PLANNERS
@@ -13,7 +14,6 @@ from streamscope.engines.prepared import prepare
 from streamscope.errors import DeviceError
 from streamscope.program.reference import run_reference
 from streamscope.workloads import WORKLOADS
-from tests.engines.conftest import RUNS
 
 pytestmark = pytest.mark.gpu
 

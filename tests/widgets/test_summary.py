@@ -229,14 +229,11 @@ def test_any_trace_draws_well_formed_bars_inside_the_picture(rows, makespan_ns):
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("ground", "ink"), [("rgb(255, 255, 255)", "rgb(0, 0, 0)"), ("rgb(17, 17, 17)", "rgb(230, 230, 230)")])
-def test_a_browser_shows_it_in_light_and_dark(chromium_path, ground, ink):
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path, args=["--no-sandbox", "--disable-background-networking"])
-        page = browser.new_page()
-        page.set_content(f"<body style='background:{ground};color:{ink}'>{summary_html('chain', *comparison())}")
-        assert page.evaluate("document.images[0].decode().then(() => document.images[0].naturalWidth)") == WIDTH
-        assert page.evaluate(
-            "[...document.querySelectorAll('td,th')].every(cell => getComputedStyle(cell).color === getComputedStyle(document.body).color)"
-        )
-        browser.close()
+def test_a_browser_shows_it_in_light_and_dark(browser, ground, ink):
+    page = browser.new_page()
+    page.set_content(f"<body style='background:{ground};color:{ink}'>{summary_html('chain', *comparison())}")
+    assert page.evaluate("document.images[0].decode().then(() => document.images[0].naturalWidth)") == WIDTH
+    assert page.evaluate(
+        "[...document.querySelectorAll('td,th')].every(cell => getComputedStyle(cell).color === getComputedStyle(document.body).color)"
+    )
+    page.close()

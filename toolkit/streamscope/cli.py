@@ -1,4 +1,4 @@
-"""The command line: ``streamscope compare``, ``workloads`` and ``doctor``.
+"""The command line: ``streamscope compare``, ``workloads``, ``doctor`` and ``calibrate``.
 
 What is asked for goes to standard output, everything else (progress, notes, errors) to standard error. Exit codes: 0 done, 1 failed,
 2 wrong usage, 3 the results of an engine are wrong, 130 interrupted.
@@ -16,13 +16,14 @@ from typing import Annotated, Any
 import typer
 
 import streamscope
+from streamscope.commands.calibrate import calibrate
 from streamscope.commands.compare import compare
 from streamscope.commands.doctor import doctor
 from streamscope.commands.terminal import complain
 from streamscope.commands.workloads import workloads
 from streamscope.errors import StreamscopeError
 
-COMMANDS = (compare, workloads, doctor)
+COMMANDS = (compare, workloads, doctor, calibrate)
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 

@@ -169,4 +169,4 @@ def test_the_device_says_that_it_is_simulated():
     device = SimulatedDevice()
     assert (device.info.kind, device.info.name) == ("simulated", "simulated NVIDIA H200")
     assert device.info.details["cost_model"]["driver"] == device.model.provenance.driver
-    assert device.null_kernel_ns == device.model.null_kernel_ns
+    assert device.working_kernel_ns == device.model.working_kernel_ns

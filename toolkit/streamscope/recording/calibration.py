@@ -6,30 +6,39 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from streamscope.devices.protocol import Device, Event, Stream
-from streamscope.program.launch import Cost, Launch, LaunchKind
-from streamscope.rtc.source import KernelSource
+from streamscope.ops.elementwise import add
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracing import program
+from streamscope.program.variable import ArraySpec, Place
 
 PAIRS = 100
 WATCHDOG_S = 5.0
 """A gate is opened after so long even if the host is stuck: an operator that waits for the device would wait for ever."""
 CLOCK_SAMPLES = 20
 
-_NULL_SOURCE = KernelSource("null_kernel", 'extern "C" __global__ void null_kernel() {}\n')
+REFERENCE_SPEC = ArraySpec((4096,), np.dtype(np.float32))
 
 
-def null_launch() -> Launch:
-    """Return a launch of an empty kernel of one warp, whose duration is known (`Device.null_kernel_ns`)."""
+def reference_call(device: Device, stream: Stream) -> Callable[[], None]:
+    """Prepare the reference kernel: the addition of two arrays of 4,096 float32, which takes `Device.working_kernel_ns`.
 
-    def cuda(bench: Any, reads: Sequence[Any], writes: Sequence[Any]) -> Callable[[], None]:
-        call: Callable[[], None] = bench.kernel(_NULL_SOURCE, 1, 32, [])
-        return call
+    It works on memory as the kernels do that are to be timed: after an empty one, an event comes 0.1 to 0.2 µs earlier.
+    """
 
-    return Launch(-1, 0, "null kernel", LaunchKind.KERNEL, (), (), Cost(0, 0, 1, 32), lambda arrays: [], cuda)
+    @program
+    def reference(x: Symbol) -> Symbol:
+        added: Symbol = add(x, x)
+        return added
+
+    zeros = np.zeros(REFERENCE_SPEC.shape, REFERENCE_SPEC.dtype)
+    (launch,) = reference.trace(zeros).launches()
+    buffers = [device.allocate(REFERENCE_SPEC, Place.DEVICE) for _ in range(2)]
+    device.write(buffers[0], zeros)
+    return device.bind(launch, [buffers[0], buffers[0]], [buffers[1]], stream)
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,7 @@ class Calibration:
     """What to take off the readings of events, found in this process on this device.
 
     A pair of events around one kernel reads ``kernel + excess``, whatever the kernel's length (measured to within 0.1 µs on an H200).
-    So the excess is the reading around an empty kernel less that kernel's own duration.
+    So the excess is the reading around a reference kernel less that kernel's own duration, which CUPTI has measured once.
 
     Attributes
     ----------
@@ -50,8 +59,8 @@ class Calibration:
         Excess of a pair of event-record nodes in a graph, its replay gated; informative too.
     empty_pair_ns : float
         Reading of a pair with nothing between.
-    null_kernel_ns : float
-        Duration of the empty kernel that the excess rests on.
+    reference_kernel_ns : float
+        Duration of the reference kernel that the excess rests on.
     end_latency_ns : float
         From the end of a kernel to the time of the event behind it: taken as half the queued excess, since events alone cannot split it; so
         a position on the host's clock is uncertain by as much.
@@ -61,7 +70,7 @@ class Calibration:
     queued_excess_ns: float
     graph_excess_ns: float
     empty_pair_ns: float
-    null_kernel_ns: float
+    reference_kernel_ns: float
     end_latency_ns: float
 
     def to_dict(self) -> dict[str, float]:
@@ -70,9 +79,9 @@ class Calibration:
 
 
 def calibrate(device: Device) -> Calibration:
-    """Measure the excess of event pairs around an empty kernel, on a stream and in a graph."""
+    """Measure the excess of event pairs around the reference kernel, on a stream and in a graph."""
     stream = device.stream("calibration")
-    call = device.bind(null_launch(), [], [], stream)
+    call = reference_call(device, stream)
     events = [device.event(timing=True) for _ in range(2 * PAIRS)]
     pairs = list(zip(events[::2], events[1::2], strict=True))
 
@@ -85,8 +94,8 @@ def calibrate(device: Device) -> Calibration:
 
     gated(call, PAIRS)  # Warm: modules are loaded, clocks go up.
     queued, alone, empty = gated(call, PAIRS), gated(call, 1), gated(lambda: None, PAIRS)
-    null, in_graph = device.null_kernel_ns, _graph_reading(device, stream, call, pairs)
-    return Calibration(alone - null, queued - null, in_graph - null, empty, null, (queued - null) / 2)
+    known, in_graph = device.working_kernel_ns, _graph_reading(device, stream, call, pairs)
+    return Calibration(alone - known, queued - known, in_graph - known, empty, known, (queued - known) / 2)
 
 
 def _issue(stream: Stream, pairs: Sequence[tuple[Event, Event]], body: Callable[[], None]) -> None:

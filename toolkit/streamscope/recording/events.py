@@ -22,7 +22,7 @@ from streamscope.recording.passes import (
 )
 from streamscope.recording.placement import fitted_to_ends, place_in_graph
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
-from streamscope.trace.trace import Trace, TraceInfo
+from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
 
 HOST_LANE = "host"
 
@@ -149,8 +149,15 @@ class EventRecorder:
             "events",
             found,
             ledger,
-            tuple(prepared.notes),
+            (*prepared.notes, *_reference_notes(self.device.info)),
         )
+
+
+def _reference_notes(device: DeviceInfo) -> list[str]:
+    origin = device.details.get("cost_model_of", device.name)
+    if origin == device.name:
+        return []
+    return [f"durations rest on a reference kernel measured on {origin}; run streamscope calibrate for {device.name}"]
 
 
 def _shift_ns(placed: Sequence[Placed], natural: NaturalPass, most_ns: float) -> float:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.devices.cost_model import CostModel
 from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.driver import checked, cuda_errors, libraries
 from streamscope.devices.cuda.gate import CudaGate, GateWord
 from streamscope.devices.cuda.graph import CudaGraph, GraphDestroyer
 from streamscope.devices.cuda.memory import CudaBuffer, allocate
 from streamscope.devices.cuda.streams import CudaEvent, CudaStream
+from streamscope.devices.measured_models import model_of
 from streamscope.errors import DeviceError, EngineError
 from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
 from streamscope.program.variable import ArraySpec, Place
@@ -57,7 +57,7 @@ class CudaDevice:
         self._cache: dict[Any, Any] = {}
         self._modules: dict[KernelSource, Any] = {}
         self._gates = GateWord()
-        self._model = CostModel.load("h200")
+        self._model = model_of(self.properties["name"].decode())
         self._auxiliary: dict[int, CudaStream] = {}
 
     @property
@@ -70,13 +70,14 @@ class CudaDevice:
             "compute_capability": f"{properties['major']}.{properties['minor']}",
             "multiprocessors": properties["multiProcessorCount"],
             "memory_bytes": properties["totalGlobalMem"],
+            "cost_model_of": self._model.provenance.device,
         }
         return DeviceInfo("cuda", properties["name"].decode(), details)
 
     @property
-    def null_kernel_ns(self) -> float:
-        """Duration of an empty kernel by CUPTI on an H200 (see h200.json), the reference of the recorder's calibration."""
-        return self._model.null_kernel_ns
+    def working_kernel_ns(self) -> float:
+        """Duration of an addition of 4,096 float32 by CUPTI, the reference of the recorder's calibration; see `measured_models`."""
+        return self._model.working_kernel_ns
 
     @property
     def architecture(self) -> str:

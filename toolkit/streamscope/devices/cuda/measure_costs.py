@@ -97,8 +97,8 @@ def _streams(device: CudaDevice, probes: Probes) -> Readings:
         "chain_each": each,
         "empty_pair": calibration.empty_pair_ns,
         # The readings themselves: what to take off is known only at the end.
-        "queued_pair": calibration.queued_excess_ns + calibration.null_kernel_ns,
-        "graph_pair": calibration.graph_excess_ns + calibration.null_kernel_ns,
+        "queued_pair": calibration.queued_excess_ns + calibration.reference_kernel_ns,
+        "graph_pair": calibration.graph_excess_ns + calibration.reference_kernel_ns,
     }
 
 
@@ -176,12 +176,12 @@ def _derived(r: Readings) -> Iterator[tuple[Values, str]]:
     yield {"null_kernel_ns": _whole(r["null"])}, "measured: an empty kernel of one warp by CUPTI, mean of 100"
     yield {"working_kernel_ns": _whole(r["working"])}, f"measured: addition of {SMALL_ELEMENTS} float32 by CUPTI, mean of 100"
     yield from _derived_host(r)
-    excess = r["queued_pair"] - r["null"]
+    excess = r["queued_pair"] - r["working"]
     yield {
         "event_pair_empty_ns": _whole(r["empty_pair"]),
         "event_pair_gated_excess_ns": _whole(excess),
-        "event_pair_graph_excess_ns": _whole(r["graph_pair"] - r["null"]),
-    }, "measured: 100 pairs of events around an empty kernel, less its duration"
+        "event_pair_graph_excess_ns": _whole(r["graph_pair"] - r["working"]),
+    }, "measured: 100 pairs of events around the addition, less its duration"
     gaps = {"kernel_gap_ns": r["chain_each"], "graph_node_gap_ns": r["graph_each"]}
     for name, each in gaps.items():
         yield {name: _whole(max(0.0, each - r["working"]))}, "measured: chain of additions behind a gate, or in a graph, less the kernels"

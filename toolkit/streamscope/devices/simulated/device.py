@@ -77,9 +77,9 @@ class SimulatedDevice:
         return self._model.queue_depth
 
     @property
-    def null_kernel_ns(self) -> float:
-        """How long an empty kernel of one block runs, in ns, by the cost model."""
-        return self._model.null_kernel_ns
+    def working_kernel_ns(self) -> float:
+        """How long the shortest kernel that works on memory runs, in ns, by the cost model."""
+        return self._model.working_kernel_ns
 
     def estimate_ns(self, launch: Launch) -> float:
         """Return how long a launch runs alone, in ns, by the cost model."""

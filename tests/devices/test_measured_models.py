@@ -1,0 +1,43 @@
+"""Cost models that were measured on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from streamscope.devices.cost_model import CostModel
+from streamscope.devices.measured_models import file_name, model_of, models_folder, save_model
+from streamscope.errors import DeviceError, OutputError
+
+H200 = CostModel.load("h200")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_a_kept_model_is_found_by_the_name_of_its_gpu():
+    model = replace(H200, launch_ns=1234.0, provenance=replace(H200.provenance, device="NVIDIA RTX 5090 (laptop)"))
+    assert save_model(model) == models_folder() / "nvidia-rtx-5090-laptop.json"
+    assert model_of("NVIDIA RTX 5090 (laptop)") == model
+
+
+def test_without_one_it_is_the_h200s():
+    assert model_of("NVIDIA B200") == H200
+
+
+def test_a_broken_one_is_an_error_not_a_guess():
+    save_model(H200)
+    (models_folder() / file_name("NVIDIA H200")).write_text("{")
+    with pytest.raises(DeviceError):
+        model_of("NVIDIA H200")
+
+
+def test_it_can_be_written_elsewhere_or_not_at_all(tmp_path):
+    path = tmp_path / "mine.json"
+    assert CostModel.load(save_model(H200, path)) == H200
+    with pytest.raises(OutputError):
+        save_model(H200, tmp_path / "missing" / "mine.json")

@@ -1,0 +1,31 @@
+"""``streamscope calibrate``: measure this GPU's cost model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamscope.commands.terminal import notes, output
+from streamscope.files import writable_folder
+
+
+def calibrate(
+    *,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to write it; by default, where later runs look.")] = None,
+) -> None:
+    """Measure what calls, kernels, copies and graphs cost on this GPU, and keep it.
+
+    The event recorder takes the duration of its reference kernel from it, and the simulated device all of its times. It needs CUPTI.
+    """
+    from streamscope.devices.cuda import CudaDevice
+    from streamscope.devices.cuda.measure_costs import measure_cost_model
+    from streamscope.devices.measured_models import save_model
+
+    if out is not None:
+        writable_folder(out.parent)
+    said = notes()
+    model = measure_cost_model(CudaDevice(), lambda what: said.print(f"measuring {what}"))
+    path = save_model(model, out)
+    output().print(f"{model.provenance.device}: {model.memory_gb_s:g} GB/s, launch {model.launch_ns:g} ns, wrote {path}", soft_wrap=True)

@@ -1,0 +1,48 @@
+"""Cost models that ``streamscope calibrate`` made on this machine, kept for later runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+from streamscope.devices.cost_model import CostModel
+from streamscope.files import writable_folder, written_whole
+
+
+def models_folder() -> Path:
+    """Return where measured cost models are kept: ``streamscope/cost_models`` in the user's cache folder (XDG)."""
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(cache) / "streamscope" / "cost_models"
+
+
+def file_name(device: str) -> str:
+    """Return a file's name for a device: ``nvidia-h200.json``."""
+    return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-") + ".json"
+
+
+def save_model(model: CostModel, path: Path | None = None) -> Path:
+    """Write a cost model as JSON, by default where `model_of` finds it; return its path.
+
+    Raises
+    ------
+    OutputError
+        The file cannot be written.
+    """
+    target = writable_folder(models_folder()) / file_name(model.provenance.device) if path is None else path
+    with written_whole(target) as temporary:
+        temporary.write_text(json.dumps(model.to_dict(), indent=1) + "\n", encoding="utf-8")
+    return target
+
+
+def model_of(device: str) -> CostModel:
+    """Return the cost model that was measured on this machine for a GPU of this name, else the built-in one of the H200.
+
+    Raises
+    ------
+    DeviceError
+        The file that was kept is broken.
+    """
+    kept = models_folder() / file_name(device)
+    return CostModel.load(kept if kept.is_file() else "h200")
