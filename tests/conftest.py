@@ -5,10 +5,15 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# A machine with a GPU need not have the notebook packages: `PYTHONPATH=toolkit pytest -m gpu tests` works without them.
+NOTEBOOK_PACKAGES = ("anywidget", "nbformat", "plotly")
+collect_ignore_glob = ["widgets/*", "notebooks/*"] if any(find_spec(name) is None for name in NOTEBOOK_PACKAGES) else []
 
 # The machines that run the tests are shared, so a slow example says nothing about the code.
 settings.register_profile("streamscope", deadline=None, print_blob=True)
