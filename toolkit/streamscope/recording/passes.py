@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -76,18 +77,21 @@ def natural_pass(prepared: Prepared) -> NaturalPass:
     steps = steps_of(prepared)
     ends = {index: device.event(timing=True) for index, bound in enumerate(steps) if isinstance(bound.step, Issue | Replay)}
     clock = align_clock(device, prepared.streams[0], device.event(timing=True), device.event(timing=True))
-    host: list[HostInterval] = []
-    now = device.now_ns
-    for index, bound in enumerate(steps):
-        start = now()
+    records = [partial(bound.stream.record, ends[i]) if i in ends and bound.stream else None for i, bound in enumerate(steps)]
+    stamps: list[int] = []
+    stamp, now = stamps.append, device.now_ns
+    # As little as possible between two calls: what is done here makes the recorded run longer than the unrecorded one.
+    for bound, record in zip(steps, records, strict=True):
+        stamp(now())
         bound.call()
-        end = now()
-        host.append(HostInterval(bound.step, start, end))
-        if index in ends and bound.stream is not None:
-            bound.stream.record(ends[index])
-    start = now()
+        stamp(now())
+        if record is not None:
+            record()
+    stamp(now())
     prepared.wait()
-    host.append(HostInterval(None, start, now()))
+    stamp(now())
+    called: list[Step | None] = [*(bound.step for bound in steps), None]
+    host = [HostInterval(step, *times) for step, times in zip(called, zip(stamps[::2], stamps[1::2], strict=True), strict=True)]
     device.synchronize()
     return NaturalPass(host, {index: clock.host_ns(event) for index, event in ends.items()}, clock.uncertainty_ns)
 
