@@ -12,8 +12,9 @@ EVENT_CALL = "#c9a227"
 SYNC = "#dcdfe4"
 HOST_FUNCTION = "#b5651d"
 COPY = "#7a4fb5"
-KERNELS = ("#2f6fde", "#1a936f", "#d1495b", "#17a2b8", "#e08e0b", "#8c5383")
-"""Cycled through the names of kernels, in the order in which they first run."""
+KERNELS = ("#1f83bb", "#e9aa1f", "#1fa981", "#d287b0", "#6bbdec", "#da6e1f", "#f2e756")
+"""Okabe and Ito's colours, mixed with an eighth of white, for the names of kernels and copies by the time they take on the device in all
+engines together: the same as in the live timeline, where ``palette.js`` says so."""
 
 BUSY = "#2f6fde"
 OVERLAPPED = "#123a7d"

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.trace import SpanKind, SpanTable, Trace
+from streamscope.trace.spans import DEVICE_KINDS
 from streamscope_widgets import palette
 
 Array = npt.NDArray[Any]
@@ -35,14 +36,12 @@ HOST_COLOURS = {
     SpanKind.SYNC: palette.SYNC,
     SpanKind.HOST: palette.HOST_FUNCTION,
     SpanKind.COMPILE: palette.HOST_FUNCTION,
-    SpanKind.COPY: palette.COPY,
 }
 LEGEND = (
     ("launch call", palette.HOST_CALL, (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)),
     ("event call", palette.EVENT_CALL, (SpanKind.EVENT,)),
     ("host waits", palette.SYNC, (SpanKind.SYNC,)),
     ("host function", palette.HOST_FUNCTION, (SpanKind.HOST, SpanKind.COMPILE)),
-    ("copy", palette.COPY, (SpanKind.COPY,)),
 )
 MOST_NAMES = 5
 
@@ -108,7 +107,7 @@ def data_uri(svg: str) -> str:
 def _draw(groups: Sequence[Group], column: float) -> str:
     end_ns = max((float(group.trace.spans.end_ns.max(initial=1)) for group in groups), default=1.0)
     scale = (WIDTH - GUTTER - MARGIN) / end_ns
-    names = _kernel_names(groups)
+    names = _device_names(groups)
     body, y = [], 44.0
     for group in groups:
         lanes = _lanes(group.trace.spans, scale, names)
@@ -126,15 +125,15 @@ def _draw(groups: Sequence[Group], column: float) -> str:
     return "".join([head, card, _legend(groups, names), axis, *body, "</svg>"])
 
 
-def _kernel_names(groups: Sequence[Group]) -> dict[str, int]:
-    """Kernel names in the order of their first run, numbered: the same name has the same colour under every engine."""
-    names: dict[str, int] = {}
+def _device_names(groups: Sequence[Group]) -> dict[str, int]:
+    """Names of kernels and copies, numbered by the time they take on the device in all groups: the same colours as in the live timeline."""
+    taken: dict[str, int] = {}
     for group in groups:
-        kernels = group.trace.spans.of_kind([SpanKind.KERNEL])
-        codes, first = np.unique(kernels.name, return_index=True)
-        for code in codes[np.argsort(first)]:
-            names.setdefault(kernels.names[code], len(names))
-    return names
+        kernels = group.trace.spans.of_kind(DEVICE_KINDS)
+        totals = np.bincount(kernels.name, kernels.duration_ns, len(kernels.names))
+        for code in np.unique(kernels.name):
+            taken[kernels.names[code]] = taken.get(kernels.names[code], 0) + int(totals[code])
+    return {name: rank for rank, name in enumerate(sorted(taken, key=lambda name: -taken[name]))}
 
 
 def _lanes(spans: SpanTable, scale: float, names: dict[str, int]) -> list[Lane]:
@@ -144,7 +143,8 @@ def _lanes(spans: SpanTable, scale: float, names: dict[str, int]) -> list[Lane]:
     of_kind = np.zeros(max(SpanKind) + 1, np.int64)
     of_kind[list(HOST_COLOURS)] = np.arange(len(HOST_COLOURS))
     of_name = np.array([len(HOST_COLOURS) + names.get(name, 0) % len(palette.KERNELS) for name in spans.names] or [0])
-    colour = np.where(spans.kind == SpanKind.KERNEL, of_name[spans.name], of_kind[spans.kind])
+    on_device = np.isin(spans.kind, list(DEVICE_KINDS))
+    colour = np.where(on_device, of_name[spans.name], of_kind[spans.kind])
     lanes, streams = [], 0
     for code in np.unique(spans.lane):
         mask = spans.lane == code
@@ -246,7 +246,7 @@ def _legend(groups: Sequence[Group], names: dict[str, int]) -> str:
         parts.append(_text(x + 14, 18, short, 10.5, palette.FAINT_INK, "start"))
         x += 14 + 6.0 * len(short) + 16
     if len(names) > MOST_NAMES:
-        parts.append(_text(x, 18, f"+ {len(names) - MOST_NAMES} kernels", 10.5, palette.FAINT_INK, "start"))
+        parts.append(_text(x, 18, f"+ {len(names) - MOST_NAMES} more", 10.5, palette.FAINT_INK, "start"))
     return "".join(parts)
 
 
