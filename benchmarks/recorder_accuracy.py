@@ -48,9 +48,7 @@ def durations_program():
 
 def kernel_durations_us(trace: Trace) -> dict[tuple[int, int], float]:
     kernels = trace.spans.of_kind([SpanKind.KERNEL])
-    return {
-        (int(o), int(p)): float(d) / 1e3 for o, p, d in zip(kernels.operation, kernels.part, kernels.duration_ns, strict=True)
-    }
+    return {(int(o), int(p)): float(d) / 1e3 for o, p, d in zip(kernels.operation, kernels.part, kernels.duration_ns, strict=True)}
 
 
 def compare_recorders(device: CudaDevice, name: str, function, inputs) -> dict:

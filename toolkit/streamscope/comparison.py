@@ -254,7 +254,7 @@ def compare(
     arrays = [host_array(value) for value in inputs]
     opened = open_device(device)
     count = min(repeats, SIMULATED_REPEATS) if opened.info.kind == "simulated" else repeats
-    with _reporting(progress, 2 * len(names) + count) as step:
+    with _reporting(2 * len(names) + count, progress=progress) as step:
         reference = run_reference(traced, arrays) if has_reference(traced) else None
         prepared, errors = {}, {}
         for engine in names:
@@ -370,7 +370,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 @contextmanager
-def _reporting(progress: bool | Progress, steps: int) -> Iterator[Callable[[str], None]]:
+def _reporting(steps: int, *, progress: bool | Progress) -> Iterator[Callable[[str], None]]:
     """Give a function that says what happens next, to the user's function or to a bar that goes away at the end."""
     done = iter(range(1, steps + 1))
     if progress is False:

@@ -11,7 +11,5 @@ from streamscope.program.operation import Program
 def plan(program: Program, estimate: Estimate) -> Plan:
     """Spread launches over two compute streams by earliest start, ordered by events."""
     lanes = two_lanes(program, estimate)
-    steps, events = repeating_steps(
-        program.operations, range(len(LANES)), lambda launch: lanes[launch.operation, launch.part]
-    )
+    steps, events = repeating_steps(program.operations, range(len(LANES)), lambda launch: lanes[launch.operation, launch.part])
     return Plan("dual", program, LANES, tuple(steps), events, scopes=True)

@@ -67,9 +67,7 @@ def two_lanes(program: Program, estimate: Estimate) -> Mapping[tuple[int, int], 
     return chosen
 
 
-def _best_lane(
-    lanes: tuple[_Lane, _Lane], launch: Launch, ready: float, done_ns: Mapping[int, float], made_on: Mapping[int, int]
-) -> int:
+def _best_lane(lanes: tuple[_Lane, _Lane], launch: Launch, ready: float, done_ns: Mapping[int, float], made_on: Mapping[int, int]) -> int:
     latest = max(launch.reads, key=lambda variable: done_ns.get(variable, 0.0), default=None)
     home = 0 if latest is None else made_on.get(latest, 0)
     starts = [max(ready, lane.ready_ns) for lane in lanes]

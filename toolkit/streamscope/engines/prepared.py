@@ -231,4 +231,3 @@ def host_array(values: Any) -> Array:
 def _run_all(steps: Sequence[Bound]) -> None:
     for bound in steps:
         bound.call()
-

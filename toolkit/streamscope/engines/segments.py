@@ -45,9 +45,7 @@ def captured_plan(engine: str, program: Program, lane_of: LaneOf, *, scopes: boo
     return Plan(engine, program, LANES, steps_with_events, used, scopes)
 
 
-def _uncaptured(
-    operation: Operation, tracker: DependencyTracker, steps: list[tuple[Step, Stamp | None]], waits: dict[int, Stamp]
-) -> None:
+def _uncaptured(operation: Operation, tracker: DependencyTracker, steps: list[tuple[Step, Stamp | None]], waits: dict[int, Stamp]) -> None:
     if isinstance(operation.work, HostCall):
         call = operation.work
         for needed in tracker.needed(HOST, call.reads, call.writes):
@@ -58,9 +56,7 @@ def _uncaptured(
     steps += [(Issue(launch, 0), tracker.issued(0, launch.reads, launch.writes)) for launch in operation.launches]
 
 
-def _with_events(
-    items: list[tuple[Step, Stamp | None]], waits: dict[int, Stamp], each: int, events: int
-) -> tuple[tuple[Step, ...], int]:
+def _with_events(items: list[tuple[Step, Stamp | None]], waits: dict[int, Stamp], each: int, events: int) -> tuple[tuple[Step, ...], int]:
     """Put in the events that host functions wait for. The host waits for at most one: there is one stream."""
     numbers: dict[int, int] = {}
     for waited in waits.values():

@@ -189,4 +189,3 @@ def _issues(steps: Sequence[Bound]) -> list[Bound]:
         inner: Sequence[Bound] = bound.inner if isinstance(bound.step, Replay) else (bound,)
         issues += [one for one in inner if isinstance(one.step, Issue)]
     return issues
-

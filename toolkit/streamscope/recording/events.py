@@ -132,9 +132,7 @@ class EventRecorder:
     def _durations_ns(self, prepared: Prepared, steps: Sequence[Bound], calibration: Calibration) -> dict[int, float]:
         """Return how long each launch among steps takes alone, in ns."""
         passes = [gated_pass(prepared, steps) for _ in range(self.passes)]
-        return {
-            index: max(0.0, float(np.median([one[index] for one in passes])) - calibration.alone_excess_ns) for index in passes[0]
-        }
+        return {index: max(0.0, float(np.median([one[index] for one in passes])) - calibration.alone_excess_ns) for index in passes[0]}
 
     def _info(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration, unrecorded_ns: float) -> TraceInfo:
         found: dict[str, float] = calibration.to_dict() | {"passes": self.passes}

@@ -136,9 +136,7 @@ def graph_ends_pass(prepared: Prepared, replay: Bound, repeats: int) -> dict[int
     return {index: last - end for index, end in ends.items()}
 
 
-def _median_ns(
-    prepared: Prepared, graph: Graph, span: tuple[Event, Event], events: Mapping[int, Event], repeats: int
-) -> dict[int, float]:
+def _median_ns(prepared: Prepared, graph: Graph, span: tuple[Event, Event], events: Mapping[int, Event], repeats: int) -> dict[int, float]:
     """Replay a graph and return the median time from the start of the span to each event, in ns."""
     readings: dict[int, list[float]] = {index: [] for index in events}
     for _ in range(repeats + 1):

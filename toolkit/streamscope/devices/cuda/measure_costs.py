@@ -166,22 +166,28 @@ _SECTIONS: dict[str, Callable[[CudaDevice, Probes], Readings]] = {
 def _derived(r: Readings) -> Iterator[tuple[Values, str]]:
     """Yield numbers of the model with how they were found."""
     properties = r["properties"]
-    yield {
-        "multiprocessors": int(properties["multiProcessorCount"]),
-        "threads_per_multiprocessor": int(properties["maxThreadsPerMultiProcessor"]),
-        "blocks_per_multiprocessor": int(properties["maxBlocksPerMultiProcessor"]),
-        "memory_gb": round(properties["totalGlobalMem"] / 1e9, 1),
-    }, "asked of the driver"
+    yield (
+        {
+            "multiprocessors": int(properties["multiProcessorCount"]),
+            "threads_per_multiprocessor": int(properties["maxThreadsPerMultiProcessor"]),
+            "blocks_per_multiprocessor": int(properties["maxBlocksPerMultiProcessor"]),
+            "memory_gb": round(properties["totalGlobalMem"] / 1e9, 1),
+        },
+        "asked of the driver",
+    )
     yield {"queue_depth": r["queue_depth"]}, "measured: launches of an empty kernel that a held stream takes before the host blocks"
     yield {"null_kernel_ns": _whole(r["null"])}, "measured: an empty kernel of one warp by CUPTI, mean of 100"
     yield {"working_kernel_ns": _whole(r["working"])}, f"measured: addition of {SMALL_ELEMENTS} float32 by CUPTI, mean of 100"
     yield from _derived_host(r)
     excess = r["queued_pair"] - r["working"]
-    yield {
-        "event_pair_empty_ns": _whole(r["empty_pair"]),
-        "event_pair_gated_excess_ns": _whole(excess),
-        "event_pair_graph_excess_ns": _whole(r["graph_pair"] - r["working"]),
-    }, "measured: 100 pairs of events around the addition, less its duration"
+    yield (
+        {
+            "event_pair_empty_ns": _whole(r["empty_pair"]),
+            "event_pair_gated_excess_ns": _whole(excess),
+            "event_pair_graph_excess_ns": _whole(r["graph_pair"] - r["working"]),
+        },
+        "measured: 100 pairs of events around the addition, less its duration",
+    )
     gaps = {"kernel_gap_ns": r["chain_each"], "graph_node_gap_ns": r["graph_each"]}
     for name, each in gaps.items():
         yield {name: _whole(max(0.0, each - r["working"]))}, "measured: chain of additions behind a gate, or in a graph, less the kernels"
