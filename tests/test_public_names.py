@@ -25,6 +25,7 @@ PUBLIC = [
     "add",
     "auxiliary_stream",
     "bias_add",
+    "capture",
     "compare",
     "convolution",
     "convolution_backward",

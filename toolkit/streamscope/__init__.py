@@ -25,6 +25,7 @@ _HOME = {
     "add": "ops.elementwise",
     "auxiliary_stream": "devices.cuda.bench",
     "bias_add": "ops.elementwise",
+    "capture": "capturing.function",
     "compare": "comparison",
     "convolution": "ops.convolution",
     "convolution_backward": "ops.convolution",

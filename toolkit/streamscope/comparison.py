@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.verdict import Verdict, assess
+from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names
@@ -207,7 +209,7 @@ class Comparison(Mapping[str, Run]):
 
 
 def compare(
-    program: ProgramFunction,
+    program: ProgramFunction | CapturedFunction,
     *inputs: Any,
     engines: Sequence[str] | str | None = None,
     repeats: int = 30,
@@ -222,8 +224,8 @@ def compare(
 
     Parameters
     ----------
-    program : ProgramFunction
-        Made by ``@ss.program``.
+    program : ProgramFunction or CapturedFunction
+        Made by ``@ss.program``, or by ``ss.capture``, which takes no inputs.
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays.
     engines : sequence of str, optional
@@ -245,8 +247,9 @@ def compare(
     DeviceError
         The device is missing, or failed.
     """
-    if not isinstance(program, ProgramFunction):
+    if not isinstance(program, ProgramFunction | CapturedFunction):
         raise ProgramError(f"compare wants a program, not a {type(program).__name__}", hint="decorate the function with @ss.program")
+    captured = program if isinstance(program, CapturedFunction) else None
     if repeats < 1:
         raise EngineError(f"repeats={repeats} is not positive")
     names = engine_names(engines)
@@ -255,12 +258,12 @@ def compare(
     opened = open_device(device)
     count = min(repeats, SIMULATED_REPEATS) if opened.info.kind == "simulated" else repeats
     with _reporting(2 * len(names) + count, progress=progress) as step:
-        reference = run_reference(traced, arrays) if has_reference(traced) else None
+        reference = _reference(traced, arrays) if captured is None else captured.expected()
         prepared, errors = {}, {}
         for engine in names:
             step(f"preparing {engine}")
             prepared[engine] = _warm(traced, engine, opened, arrays)
-            errors[engine] = _error(prepared[engine].outputs(), reference)
+            errors[engine] = _error(_outputs(prepared[engine], captured), reference)
         makespans = _repeat(prepared, arrays, count, step)
         recorder = EventRecorder.on(opened)
         runs = []
@@ -311,6 +314,20 @@ def _warm(program: Program, engine: str, device: Device, inputs: Sequence[Array]
     return prepared
 
 
+def _reference(program: Program, inputs: Sequence[Array]) -> list[Array] | None:
+    return run_reference(program, inputs) if has_reference(program) else None
+
+
+def _outputs(prepared: Prepared, captured: CapturedFunction | None) -> list[Array]:
+    """Return what the last run left; captured code is run once more, on results that are overwritten first."""
+    if captured is None:
+        return prepared.outputs()
+    captured.clear_outputs()
+    prepared.run()
+    prepared.wait()
+    return captured.outputs()
+
+
 def _load(prepared: Prepared, inputs: Sequence[Array]) -> None:
     if prepared.program.changes_inputs:
         prepared.load(inputs)
@@ -345,7 +362,8 @@ def _error(outputs: Sequence[Array], reference: Sequence[Array] | None) -> tuple
     for output, expected in zip(outputs, reference, strict=True):
         if expected.size == 0:
             continue
-        difference = np.abs(output.astype(np.float64) - expected.astype(np.float64))
+        with np.errstate(invalid="ignore"):  # Infinity less infinity; see below.
+            difference = np.abs(output.astype(np.float64) - expected.astype(np.float64))
         # Equal infinities and NaN where NaN is due are no error; a NaN anywhere else is an infinite one.
         same = (output == expected) | (np.isnan(output.astype(np.float64)) & np.isnan(expected.astype(np.float64)))
         error = float(np.nan_to_num(np.where(same, 0.0, difference), nan=np.inf).max())
@@ -377,6 +395,11 @@ def _reporting(steps: int, *, progress: bool | Progress) -> Iterator[Callable[[s
         yield lambda what: None
     elif callable(progress):
         yield lambda what: progress(what, next(done), steps)
+    elif _in_notebook():
+        from streamscope_widgets.progress import notebook_progress
+
+        with notebook_progress() as shown:
+            yield lambda what: shown(what, next(done), steps)
     else:
         from rich.console import Console
         from rich.progress import Progress as Bar
@@ -384,6 +407,12 @@ def _reporting(steps: int, *, progress: bool | Progress) -> Iterator[Callable[[s
         with Bar(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("comparing engines", total=steps)
             yield lambda what: bar.update(task, advance=1, description=what)
+
+
+def _in_notebook() -> bool:
+    """Tell whether a Jupyter kernel runs this; Rich's bar would leave a widget there that a reopened notebook cannot show."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 def _finite(value: float) -> float | None:

@@ -175,7 +175,7 @@ def _some(metrics: Mapping[str, EngineMetrics]) -> None:
 
 
 def _judged(metrics: EngineMetrics, base: EngineMetrics) -> str:
-    colours = {Order.FASTER: palette.KERNELS[1], Order.SLOWER: palette.KERNELS[2]}
+    colours = {Order.FASTER: palette.FASTER, Order.SLOWER: palette.SLOWER}
     return colours.get(order(metrics, base), palette.HOST_CALL)
 
 

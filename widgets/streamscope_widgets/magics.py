@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import ast
 import keyword
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,7 +29,6 @@ from streamscope.errors import EngineError
 from streamscope.options import COMPARE_OPTIONS, Option
 from streamscope.program.tracing import program
 from streamscope_widgets.cell_program import CellProgram, cell_program
-from streamscope_widgets.progress import notebook_progress
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -69,11 +67,7 @@ def run_magic(shell: InteractiveShell, line: str, cell: str | None = None) -> No
     names = _engines(chosen.engines)
     made = _program(shell, line, cell)
     inputs = [shell.user_ns[name] for name in made.inputs]
-    # Rich's bar would leave a widget in the notebook, which breaks when it is reopened; a terminal has no use for ours.
-    with notebook_progress() if hasattr(shell, "kernel") else nullcontext(True) as progress:
-        comparison = compare(
-            program(made.function), *inputs, engines=names, repeats=chosen.repeats, device=chosen.device, progress=progress
-        )
+    comparison = compare(program(made.function), *inputs, engines=names, repeats=chosen.repeats, device=chosen.device)
     if chosen.output:
         shell.user_ns[chosen.output] = comparison
     display(comparison)  # type: ignore[no-untyped-call]

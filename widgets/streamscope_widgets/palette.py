@@ -16,6 +16,8 @@ KERNELS = ("#1f83bb", "#e9aa1f", "#1fa981", "#d287b0", "#6bbdec", "#da6e1f", "#f
 """Okabe and Ito's colours, mixed with an eighth of white, for the names of kernels and copies by the time they take on the device in all
 engines together: the same as in the live timeline, where ``palette.js`` says so."""
 
+FASTER, SLOWER = "#1a936f", "#d1495b"
+
 BUSY = "#2f6fde"
 OVERLAPPED = "#123a7d"
 HOST_WAIT = "#e08e0b"

@@ -125,7 +125,7 @@ class CudaDevice:
 
     def bind(self, launch: Launch, reads: Sequence[CudaBuffer], writes: Sequence[CudaBuffer], stream: CudaStream) -> Call:
         """Prepare a launch on a stream, arguments packed once."""
-        if launch.kind is not LaunchKind.KERNEL:
+        if launch.cuda is None and launch.kind is not LaunchKind.KERNEL:
             return self._bind_copy(launch, reads[0], writes[0], stream)
         if launch.cuda is None:
             raise DeviceError(f"{launch.name} cannot run on CUDA", hint="run it with --device simulated")

@@ -1,0 +1,100 @@
+"""Programs made of code that was never written for Streamscope."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.engines import PLANNERS
+from streamscope.errors import EngineError, ProgramError
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def cupy():
+    return pytest.importorskip("cupy")
+
+
+def fifty_calls(x):
+    """Return something that fifty CuPy calls make, with temporaries, a reduction and a set."""
+    import cupy
+
+    total = cupy.zeros_like(x)
+    for _ in range(12):
+        y = cupy.tanh(x) * 0.5
+        total += y * y
+        x = x + total.mean()
+    return x, total
+
+
+@pytest.mark.parametrize("engine", PLANNERS)
+def test_a_cupy_function_gives_what_a_plain_call_gives(cupy, engine):
+    captured = ss.capture(fifty_calls, cupy.linspace(-1, 1, 10_000, dtype=cupy.float32))
+    prepared = ss.prepare(captured.trace(), engine, ss.open_device("cuda"))
+    for _ in range(4):
+        captured.clear_outputs()
+        prepared.run()
+        prepared.wait()
+        for found, expected in zip(captured.outputs(), captured.expected(), strict=True):
+            np.testing.assert_array_equal(found, expected)
+    assert prepared.notes == []
+
+
+def test_nodes_are_listed_with_their_size_and_edges(cupy):
+    captured = ss.capture(fifty_calls, cupy.linspace(-1, 1, 10_000, dtype=cupy.float32))
+    assert len(captured.nodes) >= 50
+    assert all(node.block[0] > 0 for node in captured.nodes if node.name not in {"memset", "memcpy"})
+    assert captured.nodes[0].after == ()
+    assert all(earlier < number for number, node in enumerate(captured.nodes) for earlier in node.after)
+
+
+def test_captured_code_is_compared_under_every_engine(cupy):
+    captured = ss.capture(fifty_calls, cupy.linspace(-1, 1, 10_000, dtype=cupy.float32))
+    comparison = ss.compare(captured, repeats=10, progress=False)
+    assert set(comparison) == set(PLANNERS)
+    assert all(run.max_abs_error == 0 for run in comparison.values())
+    assert all(run.metrics.kernel_count == len(captured.nodes) for run in comparison.values())
+    assert comparison["graph"].metrics.makespan_us < comparison["async"].metrics.makespan_us
+
+
+def test_pytorch_code_with_parallel_streams(cupy):
+    torch = pytest.importorskip("torch")
+
+    def forked(x):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            y = torch.sin(x)
+        z = torch.cos(x)
+        torch.cuda.current_stream().wait_stream(side)
+        return y + z
+
+    captured = ss.capture(forked, torch.linspace(0, 1, 1000, device="cuda"))
+    final = captured.nodes[-1]
+    assert len(final.after) == 2
+    for engine in PLANNERS:
+        prepared = ss.prepare(captured.trace(), engine, ss.open_device("cuda"))
+        for _ in range(3):
+            captured.clear_outputs()
+            prepared.run()
+            prepared.wait()
+            np.testing.assert_array_equal(captured.outputs()[0], captured.expected()[0])
+
+
+def test_what_cannot_be_captured_says_why(cupy):
+    def impatient(x):
+        return x + float(x.sum())
+
+    with pytest.raises(EngineError, match="impatient cannot be captured"):
+        ss.capture(impatient, cupy.ones(10))
+    # The device is as good as new.
+    assert ss.capture(fifty_calls, cupy.ones(10, cupy.float32)).nodes
+
+
+def test_a_function_that_launches_nothing_or_returns_something_else(cupy):
+    with pytest.raises(EngineError, match="launched nothing"):
+        ss.capture(lambda x: x, cupy.ones(10))
+    with pytest.raises(ProgramError, match="returned a float"):
+        ss.capture(lambda x: 1.0, cupy.ones(10))

@@ -1,0 +1,216 @@
+"""`ss.capture`: run a function under stream capture, and make a program of what it launched."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.capturing.nodes import Node, read_nodes
+from streamscope.devices.cuda.driver import libraries
+from streamscope.errors import EngineError, ProgramError, StreamscopeError
+from streamscope.program.launch import Launch
+from streamscope.program.operation import Operation, Program, Variable
+from streamscope.program.user_line import user_line
+from streamscope.program.variable import ArraySpec, Place
+
+Array = npt.NDArray[Any]
+
+WARM_RUNS = 3
+_TOKEN = ArraySpec((0,), np.dtype(np.uint8))
+
+
+@dataclass
+class CapturedFunction:
+    """A program made of what a function launched; give it to `ss.compare` or `ss.prepare` as it is.
+
+    Its memory is that of the capture: inputs are read where they lay then, and results are written where they were then.
+
+    Attributes
+    ----------
+    name : str
+    program : Program
+        One operation for each kernel, copy and set; its variables have no elements and stand for the edges of the capture.
+    nodes : list of Node
+        Name, grid, block and edges of each.
+    results : list
+        The arrays (CuPy) or tensors that the function returned while it was captured.
+    """
+
+    name: str
+    program: Program
+    nodes: list[Node]
+    results: list[Any]
+    _function: Callable[..., Any]
+    _inputs: tuple[Any, ...]
+    _expected: list[Array]
+    _kept: list[Any] = field(default_factory=list)
+
+    def trace(self) -> Program:
+        """Return the program; it takes no arguments, since the capture holds its own memory."""
+        return self.program
+
+    def expected(self) -> list[Array]:
+        """Return what a plain call of the function returned, on the host."""
+        return self._expected
+
+    def outputs(self) -> list[Array]:
+        """Return what the last run left in the captured results, on the host."""
+        return [on_host(result) for result in self.results]
+
+    def clear_outputs(self) -> None:
+        """Overwrite the results, so that a run that writes nothing shows."""
+        for result in self.results:
+            result[...] = 0
+        libraries().runtime.deviceSynchronize()
+
+    def plain_call_us(self, repeats: int = 30) -> float:
+        """Return the median time of a plain call, framework included, until the device is done, in µs."""
+        runtime = libraries().runtime
+        times = []
+        for _ in range(repeats):
+            start = time.perf_counter_ns()
+            self._function(*self._inputs)
+            runtime.deviceSynchronize()
+            times.append(time.perf_counter_ns() - start)
+        return statistics.median(times) / 1e3
+
+
+def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None) -> CapturedFunction:
+    """Make a program of any function that launches CUDA work: CuPy, PyTorch, Numba, a library.
+
+    The function is called a few times to warm up and once under stream capture. Each kernel, copy and set that it launched becomes an
+    operation, with the edges of the capture, so that engines can be compared on code that was never written for Streamscope.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(*inputs)``; returns a CuPy array or PyTorch tensor, a tuple of them, or None.
+    *inputs : object
+        Passed on; their memory is part of the capture.
+    name : str, optional
+        The function's name by default.
+
+    Raises
+    ------
+    EngineError
+        The function cannot be captured: it synchronises, copies to pageable memory, allocates outside a pool, or launches nothing.
+    NoDeviceError
+        There is no usable GPU.
+    """
+    lib = libraries()
+    title = str(name or getattr(function, "__name__", "captured"))
+    where = user_line()
+    capturing = _torch_capture if "torch" in sys.modules else _cupy_capture
+    for _ in range(WARM_RUNS):
+        result = function(*inputs)
+        lib.runtime.deviceSynchronize()
+    expected = [on_host(one) for one in _results(result, title)]
+    try:
+        graph, captured, kept = capturing(function, inputs)
+        nodes = read_nodes(graph)
+    except StreamscopeError:
+        raise
+    except Exception as error:
+        raise EngineError(
+            f"{title} cannot be captured: {error}",
+            hint="leave out what synchronises (.item(), .get(), print of a tensor) or allocates host memory",
+        ) from error
+    if not nodes:
+        raise EngineError(f"{title} launched nothing while it was captured", hint="launch on the current CuPy or PyTorch stream")
+    return CapturedFunction(
+        title, _program(title, nodes, where), nodes, _results(captured, title), function, inputs, expected, [graph, *kept]
+    )
+
+
+def on_host(value: Any) -> Array:
+    """Return a CuPy array or PyTorch tensor as a NumPy array."""
+    if hasattr(value, "detach"):
+        value = value.detach()
+        return np.asarray((value.float() if str(value.dtype) == "torch.bfloat16" else value).cpu().numpy())
+    return np.asarray(value.get() if hasattr(value, "get") else value)
+
+
+def _results(result: Any, name: str) -> list[Any]:
+    results = [] if result is None else list(result) if isinstance(result, tuple | list) else [result]
+    for one in results:
+        if not hasattr(one, "__cuda_array_interface__"):
+            raise ProgramError(f"{name} returned a {type(one).__name__}", hint="return CuPy arrays or CUDA tensors")
+    return results
+
+
+def _cupy_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, Any, list[Any]]:
+    """Capture with memory from a pool of its own, warmed so that the capture allocates nothing."""
+    lib = libraries()
+    pool = lib.cupy.cuda.MemoryPool()
+    stream = lib.cupy.cuda.Stream(non_blocking=True)
+    with lib.cupy.cuda.using_allocator(pool.malloc), stream:
+        function(*inputs)
+        stream.synchronize()
+        with _captured(stream.ptr) as graphs:
+            result = function(*inputs)
+    return graphs[0], result, [pool, stream]
+
+
+@contextlib.contextmanager
+def _captured(stream: int) -> Iterator[list[int]]:
+    runtime = libraries().runtime
+    graphs: list[int] = []
+    runtime.streamBeginCapture(stream, runtime.streamCaptureModeThreadLocal)
+    try:
+        yield graphs
+    except BaseException:
+        with contextlib.suppress(runtime.CUDARuntimeError):
+            runtime.streamEndCapture(stream)
+        raise
+    graphs.append(runtime.streamEndCapture(stream))
+
+
+def _torch_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, Any, list[Any]]:
+    """Capture through PyTorch, whose allocator must know; CuPy launches on the same stream."""
+    import torch
+
+    lib = libraries()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        function(*inputs)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    pool = lib.cupy.cuda.MemoryPool()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        pointer = torch.cuda.current_stream().cuda_stream
+        with lib.cupy.cuda.using_allocator(pool.malloc), lib.cupy.cuda.ExternalStream(pointer):
+            result = function(*inputs)
+    return graph.raw_cuda_graph(), result, [graph, pool]
+
+
+def _program(name: str, nodes: Sequence[Node], where: str) -> Program:
+    """Make a program whose variables stand for edges: a node writes its own and reads those of the nodes it depends on.
+
+    One more variable keeps runs in a row apart, since nobody knows which memory the nodes share: what depends on nothing reads it, what
+    nothing depends on writes it, so that a run begins when the run before it has ended.
+    """
+    between = len(nodes)
+    followed = {earlier for node in nodes for earlier in node.after}
+    operations = []
+    for number, node in enumerate(nodes):
+        reads = node.after or (between,)
+        writes = (number,) if number in followed else (number, between)
+        launch = Launch(number, 0, node.name, node.kind, reads, writes, node.cost, None, _builder(node))
+        operations.append(Operation(number, node.name, reads, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
+    variables = tuple(Variable(number, f"edge {number}", _TOKEN, Place.DEVICE) for number in range(between + 1))
+    return Program(name, variables, tuple(operations), (), ())
+
+
+def _builder(node: Node) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:
+    def build(bench: Any, reads: Sequence[Any], writes: Sequence[Any]) -> Callable[[], None]:
+        return node.bind(bench.stream.pointer)
+
+    return build
