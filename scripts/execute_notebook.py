@@ -2,7 +2,7 @@
 
 python scripts/execute_notebook.py notebooks/01_compare_engines.ipynb notebooks/recorded/01_compare_engines.executed.ipynb --device cuda
 
-It runs in the notebook's own folder, so that its relative paths hold. Errors and warnings of the notebook's cells end it, and then nothing is
+It runs in the notebook's own folder, so that its relative paths hold. An error in a cell ends it, and then nothing is
 written. With ``--device cuda`` it refuses to begin where there is no GPU, since `ss.open_device("auto")` would take the simulated device.
 """
 

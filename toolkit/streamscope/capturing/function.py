@@ -6,6 +6,7 @@ import contextlib
 import statistics
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -108,11 +109,11 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     lib = libraries()
     title = str(name or getattr(function, "__name__", "captured"))
     where = user_line()
-    capturing = _torch_capture if "torch" in sys.modules else _cupy_capture
     for _ in range(WARM_RUNS):
         result = function(*inputs)
         lib.runtime.deviceSynchronize()
     expected = [on_host(one) for one in _results(result, title)]
+    capturing = _torch_capture if any(_is_tensor(one) for one in (*inputs, *_results(result, title))) else _cupy_capture
     try:
         graph, captured, kept = capturing(function, inputs)
         nodes = read_nodes(graph)
@@ -179,16 +180,33 @@ def _torch_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple
 
     lib = libraries()
     side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        function(*inputs)
-    torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     pool = lib.cupy.cuda.MemoryPool()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        pointer = torch.cuda.current_stream().cuda_stream
-        with lib.cupy.cuda.using_allocator(pool.malloc), lib.cupy.cuda.ExternalStream(pointer):
-            result = function(*inputs)
-    return graph.raw_cuda_graph(), result, [graph, pool]
+    with lib.cupy.cuda.using_allocator(pool.malloc), lib.cupy.cuda.Stream.from_external(_ForeignStream(side.cuda_stream)):
+        with torch.cuda.stream(side):
+            function(*inputs)
+        torch.cuda.synchronize()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # We say so ourselves.
+            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                result = function(*inputs)
+    return graph.raw_cuda_graph(), result, [graph, pool, side]
+
+
+@dataclass(frozen=True)
+class _ForeignStream:
+    """A stream of another library, as CUDA's stream protocol wants it."""
+
+    pointer: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.pointer
+
+
+def _is_tensor(value: Any) -> bool:
+    """Tell a PyTorch tensor, without importing PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _program(name: str, nodes: Sequence[Node], where: str) -> Program:

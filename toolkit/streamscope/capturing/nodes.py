@@ -14,8 +14,6 @@ from streamscope.program.launch import Cost, LaunchKind
 
 Call = Callable[[], None]
 
-# What a kernel needs to run as it was captured. Asking a node for programmatic stream serialisation is refused by the driver.
-_ATTRIBUTES = ("COOPERATIVE", "CLUSTER_DIMENSION", "CLUSTER_SCHEDULING_POLICY_PREFERENCE", "PRIORITY", "PREFERRED_SHARED_MEMORY_CARVEOUT")
 _HOST, _DEVICE = 1, 2  # CUmemorytype
 
 
@@ -131,12 +129,13 @@ def _kernel(handle: Any, after: tuple[int, ...]) -> Node:
         function, name = checked(cuda.cuKernelGetFunction(p.kern)), checked(cuda.cuKernelGetName(p.kern)).decode()
     grid, block = (p.gridDimX, p.gridDimY, p.gridDimZ), (p.blockDimX, p.blockDimY, p.blockDimZ)
     blocks, threads = grid[0] * grid[1] * grid[2], block[0] * block[1] * block[2]
-    attributes = _attributes(handle)
+    # The node owns its arguments, as pointers to values or, from some libraries, as one packed buffer ("extra").
+    arguments, attributes = (int(p.kernelParams), int(p.extra)), _attributes(handle)
 
     def bind(stream: int) -> Call:
         if not attributes:
             launch = libraries().driver.launchKernel
-            return partial(launch, int(function), *grid, *block, p.sharedMemBytes, stream, int(p.kernelParams), 0)
+            return partial(launch, int(function), *grid, *block, p.sharedMemBytes, stream, *arguments)
         config = cuda.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = grid
         config.blockDimX, config.blockDimY, config.blockDimZ = block
@@ -144,7 +143,8 @@ def _kernel(handle: Any, after: tuple[int, ...]) -> Node:
         config.attrs, config.numAttrs = attributes, len(attributes)
 
         def launch_with_attributes() -> None:
-            checked(cuda.cuLaunchKernelEx(config, function, int(p.kernelParams), 0))
+            # Attributes that a node cannot be asked for, such as programmatic stream serialisation, are lost: slower, not wrong.
+            checked(cuda.cuLaunchKernelEx(config, function, *arguments))
 
         return launch_with_attributes
 
@@ -154,29 +154,31 @@ def _kernel(handle: Any, after: tuple[int, ...]) -> Node:
 def _attributes(handle: Any) -> list[Any]:
     """Return the launch attributes of a kernel node that differ from what a plain launch has."""
     cuda = libraries().cuda
+    identifiers = cuda.CUlaunchAttributeID
     found = []
-    for name in _ATTRIBUTES:
-        identifier = getattr(cuda.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}", None)
-        if identifier is None:
-            continue
+
+    def node_value(name: str) -> tuple[Any, Any]:
+        identifier = getattr(identifiers, f"CU_LAUNCH_ATTRIBUTE_{name}")
         status, value = cuda.cuGraphKernelNodeGetAttribute(handle, identifier)
-        if int(status) == 0 and _differs(name, value):
-            attribute = cuda.CUlaunchAttribute()
-            attribute.id, attribute.value = identifier, value
+        attribute = cuda.CUlaunchAttribute()
+        attribute.id = identifier
+        return (value if int(status) == 0 else None), attribute
+
+    # Field by field: the value of a node's attribute is a view that does not outlive this call.
+    value, attribute = node_value("CLUSTER_DIMENSION")
+    if value is not None and value.clusterDim.x * value.clusterDim.y * value.clusterDim.z > 1:
+        extents = attribute.value.clusterDim
+        extents.x, extents.y, extents.z = value.clusterDim.x, value.clusterDim.y, value.clusterDim.z
+        found.append(attribute)
+        value, attribute = node_value("CLUSTER_SCHEDULING_POLICY_PREFERENCE")
+        if value is not None and int(value.clusterSchedulingPolicyPreference) != 0:
+            attribute.value.clusterSchedulingPolicyPreference = value.clusterSchedulingPolicyPreference
             found.append(attribute)
+    value, attribute = node_value("COOPERATIVE")
+    if value is not None and value.cooperative:
+        attribute.value.cooperative = 1
+        found.append(attribute)
     return found
-
-
-def _differs(name: str, value: Any) -> bool:
-    if name == "COOPERATIVE":
-        return bool(value.cooperative)
-    if name == "CLUSTER_DIMENSION":
-        return int(value.clusterDim.x) * int(value.clusterDim.y) * int(value.clusterDim.z) > 1
-    if name == "CLUSTER_SCHEDULING_POLICY_PREFERENCE":
-        return int(value.clusterSchedulingPolicyPreference) != 0
-    if name == "PRIORITY":
-        return int(value.priority) != 0
-    return int(value.sharedMemCarveout) > 0
 
 
 def _memset(handle: Any, after: tuple[int, ...]) -> Node:
