@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ pytest.importorskip("nbclient")
 NOTEBOOKS = ("01_compare_engines.ipynb",)
 RECORDINGS = ("branches", "cnn", "conv-backward", "elementwise-chain", "pipeline")
 MOST_BYTES = 1_500_000
+# Copies with the outputs of a GPU, made by scripts/execute_notebook.py.
+COPIES = sorted((Path(__file__).parents[2] / "notebooks" / "recorded").glob("*.executed.ipynb"))
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PLOTLY = "application/vnd.plotly.v1+json"
 # A kernel's own warnings are about the machine; ours and those of the libraries that we call are errors.
@@ -108,6 +111,15 @@ def test_every_widget_that_was_shown_can_be_shown_again(executed):
 
 def test_saved_notebook_stays_small(executed):
     assert len(nbformat.writes(executed).encode()) < MOST_BYTES
+
+
+@pytest.mark.parametrize("copy", COPIES, ids=lambda path: path.name)
+def test_copy_with_outputs_is_of_a_gpu_and_of_the_notebook_as_it_is(repository, copy):
+    executed = nbformat.read(copy, as_version=4)
+    notebook = nbformat.read(repository / "notebooks" / copy.name.replace(".executed", ""), as_version=4)
+    assert [cell.source for cell in executed.cells] == [cell.source for cell in notebook.cells]
+    assert "(cuda)" in streams(executed)["stdout"].splitlines()[0]
+    assert copy.stat().st_size < MOST_BYTES
 
 
 def test_there_is_a_recording_of_every_workload(repository):

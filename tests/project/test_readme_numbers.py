@@ -1,0 +1,56 @@
+"""What the README says was measured is what the committed data say."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.analysis.definitions import format_us
+from streamscope.analysis.verdict import difference
+
+
+@pytest.fixture(scope="module")
+def readme(repository):
+    return (repository / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def accuracy(repository):
+    return json.loads((repository / "benchmarks" / "results" / "recorder_accuracy.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", list(ss.WORKLOADS))
+def test_makespans(repository, readme, name):
+    metrics = ss.load_comparison(repository / "notebooks" / "recorded" / name).metrics
+    (row,) = re.findall(rf"^\| `{name}` \| (.*) \|$", readme, flags=re.MULTILINE)
+    *makespans, against = (cell.strip("* ") for cell in row.split("|"))
+    assert makespans == [format_us(m.makespan_us) for m in metrics.values()]
+    best = min(metrics.values(), key=lambda m: m.makespan_us)
+    assert against == difference(best, metrics["async"])
+
+
+def test_agreement_with_cupti(readme, accuracy):
+    errors = {}
+    for program in accuracy["programs"].values():
+        for engine, found in program["engines"].items():
+            assert found["within"]
+            errors.setdefault(engine, []).append(np.abs(np.subtract(found["cupti_us"], found["events_us"])))
+    stated = {engine: float(value) for value, engine in re.findall(r"([\d.]+) µs \(`([\w-]+)`\)", readme)}
+    assert stated == {engine: round(float(np.median(np.concatenate(each))), 2) for engine, each in errors.items()}
+    assert f"{sum(error.size for each in errors.values() for error in each):,} kernels" in readme
+
+
+def test_cost_of_a_launch(repository, readme):
+    measured = json.loads((repository / "benchmarks" / "results" / "launch_overhead.json").read_text(encoding="utf-8"))
+    assert f"is {max(measured['async_over_c'].values()):.2f}× that of a C loop" in readme
+
+
+def test_device_and_dates(repository, readme, accuracy):
+    folders = [repository / "notebooks" / "recorded" / name for name in ss.WORKLOADS]
+    recorded = {run.trace.info.created[:10] for folder in folders for run in ss.load_comparison(folder).values()}
+    assert len(recorded) == 1
+    assert f"{accuracy['device']}, CUDA {accuracy['details']['driver'] / 1000:.1f}, {recorded.pop()}" in readme
