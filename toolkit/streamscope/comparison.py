@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.metrics import EngineMetrics, measure
-from streamscope.analysis.verdict import Verdict, assess
+from streamscope.analysis.verdict import Verdict, assess, difference, reference_engine
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names
+from streamscope.engines.lanes import checked_streams
 from streamscope.engines.prepared import Prepared, host_array, prepare
 from streamscope.errors import EngineError, ProgramError, TraceError
 from streamscope.files import writable_folder, written_whole
@@ -134,16 +135,19 @@ class Comparison(Mapping[str, Run]):
         return pd.DataFrame([asdict(metrics) for metrics in self.metrics.values()]).set_index("engine")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON values, as ``streamscope compare --json`` prints it; NaN becomes null."""
+        """Return the comparison as JSON values, as ``streamscope compare --json`` prints it; NaN and what is not known become null."""
         engines = {}
         for engine, run in self._runs.items():
-            m = run.metrics
+            m, plan = run.metrics, run.trace.info.plan
             engines[engine] = {
                 "makespan_us": {"median": m.makespan_us, "low": m.makespan_low_us, "high": m.makespan_high_us},
                 "gpu_busy_us": m.gpu_busy_us,
                 "idle_us": m.idle_us,
                 "overlap": m.overlap,
                 "kernel_count": m.kernel_count,
+                "streams": plan.get("streams"),
+                "events": plan.get("events"),
+                "waits": plan.get("waits"),
                 "launch_latency_us": m.launch_latency_us,
                 "api_time_us": m.api_time_us,
                 "max_abs_error": _finite(run.max_abs_error),
@@ -159,7 +163,15 @@ class Comparison(Mapping[str, Run]):
         """Return the traces with their makespans, as the timeline draws them."""
         from streamscope_widgets.payload import TimelineGroup
 
-        return [TimelineGroup(run.trace, run.metrics.makespan_us * 1e3) for run in self._runs.values()]
+        base = reference_engine(self.metrics)
+        return [
+            TimelineGroup(
+                run.trace,
+                run.metrics.makespan_us * 1e3,
+                comparison="" if engine == base else f"{difference(run.metrics, self.metrics[base])} (against {base})",
+            )
+            for engine, run in self._runs.items()
+        ]
 
     def timeline(self) -> TimelineWidget:
         """Return the live timelines of all engines on one time axis (a notebook widget)."""
@@ -213,6 +225,7 @@ def compare(
     *inputs: Any,
     engines: Sequence[str] | str | None = None,
     repeats: int = 30,
+    streams: int = 2,
     device: str | Device = "auto",
     progress: bool | Progress = True,
     name: str | None = None,
@@ -232,6 +245,8 @@ def compare(
         Which engines; all by default. A string may name several, with commas.
     repeats : int
         Timed runs of each engine.
+    streams : int
+        Compute streams that ``dual`` and ``graph-dual`` may use; they use fewer where more are not expected to pay.
     device : {"auto", "cuda", "simulated"} or Device
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
@@ -243,7 +258,7 @@ def compare(
     ProgramError
         The program or its inputs are wrong.
     EngineError
-        An engine is unknown, or ``repeats`` is not positive.
+        An engine is unknown, ``repeats`` is not positive, or ``streams`` is out of range.
     DeviceError
         The device is missing, or failed.
     """
@@ -252,6 +267,7 @@ def compare(
     captured = program if isinstance(program, CapturedFunction) else None
     if repeats < 1:
         raise EngineError(f"repeats={repeats} is not positive")
+    checked_streams(streams)
     names = engine_names(engines)
     traced = program.trace(*inputs)
     arrays = [host_array(value) for value in inputs]
@@ -262,7 +278,7 @@ def compare(
         prepared, errors = {}, {}
         for engine in names:
             step(f"preparing {engine}")
-            prepared[engine] = _warm(traced, engine, opened, arrays)
+            prepared[engine] = _warm(traced, engine, opened, arrays, streams)
             errors[engine] = _error(_outputs(prepared[engine], captured), reference)
         makespans = _repeat(prepared, arrays, count, step)
         recorder = EventRecorder.on(opened)
@@ -270,7 +286,7 @@ def compare(
         for engine in names:
             step(f"recording {engine}")
             _load(prepared[engine], arrays)
-            trace = recorder.record(prepared[engine], float(np.median(makespans[engine])))
+            trace = recorder.record(prepared[engine])
             runs.append(Run(engine, makespans[engine], *errors[engine], trace))
     return Comparison(name or traced.name, opened.info, runs)
 
@@ -304,9 +320,9 @@ def load_comparison(folder: str | Path) -> Comparison:
         raise TraceError(f"{path} is not a comparison of ours: {error!r}", hint="give the folder that save() wrote") from error
 
 
-def _warm(program: Program, engine: str, device: Device, inputs: Sequence[Array]) -> Prepared:
+def _warm(program: Program, engine: str, device: Device, inputs: Sequence[Array], streams: int) -> Prepared:
     """Prepare an engine and run it until its graphs are captured and replayed; leaves the results of the program in its outputs."""
-    prepared = prepare(program, engine, device)
+    prepared = prepare(program, engine, device, streams=streams)
     for _ in range(3):
         prepared.load(inputs)
         prepared.run()

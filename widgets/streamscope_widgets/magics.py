@@ -67,7 +67,9 @@ def run_magic(shell: InteractiveShell, line: str, cell: str | None = None) -> No
     names = _engines(chosen.engines)
     made = _program(shell, line, cell)
     inputs = [shell.user_ns[name] for name in made.inputs]
-    comparison = compare(program(made.function), *inputs, engines=names, repeats=chosen.repeats, device=chosen.device)
+    comparison = compare(
+        program(made.function), *inputs, engines=names, repeats=chosen.repeats, streams=chosen.streams, device=chosen.device
+    )
     if chosen.output:
         shell.user_ns[chosen.output] = comparison
     display(comparison)  # type: ignore[no-untyped-call]

@@ -42,6 +42,8 @@ class TimelineGroup:
         A remark for the header, after the comparison.
     label : str
         Name of the group; the engine's by default.
+    comparison : str, optional
+        How it compares with another group, in words; worked out from the makespans where None.
 
     Raises
     ------
@@ -53,6 +55,7 @@ class TimelineGroup:
     makespan_ns: float | None = None
     note: str = ""
     label: str = ""
+    comparison: str | None = None
 
     def __post_init__(self) -> None:
         if self.makespan_ns is not None and not 0 <= self.makespan_ns < math.inf:
@@ -237,10 +240,11 @@ def compare_makespans(groups: Sequence[TimelineGroup]) -> list[str]:
     lengths = known if len(known) == len(groups) else [float(group.extent_ns) for group in groups]
     base = next((index for index, group in enumerate(groups) if group.label == BASELINE), 0)
     program = groups[base].trace.info.program
-    return [
+    worked_out = [
         "" if index == base or group.trace.info.program != program else _comparison(length, lengths[base], groups[base].label)
         for index, (group, length) in enumerate(zip(groups, lengths, strict=True))
     ]
+    return [words if group.comparison is None else group.comparison for group, words in zip(groups, worked_out, strict=True)]
 
 
 def _comparison(length: float, baseline: float, label: str) -> str:

@@ -51,7 +51,7 @@ class Calibration:
     Attributes
     ----------
     alone_excess_ns : float
-        Excess of a pair on a stream, gated, with nothing else queued.
+        Excess of a pair on a stream, gated, with nothing else queued but a reference kernel before it.
     queued_excess_ns : float
         Excess of a pair on a stream, gated, with other pairs queued before and after. No duration rests on it, but it shows how much the
         circumstances matter.
@@ -88,6 +88,7 @@ def calibrate(device: Device) -> Calibration:
     def gated(body: Callable[[], None], chunk: int) -> float:
         for first in range(0, PAIRS, chunk):
             with held(device, [stream]):
+                call()
                 _issue(stream, pairs[first : first + chunk], body)
             stream.synchronize()
         return float(np.median([device.elapsed_ns(start, end) for start, end in pairs]))

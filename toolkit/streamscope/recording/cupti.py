@@ -132,7 +132,8 @@ class CuptiRecorder:
             if isinstance(bound.step, Replay) and extents:
                 first, last = min(start for start, _ in extents), max(end for _, end in extents)
                 builder.add(SpanKind.GRAPH, "graph", prepared.streams[0].name, first, last, correlation=index)
-        info = TraceInfo(prepared.plan.engine, prepared.program.name, self.device.info, "cupti", notes=tuple(prepared.notes))
+        plan = prepared.plan
+        info = TraceInfo(plan.engine, prepared.program.name, self.device.info, "cupti", notes=tuple(prepared.notes), plan=plan.counts)
         return Trace(builder.build(), info)
 
     def _run(self, prepared: Prepared) -> list[HostInterval]:

@@ -72,14 +72,12 @@ class EventRecorder:
         """Return a recorder for a device."""
         return cls(device, 1 if device.info.kind == "simulated" else 7)
 
-    def record(self, prepared: Prepared, unrecorded_ns: float = float("nan")) -> Trace:
+    def record(self, prepared: Prepared) -> Trace:
         """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
 
         Parameters
         ----------
         prepared : Prepared
-        unrecorded_ns : float
-            Median makespan without recording, for the ledger.
 
         Returns
         -------
@@ -104,7 +102,7 @@ class EventRecorder:
             start = min(one.start_ns for one in placed if one.correlation == graph) + late - zero
             end = max(one.end_ns for one in placed if one.correlation == graph) + late - zero
             builder.add(SpanKind.GRAPH, "graph", lanes[0], start, end, correlation=graph, basis=Basis.PLACED)
-        return Trace(builder.build(), self._info(prepared, natural, calibration, unrecorded_ns))
+        return Trace(builder.build(), self._info(prepared, natural, calibration, passes))
 
     def _placed(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration) -> list[Placed]:
         """Return all launches with their times on the host's clock."""
@@ -134,12 +132,13 @@ class EventRecorder:
         passes = [gated_pass(prepared, steps) for _ in range(self.passes)]
         return {index: max(0.0, float(np.median([one[index] for one in passes])) - calibration.alone_excess_ns) for index in passes[0]}
 
-    def _info(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration, unrecorded_ns: float) -> TraceInfo:
+    def _info(
+        self, prepared: Prepared, natural: NaturalPass, calibration: Calibration, passes: Sequence[NaturalPass]
+    ) -> TraceInfo:
         found: dict[str, float] = calibration.to_dict() | {"passes": self.passes}
         found["clock_uncertainty_ns"] = round(natural.clock_uncertainty_ns, 1)
-        ledger = {"recorded_ns": float(natural.makespan_ns)}
-        if np.isfinite(unrecorded_ns):
-            ledger["unrecorded_ns"] = unrecorded_ns
+        unrecorded_ns = float(np.median([one.unrecorded_ns for one in passes]))
+        ledger = {"recorded_ns": float(natural.makespan_ns), "unrecorded_ns": unrecorded_ns}
         return TraceInfo(
             prepared.plan.engine,
             prepared.program.name,
@@ -148,6 +147,7 @@ class EventRecorder:
             found,
             ledger,
             (*prepared.notes, *_reference_notes(self.device.info)),
+            plan=prepared.plan.counts,
         )
 
 

@@ -17,7 +17,8 @@ import numpy as np
 from streamscope.devices.protocol import Event, Graph
 from streamscope.engines.plan import Issue, Replay, Step
 from streamscope.engines.prepared import Bound, Prepared
-from streamscope.recording.calibration import align_clock, held
+from streamscope.program.launch import LaunchKind
+from streamscope.recording.calibration import align_clock, held, reference_call
 
 MOST_VARIANTS = {"cuda": 64, "simulated": 16}
 """Graphs that are captured, at most, to find where in a replay each launch ends. With that many launches or fewer, each has a graph of its
@@ -46,11 +47,14 @@ class NaturalPass:
     ends_ns : dict of int to float
         For each step that puts work on the device, by its index in `steps_of`: when its event was recorded, on the host's clock.
     clock_uncertainty_ns : float
+    unrecorded_ns : int
+        Makespan of the run right before it, without events.
     """
 
     host: list[HostInterval]
     ends_ns: dict[int, float]
     clock_uncertainty_ns: float
+    unrecorded_ns: int
 
     @property
     def makespan_ns(self) -> int:
@@ -72,10 +76,17 @@ def launches_of(steps: Sequence[Bound]) -> list[int]:
 
 
 def natural_pass(prepared: Prepared) -> NaturalPass:
-    """Run once with an event behind each launch and each graph, and the host's clock read around each call."""
+    """Run once with an event behind each launch and each graph, and the host's clock read around each call; before it, once without.
+
+    Both begin on an idle device that has just done the same, so that the ratio of their makespans is what recording costs.
+    """
     device = prepared.device
     steps = steps_of(prepared)
     ends = {index: device.event(timing=True) for index, bound in enumerate(steps) if isinstance(bound.step, Issue | Replay)}
+    begin = device.now_ns()
+    prepared.run()
+    prepared.wait()
+    unrecorded_ns = device.now_ns() - begin
     clock = align_clock(device, prepared.streams[0], device.event(timing=True), device.event(timing=True))
     records = [partial(bound.stream.record, ends[i]) if i in ends and bound.stream else None for i, bound in enumerate(steps)]
     stamps: list[int] = []
@@ -93,16 +104,20 @@ def natural_pass(prepared: Prepared) -> NaturalPass:
     called: list[Step | None] = [*(bound.step for bound in steps), None]
     host = [HostInterval(step, *times) for step, times in zip(called, zip(stamps[::2], stamps[1::2], strict=True), strict=True)]
     device.synchronize()
-    return NaturalPass(host, {index: clock.host_ns(event) for index, event in ends.items()}, clock.uncertainty_ns)
+    return NaturalPass(host, {index: clock.host_ns(event) for index, event in ends.items()}, clock.uncertainty_ns, unrecorded_ns)
 
 
 def gated_pass(prepared: Prepared, steps: Sequence[Bound]) -> dict[int, float]:
     """Carry out steps, each launch alone behind a gate, and return what a pair of events around it reads, in ns, by index in ``steps``."""
     device = prepared.device
     pairs = {index: (device.event(timing=True), device.event(timing=True)) for index in launches_of(steps)}
+    primers = {stream: reference_call(device, stream) for stream in {bound.stream for bound in steps if bound.stream is not None}}
     for index, bound in enumerate(steps):
-        if index in pairs and bound.stream is not None:
+        if isinstance(bound.step, Issue) and bound.stream is not None:
             with held(device, [bound.stream]):
+                if bound.step.launch.kind is LaunchKind.KERNEL:
+                    # A kernel that follows a copy on its stream begins late, and the pair would read up to 8 µs too much.
+                    primers[bound.stream]()
                 bound.stream.record(pairs[index][0])
                 bound.call()
                 bound.stream.record(pairs[index][1])

@@ -63,7 +63,7 @@ class TraceInfo:
     calibration : mapping
         What the recorder subtracted and how it was found (JSON values, times in ns).
     ledger : mapping
-        What recording cost, in ns: ``unrecorded_ns`` (median makespan without any recording), ``recorded_ns`` (of the pass shown).
+        What recording cost, in ns: ``recorded_ns`` (makespan of the run shown), ``unrecorded_ns`` (median of the runs right before, without events).
     notes : tuple of str
         What a reader must know before believing a number ("3 kernels end outside their graph", and so on).
     versions : mapping
@@ -72,6 +72,9 @@ class TraceInfo:
         ISO 8601, UTC.
     schema : int
         `SCHEMA_VERSION` of the program that wrote it.
+    plan : mapping
+        How the engine ordered the work: ``streams`` with kernels on them (those for copies come on top), ``events``, and ``waits`` for
+        them by streams and by the host. In a graph, events and waits are edges. Empty where there was no plan of ours.
     """
 
     engine: str
@@ -84,6 +87,7 @@ class TraceInfo:
     versions: Mapping[str, str] = field(default_factory=library_versions)
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     schema: int = SCHEMA_VERSION
+    plan: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
