@@ -16,6 +16,7 @@ import streamscope as ss
 
 PUBLIC = [
     "ArraySpec",
+    "Audit",
     "Comparison",
     "Program",
     "Run",
@@ -23,6 +24,7 @@ PUBLIC = [
     "Trace",
     "WORKLOADS",
     "add",
+    "audit",
     "auxiliary_stream",
     "bias_add",
     "capture",

@@ -92,11 +92,26 @@ def braid(a: Symbol, b: Symbol, c: Symbol) -> tuple[Symbol, Symbol, Symbol]:
     return a, b, c
 
 
+def fan(x: Symbol, total: Symbol) -> tuple[Symbol, Symbol]:
+    """Four branches of different length over one variable that changes from run to run."""
+    x = add(x, x, out=x)
+    ends = []
+    for length in range(4):
+        end = multiply(x, x)
+        for _ in range(length):
+            end = relu(add(end, x))
+        ends.append(end)
+    for end in ends:  # By turns, so that any other order shows.
+        total = add(multiply(total, end, out=total), end, out=total)
+    return x, total
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "diamond": (diamond, (np.full(4, 1.5, np.float64), np.zeros(4))),
     "in-place": (in_place, (np.full(4, 1.1), np.full(4, 0.7), np.zeros(4))),
     "pipeline": (pipeline, (np.arange(4.0), np.zeros(4))),
     "chunks": (chunks, (np.arange(4.0), np.zeros(4))),
+    "fan": (fan, (np.full(4, 0.1), np.ones(4))),
     "braid": (braid, (np.full(4, 1.5), np.full(4, 0.5), np.full(4, 1.25))),
 }
 

@@ -6,15 +6,17 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.engines.conftest import RUNS, Stateful
+from tests.engines.conftest import PROGRAMS, RUNS, Stateful
 
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Issue, Plan
 from streamscope.engines.prepared import Prepared
 from streamscope.program.launch import Launch
+from streamscope.program.tracing import program
 
 LATE_NS = 1e6
+PLANS = {engine: (engine, 2) for engine in PLANNERS} | {"dual on three": ("dual", 3), "graph-dual on three": ("graph-dual", 3)}
 Delays = Callable[[Launch, str], tuple[float, float]]
 
 
@@ -39,23 +41,36 @@ def right(plan: Plan, stateful: Stateful, delays: Delays | None) -> bool:
     return not prepared.notes and all(equal)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
-def test_whatever_is_late_the_results_are_right(stateful, engine):
-    plan = PLANNERS[engine](stateful.program, SimulatedDevice().estimate_ns)
+def planned(stateful: Stateful, name: str) -> Plan:
+    """Return a plan for kernels that are long enough for every stream to pay."""
+    engine, streams = PLANS[name]
+    return PLANNERS[engine](stateful.program, lambda launch: 1e5, streams)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_whatever_is_late_the_results_are_right(stateful, name):
+    plan = planned(stateful, name)
     for delays in schedules(plan):
         assert right(plan, stateful, delays)
 
 
-@pytest.mark.parametrize("engine", PLANNERS)
-def test_without_any_one_wait_the_results_are_wrong(stateful, engine):
-    plan = PLANNERS[engine](stateful.program, SimulatedDevice().estimate_ns)
+@pytest.mark.parametrize("name", PLANS)
+def test_without_any_one_wait_the_results_are_wrong(stateful, name):
+    plan = planned(stateful, name)
     for index in range(plan.waits):
         broken = plan.without_wait(index)
         assert not all(right(broken, stateful, delays) for delays in schedules(plan)), f"nothing shows that wait {index} is gone"
 
 
 def test_the_programs_exercise_waits_in_every_engine_that_has_streams(stateful):
-    waits = {engine: planner(stateful.program, SimulatedDevice().estimate_ns).waits for engine, planner in PLANNERS.items()}
+    waits = {name: planned(stateful, name).waits for name in PLANS}
     assert waits["sync"] == 0
     assert waits["dual"] > 0
     assert waits["graph-dual"] > 0
+
+
+def test_some_program_exercises_three_streams():
+    function, inputs = PROGRAMS["fan"]
+    wide = Stateful(program(function).trace(*inputs), inputs)
+    assert planned(wide, "dual on three").streams == 3
+    assert planned(wide, "graph-dual on three").streams == 3

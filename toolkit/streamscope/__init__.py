@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "ArraySpec": "program.variable",
+    "Audit": "auditing.audit",
     "Comparison": "comparison",
     "Program": "program.operation",
     "Run": "comparison",
@@ -23,6 +24,7 @@ _HOME = {
     "Trace": "trace.trace",
     "WORKLOADS": "workloads",
     "add": "ops.elementwise",
+    "audit": "auditing.audit",
     "auxiliary_stream": "devices.cuda.bench",
     "bias_add": "ops.elementwise",
     "capture": "capturing.function",

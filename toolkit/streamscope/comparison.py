@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +84,10 @@ class Run:
         return measure(self.trace, self.makespans_ns)
 
 
+class NotComparedError(EngineError, KeyError):
+    """An engine that a comparison does not have."""
+
+
 class Comparison(Mapping[str, Run]):
     """What `compare` found: a `Run` for each engine, by name.
 
@@ -99,7 +103,7 @@ class Comparison(Mapping[str, Run]):
         try:
             return self._runs[engine]
         except KeyError:
-            raise EngineError(f"engine {engine!r} was not compared", hint=f"compared were {', '.join(self._runs)}") from None
+            raise NotComparedError(f"engine {engine!r} was not compared", hint=f"compared were {', '.join(self._runs)}") from None
 
     def __contains__(self, engine: object) -> bool:
         return engine in self._runs
@@ -244,7 +248,7 @@ def compare(
     engines : sequence of str, optional
         Which engines; all by default. A string may name several, with commas.
     repeats : int
-        Timed runs of each engine.
+        Timed runs of each engine; a simulated device, which repeats itself exactly, is run three times at most.
     streams : int
         Compute streams that ``dual`` and ``graph-dual`` may use; they use fewer where more are not expected to pay.
     device : {"auto", "cuda", "simulated"} or Device
@@ -265,6 +269,10 @@ def compare(
     if not isinstance(program, ProgramFunction | CapturedFunction):
         raise ProgramError(f"compare wants a program, not a {type(program).__name__}", hint="decorate the function with @ss.program")
     captured = program if isinstance(program, CapturedFunction) else None
+    if captured is not None and inputs:
+        raise ProgramError(f"captured {program.name!r} takes no inputs: the capture holds its own", hint="call ss.compare(captured)")
+    if not isinstance(repeats, int):
+        raise EngineError(f"repeats={repeats!r} is not a whole number")
     if repeats < 1:
         raise EngineError(f"repeats={repeats} is not positive")
     checked_streams(streams)
@@ -286,7 +294,7 @@ def compare(
         for engine in names:
             step(f"recording {engine}")
             _load(prepared[engine], arrays)
-            trace = recorder.record(prepared[engine])
+            trace = recorder.record(prepared[engine], partial(_load, prepared[engine], arrays))
             runs.append(Run(engine, makespans[engine], *errors[engine], trace))
     return Comparison(name or traced.name, opened.info, runs)
 

@@ -39,5 +39,6 @@ DEVICE = Option(
 )
 ENGINES = Option("--engines", None, "Engines to compare, separated by commas; all by default.", "NAME,NAME…")
 REPEATS = Option("--repeats", 30, "Timed runs of each engine; a simulated device repeats itself exactly and needs 3.", "N", least=1)
+STREAMS = Option("--streams", 2, "Compute streams that dual and graph-dual may use; 1 to 128.", "N", least=1)
 
-COMPARE_OPTIONS = (DEVICE, ENGINES, REPEATS)
+COMPARE_OPTIONS = (DEVICE, ENGINES, REPEATS, STREAMS)

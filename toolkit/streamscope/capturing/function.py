@@ -52,7 +52,7 @@ class CapturedFunction:
     _function: Callable[..., Any]
     _inputs: tuple[Any, ...]
     _expected: list[Array]
-    _kept: list[Any] = field(default_factory=list)
+    _before: list[tuple[Any, Any]] = field(default_factory=list)
 
     def trace(self) -> Program:
         """Return the program; it takes no arguments, since the capture holds its own memory."""
@@ -67,10 +67,13 @@ class CapturedFunction:
         return [on_host(result) for result in self.results]
 
     def clear_outputs(self) -> None:
-        """Overwrite the results, so that a run that writes nothing shows."""
+        """Overwrite the results, so that a run that writes nothing shows, and put back inputs that the function changes."""
+        runtime = libraries().runtime
         for result in self.results:
-            result[...] = 0
-        libraries().runtime.deviceSynchronize()
+            if result.__cuda_array_interface__["strides"] is None:  # In one piece; else leave it.
+                runtime.memset(result.__cuda_array_interface__["data"][0], 0, result.nbytes)
+        _restore(self._before)
+        runtime.deviceSynchronize()
 
     def plain_call_us(self, repeats: int = 30) -> float:
         """Return the median time of a plain call, framework included, until the device is done, in µs."""
@@ -109,7 +112,9 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     lib = libraries()
     title = str(name or getattr(function, "__name__", "captured"))
     where = user_line()
+    before = [(one, _copy(one)) for one in inputs if hasattr(one, "__cuda_array_interface__")]
     for _ in range(WARM_RUNS):
+        _restore(before)
         result = function(*inputs)
         lib.runtime.deviceSynchronize()
     expected = [on_host(one) for one in _results(result, title)]
@@ -127,8 +132,33 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     if not nodes:
         raise EngineError(f"{title} launched nothing while it was captured", hint="launch on the current CuPy or PyTorch stream")
     return CapturedFunction(
-        title, _program(title, nodes, where), nodes, _results(captured, title), function, inputs, expected, [graph, *kept]
+        title, _program(title, nodes, where, kept), nodes, _results(captured, title), function, inputs, expected, before
     )
+
+
+class _RawGraph:
+    """Destroys a captured graph when nothing uses it any more."""
+
+    def __init__(self, graph: int) -> None:
+        self._graph = graph
+        self._runtime = libraries().runtime
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self._runtime.graphDestroy(self._graph)
+
+
+def _copy(value: Any) -> Any:
+    return value.detach().clone() if _is_tensor(value) else value.copy()
+
+
+def _restore(before: Sequence[tuple[Any, Any]]) -> None:
+    """Put back what inputs held before the function ran."""
+    for value, copy in before:
+        if _is_tensor(value):
+            value.detach().copy_(copy)
+        else:
+            value[...] = copy
 
 
 def on_host(value: Any) -> Array:
@@ -157,7 +187,7 @@ def _cupy_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[
         stream.synchronize()
         with _captured(stream.ptr) as graphs:
             result = function(*inputs)
-    return graphs[0], result, [pool, stream]
+    return graphs[0], result, [_RawGraph(graphs[0]), pool, stream]
 
 
 @contextlib.contextmanager
@@ -209,26 +239,27 @@ def _is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _program(name: str, nodes: Sequence[Node], where: str) -> Program:
+def _program(name: str, nodes: Sequence[Node], where: str, kept: Sequence[Any]) -> Program:
     """Make a program whose variables stand for edges: a node writes its own and reads those of the nodes it depends on.
 
-    One more variable keeps runs in a row apart, since nobody knows which memory the nodes share: what depends on nothing reads it, what
-    nothing depends on writes it, so that a run begins when the run before it has ended.
+    Which memory nodes share is unknown, so one run must be over before the next begins.
     """
-    between = len(nodes)
-    followed = {earlier for node in nodes for earlier in node.after}
     operations = []
     for number, node in enumerate(nodes):
-        reads = node.after or (between,)
-        writes = (number,) if number in followed else (number, between)
-        launch = Launch(number, 0, node.name, node.kind, reads, writes, node.cost, None, _builder(node))
-        operations.append(Operation(number, node.name, reads, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
-    variables = tuple(Variable(number, f"edge {number}", _TOKEN, Place.DEVICE) for number in range(between + 1))
-    return Program(name, variables, tuple(operations), (), ())
+        launch = Launch(number, 0, node.name, node.kind, node.after, (number,), node.cost, None, _builder(node, kept))
+        operations.append(Operation(number, node.name, node.after, (number,), {"grid": node.grid, "block": node.block}, where, (launch,)))
+    variables = tuple(Variable(number, f"edge {number}", _TOKEN, Place.DEVICE) for number in range(len(nodes)))
+    return Program(name, variables, tuple(operations), (), (), runs_apart=True)
 
 
-def _builder(node: Node) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:
+def _builder(node: Node, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:
     def build(bench: Any, reads: Sequence[Any], writes: Sequence[Any]) -> Callable[[], None]:
-        return node.bind(bench.stream.pointer)
+        call = node.bind(bench.stream.pointer)
+
+        # The graph owns the arguments and the pool the memory: both must live as long as the call.
+        def launch(call: Callable[[], None] = call, kept: Sequence[Any] = kept) -> None:
+            call()
+
+        return launch
 
     return build

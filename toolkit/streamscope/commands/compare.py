@@ -50,6 +50,9 @@ def compare(
     repeats: Annotated[
         int, typer.Option(options.REPEATS.flag, metavar=options.REPEATS.metavar, help=options.REPEATS.help, min=options.REPEATS.least)
     ] = int(options.REPEATS.default or 1),
+    streams: Annotated[
+        int, typer.Option(options.STREAMS.flag, metavar=options.STREAMS.metavar, help=options.STREAMS.help, min=options.STREAMS.least)
+    ] = int(options.STREAMS.default or 1),
     out: Annotated[
         Path | None,
         typer.Option(
@@ -71,7 +74,9 @@ def compare(
 
     def run() -> Comparison:
         shown = notes().is_terminal  # A progress bar is of no use in a file.
-        return module.compare(program, *inputs, engines=engines, repeats=repeats, device=device, progress=shown, name=chosen.name)
+        return module.compare(
+            program, *inputs, engines=engines, repeats=repeats, streams=streams, device=device, progress=shown, name=chosen.name
+        )
 
     comparison = run() if out is None else _written(out, run)
     if as_json:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from streamscope.engines import asynchronous, dual, graph, graph_dual, sync
 from streamscope.engines.lanes import Estimate
@@ -10,7 +11,15 @@ from streamscope.engines.plan import Plan
 from streamscope.errors import EngineError
 from streamscope.program.operation import Program
 
-PLANNERS: Mapping[str, Callable[[Program, Estimate], Plan]] = {
+
+class Planner(Protocol):
+    """Makes the plan of one engine."""
+
+    def __call__(self, program: Program, estimate: Estimate, streams: int = ...) -> Plan:
+        """Plan a program; ``streams`` is how many compute streams an engine with auxiliary ones may use."""
+
+
+PLANNERS: Mapping[str, Planner] = {
     "sync": sync.plan,
     "async": asynchronous.plan,
     "dual": dual.plan,

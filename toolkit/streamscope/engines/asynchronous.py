@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from streamscope.engines.issuing import repeating_steps
-from streamscope.engines.lanes import LANES, Estimate, copy_lanes
+from streamscope.engines.lanes import Estimate, lanes_in_use, main_stream
 from streamscope.engines.plan import Plan
 from streamscope.program.operation import Program
 
 
-def plan(program: Program, estimate: Estimate) -> Plan:
+def plan(program: Program, estimate: Estimate, streams: int = 1) -> Plan:
     """Issue launches in program order; streams wait for each other by events, and the host only before its own functions."""
-    steps, events = repeating_steps(program.operations, range(len(LANES)), copy_lanes)
-    return Plan("async", program, LANES, tuple(steps), events)
+    lanes = lanes_in_use(program.operations, main_stream)
+    steps, events = repeating_steps(program.operations, range(len(lanes.names)), lanes.of, runs_apart=program.runs_apart)
+    return Plan("async", program, lanes.names, tuple(steps), events)

@@ -1,15 +1,28 @@
-"""The dual-stream engine: the asynchronous one with an auxiliary stream, for operators that ask for one and for independent operations."""
+"""The multi-stream engine: the asynchronous one with auxiliary streams, for operators that ask for one and for independent operations."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from streamscope.engines.issuing import repeating_steps
-from streamscope.engines.lanes import LANES, Estimate, two_lanes
+from streamscope.engines.lanes import Estimate, StreamOf, lanes_in_use
 from streamscope.engines.plan import Plan
-from streamscope.program.operation import Program
+from streamscope.engines.scheduling import best_plan, may_open_scopes, one_by_one
+from streamscope.program.operation import Operation, Program
 
 
-def plan(program: Program, estimate: Estimate) -> Plan:
-    """Spread launches over two compute streams by earliest start, ordered by events."""
-    lanes = two_lanes(program, estimate)
-    steps, events = repeating_steps(program.operations, range(len(LANES)), lambda launch: lanes[launch.operation, launch.part])
-    return Plan("dual", program, LANES, tuple(steps), events, scopes=True)
+def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
+    """Spread launches over at most so many compute streams, ordered by events; with one, this is the asynchronous engine.
+
+    Raises
+    ------
+    EngineError
+        ``streams`` is out of range.
+    """
+
+    def make(operations: Sequence[Operation], stream_of: StreamOf) -> Plan:
+        lanes = lanes_in_use(operations, stream_of)
+        steps, events = repeating_steps(operations, range(len(lanes.names)), lanes.of, runs_apart=program.runs_apart)
+        return Plan("dual", program, lanes.names, tuple(steps), events, scopes=streams > 1 and may_open_scopes(program))
+
+    return best_plan(program, estimate, streams, one_by_one, make)

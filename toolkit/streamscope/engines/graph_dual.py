@@ -1,14 +1,26 @@
-"""The dual-stream graph engine: the auxiliary stream inside the capture, so that fork and join cost the host nothing."""
+"""The multi-stream graph engine: the auxiliary streams inside the capture, so that forks and joins cost the host nothing."""
 
 from __future__ import annotations
 
-from streamscope.engines.lanes import Estimate, two_lanes
+from collections.abc import Sequence
+
+from streamscope.engines.lanes import Estimate, StreamOf
 from streamscope.engines.plan import Plan
+from streamscope.engines.scheduling import best_plan, in_a_graph, may_open_scopes
 from streamscope.engines.segments import captured_plan
-from streamscope.program.operation import Program
+from streamscope.program.operation import Operation, Program
 
 
-def plan(program: Program, estimate: Estimate) -> Plan:
-    """Capture each segment with two compute streams."""
-    lanes = two_lanes(program, estimate)
-    return captured_plan("graph-dual", program, lambda launch: lanes[launch.operation, launch.part], scopes=True)
+def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
+    """Capture each segment with at most so many compute streams; with one, this is the graph engine.
+
+    Raises
+    ------
+    EngineError
+        ``streams`` is out of range.
+    """
+
+    def make(operations: Sequence[Operation], stream_of: StreamOf) -> Plan:
+        return captured_plan("graph-dual", program, operations, stream_of, scopes=streams > 1 and may_open_scopes(program))
+
+    return best_plan(program, estimate, streams, in_a_graph, make)

@@ -92,7 +92,9 @@ class Issuer:
         return len(self._items)
 
 
-def repeating_steps(operations: Sequence[Operation], lanes: Sequence[int], lane_of: LaneOf) -> tuple[list[Step], int]:
+def repeating_steps(
+    operations: Sequence[Operation], lanes: Sequence[int], lane_of: LaneOf, *, runs_apart: bool = False
+) -> tuple[list[Step], int]:
     """Return the steps of a run that may follow another of the same program without a synchronisation, and the number of events.
 
     The operations are issued several times in a row, until two rounds have the same waits; the last round's steps are the plan. A wait
@@ -104,6 +106,10 @@ def repeating_steps(operations: Sequence[Operation], lanes: Sequence[int], lane_
     EngineError
         The rounds do not settle, which would be a defect of ours.
     """
+    if runs_apart:
+        # As in a capture: every lane comes after what lane 0 holds already, and lane 0 after all of them.
+        steps, used = captured_steps(operations, lanes, lane_of, 0)
+        return list(steps), used
     issuer = Issuer(DependencyTracker(lanes))
     rounds: list[tuple[list[Step], int]] = []
     for _ in range(_MOST_ROUNDS):
@@ -140,10 +146,9 @@ def captured_steps(
     issuer.tracker.waited(0, origin)
     for operation in operations:
         issuer.operation(operation, lane_of)
-    for lane in lanes:
-        tail = issuer.tracker.tail(lane)
-        if lane != 0 and tail.position > START:
-            issuer.wait(0, tail)
+    tails = (issuer.tracker.tail(lane) for lane in lanes if lane != 0)
+    for stamp in issuer.tracker.needed(0, (), (), [tail for tail in tails if tail.position > START]):
+        issuer.wait(0, stamp)
     events: dict[tuple[int, int], int] = {}
     steps = issuer.steps(0, lambda stamp: (stamp.lane, stamp.position), events)
     return tuple(_renumber(step, first_event) for step in steps), len(events)

@@ -1,74 +1,79 @@
-"""Which lane each launch goes on."""
+"""Lanes: the streams that a plan uses, with a number and a name each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 
 from streamscope.engines.plan import AUXILIARY, COPY_IN, COPY_OUT, MAIN
-from streamscope.program.launch import HostCall, Launch, LaunchKind
-from streamscope.program.operation import Program
+from streamscope.errors import EngineError
+from streamscope.program.launch import Launch, LaunchKind
+from streamscope.program.operation import Operation
 
-LANES = (MAIN, AUXILIARY, COPY_IN, COPY_OUT)
-COPY_LANES = {LaunchKind.COPY_IN: LANES.index(COPY_IN), LaunchKind.COPY_OUT: LANES.index(COPY_OUT)}
+COPY_LANES = {LaunchKind.COPY_IN: COPY_IN, LaunchKind.COPY_OUT: COPY_OUT}
+MOST_STREAMS = 128
 
 Estimate = Callable[[Launch], float]
 """How long a launch is expected to run, in ns."""
 
+StreamOf = Callable[[Launch], int]
+"""The compute stream of a kernel; 0 is the main one."""
 
-def one_lane(launch: Launch) -> int:
-    """Put everything on the main stream."""
+
+@dataclass(frozen=True)
+class Lanes:
+    """The lanes in use.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The main stream's first, then those of auxiliary streams, then those of copy streams.
+    numbers : mapping of (operation, part) to int
+        The lane of each launch.
+    """
+
+    names: tuple[str, ...]
+    numbers: Mapping[tuple[int, int], int]
+
+    def of(self, launch: Launch) -> int:
+        """Return the lane of a launch."""
+        return self.numbers[launch.operation, launch.part]
+
+
+def lanes_in_use(operations: Sequence[Operation], stream_of: StreamOf) -> Lanes:
+    """Give a lane to each compute stream that carries something, and to each direction of copies; the main stream has one always."""
+    launches = [launch for operation in operations for launch in operation.launches]
+    streams = sorted({0} | {stream_of(launch) for launch in launches if launch.kind is LaunchKind.KERNEL})
+    copies = {launch.kind for launch in launches} - {LaunchKind.KERNEL}
+    keys: list[int | LaunchKind] = [*streams, *(kind for kind in COPY_LANES if kind in copies)]
+    number = {key: lane for lane, key in enumerate(keys)}
+    names = (MAIN, *_auxiliary_names(len(streams) - 1), *(name for kind, name in COPY_LANES.items() if kind in copies))
+    keyed = ((launch, stream_of(launch) if launch.kind is LaunchKind.KERNEL else launch.kind) for launch in launches)
+    return Lanes(names, {(launch.operation, launch.part): number[key] for launch, key in keyed})
+
+
+def main_stream(launch: Launch) -> int:
+    """Put every kernel on the main stream."""
     return 0
 
 
-def copy_lanes(launch: Launch) -> int:
-    """Put kernels on the main stream, and copies on a stream for each direction."""
-    return COPY_LANES.get(launch.kind, 0)
+def checked_streams(streams: int) -> int:
+    """Return a number of compute streams.
 
-
-@dataclass
-class _Lane:
-    ready_ns: float = 0.0
-
-
-def two_lanes(program: Program, estimate: Estimate) -> Mapping[tuple[int, int], int]:
-    """Spread the kernels of a program over the main and the auxiliary stream, by earliest start.
-
-    List scheduling in program order: a launch goes where it can start first by its inputs and by what is on the stream already, given
-    how long each launch is expected to run. Where both are as good, it stays where its last input was made (no event is needed), or
-    else on the main stream. The launches of an operation's auxiliary scope go on the auxiliary stream always.
-
-    Returns
-    -------
-    mapping of (operation, part) to lane
+    Raises
+    ------
+    EngineError
+        It is no whole number from 1 to `MOST_STREAMS`.
     """
-    lanes = (_Lane(), _Lane())
-    done_ns: dict[int, float] = {}
-    made_on: dict[int, int] = {}
-    chosen: dict[tuple[int, int], int] = {}
-    for operation in program.operations:
-        if isinstance(operation.work, HostCall):
-            ready = max((done_ns.get(v, 0.0) for v in operation.reads), default=0.0)
-            done_ns.update(dict.fromkeys(operation.writes, ready + operation.work.duration_ns))
-            continue
-        scope = any(launch.auxiliary for launch in operation.launches)
-        for launch in operation.launches:
-            ready = max((done_ns.get(v, 0.0) for v in (*launch.reads, *launch.writes)), default=0.0)
-            end = ready + estimate(launch)
-            if launch.kind in COPY_LANES:
-                chosen[launch.operation, launch.part] = COPY_LANES[launch.kind]
-            else:
-                lane = int(launch.auxiliary) if scope else _best_lane(lanes, launch, ready, done_ns, made_on)
-                end = max(ready, lanes[lane].ready_ns) + estimate(launch)
-                lanes[lane].ready_ns = end
-                chosen[launch.operation, launch.part] = lane
-                made_on.update(dict.fromkeys(launch.writes, lane))
-            done_ns.update(dict.fromkeys(launch.writes, end))
-    return chosen
+    try:
+        number = index(streams)
+    except TypeError:
+        raise EngineError(f"streams={streams!r} is not a whole number", hint=f"1 to {MOST_STREAMS}") from None
+    if not 1 <= number <= MOST_STREAMS:
+        raise EngineError(f"streams={number} is out of range", hint=f"1 to {MOST_STREAMS}; 1 is the main stream alone")
+    return number
 
 
-def _best_lane(lanes: tuple[_Lane, _Lane], launch: Launch, ready: float, done_ns: Mapping[int, float], made_on: Mapping[int, int]) -> int:
-    latest = max(launch.reads, key=lambda variable: done_ns.get(variable, 0.0), default=None)
-    home = 0 if latest is None else made_on.get(latest, 0)
-    starts = [max(ready, lane.ready_ns) for lane in lanes]
-    return home if starts[home] <= starts[1 - home] else 1 - home
+def _auxiliary_names(count: int) -> list[str]:
+    return [AUXILIARY] if count == 1 else [f"{AUXILIARY} {number}" for number in range(1, count + 1)]

@@ -91,9 +91,9 @@ class Plan:
         Names of the streams; lane numbers index it. Lane 0 is ``"main"``.
     steps : tuple of Step
     events : int
-        How many events the steps use.
+        How many events the steps use; those inside graphs become edges there.
     scopes : bool
-        A user's operator that opens an auxiliary-stream scope gets the auxiliary stream; else its scope costs nothing.
+        A user's operator that opens an auxiliary-stream scope gets an auxiliary stream; else its scope costs nothing.
     """
 
     engine: str
@@ -111,9 +111,25 @@ class Plan:
                 yield from step.steps
 
     @property
+    def streams(self) -> int:
+        """Number of streams with kernels on them; those that carry nothing but copies come on top."""
+        lanes = {self.lanes[step.lane] for step in self.flat() if isinstance(step, Issue)}
+        return len(lanes - {COPY_IN, COPY_OUT})
+
+    @property
+    def auxiliary(self) -> int | None:
+        """The first auxiliary lane, if there is one."""
+        return next((lane for lane, name in enumerate(self.lanes) if name.startswith(AUXILIARY)), None)
+
+    @property
     def waits(self) -> int:
-        """Number of event waits, of streams and of the host."""
+        """Number of event waits, of streams and of the host; those inside graphs are edges there."""
         return sum(isinstance(step, WaitEvent | HostWait) for step in self.flat())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What a trace tells of the plan: its streams, events and waits."""
+        return {"streams": self.streams, "events": self.events, "waits": self.waits}
 
     def without_wait(self, index: int) -> Plan:
         """Return the plan without its ``index``-th event wait: a race, for tests to find."""

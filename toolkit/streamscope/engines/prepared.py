@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.devices import open_device
 from streamscope.devices.protocol import Buffer, Call, Device, Event, Graph, Stream
 from streamscope.engines import PLANNERS, engine_names
+from streamscope.engines.lanes import checked_streams
 from streamscope.engines.plan import AUXILIARY, CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
 from streamscope.errors import EngineError, ProgramError, StreamscopeError
 from streamscope.program.operation import Program
@@ -75,8 +77,10 @@ class Prepared:
     def __post_init__(self) -> None:
         for variable in self.plan.program.variables:
             self._buffers[variable.id] = self.device.allocate(variable.spec, variable.place)
+        self._stream(0)
         if self.plan.scopes:
-            self.device.pair(self._stream(0), self._stream(self.plan.lanes.index(AUXILIARY)))
+            lane = self.plan.auxiliary
+            self.device.pair(self._stream(0), self.device.stream(AUXILIARY) if lane is None else self._stream(lane))
         self.bound = [self._bind(step) for step in self.plan.steps]
         self._calls = [bound.call for bound in self.bound]
         self._waited = [self.streams[lane] for lane in sorted(self._top_lanes())]
@@ -87,7 +91,7 @@ class Prepared:
         return self.plan.program
 
     def load(self, inputs: Sequence[Any]) -> None:
-        """Fill the program's inputs, blocking.
+        """Fill the program's inputs, blocking, after all that was issued is done.
 
         Raises
         ------
@@ -97,6 +101,7 @@ class Prepared:
         program = self.plan.program
         if len(inputs) != len(program.inputs):
             raise ProgramError(f"program {program.name!r} takes {len(program.inputs)} inputs, got {len(inputs)}")
+        self.wait()
         for variable, values in zip(program.inputs, inputs, strict=True):
             declared = program.variables[variable]
             array = host_array(values)
@@ -108,9 +113,14 @@ class Prepared:
         """Issue one run; returns when all is issued, which for most engines is before it is done."""
         if self._runs == 1:
             self.capture()
+        try:
+            for call in self._calls:
+                call()
+        except BaseException:
+            # The waits of a plan rest on runs being whole; after one that was not, nothing may be pending.
+            self.device.synchronize()
+            raise
         self._runs += 1
-        for call in self._calls:
-            call()
 
     def wait(self) -> None:
         """Block the host until all that was issued is done."""
@@ -118,7 +128,8 @@ class Prepared:
             stream.synchronize()
 
     def outputs(self) -> list[Array]:
-        """Return copies of the program's outputs; call `wait` first."""
+        """Return copies of the program's outputs, after all that was issued is done."""
+        self.wait()
         return [self.device.read(self._buffers[variable]) for variable in self.plan.program.outputs]
 
     def capture(self) -> None:
@@ -209,23 +220,37 @@ class Prepared:
                 return Bound(step, partial(_run_all, inner), self.streams[0], inner)
 
 
-def prepare(program: Program, engine: str, device: Device) -> Prepared:
+def prepare(program: Program, engine: str, device: str | Device, *, streams: int = 2) -> Prepared:
     """Plan a program for an engine and bind the plan to a device.
+
+    Parameters
+    ----------
+    program : Program
+        What ``trace`` of a program function returns.
+    engine : str
+    device : {"auto", "cuda", "simulated"} or Device
+    streams : int
+        Compute streams that ``dual`` and ``graph-dual`` may use.
 
     Raises
     ------
+    ProgramError
+        ``program`` is not one.
     EngineError
-        The engine is unknown.
+        The engine is unknown, or ``streams`` is out of range.
     DeviceError
         An operation cannot run on the device, or its memory is too small.
     """
     (name,) = engine_names([engine])
-    return Prepared(PLANNERS[name](program, device.estimate_ns), device)
+    if not isinstance(program, Program):
+        raise ProgramError(f"prepare wants a traced program, not a {type(program).__name__}", hint="call .trace(*inputs) on it")
+    opened = open_device(device)
+    return Prepared(PLANNERS[name](program, opened.estimate_ns, streams=checked_streams(streams)), opened)
 
 
 def host_array(values: Any) -> Array:
-    """Return an array's values on the host: NumPy as it is, CuPy and others with ``get()`` copied."""
-    return np.asarray(values.get() if hasattr(values, "get") else values)
+    """Return an array's values on the host: NumPy as it is, CuPy copied."""
+    return np.asarray(values.get() if hasattr(values, "__cuda_array_interface__") and hasattr(values, "get") else values)
 
 
 def _run_all(steps: Sequence[Bound]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 
-from streamscope.engines.issuing import LaneOf, captured_steps
-from streamscope.engines.lanes import LANES
+from streamscope.engines.issuing import captured_steps
+from streamscope.engines.lanes import Lanes, StreamOf, lanes_in_use
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step
 from streamscope.engines.sync_objects import HOST, DependencyTracker, Stamp
 from streamscope.program.launch import HostCall
@@ -17,32 +18,50 @@ def segments(program: Program) -> list[tuple[bool, tuple[Operation, ...]]]:
     return [(capturable, tuple(run)) for capturable, run in groupby(program.operations, key=lambda operation: operation.capturable)]
 
 
-def captured_plan(engine: str, program: Program, lane_of: LaneOf, *, scopes: bool = False) -> Plan:
+def captured_plan(engine: str, program: Program, order: Sequence[Operation], stream_of: StreamOf, *, scopes: bool = False) -> Plan:
     """Make a plan whose capturable segments are graphs, launched on the main stream; the rest runs between them as usual.
 
-    All device work is on the main stream, graphs and single launches alike, so only host functions wait, each for the last thing on the
-    stream that touched its variables, and nothing waits for them (the host issues in order).
+    Segments are those of the program; inside one, operations are captured in the given order. All device work is on the main stream,
+    graphs and single launches alike, so only host functions wait, each for the last thing on the stream that touched its variables, and
+    nothing waits for them (the host issues in order).
     """
+    lanes = lanes_in_use([operation for operation in order if operation.capturable], stream_of)
+    parts, captured_events = _captured(segments(program), order, lanes)
     tracker = DependencyTracker([0])
     steps: list[tuple[Step, Stamp | None]] = []
     waits: dict[int, Stamp] = {}
-    events = each = 0
+    each = 0
     # Twice, so that the second round knows what the first left behind (see `repeating_steps`).
     for _ in range(2):
-        first, steps, waits, events = tracker.tail(0).position, [], {}, 0
-        for capturable, operations in segments(program):
-            if capturable:
-                inner, used = captured_steps(operations, range(len(LANES)), lane_of, events)
-                events += used
-                reads = {v for operation in operations for v in operation.reads}
-                writes = {v for operation in operations for v in operation.writes}
-                steps.append((Replay(inner), tracker.issued(0, reads, writes)))
+        first, steps, waits = tracker.tail(0).position, [], {}
+        for operations, replay in parts:
+            if replay is None:
+                for operation in operations:
+                    _uncaptured(operation, tracker, steps, waits)
                 continue
-            for operation in operations:
-                _uncaptured(operation, tracker, steps, waits)
+            reads = {v for operation in operations for v in operation.reads}
+            writes = {v for operation in operations for v in operation.writes}
+            steps.append((replay, tracker.issued(0, reads, writes)))
         each = tracker.tail(0).position - first
-    steps_with_events, used = _with_events(steps, waits, each, events)
-    return Plan(engine, program, LANES, steps_with_events, used, scopes)
+    steps_with_events, events = _with_events(steps, waits, each, captured_events)
+    return Plan(engine, program, lanes.names, steps_with_events, events, scopes)
+
+
+def _captured(
+    parts: Sequence[tuple[bool, tuple[Operation, ...]]], order: Sequence[Operation], lanes: Lanes
+) -> tuple[list[tuple[tuple[Operation, ...], Replay | None]], int]:
+    """Return the parts of a program with the replay of each that can be captured, and the number of events in the replays."""
+    position = {operation.id: index for index, operation in enumerate(order)}
+    events = 0
+    captured: list[tuple[tuple[Operation, ...], Replay | None]] = []
+    for capturable, operations in parts:
+        replay = None
+        if capturable:
+            ordered = sorted(operations, key=lambda operation: position[operation.id])
+            steps, used = captured_steps(ordered, range(len(lanes.names)), lanes.of, events)
+            replay, events = Replay(steps), events + used
+        captured.append((operations, replay))
+    return captured, events
 
 
 def _uncaptured(operation: Operation, tracker: DependencyTracker, steps: list[tuple[Step, Stamp | None]], waits: dict[int, Stamp]) -> None:

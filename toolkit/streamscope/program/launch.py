@@ -121,7 +121,23 @@ class HostCall:
 
 
 def call_host_function(call: HostCall, reads: Sequence[Array]) -> list[Array]:
-    """Call the function of a host call and return what it writes as a list of arrays."""
-    result = call.function(*reads)
+    """Call the function of a host call and return what it writes as a list of arrays.
+
+    It sees what it only reads as read-only, and gets a copy of what it updates in place.
+    """
+    arguments = []
+    for variable, array in zip(call.reads, reads, strict=True):
+        argument = array.copy() if variable in call.writes else array.view()
+        argument.flags.writeable = variable in call.writes
+        arguments.append(argument)
+    try:
+        return as_arrays(call.function(*arguments))
+    except Exception as error:
+        error.add_note(f"in host function {call.name!r} (operation {call.operation})")
+        raise
+
+
+def as_arrays(result: Any) -> list[Array]:
+    """Return what a host function returned, one array or a tuple of them, as a list."""
     results = list(result) if isinstance(result, tuple | list) else [result]
     return [np.asarray(array) for array in results]

@@ -88,6 +88,8 @@ class Program:
         Ids of the variables that the arguments fill and that the results are read from.
     single_output : bool
         The traced function returned one variable rather than a tuple.
+    runs_apart : bool
+        A run must wait for the run before it as a whole, since the variables do not tell all that operations share (captured code).
     """
 
     name: str
@@ -96,6 +98,7 @@ class Program:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     single_output: bool = True
+    runs_apart: bool = False
 
     def launches(self) -> Iterator[Launch]:
         """Yield every launch in program order."""

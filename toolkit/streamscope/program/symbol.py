@@ -48,6 +48,12 @@ class Symbol:
         """Dtype of the array."""
         return self.spec.dtype
 
+    def __eq__(self, other: object) -> bool:
+        # Silently comparing identities would take a branch that the values might not.
+        raise self._unsupported("==")
+
+    __hash__ = object.__hash__
+
     def __add__(self, other: object) -> Any:
         from streamscope.ops.elementwise import add
 
@@ -98,3 +104,21 @@ class Symbol:
 
     def __str__(self) -> str:
         return f"{self.name}:{self.spec}"
+
+    def _unsupported(self, operation: str) -> ProgramError:
+        return ProgramError(
+            f"{operation} on {self.name!r} at {user_line()} is not an operator of a program",
+            hint="use the operators of streamscope, ss.host_function, or an ss.operator of your own",
+        )
+
+    def _refuse(operation: str) -> Any:  # type: ignore[misc]  # noqa: N805 — makes methods, is none.
+        def method(self: Symbol, *others: object) -> Any:
+            raise self._unsupported(operation)
+
+        return method
+
+    __sub__, __rsub__, __neg__, __pow__ = _refuse("-"), _refuse("-"), _refuse("-"), _refuse("**")
+    __truediv__, __rtruediv__, __floordiv__, __mod__ = _refuse("/"), _refuse("/"), _refuse("//"), _refuse("%")
+    __lt__, __le__, __gt__, __ge__ = _refuse("<"), _refuse("<="), _refuse(">"), _refuse(">=")
+    __getitem__, __setitem__, __iter__ = _refuse("indexing"), _refuse("item assignment"), _refuse("iteration")
+    del _refuse

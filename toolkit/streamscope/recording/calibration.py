@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from streamscope.devices.protocol import Device, Event, Stream
+from streamscope.errors import RecordingError
 from streamscope.ops.elementwise import add
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import program
@@ -107,10 +108,22 @@ def _issue(stream: Stream, pairs: Sequence[tuple[Event, Event]], body: Callable[
 
 
 @contextmanager
-def held(device: Device, streams: Sequence[Stream]) -> Iterator[None]:
-    """Hold streams while the block queues work on them, then let them go, whatever happens."""
+def held(device: Device, streams: Sequence[Stream], what: str = "an operation") -> Iterator[None]:
+    """Hold streams while the block queues work on them, then let them go, whatever happens.
+
+    Raises
+    ------
+    RecordingError
+        The block did not end before the watchdog opened the gate: something in it waits for the device.
+    """
     gate = device.gate()
-    watchdog = threading.Timer(WATCHDOG_S, gate.open)
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        gate.open()
+
+    watchdog = threading.Timer(WATCHDOG_S, give_up)
     watchdog.daemon = True
     watchdog.start()
     try:
@@ -120,6 +133,10 @@ def held(device: Device, streams: Sequence[Stream]) -> Iterator[None]:
     finally:
         watchdog.cancel()
         gate.open()
+    if late.is_set():
+        raise RecordingError(
+            f"{what} waited for the device for {WATCHDOG_S:g} s while it was timed", hint="an operator must not synchronise"
+        )
 
 
 def _graph_reading(device: Device, stream: Stream, body: Callable[[], None], pairs: Sequence[tuple[Event, Event]]) -> float:

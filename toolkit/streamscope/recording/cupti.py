@@ -121,6 +121,8 @@ class CuptiRecorder:
         for index, bound in enumerate(steps_of(prepared)):
             extents = []
             for issue in _issues([bound]):
+                if not nodes[id(issue)]:
+                    continue  # An empty array launches nothing.
                 taken = [record for _, record in zip(range(nodes[id(issue)]), ordered, strict=False)]
                 if len(taken) < nodes[id(issue)] or not isinstance(issue.step, Issue):
                     raise RecordingError(f"CUPTI has {len(records)} records, but {sum(nodes.values())} were launched", hint="try again")
@@ -133,6 +135,8 @@ class CuptiRecorder:
                 first, last = min(start for start, _ in extents), max(end for _, end in extents)
                 builder.add(SpanKind.GRAPH, "graph", prepared.streams[0].name, first, last, correlation=index)
         plan = prepared.plan
+        if next(ordered, None) is not None:
+            raise RecordingError(f"CUPTI has {len(records)} records, more than were launched", hint="another library launches beside")
         info = TraceInfo(plan.engine, prepared.program.name, self.device.info, "cupti", notes=tuple(prepared.notes), plan=plan.counts)
         return Trace(builder.build(), info)
 

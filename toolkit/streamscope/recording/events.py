@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from streamscope.devices.protocol import Device
 from streamscope.engines.plan import CallHost, HostWait, Issue, RecordEvent, Replay, Step, Synchronize, WaitEvent
 from streamscope.engines.prepared import Bound, Prepared
+from streamscope.errors import EngineError
 from streamscope.program.launch import Launch, LaunchKind
 from streamscope.recording.calibration import Calibration, calibrate
 from streamscope.recording.passes import (
@@ -20,11 +21,17 @@ from streamscope.recording.passes import (
     natural_pass,
     steps_of,
 )
-from streamscope.recording.placement import fitted_to_ends, place_in_graph
+from streamscope.recording.placement import back_to_back_ns, fitted_to_ends, place_in_graph
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
 
 HOST_LANE = "host"
+
+DURATION_ERROR_NS = 300.0
+"""How far a kernel's duration may be off: the largest median difference from CUPTI over programs and engines, launches beside others apart
+(benchmarks/results/recorder_accuracy.json)."""
+SHORT_KERNEL_NS = 3_000.0
+"""Traces of kernels shorter than this, in the median, get a note on what that error means for them."""
 
 _HOST_KINDS: dict[type, SpanKind] = {
     Issue: SpanKind.LAUNCH,
@@ -54,8 +61,10 @@ class EventRecorder:
 
     How long a launch takes is measured alone, behind a gate; when it ended is measured in the run, or in replays of its graph. So a span
     ends when its launch ended and is as long as the launch takes alone. Where launches run beside each other, they may take longer, but
-    events cannot tell running from waiting for room on the multiprocessors: overlap comes out too small rather than too large. (Pairs of
-    event-record nodes in graphs were tried for durations: they agreed less well with CUPTI, and on parallel branches hold each other up.)
+    events cannot tell running from waiting for room on the multiprocessors. Each duration is uncertain by `DURATION_ERROR_NS`, the same way
+    for all launches of a trace, so for kernels of a microsecond GPU busy and overlap are estimates; a note in the trace says how rough.
+    (Pairs of event-record nodes in graphs were tried for durations: they agreed less well with CUPTI, and on parallel branches hold each
+    other up.)
 
     Attributes
     ----------
@@ -72,22 +81,25 @@ class EventRecorder:
         """Return a recorder for a device."""
         return cls(device, 1 if device.info.kind == "simulated" else 7)
 
-    def record(self, prepared: Prepared) -> Trace:
+    def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
         """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
 
         Parameters
         ----------
         prepared : Prepared
+        reload : callable
+            Called before each pass; fills the inputs of a program that changes them.
 
         Returns
         -------
         Trace
             Of the natural pass with the median makespan; its zero is the start of the first call.
         """
-        passes = sorted((natural_pass(prepared) for _ in range(self.passes)), key=lambda one: one.makespan_ns)
+        passes = sorted((_after(reload, natural_pass, prepared) for _ in range(self.passes)), key=lambda one: one.makespan_ns)
         natural = passes[len(passes) // 2]
         # Calibrated for each trace: the excess drifts by some tenths of a microsecond while clocks go up.
         calibration = calibrate(self.device)
+        reload()
         placed = self._placed(prepared, natural, calibration)
         late = _shift_ns(placed, natural, natural.clock_uncertainty_ns + calibration.end_latency_ns)
         builder = SpanBuilder([HOST_LANE, *device_lanes(prepared)])
@@ -102,7 +114,7 @@ class EventRecorder:
             start = min(one.start_ns for one in placed if one.correlation == graph) + late - zero
             end = max(one.end_ns for one in placed if one.correlation == graph) + late - zero
             builder.add(SpanKind.GRAPH, "graph", lanes[0], start, end, correlation=graph, basis=Basis.PLACED)
-        return Trace(builder.build(), self._info(prepared, natural, calibration, passes))
+        return Trace(builder.build(), self._info(prepared, natural, calibration, passes, placed))
 
     def _placed(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration) -> list[Placed]:
         """Return all launches with their times on the host's clock."""
@@ -120,9 +132,15 @@ class EventRecorder:
     def _placed_in_graph(
         self, prepared: Prepared, replay: Bound, correlation: int, end_ns: float, calibration: Calibration
     ) -> list[Placed]:
-        ends = {index: end_ns - before for index, before in graph_ends_pass(prepared, replay, self.passes).items()}
         inner = [bound.step for bound in replay.inner]
-        durations = fitted_to_ends(inner, self._durations_ns(prepared, replay.inner, calibration), ends)
+        alone = self._durations_ns(prepared, replay.inner, calibration)
+        try:
+            before_end = graph_ends_pass(prepared, replay, self.passes)
+        except EngineError as error:
+            prepared.notes.append(f"positions in the graph are worked out from durations alone: {error.message}")
+            before_end = back_to_back_ns(inner, alone)
+        ends = {index: end_ns - before for index, before in before_end.items()}
+        durations = fitted_to_ends(inner, alone, ends)
         starts = place_in_graph(inner, durations, ends)
         launches = ((index, step) for index, step in enumerate(inner) if isinstance(step, Issue))
         return [Placed(step, correlation, starts[i], starts[i] + durations[i], Basis.PLACED) for i, step in launches]
@@ -133,7 +151,12 @@ class EventRecorder:
         return {index: max(0.0, float(np.median([one[index] for one in passes])) - calibration.alone_excess_ns) for index in passes[0]}
 
     def _info(
-        self, prepared: Prepared, natural: NaturalPass, calibration: Calibration, passes: Sequence[NaturalPass]
+        self,
+        prepared: Prepared,
+        natural: NaturalPass,
+        calibration: Calibration,
+        passes: Sequence[NaturalPass],
+        placed: Sequence[Placed],
     ) -> TraceInfo:
         found: dict[str, float] = calibration.to_dict() | {"passes": self.passes}
         found["clock_uncertainty_ns"] = round(natural.clock_uncertainty_ns, 1)
@@ -146,9 +169,26 @@ class EventRecorder:
             "events",
             found,
             ledger,
-            (*prepared.notes, *_reference_notes(self.device.info)),
+            (*prepared.notes, *_reference_notes(self.device.info), *_precision_notes(self.device.info, placed, natural, calibration)),
             plan=prepared.plan.counts,
         )
+
+
+def _after(reload: Callable[[], None], run: Callable[[Prepared], NaturalPass], prepared: Prepared) -> NaturalPass:
+    reload()
+    return run(prepared)
+
+
+def _precision_notes(device: DeviceInfo, placed: Sequence[Placed], natural: NaturalPass, calibration: Calibration) -> list[str]:
+    """Say how rough busy time, overlap and latency are where kernels are short; a simulated device is exact."""
+    kernels = [one.end_ns - one.start_ns for one in placed if one.step.launch.kind is LaunchKind.KERNEL]
+    typical = float(np.median(kernels)) if kernels else 0.0
+    if device.kind == "simulated" or not 0 < typical < SHORT_KERNEL_NS:
+        return []
+    share = 100 * DURATION_ERROR_NS / typical
+    clock_us = (natural.clock_uncertainty_ns + calibration.end_latency_ns) / 1e3
+    precision = f"kernels of {typical / 1e3:.1f} us are known to {DURATION_ERROR_NS / 1e3:.1f} us"
+    return [f"{precision}: GPU busy and overlap to about {share:.0f} %, launch latency to {clock_us:.0f} us"]
 
 
 def _reference_notes(device: DeviceInfo) -> list[str]:

@@ -25,6 +25,9 @@ MOST_VARIANTS = {"cuda": 64, "simulated": 16}
 own with a single event in it; with more, several share one, and the delay that earlier events cause is taken off."""
 
 
+LONG_PROGRAM, FEWEST_VARIANTS = 500, 8
+
+
 @dataclass(frozen=True)
 class HostInterval:
     """One call of the host, on its own clock.
@@ -114,7 +117,7 @@ def gated_pass(prepared: Prepared, steps: Sequence[Bound]) -> dict[int, float]:
     primers = {stream: reference_call(device, stream) for stream in {bound.stream for bound in steps if bound.stream is not None}}
     for index, bound in enumerate(steps):
         if isinstance(bound.step, Issue) and bound.stream is not None:
-            with held(device, [bound.stream]):
+            with held(device, [bound.stream], bound.step.launch.name):
                 if bound.step.launch.kind is LaunchKind.KERNEL:
                     # A kernel that follows a copy on its stream begins late, and the pair would read up to 8 µs too much.
                     primers[bound.stream]()
@@ -135,7 +138,8 @@ def graph_ends_pass(prepared: Prepared, replay: Bound, repeats: int) -> dict[int
         return {}
     span = device.event(timing=True), device.event(timing=True)
     whole = _median_ns(prepared, replay.graph, span, {-1: span[1]}, repeats)[-1]
-    variants = min(len(launches), MOST_VARIANTS[device.info.kind])
+    # Capturing a long program takes long, and its launches are many to learn from.
+    variants = min(len(launches), MOST_VARIANTS[device.info.kind] if len(launches) <= LONG_PROGRAM else FEWEST_VARIANTS)
     ends: dict[int, float] = {}
     for variant in range(variants):
         events = {index: device.event(timing=True) for index in launches[variant::variants]}

@@ -9,6 +9,15 @@ import numpy as np
 from streamscope.engines.plan import Issue, RecordEvent, Step, WaitEvent
 
 
+def back_to_back_ns(steps: Sequence[Step], durations_ns: Mapping[int, float]) -> dict[int, float]:
+    """Return how long before the end each launch would end if it began when the last one it depends on ended, in ns."""
+    ends: dict[int, float] = {}
+    for index, earlier in _dependencies(steps).items():
+        ends[index] = max((ends[other] for other in earlier), default=0.0) + durations_ns[index]
+    last = max(ends.values(), default=0.0)
+    return {index: last - end for index, end in ends.items()}
+
+
 def fitted_to_ends(steps: Sequence[Step], durations_ns: Mapping[int, float], ends_ns: Mapping[int, float]) -> dict[int, float]:
     """Return durations of a graph's launches, shortened alike where they do not fit between the ends that were measured.
 

@@ -50,8 +50,8 @@ def convolution_call(bench: CudaBench, direction: Direction, shape: ConvolutionS
     graph, tensors = bench.device.cached(("convolution", *key), lambda: _build(bench, direction, shape, first.dtype.name))
     pointers = dict(zip(tensors, (first.data.ptr, second.data.ptr, out.data.ptr), strict=True))
     workspace = bench.stream.workspace(graph.get_workspace_size())
-    call = partial(graph.execute, pointers, workspace, handle=bench.stream.cudnn)
-    call.kept = (first, second, out, bench.stream)  # type: ignore[attr-defined]
+    call = partial(graph.execute, pointers, int(workspace.data.ptr), handle=bench.stream.cudnn)
+    call.kept = (first, second, out, workspace, bench.stream)  # type: ignore[attr-defined]
     return call
 
 

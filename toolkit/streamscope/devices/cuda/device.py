@@ -58,7 +58,6 @@ class CudaDevice:
         self._modules: dict[KernelSource, Any] = {}
         self._gates = GateWord()
         self._model = model_of(self.properties["name"].decode())
-        self._auxiliary: dict[int, CudaStream] = {}
 
     @property
     def info(self) -> DeviceInfo:
@@ -224,11 +223,11 @@ class CudaDevice:
 
     def auxiliary_of(self, stream: CudaStream) -> CudaStream | None:
         """Return the auxiliary stream for scopes opened on a stream; None where the engine has one stream."""
-        return self._auxiliary.get(stream.pointer)
+        return stream.auxiliary
 
     def pair(self, stream: CudaStream, auxiliary: CudaStream) -> None:
         """Let scopes that are opened on ``stream`` use ``auxiliary``."""
-        self._auxiliary[stream.pointer] = auxiliary
+        stream.auxiliary = auxiliary
 
     def scope_events(self, stream: CudaStream) -> tuple[CudaEvent, CudaEvent]:
         """Return the fork and the join event of a stream's auxiliary scope."""

@@ -50,6 +50,8 @@ class CudaStream:
         self.binding = lib.cuda.CUstream(self.pointer)
         self._runtime = lib.runtime
         self._workspace: Any = None
+        self.auxiliary: CudaStream | None = None
+        """Stream for the scopes that a user's operator opens on this one, where the engine has one."""
 
     def record(self, event: CudaEvent) -> None:
         """Record an event; inside a capture, one with timing becomes an event-record node."""
@@ -67,8 +69,8 @@ class CudaStream:
         with cuda_errors(f"waiting for stream {self.name!r}"):
             self._runtime.streamSynchronize(self.pointer)
 
-    def workspace(self, nbytes: int) -> int:
-        """Return the address of at least ``nbytes`` of scratch memory.
+    def workspace(self, nbytes: int) -> Any:
+        """Return an array of at least ``nbytes`` of scratch memory; whoever packs its address must keep the array.
 
         All that runs on the stream shares it, since it runs in order; streams do not share theirs, since they run side by side.
         """
@@ -76,7 +78,7 @@ class CudaStream:
             raise DeviceError(f"stream {self.name!r} cannot allocate a workspace while a graph is captured")
         if self._workspace is None or self._workspace.nbytes < nbytes:
             self._workspace = self.device.empty_bytes(max(1, nbytes))
-        return int(self._workspace.data.ptr)
+        return self._workspace
 
     @property
     def workspace_bytes(self) -> int:

@@ -146,7 +146,7 @@ class SimulatedDevice:
         sources, targets = self._buffers(launch, "reads", reads), self._buffers(launch, "writes", writes)
         held = self._model.residency(launch.cost)
         work = Work(launch, self._reference(launch), sources, targets, self._model.estimate_ns(launch), held)
-        call_ns = self._model.library_launch_ns if launch.cost.matrix else self._model.launch_ns
+        call_ns = self._model.library_launch_ns if launch.library else self._model.launch_ns
         return lambda: own.launch(work, call_ns)
 
     def bind_host(self, call: HostCall, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Call:

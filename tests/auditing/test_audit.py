@@ -1,0 +1,219 @@
+"""`ss.audit` itself: what it takes, and how it shows what it found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError, replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from tests.auditing.conftest import spread
+
+import streamscope as ss
+from streamscope.auditing.findings import Kind, Severity
+from streamscope.auditing.rendering import SHOWN
+from streamscope.capturing.function import CapturedFunction
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines import PLANNERS
+from streamscope.errors import EngineError, ProgramError
+
+X = np.arange(4, dtype=np.float32)
+
+
+@ss.program
+def crossed(x, y):
+    left = ss.multiply(x, x)
+    right = ss.multiply(y, y)
+    return ss.add(left, right)
+
+
+@pytest.fixture
+def broken():
+    """Return a plan that misses a wait within the run."""
+    plan = spread(crossed.trace(X, X))
+    plans = [plan.without_wait(index) for index in range(plan.waits)]
+    return next(one for one in plans if "in the run before" not in ss.audit(one).of("missing wait")[0].message)
+
+
+@pytest.mark.parametrize("engine", PLANNERS)
+def test_a_program_function_a_program_and_a_plan_are_the_same_to_it(engine):
+    plan = PLANNERS[engine](crossed.trace(X, X), SimulatedDevice().estimate_ns)
+    texts = {
+        str(ss.audit(crossed, X, X, engine=engine)),
+        str(ss.audit(crossed.trace(X, X), X, X, engine=engine)),
+        str(ss.audit(crossed.trace(X, X), engine=engine)),
+        str(ss.audit(plan, X, X)),
+        str(ss.audit(plan)),
+        str(ss.audit(crossed, X, X, plan=plan)),
+    }
+    assert len(texts) == 1
+    assert ss.audit(plan).ok
+
+
+def test_what_was_captured_has_no_references_to_look_at():
+    @ss.program
+    def launched(x):
+        return ss.operator(lambda x, y: None, reads=["x"], writes=["y"])(x)
+
+    captured = CapturedFunction("launched", launched.trace(X), [], [], len, (), [])
+    audit = ss.audit(captured)
+    assert audit.ok
+    assert [finding.kind for finding in audit.findings] == [Kind.UNCHECKED]
+
+
+def test_a_plan_of_another_program_is_refused(broken):
+    assert not ss.audit(crossed, X, X, plan=broken).ok
+    with pytest.raises(EngineError, match="the plan is one of 'crossed'"):
+        ss.audit(crossed, X[:2], X[:2], plan=broken)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        ((len, X), {}, ProgramError, "audit wants a program, not a builtin"),
+        ((X,), {}, ProgramError, "audit wants a program, not a ndarray"),
+        ((crossed, X), {}, ProgramError, "cannot take 1 arguments"),
+        ((crossed, X, X), {"engine": "warp"}, EngineError, "choose from sync"),
+        ((crossed.trace(X, X), X, X.astype(np.float64)), {}, ProgramError, "was traced for float32"),
+        ((crossed.trace(X, X), X), {}, ProgramError, "was traced for float32"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments, options, error, message):
+    with pytest.raises(error, match=message):
+        ss.audit(*arguments, **options)
+
+
+def test_an_audit_is_data(broken):
+    audit = ss.audit(broken)
+    assert not audit.ok
+    assert audit.findings[0].severity is Severity.ERROR
+    assert audit.of(Kind.MISSING_WAIT) == audit.of("missing wait") != ()
+    with pytest.raises(EngineError, match="no findings of kind 'race'"):
+        audit.of("race")
+    with pytest.raises(FrozenInstanceError):
+        audit.findings = ()
+
+
+def test_findings_are_ordered_by_severity():
+    @ss.host_function
+    def careless(x, unused):
+        x += 1
+        return x
+
+    @ss.program
+    def step(x, y):
+        return careless(x, y), careless(y, x)
+
+    severities = [list(Severity).index(finding.severity) for finding in ss.audit(step, X, X).findings]
+    assert len(set(severities)) == 3
+    assert severities == sorted(severities)
+
+
+def test_as_a_table(broken):
+    pytest.importorskip("pandas")
+    audit = ss.audit(broken)
+    table = audit.to_pandas()
+    assert len(table) == len(audit.findings)
+    row = table.iloc[0]
+    finding = audit.findings[0]
+    assert (row.kind, row.severity, row.message, row.advice) == ("missing wait", "error", finding.message, finding.advice)
+    assert row.operations == tuple(operation.id for operation in finding.operations)
+    assert row.variables == tuple(variable.name for variable in finding.variables)
+    assert row.lines == finding.lines
+    assert list(ss.audit(crossed, X, X, engine="dual").to_pandas().columns) == list(table.columns)
+
+
+def test_as_text(broken):
+    audit = ss.audit(broken)
+    text = str(audit)
+    assert text.startswith("Audit of crossed under spread: 1 error")
+    assert "(estimated durations)" in text
+    flat = " ".join(text.split())
+    for finding in audit.findings:
+        assert " ".join(finding.message.split()) in flat
+        assert finding.advice in flat
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_nothing_found_is_said():
+    text = str(ss.audit(spread(crossed.trace(X, X))))
+    assert text.startswith("Audit of crossed under spread: nothing to report\n3 operations, 4 event waits; at least ")
+
+
+class Tags(HTMLParser):
+    """Checks that tags are closed in turn, and collects their names, attributes and text."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.names, self.attributes, self.text = [], set(), set(), ""
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        self.names.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_as_html_for_an_untrusted_notebook(broken):
+    name = "<script>alert('x')</script>"
+    variables = tuple(replace(variable, name=name) for variable in broken.program.variables)
+    operations = tuple(replace(operation, name="a<b>&c", where='<img src="x">:1') for operation in broken.program.operations)
+    hostile = replace(broken, program=replace(broken.program, name=name, variables=variables, operations=operations))
+    page = Tags()
+    html = ss.audit(hostile)._repr_html_()
+    page.feed(html)
+    assert page.open == []
+    assert page.names <= {"div", "p", "ul", "li", "span", "b", "code"}
+    assert page.attributes == {"style"}
+    assert name in page.text
+    assert "a<b>&c" in page.text
+    assert "background" not in html  # The page's own, light or dark.
+
+
+def test_many_findings_are_counted_rather_than_shown():
+    @ss.program
+    def many(x):
+        for _ in range(SHOWN + 10):
+            x = ss.operator(lambda x, y: None, reads=["x"], writes=["y"], reference=lambda x: x[0])(x)
+        return x
+
+    audit = ss.audit(many, X)
+    assert len(audit.findings) == SHOWN + 10
+    assert "… and 10 more" in str(audit)
+    assert "… and 10 more" in audit._repr_html_()
+
+
+def test_the_name_is_a_function_whatever_was_imported_first(repository):
+    code = "import streamscope.auditing.audit; import streamscope as ss; print(type(ss.audit).__name__)"
+    environment = {"PYTHONPATH": str(repository / "toolkit")}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60)
+    assert found.stdout == "function\n"
+
+
+def test_ten_thousand_operations_over_a_hundred_variables_take_seconds():
+    import time
+
+    random = np.random.default_rng(0)
+    choices = random.integers(0, 100, (10_000, 3))
+
+    @ss.program
+    def large(*variables):
+        for a, b, out in choices:
+            ss.add(variables[a], variables[b], out=variables[out])
+        return variables
+
+    plan = spread(large.trace(*[X] * 100))
+    start = time.perf_counter()
+    audit = ss.audit(plan)
+    assert time.perf_counter() - start < 30  # 2 s, on a machine that does nothing else
+    assert audit.ok
+    assert not audit.of("redundant wait")
+    broken = ss.audit(plan.without_wait(plan.waits // 2), touches=False)
+    assert len(broken.of("missing wait")) == 1

@@ -1,0 +1,191 @@
+"""`ss.audit`: compare the orders that a plan keeps with those that its operations need, and their declarations with what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.auditing.dependencies import Dependencies
+from streamscope.auditing.findings import Finding, Kind, Severity
+from streamscope.auditing.guard import random_values
+from streamscope.auditing.races import capture_findings, issue_findings, race_findings
+from streamscope.auditing.redundancy import redundancy_findings
+from streamscope.auditing.rendering import audit_html, audit_text
+from streamscope.auditing.serialisation import serialisation, serialisation_findings
+from streamscope.auditing.touches import touch_findings
+from streamscope.capturing.function import CapturedFunction
+from streamscope.engines import PLANNERS, engine_names
+from streamscope.engines.lanes import Estimate
+from streamscope.engines.plan import Plan
+from streamscope.engines.prepared import host_array
+from streamscope.errors import EngineError, ProgramError
+from streamscope.program.operation import Program
+from streamscope.program.tracing import ProgramFunction
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ORDER = list(Severity)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What `audit` found.
+
+    Attributes
+    ----------
+    plan : Plan
+        What was audited; its program and its engine are in it.
+    findings : tuple of Finding
+        Errors first, then warnings, then notes.
+    needed_ns, planned_ns : float
+        Lower bounds of a run's makespan, in ns, by estimated durations: by the declared dependencies alone, and by the plan's orders
+        too. They take it that the device has room for all at once and that the host takes no time to issue.
+    """
+
+    plan: Plan
+    findings: tuple[Finding, ...]
+    needed_ns: float
+    planned_ns: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found that can make results wrong or breaks a part of the plan; warnings and notes may be there."""
+        return not any(finding.severity is Severity.ERROR for finding in self.findings)
+
+    def of(self, kind: Kind | str) -> tuple[Finding, ...]:
+        """Return the findings of one kind, for example ``"missing wait"``.
+
+        Raises
+        ------
+        EngineError
+            There is no such kind.
+        """
+        try:
+            wanted = Kind(kind)
+        except ValueError:
+            kinds = ", ".join(repr(known.value) for known in Kind)
+            raise EngineError(f"an audit has no findings of kind {kind!r}", hint=f"choose from {kinds}") from None
+        return tuple(finding for finding in self.findings if finding.kind is wanted)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the findings as a DataFrame, one row each.
+
+        The columns are ``kind``, ``severity``, ``operations`` (ids), ``variables`` (names), ``lines``, ``message``, ``advice`` and
+        ``cost_us``.
+        """
+        import pandas as pd
+
+        rows = [
+            {
+                "kind": finding.kind.value,
+                "severity": finding.severity.value,
+                "operations": tuple(operation.id for operation in finding.operations),
+                "variables": tuple(variable.name for variable in finding.variables),
+                "lines": finding.lines,
+                "message": finding.message,
+                "advice": finding.advice,
+                "cost_us": finding.cost_ns / 1e3,
+            }
+            for finding in self.findings
+        ]
+        columns = ["kind", "severity", "operations", "variables", "lines", "message", "advice", "cost_us"]
+        return pd.DataFrame(rows, columns=columns)
+
+    def __str__(self) -> str:
+        return audit_text(self.plan, self.findings, self.needed_ns, self.planned_ns)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return audit_html(self.plan, self.findings, self.needed_ns, self.planned_ns)
+
+
+def audit(
+    program: Any,
+    *inputs: Any,
+    engine: str = "async",
+    plan: Plan | None = None,
+    estimate: Estimate | None = None,
+    touches: bool = True,
+) -> Audit:
+    """Compare the orders that a plan keeps with those that the program needs, and what operators declare with what they do.
+
+    Nothing is launched. References and host functions are called, several times and also with random values, in NumPy; turn that off with
+    ``touches=False`` where a host function must not be called (it prints, or sends something). What a function does to arrays that it
+    captured (closures, globals), and what a CUDA kernel does otherwise than its reference, is out of reach.
+
+    Parameters
+    ----------
+    program : ProgramFunction, CapturedFunction, Program or Plan
+        A function made by ``@ss.program``, what ``ss.capture`` returned, a program that was traced, or a plan as it is.
+    *inputs : array
+        Arguments of the program. Without any, a traced program's operators are run on random values.
+    engine : str
+        Whose plan is audited.
+    plan : Plan, optional
+        A plan of the program to audit instead of the engine's.
+    estimate : callable, optional
+        ``estimate(launch) -> ns``, for what false serialisation costs; by default the simulated device's cost model.
+    touches : bool
+        Look at what operators touch.
+
+    Raises
+    ------
+    ProgramError
+        The program or its inputs are wrong.
+    EngineError
+        The engine is unknown, or the plan is of another program.
+    """
+    expected = estimate or _simulated_estimate()
+    chosen = _plan(program, inputs, engine, plan, expected)
+    arrays = _input_arrays(chosen.program, inputs) if touches else []
+    dependencies = Dependencies.of(chosen.program)
+    order = serialisation(chosen, dependencies, expected)
+    found = [
+        *capture_findings(chosen),
+        *issue_findings(chosen, dependencies),
+        *race_findings(chosen),
+        *(touch_findings(chosen.program, arrays) if touches else ()),
+        *redundancy_findings(chosen),
+        *serialisation_findings(chosen, order),
+    ]
+    found.sort(key=lambda finding: _ORDER.index(finding.severity))
+    return Audit(chosen, tuple(found), order.needed_ns, order.planned_ns)
+
+
+def _simulated_estimate() -> Estimate:
+    from streamscope.devices.simulated import SimulatedDevice
+
+    return SimulatedDevice().estimate_ns
+
+
+def _plan(program: Any, inputs: Sequence[Any], engine: str, plan: Plan | None, estimate: Estimate) -> Plan:
+    if isinstance(program, Plan):
+        return program
+    if not isinstance(program, Program | ProgramFunction | CapturedFunction):
+        raise ProgramError(f"audit wants a program, not a {type(program).__name__}", hint="decorate the function with @ss.program")
+    traced = program if isinstance(program, Program) else program.trace(*inputs)
+    if plan is None:
+        (name,) = engine_names([engine])
+        return PLANNERS[name](traced, estimate)
+    # Two traces of one function are equal but for the functions in them.
+    if str(plan.program) != str(traced):
+        raise EngineError(f"the plan is one of {plan.program.name!r}, not of {traced.name!r} for these inputs", hint="audit the plan alone")
+    return plan
+
+
+def _input_arrays(program: Program, inputs: Sequence[Any]) -> list[npt.NDArray[Any]]:
+    specs = [program.variables[variable].spec for variable in program.inputs]
+    if not inputs:
+        random = np.random.default_rng(0)
+        return [random_values(spec, random) for spec in specs]
+    arrays = [host_array(values) for values in inputs]
+    if [(array.shape, array.dtype) for array in arrays] != [(spec.shape, spec.dtype) for spec in specs]:
+        found = ", ".join(f"{array.dtype.name}{list(array.shape)}" for array in arrays)
+        raise ProgramError(f"program {program.name!r} was traced for {', '.join(map(str, specs))}, but the inputs are {found}")
+    return arrays

@@ -1,0 +1,113 @@
+"""Declared dependencies: which pieces of a program's work need which, by what they say they read and write."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from streamscope.program.launch import HostCall, Launch
+from streamscope.program.operation import Program
+
+Work = Launch | HostCall
+Key = tuple[int, int]
+"""Operation and part: what names a piece of work in the program and in every plan of it."""
+
+_BLOCK = 4096
+
+
+def key_of(work: Work) -> Key:
+    """Return what names a piece of work."""
+    return work.operation, 0 if isinstance(work, HostCall) else work.part
+
+
+def hazards(earlier: Work, later: Work) -> dict[int, str]:
+    """Return the variables that order two pieces of work, each with why: read after write (RAW), write after read (WAR), or WAW."""
+    found = dict.fromkeys(set(earlier.reads) & set(later.writes), "WAR")
+    found |= dict.fromkeys(set(earlier.writes) & set(later.writes), "WAW")
+    found |= dict.fromkeys(set(earlier.writes) & set(later.reads), "RAW")
+    return found
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """The pieces of a program's work in program order, with the dependencies inside one run.
+
+    Attributes
+    ----------
+    work : list of Launch or HostCall
+    needs : list of list of int
+        For each piece, the earlier ones that it directly needs; the others follow from these.
+    number : mapping of Key to int
+        Index in ``work`` of each piece.
+    """
+
+    work: list[Work]
+    needs: list[list[int]]
+    number: dict[Key, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "number", {key_of(work): index for index, work in enumerate(self.work)})
+
+    @staticmethod
+    def of(program: Program) -> Dependencies:
+        """Find the dependencies of a program: each read needs the last write, each write the last write and all reads since."""
+        work: list[Work] = []
+        for operation in program.operations:
+            work += [operation.work] if isinstance(operation.work, HostCall) else operation.work
+        writer: dict[int, int] = {}
+        readers: dict[int, list[int]] = defaultdict(list)
+        needs: list[list[int]] = []
+        for index, piece in enumerate(work):
+            needed = {writer[variable] for variable in (*piece.reads, *piece.writes) if variable in writer}
+            for variable in set(piece.writes):
+                needed.update(readers.pop(variable, ()))
+                writer[variable] = index
+            for variable in set(piece.reads) - set(piece.writes):
+                readers[variable].append(index)
+            needs.append(sorted(needed))
+        return Dependencies(work, needs)
+
+    def connected(self, pairs: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+        """Return those of some pairs (earlier, later) that a path of dependencies connects.
+
+        One bit for each source says whether a piece comes after it; the sources are taken in blocks, so that memory stays in bounds.
+        """
+        asked: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for pair in pairs:
+            asked[pair[0] // _BLOCK].append(pair)
+        found: set[tuple[int, int]] = set()
+        for block, wanted in asked.items():
+            first = block * _BLOCK
+            after = self._after(range(first, min(first + _BLOCK, len(self.work))))
+            found.update((source, target) for source, target in wanted if target > source and after[target - first] >> (source - first) & 1)
+        return found
+
+    def _after(self, sources: range) -> list[int]:
+        """Return, for each piece from the first source on, a bit for each source that it is or comes after."""
+        after: list[int] = []
+        for index in range(sources.start, len(self.work)):
+            bits = 1 << (index - sources.start) if index in sources else 0
+            for needed in self.needs[index]:
+                if needed >= sources.start:
+                    bits |= after[needed - sources.start]
+            after.append(bits)
+        return after
+
+
+def longest_path(duration_ns: Sequence[float], needs: Sequence[Iterable[int]], order: Iterable[int]) -> list[float]:
+    """Return when each piece can end at the earliest, in ns, if it waits for what it needs and for nothing else.
+
+    Parameters
+    ----------
+    duration_ns : sequence of float
+        How long each piece takes.
+    needs : sequence of iterables of int
+        What each piece waits for.
+    order : iterable of int
+        All pieces, each behind what it needs.
+    """
+    end_ns = [0.0] * len(duration_ns)
+    for index in order:
+        end_ns[index] = max((end_ns[needed] for needed in needs[index]), default=0.0) + duration_ns[index]
+    return end_ns

@@ -1,0 +1,101 @@
+"""Findings: what an audit has to say, each with the operations, the variables and the user's lines that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from streamscope.program.operation import Operation, Program, Variable
+
+
+class Severity(Enum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    """Results can be wrong, or a part of the plan does not work."""
+    WARNING = "warning"
+    """Results are right, but something costs time or may surprise."""
+    NOTE = "note"
+    """Good to know."""
+
+
+class Kind(Enum):
+    """What a finding is about."""
+
+    MISSING_WAIT = "missing wait"
+    """Two pieces of work touch one variable, at least one writes it, and the plan does not order them: a race."""
+    WRONG_ORDER = "wrong order"
+    """Two conflicting pieces of work are issued in another order than the program's."""
+    NOT_ISSUED = "not issued"
+    """The plan leaves a piece of work out, or does it twice."""
+    BROKEN_CAPTURE = "broken capture"
+    """A graph cannot be captured: a lane does not fork from the main one or is not joined to it, or an operation cannot be captured."""
+    REDUNDANT_WAIT = "redundant wait"
+    """An event wait that the other orders imply."""
+    FALSE_SERIALISATION = "false serialisation"
+    """The plan orders work that no path of declared dependencies orders."""
+    UNDECLARED_TOUCH = "undeclared touch"
+    """An operator writes to what it declared as read only, or a launch touches what its operation does not declare."""
+    WRONG_RESULT = "wrong result"
+    """An operator raises an exception, or returns what does not fit the variables that it writes."""
+    UNWRITTEN = "unwritten elements"
+    """Elements of a result depend on memory that the operator never wrote."""
+    HIDDEN_STATE = "hidden state"
+    """An operator gives different results for the same arguments, so it reads something that it does not declare."""
+    NEEDLESS_READ = "declared but not needed"
+    """Changing a variable that is declared as read does not change the results."""
+    UNCHECKED = "not checked"
+    """What the audit could not see."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that an audit found.
+
+    Attributes
+    ----------
+    kind : Kind
+    severity : Severity
+    operations : tuple of Operation
+        Of a race, the earlier one first.
+    variables : tuple of Variable
+    message : str
+        What is the matter, in plain words.
+    advice : str
+        What to do about it.
+    cost_ns : float
+        About how much longer it makes a run, in ns, by an estimate; 0 where it costs nothing or the cost is not known.
+    """
+
+    kind: Kind
+    severity: Severity
+    operations: tuple[Operation, ...]
+    variables: tuple[Variable, ...]
+    message: str
+    advice: str
+    cost_ns: float = 0.0
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The user's lines, ``"file.py:12"``, each once, in the order of the operations."""
+        return tuple(dict.fromkeys(operation.where for operation in self.operations))
+
+    def __str__(self) -> str:
+        return f"{self.severity.value}, {self.kind.value}: {self.message} To mend it: {self.advice}"
+
+
+def named(program: Program, variables: Iterable[int]) -> tuple[Variable, ...]:
+    """Return the variables with some ids, each once, by id."""
+    return tuple(program.variables[variable] for variable in sorted(set(variables)))
+
+
+def quoted(variables: Iterable[Variable]) -> str:
+    """Return the names of variables for a message: ``'x' and 'y'``."""
+    names = [repr(variable.name) for variable in variables]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """Return ``"1 wait"`` or ``"3 waits"``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,241 @@
+"""Happens-before of a plan: what each piece of work knows to be done when it starts, run after run.
+
+The rules are those of `streamscope.devices.protocol`. Work on a lane is in order. A wait takes the event's latest record at the time of
+the call, and whoever waits for a record knows all that its lane knew there. The host issues in order: its functions are done before
+anything is issued after them, and what it has waited for is done for all that it issues later. A graph starts when all before it on lane 0
+is done and counts as one item there; inside it, only the capture's own order holds. Runs follow each other without a synchronisation.
+
+What is known is a vector clock: for each *strand* (a lane, a lane inside graphs, the host) the position up to which its items are done.
+A graph that cannot be captured is read as what then happens: its steps issued one by one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.auditing.captures import capture_breaks
+from streamscope.auditing.dependencies import Work
+from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
+
+Clock = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """A piece of work at its place in a plan.
+
+    Attributes
+    ----------
+    index : int
+        Which piece of work of the run it is, from 0, in the order of issue.
+    work : Launch or HostCall
+    lane : int, optional
+        The lane it is put on; None for the host.
+    graph : int, optional
+        Which of the plan's graphs it is in.
+    """
+
+    index: int
+    work: Work
+    lane: int | None
+    graph: int | None
+
+
+@dataclass(eq=False)
+class Region:
+    """One replay of a graph: the clocks inside it, a row for each lane, and what is known behind it, once it was read."""
+
+    clocks: npt.NDArray[np.int64]
+    end: Clock | None = None
+
+
+@dataclass(eq=False)
+class Visit:
+    """An item in one run, with what it knows.
+
+    Attributes
+    ----------
+    item : Item
+    run : int
+    strand, position : int
+        Where it stands.
+    knows : int64 array
+        Clock of what is done before it starts. Whoever sees the visit first may add to it with `learn`.
+    host : int64 array
+        Clock of what the host knew when it issued the item.
+    region : Region, optional
+        The replay that it is in.
+    stamp : int64 array
+        Clock of what is done when it ends; set when the walk goes on.
+    """
+
+    item: Item
+    run: int
+    strand: int
+    position: int
+    knows: Clock
+    host: Clock
+    region: Region | None
+    stamp: Clock = field(init=False)
+
+    def after(self, other: Visit) -> bool:
+        """Tell whether this item starts only when another is done."""
+        return bool(self.knows[other.strand] >= other.position)
+
+    def behind(self, other: Visit) -> Clock:
+        """Return the clock that this item has by waiting for another; to wait for what is in a graph is to wait for the graph."""
+        if other.region is None or other.region is self.region or other.region.end is None:
+            return other.stamp
+        return other.region.end
+
+    def learn(self, other: Visit) -> None:
+        """Let this item, and what comes after it, wait for another, as an event would make it.
+
+        What is in a graph waits, for what is outside, before the graph starts.
+        """
+        mine = self.knows if self.region is None or self.region is other.region else self.region.clocks
+        np.maximum(mine, self.behind(other), out=mine)
+
+
+@dataclass(frozen=True, eq=False)
+class Waits:
+    """Event waits of one strand, with nothing between them, and what was known without them.
+
+    Attributes
+    ----------
+    base : int64 array
+    waited : tuple of (int, int64 array)
+        For each wait, its index in the plan (as in `Plan.without_wait`) and the clock of the record that it waits for.
+    """
+
+    base: Clock
+    waited: tuple[tuple[int, Clock], ...]
+
+
+@dataclass
+class Walk:
+    """Reads a plan in the order of issue, several runs in a row.
+
+    Attributes
+    ----------
+    plan : Plan
+    """
+
+    plan: Plan
+    _clocks: npt.NDArray[np.int64] = field(init=False)
+    _pending: dict[int, list[tuple[int, Clock]]] = field(default_factory=lambda: defaultdict(list))
+    _events: dict[int, Clock] = field(default_factory=dict)
+    _items: list[Item] = field(default_factory=list)
+    _run: int = 0
+    _next_item: int = 0
+    _next_wait: int = 0
+
+    def __post_init__(self) -> None:
+        self._lanes = len(self.plan.lanes)
+        self._host = 2 * self._lanes
+        self._counts = [0] * (self._host + 1)
+        self._clocks = np.zeros((len(self._counts), len(self._counts)), np.int64)
+        self._captured = {index: not capture_breaks(step.steps) for index, step in enumerate(self.plan.steps) if isinstance(step, Replay)}
+
+    def runs(self, number: int) -> Iterator[Visit | Waits]:
+        """Yield every item, and every group of waits just before the item or the record that it is for, of some runs in a row."""
+        for self._run in range(number):
+            self._next_item = self._next_wait = 0
+            for index, step in enumerate(self.plan.steps):
+                if not isinstance(step, Replay):
+                    yield from self._step(step)
+                elif self._captured[index]:
+                    yield from self._replay(step, index)
+                else:
+                    for inner in step.steps:
+                        yield from self._step(inner)
+
+    def _step(self, step: Step) -> Iterator[Visit | Waits]:
+        match step:
+            case WaitEvent(event, lane):
+                self._wait(event, lane, self._events)
+            case HostWait(event):
+                self._wait(event, self._host, self._events)
+            case Issue(launch, lane):
+                yield from self._ready(lane)
+                yield from self._item(launch, lane, lane, None, None)
+            case CallHost(call):
+                yield from self._ready(self._host)
+                yield from self._item(call, None, self._host, None, None)
+            case RecordEvent(event, lane):
+                yield from self._ready(lane)
+                self._events[event] = self._clocks[lane].copy()
+            case Synchronize(lane):
+                yield from self._ready(lane)
+                _merge(self._clocks[self._host], self._clocks[lane])
+
+    def _replay(self, replay: Replay, graph: int) -> Iterator[Visit | Waits]:
+        yield from self._ready(0)
+        # Where the graph begins is an item of lane 0. A lane that knows it has forked.
+        self._stamp(0)
+        inside = self._clocks[self._lanes : 2 * self._lanes]
+        inside[0], inside[1:] = self._clocks[0], 0
+        region = Region(inside)
+        events: dict[int, Clock] = {}
+        for step in replay.steps:
+            match step:
+                case WaitEvent(event, lane):
+                    self._wait(event, self._lanes + lane, events)
+                case RecordEvent(event, lane):
+                    yield from self._settle(self._lanes + lane)
+                    events[event] = inside[lane].copy()
+                case Issue(launch, lane):
+                    yield from self._settle(self._lanes + lane)
+                    yield from self._item(launch, lane, self._lanes + lane, graph, region)
+        for lane in range(self._lanes):
+            yield from self._settle(self._lanes + lane)
+        self._clocks[0] = inside[0]
+        region.end = inside[0].copy()
+
+    def _wait(self, event: int, strand: int, events: dict[int, Clock]) -> None:
+        # An event without a record, as all events of the run before the first one are, is no wait.
+        if event in events:
+            self._pending[strand].append((self._next_wait, events[event]))
+        self._next_wait += 1
+
+    def _ready(self, strand: int) -> Iterator[Waits]:
+        """Let the host, and then a strand, have waited for what they were told to."""
+        yield from self._settle(self._host)
+        _merge(self._clocks[strand], self._clocks[self._host])
+        yield from self._settle(strand)
+
+    def _settle(self, strand: int) -> Iterator[Waits]:
+        if waits := self._pending.pop(strand, None):
+            yield Waits(self._clocks[strand].copy(), tuple(waits))
+            for _, clock in waits:
+                _merge(self._clocks[strand], clock)
+
+    def _item(self, work: Work, lane: int | None, strand: int, graph: int | None, region: Region | None) -> Iterator[Visit]:
+        if self._next_item == len(self._items):
+            self._items.append(Item(self._next_item, work, lane, graph))
+        item = self._items[self._next_item]
+        self._next_item += 1
+        clock = self._clocks[strand]
+        visit = Visit(item, self._run, strand, self._counts[strand] + 1, clock, self._clocks[self._host].copy(), region)
+        yield visit
+        visit.knows = clock.copy()
+        visit.stamp = self._stamp(strand)
+
+    def _stamp(self, strand: int) -> Clock:
+        self._counts[strand] += 1
+        self._clocks[strand][strand] = self._counts[strand]
+        return np.array(self._clocks[strand])
+
+
+def covers(clock: Clock, other: Clock) -> bool:
+    """Tell whether one clock knows all that another knows."""
+    return bool((clock >= other).all())
+
+
+def _merge(clock: Clock, other: Clock) -> None:
+    np.maximum(clock, other, out=clock)

@@ -1,0 +1,163 @@
+"""Missing waits: conflicting work that a plan does not order, within a run and from one run to the next."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from streamscope.auditing.captures import Break, capture_breaks
+from streamscope.auditing.dependencies import Dependencies, hazards, key_of
+from streamscope.auditing.findings import Finding, Kind, Severity, count, named, quoted
+from streamscope.auditing.order import Item, Visit, Walk
+from streamscope.engines.plan import Plan, Replay
+from streamscope.program.operation import Program
+
+RUNS = 2
+"""Runs in a row that show all races: an item is ordered with itself in the next run, so what is further apart conflicts with that, too."""
+
+HAZARDS = {"RAW": "read after write", "WAR": "write after read", "WAW": "write after write"}
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two items that conflict and are not ordered.
+
+    Attributes
+    ----------
+    earlier, later : Item
+        In the order of issue.
+    next_run : bool
+        The later one belongs to the run after the earlier one's.
+    """
+
+    earlier: Item
+    later: Item
+    next_run: bool
+
+
+@dataclass
+class _Touched:
+    """The latest reader and the latest writer of a variable on each strand."""
+
+    readers: dict[int, Visit] = field(default_factory=dict)
+    writers: dict[int, Visit] = field(default_factory=dict)
+
+
+def races(plan: Plan) -> list[Race]:
+    """Return the fewest races that explain all the others.
+
+    Each is taken as mended (a wait from the later item for the earlier one) before the plan is read on, so what that wait would order
+    besides is not reported.
+    """
+    touched: dict[int, _Touched] = defaultdict(_Touched)
+    found: dict[Race, None] = {}
+    for visit in Walk(plan).runs(RUNS):
+        if not isinstance(visit, Visit):
+            continue
+        for other in _latest_conflicts(visit, touched):
+            # The latest first: to wait for it may be to wait for those before it.
+            if not visit.after(other):
+                found[Race(other.item, visit.item, other.run != visit.run)] = None
+                visit.learn(other)
+        for variable in visit.item.work.reads:
+            touched[variable].readers[visit.strand] = visit
+        for variable in visit.item.work.writes:
+            touched[variable].writers[visit.strand] = visit
+    return list(found)
+
+
+def _latest_conflicts(visit: Visit, touched: dict[int, _Touched]) -> list[Visit]:
+    """Return, for each strand, the latest item that conflicts with a visit, the latest issued first.
+
+    The earlier ones of a strand come before it.
+    """
+    latest: dict[int, Visit] = {}
+    writes = set(visit.item.work.writes)
+    for variable in {*visit.item.work.reads, *writes}:
+        others = list(touched[variable].writers.values())
+        if variable in writes:
+            others += touched[variable].readers.values()
+        for other in others:
+            if other.strand not in latest or latest[other.strand].position < other.position:
+                latest[other.strand] = other
+    return sorted(latest.values(), key=lambda other: (other.run, other.item.index), reverse=True)
+
+
+def race_findings(plan: Plan) -> Iterator[Finding]:
+    """Yield a finding for each race."""
+    for race in races(plan):
+        earlier, later = race.earlier, race.later
+        first, second = (plan.program.operations[item.work.operation] for item in (earlier, later))
+        why = hazards(earlier.work, later.work)
+        variables = named(plan.program, why)
+        kinds = "; ".join(f"{variable.name!r}: {HAZARDS[why[variable.id]]}, {why[variable.id]}" for variable in variables)
+        then = "in the run before" if race.next_run else "before"
+        message = (
+            f"{lane_name(plan, later)} runs {second} without waiting for {first}, which {lane_name(plan, earlier)} runs {then} "
+            f"and which touches {quoted(variables)} too ({kinds})."
+        )
+        yield Finding(Kind.MISSING_WAIT, Severity.ERROR, (first, second), variables, message, _mend(plan, race))
+
+
+def _mend(plan: Plan, race: Race) -> str:
+    """Say which wait would order a race."""
+    first, second = (plan.program.operations[item.work.operation] for item in (race.earlier, race.later))
+    same_graph = race.earlier.graph is not None and race.earlier.graph == race.later.graph and not race.next_run
+    source, target = lane_name(plan, race.earlier), lane_name(plan, race.later)
+    behind, before = f"behind {first}", f"before {second}"
+    if race.earlier.graph is not None and not same_graph:
+        source, behind = plan.lanes[0], f"behind the graph of {first}"
+    if race.later.graph is not None and not same_graph:
+        target, before = plan.lanes[0], f"before the graph of {second}"
+    run = " of the run before" if race.next_run else ""
+    return f"let {target} wait, {before}, for an event that is recorded on {source} {behind}{run}."
+
+
+def lane_name(plan: Plan, item: Item) -> str:
+    """Return what the place an item runs on is called."""
+    return "the host" if item.lane is None else plan.lanes[item.lane]
+
+
+def issue_findings(plan: Plan, dependencies: Dependencies) -> Iterator[Finding]:
+    """Yield what is not issued once, and what is issued in another order than it depends on each other."""
+    program = plan.program
+    issued = [visit.item for visit in Walk(plan).runs(1) if isinstance(visit, Visit)]
+    times = Counter(key_of(item.work) for item in issued)
+    for work in dependencies.work:
+        if (number := times[key_of(work)]) != 1:
+            operation = program.operations[work.operation]
+            often = "not at all" if number == 0 else count(number, "time")
+            message = f"{operation} issues its {work.name} {often} in a run."
+            variables = named(program, work.writes)
+            yield Finding(Kind.NOT_ISSUED, Severity.ERROR, (operation,), variables, message, "issue it once.")
+    place = {key_of(item.work): item.index for item in issued}
+    for later, needs in zip(dependencies.work, dependencies.needs, strict=True):
+        for earlier in (dependencies.work[index] for index in needs):
+            places = place.get(key_of(earlier)), place.get(key_of(later))
+            if places[0] is not None and places[1] is not None and places[0] > places[1]:
+                yield _wrong_order(program, earlier.operation, later.operation, set(hazards(earlier, later)))
+
+
+def _wrong_order(program: Program, earlier: int, later: int, variables: set[int]) -> Finding:
+    first, second = program.operations[earlier], program.operations[later]
+    touched = named(program, variables)
+    message = f"{second} is issued before {first}, which the program has first and which touches {quoted(touched)} too."
+    return Finding(Kind.WRONG_ORDER, Severity.ERROR, (first, second), touched, message, f"issue {first} first.")
+
+
+def capture_findings(plan: Plan) -> Iterator[Finding]:
+    """Yield what breaks the captures of a plan."""
+    for step in plan.steps:
+        if isinstance(step, Replay):
+            for found in capture_breaks(step.steps):
+                yield _capture_finding(plan, found)
+
+
+def _capture_finding(plan: Plan, found: Break) -> Finding:
+    names = {"lane": plan.lanes[found.lane], "main": plan.lanes[0]}
+    operations = () if found.launch is None else (plan.program.operations[found.launch.operation],)
+    variables = () if found.launch is None else named(plan.program, found.launch.writes)
+    subject = f" at {operations[0]}" if operations else ""
+    message = f"The capture would break{subject}: {found.why.format(**names)}. The segment then runs uncaptured."
+    return Finding(Kind.BROKEN_CAPTURE, Severity.ERROR, operations, variables, message, f"{found.advice.format(**names)}.")

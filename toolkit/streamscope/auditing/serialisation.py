@@ -1,0 +1,200 @@
+"""False serialisation: orders that a plan keeps and no path of declared dependencies needs, with an estimate of what they cost.
+
+One run is looked at. Each item's direct predecessors are the latest items of each strand that it knows; if any two items are ordered and
+need not be, then some direct pair is, so the direct pairs tell all. The estimate is a lower bound of the makespan: the longest path
+through the declared dependencies alone, against that through the plan's orders too, as if the device had room for all at once and the host
+took no time to issue.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from streamscope.auditing.dependencies import Dependencies, Work, key_of, longest_path
+from streamscope.auditing.findings import Finding, Kind, Severity, count
+from streamscope.auditing.order import Item, Visit, Walk
+from streamscope.auditing.races import lane_name
+from streamscope.engines.lanes import Estimate
+from streamscope.engines.plan import Plan
+from streamscope.program.launch import HostCall
+
+EXAMPLES = 3
+WORTH = 0.01
+"""The share of the makespan from which on a false serialisation is a warning and not a note."""
+
+
+class Cause(Enum):
+    """What orders two items."""
+
+    LANE = "they share the lane"
+    HOST_WAITS = "the host waits for the one before it goes on"
+    HOST_ORDER = "the host runs its functions one at a time, and issues nothing meanwhile"
+    GRAPH = "a graph starts as a whole and is waited for as a whole"
+    EVENT = "of an event wait"
+
+
+ADVICE = {
+    Cause.LANE: "spread independent chains over more streams (engine 'dual' or 'graph-dual'), or leave it where the launches are short.",
+    Cause.HOST_WAITS: "use an engine that orders by events ('async'), or let the host wait later.",
+    Cause.HOST_ORDER: "call independent host functions later in the program, behind the launches that do not need them.",
+    Cause.GRAPH: "move the host function, or what cannot be captured, so that it does not part independent work.",
+    Cause.EVENT: "wait later, or for an earlier event.",
+}
+
+
+@dataclass(frozen=True)
+class Serialised:
+    """Two items that a plan orders, the later one directly behind the earlier one, although nothing needs it.
+
+    Attributes
+    ----------
+    earlier, later : Item
+    cause : Cause
+    held_ns : float
+        How long the earlier one alone holds the later one back, in ns, by the estimate.
+    """
+
+    earlier: Item
+    later: Item
+    cause: Cause
+    held_ns: float
+
+
+@dataclass(frozen=True)
+class Serialisation:
+    """What a plan's order costs.
+
+    Attributes
+    ----------
+    needed_ns : float
+        Longest path through the declared dependencies alone.
+    planned_ns : float
+        Longest path through the plan's orders too.
+    pairs : list of Serialised
+    without_ns : mapping of Cause to float
+        The longest path without the false orders of one cause.
+    """
+
+    needed_ns: float
+    planned_ns: float
+    pairs: list[Serialised]
+    without_ns: Mapping[Cause, float]
+
+
+@dataclass
+class _Strand:
+    """The items of one strand so far."""
+
+    positions: list[int] = field(default_factory=list)
+    visits: list[Visit] = field(default_factory=list)
+
+
+def serialisation(plan: Plan, dependencies: Dependencies, estimate: Estimate) -> Serialisation:
+    """Find the false orders of a plan and what they cost.
+
+    Parameters
+    ----------
+    plan : Plan
+    dependencies : Dependencies
+        Of the plan's program.
+    estimate : callable
+        ``estimate(launch) -> ns``. Host functions take what they declare.
+    """
+    visits, before = _direct_predecessors(plan)
+    numbers = [dependencies.number[key_of(visit.item.work)] for visit in visits]
+    place = {number: index for index, number in enumerate(numbers)}
+    needs = [[place[n] for n in dependencies.needs[number] if n in place and place[n] < index] for index, number in enumerate(numbers)]
+    pairs = [(earlier, later) for later, others in enumerate(before) for earlier in others if numbers[earlier] != numbers[later]]
+    # What is issued in the wrong order is another finding's.
+    numbered = {
+        (earlier, later): (min(numbers[earlier], numbers[later]), max(numbers[earlier], numbers[later])) for earlier, later in pairs
+    }
+    needed = dependencies.connected(numbered.values())
+    false = [pair for pair in pairs if numbered[pair] not in needed]
+
+    durations = [_duration_ns(visit.item.work, estimate) for visit in visits]
+    in_order = range(len(visits))
+
+    def makespan_ns(orders: Sequence[Sequence[int]]) -> float:
+        return max(longest_path(durations, [[*a, *b] for a, b in zip(needs, orders, strict=True)], in_order), default=0.0)
+
+    ends_ns = longest_path(durations, [[*a, *b] for a, b in zip(needs, before, strict=True)], in_order)
+    found: list[Serialised] = []
+    groups: dict[Cause, set[tuple[int, int]]] = defaultdict(set)
+    for earlier, later in false:
+        others = max((ends_ns[other] for other in (*needs[later], *before[later]) if other != earlier), default=0.0)
+        cause = _cause(visits[earlier], visits[later])
+        found.append(Serialised(visits[earlier].item, visits[later].item, cause, max(0.0, ends_ns[earlier] - others)))
+        groups[cause].add((earlier, later))
+    without = {
+        cause: makespan_ns([[other for other in others if (other, later) not in left_out] for later, others in enumerate(before)])
+        for cause, left_out in groups.items()
+    }
+    return Serialisation(makespan_ns([[] for _ in visits]), max(ends_ns, default=0.0), found, without)
+
+
+def _direct_predecessors(plan: Plan) -> tuple[list[Visit], list[list[int]]]:
+    """Return the items of one run with, for each, the indices of those that it comes directly behind."""
+    strands: dict[int, _Strand] = defaultdict(_Strand)
+    visits: list[Visit] = []
+    before: list[list[int]] = []
+    for visit in Walk(plan).runs(1):
+        if not isinstance(visit, Visit):
+            continue
+        latest: list[Visit] = []
+        for number, strand in strands.items():
+            if (known := bisect_right(strand.positions, visit.knows[number])) > 0:
+                latest.append(strand.visits[known - 1])
+        direct = [one for one in latest if not any(other is not one and other.stamp[one.strand] >= one.position for other in latest)]
+        before.append([one.item.index for one in direct])
+        visits.append(visit)
+        strands[visit.strand].positions.append(visit.position)
+        strands[visit.strand].visits.append(visit)
+    return visits, before
+
+
+def _cause(earlier: Visit, later: Visit) -> Cause:
+    if isinstance(earlier.item.work, HostCall):
+        return Cause.HOST_ORDER
+    if isinstance(later.item.work, HostCall) or later.host[earlier.strand] >= earlier.position:
+        return Cause.HOST_WAITS
+    if earlier.strand == later.strand and (earlier.region is None or earlier.region is later.region):
+        return Cause.LANE
+    return Cause.EVENT if earlier.region is later.region else Cause.GRAPH
+
+
+def _duration_ns(work: Work, estimate: Estimate) -> float:
+    return work.duration_ns if isinstance(work, HostCall) else estimate(work)
+
+
+def serialisation_findings(plan: Plan, result: Serialisation) -> Iterator[Finding]:
+    """Yield one finding for each cause, with the examples that hold back the most; a long plan would give thousands."""
+    groups: dict[Cause, list[Serialised]] = defaultdict(list)
+    for pair in result.pairs:
+        groups[pair.cause].append(pair)
+    for cause, pairs in groups.items():
+        cost_ns = max(0.0, result.planned_ns - result.without_ns[cause])
+        worst = sorted(pairs, key=lambda pair: -pair.held_ns)[:EXAMPLES]
+        lanes = " and ".join(dict.fromkeys(lane_name(plan, pair.later) for pair in pairs))
+        examples = "; ".join(_example(plan, pair) for pair in worst)
+        total = f"{cost_ns / 1e3:.1f} of the {result.planned_ns / 1e3:.1f} µs that the plan takes at least"
+        message = (
+            f"{count(len(pairs), 'order')} that nothing needs on {lanes}, because {cause.value}"
+            f"{', for example' if len(pairs) > len(worst) else ''}: {examples}. "
+            + (f"Without, {total} could be saved (estimated)." if cost_ns > 0 else "By the estimate they cost nothing.")
+        )
+        operations = {
+            item.work.operation: plan.program.operations[item.work.operation] for one in worst for item in (one.earlier, one.later)
+        }
+        severity = Severity.WARNING if cost_ns > WORTH * result.planned_ns else Severity.NOTE
+        yield Finding(Kind.FALSE_SERIALISATION, severity, tuple(operations.values()), (), message, ADVICE[cause], cost_ns)
+
+
+def _example(plan: Plan, pair: Serialised) -> str:
+    earlier, later = (plan.program.operations[item.work.operation] for item in (pair.earlier, pair.later))
+    held = f", which holds it back by {pair.held_ns / 1e3:.1f} µs" if pair.held_ns >= 50 else ""
+    return f"{later} behind {earlier}{held}"

@@ -1,0 +1,201 @@
+"""What operators touch besides what they declare, found by running the program's NumPy references and host functions.
+
+The program is run once, serially, on the given inputs, with each operator's declared reads locked against writing. Each kind of call (the
+same function on the same shapes) is then probed: called again with the same values, with other bytes in fresh memory, and with random
+values. Out of reach is what a function does to arrays that it captured (a closure, a global) and does not depend on, and what a CUDA
+kernel does that its reference does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from streamscope.auditing.dependencies import Work
+from streamscope.auditing.findings import Finding, Kind, Severity, count, named, quoted
+from streamscope.auditing.guard import Array, GuardedCall, guarded_call, random_values
+from streamscope.auditing.probes import Remark, call_guarded, probe
+from streamscope.program.launch import HostCall
+from streamscope.program.operation import Operation, Program
+
+Signature = tuple[Hashable, ...]
+_SHOWN = 4
+
+
+@dataclass
+class _Case:
+    """All operations of which a probe found the same."""
+
+    remark: Remark
+    operations: dict[int, Operation] = field(default_factory=dict)
+    variables: set[int] = field(default_factory=set)
+    in_place: bool = False
+
+
+@dataclass
+class _Touches:
+    """Runs a program and collects remarks, those of like calls together."""
+
+    program: Program
+    memory: dict[int, Array]
+    cases: dict[Hashable, _Case] = field(default_factory=dict)
+    probed: dict[Signature, list[Remark]] = field(default_factory=dict)
+    unchecked: dict[int, Operation] = field(default_factory=dict)
+    random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    def run(self, operation: Operation, work: Work) -> None:
+        """Run a piece of work, guarded, and probe it if it is the first of its kind."""
+        call = guarded_call(work, [self.program.variables[variable].spec for variable in work.writes])
+        if call is None:
+            self.unchecked[operation.id] = operation
+            self._store(work, None)
+            return
+        variables = tuple(dict.fromkeys((*work.reads, *work.writes)))
+        for variable in set(work.reads) - set(self.memory):
+            self.memory[variable] = random_values(self.program.variables[variable].spec, self.random)
+        signature = self._signature(operation, work, variables)
+        results, remarks = call_guarded(call, self.memory)
+        if results is not None and signature not in self.probed:
+            self.probed[signature] = [_placed(remark, variables) for remark in self._probe(call)]
+        remarks = [_placed(remark, variables) for remark in remarks] + self.probed.get(signature, [])
+        for remark in remarks:
+            case = self.cases.setdefault((signature, remark), _Case(remark))
+            case.operations[operation.id] = operation
+            case.variables.update(variables[place] for place in remark.variables)
+            case.in_place = any(variables[place] in work.writes for place in remark.variables)
+        self._store(work, results)
+
+    def _probe(self, call: GuardedCall) -> list[Remark]:
+        specs = {variable: self.program.variables[variable].spec for variable in (*call.reads, *call.writes)}
+        return probe(call, self.memory, specs)
+
+    def _store(self, work: Work, results: Sequence[Array] | None) -> None:
+        """Keep what was computed; random values stand in for what could not be."""
+        for index, variable in enumerate(work.writes):
+            spec = self.program.variables[variable].spec
+            values = random_values(spec, self.random) if results is None else results[index]
+            self.memory[variable] = np.array(values, dtype=spec.dtype, order="C")
+
+    def _signature(self, operation: Operation, work: Work, variables: Sequence[int]) -> Signature:
+        function = work.function if isinstance(work, HostCall) else work.reference
+        places = {variable: place for place, variable in enumerate(variables)}
+        shape = tuple(places[variable] for variable in work.reads), tuple(places[variable] for variable in work.writes)
+        specs = tuple((spec.shape, spec.dtype.str) for spec in (self.program.variables[variable].spec for variable in variables))
+        return operation.name, work.name, shape, specs, _identity(function)
+
+
+def _placed(remark: Remark, variables: Sequence[int]) -> Remark:
+    """Return a remark with places among the call's variables instead of their ids, so that like calls have like remarks."""
+    return Remark(remark.kind, tuple(variables.index(variable) for variable in remark.variables), remark.detail)
+
+
+def _identity(function: Any) -> Hashable:
+    """Return a key that is equal only for functions that do the same: one code over the same captured values."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType) or hasattr(function, "__self__"):
+        return id(function)
+    try:
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError:  # a captured name that was deleted
+        return id(function)
+    return code, tuple(_hashable(value) for value in (*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()))
+
+
+def _hashable(value: Any) -> Hashable:
+    try:
+        hash(value)
+    except TypeError:
+        return "object", id(value)
+    return type(value), value
+
+
+def touch_findings(program: Program, inputs: Sequence[Array]) -> Iterator[Finding]:
+    """Yield what the operators of a program touch besides what they declare.
+
+    Parameters
+    ----------
+    program : Program
+    inputs : sequence of array
+        Values of the program's inputs, with the shapes and dtypes that it was traced for.
+    """
+    memory = {variable: np.array(values, order="C") for variable, values in zip(program.inputs, inputs, strict=True)}
+    touches = _Touches(program, memory)
+    for operation in program.operations:
+        yield from _undeclared(program, operation)
+        for work in _pieces(operation):
+            touches.run(operation, work)
+    for case in touches.cases.values():
+        yield _finding(program, case)
+    if touches.unchecked:
+        message = f"What {_listed(touches.unchecked.values())} may touch was not looked at, because there is no NumPy reference."
+        operations = tuple(touches.unchecked.values())
+        yield Finding(Kind.UNCHECKED, Severity.NOTE, operations, (), message, "give ss.operator a reference=.")
+
+
+def _pieces(operation: Operation) -> Iterable[Work]:
+    return [operation.work] if isinstance(operation.work, HostCall) else operation.work
+
+
+def _undeclared(program: Program, operation: Operation) -> Iterator[Finding]:
+    """Yield what the launches of an operation declare and the operation does not, and the other way round."""
+    reads = {variable for work in _pieces(operation) for variable in work.reads}
+    writes = {variable for work in _pieces(operation) for variable in work.writes}
+    for verb, extra in (
+        ("reads", reads - {*operation.reads, *operation.writes}),
+        ("writes", writes - set(operation.writes)),
+    ):
+        if extra:
+            variables = named(program, extra)
+            message = f"A launch of {operation} {verb} {quoted(variables)}, which the operation does not declare."
+            advice = f"name it in what the operation {verb}."
+            yield Finding(Kind.UNDECLARED_TOUCH, Severity.ERROR, (operation,), variables, message, advice)
+    if unused := set(operation.reads) - reads:
+        variables = named(program, unused)
+        message = f"{operation} declares that it reads {quoted(variables)}, but no launch of it does."
+        yield Finding(Kind.NEEDLESS_READ, Severity.NOTE, (operation,), variables, message, "take it out of its reads.")
+
+
+def _finding(program: Program, case: _Case) -> Finding:
+    operations = tuple(case.operations.values())
+    variables = named(program, case.variables)
+    who, names, detail = _listed(operations), quoted(variables[:_SHOWN]), case.remark.detail
+    again = " and written in place" if case.in_place else ""
+    severity, message, advice = {
+        Kind.UNDECLARED_TOUCH: (
+            Severity.ERROR,
+            f"{who}: writes to {names}, which is declared as read only; under an engine that overlaps work, others may read it meanwhile.",
+            "work on a copy, or declare that it is written.",
+        ),
+        Kind.WRONG_RESULT: (
+            Severity.ERROR,
+            f"{who}: {detail}. Random values stood in for {names} in the rest of the audit.",
+            "return one array for each written variable, of its shape and dtype.",
+        ),
+        Kind.UNWRITTEN: (
+            Severity.ERROR,
+            f"{who}: {detail} of {names} depend on memory that was never written (np.empty).",
+            "write every element, or begin with np.zeros.",
+        ),
+        Kind.HIDDEN_STATE: (
+            Severity.WARNING,
+            f"{who}: {detail}, so {names} depends on something that is not declared (a closure, a global, a random generator).",
+            "pass the state as a variable that it reads and writes.",
+        ),
+        Kind.NEEDLESS_READ: (
+            Severity.NOTE,
+            f"{who}: no value of {names} that was tried changed the results, though it is declared as read{again}.",
+            "declare it as written only." if case.in_place else "take it out of its reads, so that it waits for less.",
+        ),
+    }[case.remark.kind]
+    return Finding(case.remark.kind, severity, operations, variables, message, advice)
+
+
+def _listed(operations: Iterable[Operation]) -> str:
+    everything = list(operations)
+    more = len(everything) - _SHOWN
+    shown = ", ".join(map(str, everything[:_SHOWN]))
+    return f"{shown} and {count(more, 'more operation')}" if more > 0 else shown

@@ -1,0 +1,172 @@
+"""How long a run of a plan takes, about: a walk through its steps with a cost model, for schedulers that compare plans.
+
+Coarser than the simulated device, and much quicker: it knows the calls of the host, the order of the lanes, events, graph launches and the
+room on the multiprocessors, where a kernel that was issued earlier gets what it wants and a later one what is left.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import inf
+
+from streamscope.devices.cost_model import CostModel
+from streamscope.engines.lanes import Estimate
+from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
+from streamscope.program.launch import Launch, LaunchKind
+
+_FULL = 1 - 1e-9
+"""A chip of which more is taken has no room: what is left are the crumbs of rounding."""
+
+
+@cache
+def reference_model() -> CostModel:
+    """Return the built-in cost model, for plans, which are made without a device to ask."""
+    return CostModel.load()
+
+
+def makespan_ns(plan: Plan, estimate: Estimate, model: CostModel) -> float:
+    """Return the expected makespan of one run of a plan on an idle device, in ns: until the host knows that all is done.
+
+    Parameters
+    ----------
+    plan : Plan
+        Its graphs count as captured.
+    estimate : callable
+        How long each launch runs alone, in ns.
+    model : CostModel
+        What everything else costs.
+    """
+    walk = _Walk(estimate, model)
+    for step in plan.steps:
+        walk.take(step)
+    for _, done_ns in sorted(walk.lanes.done_ns.items()):
+        walk.host_waits(done_ns)
+    return walk.host_ns
+
+
+def call_ns(launch: Launch, model: CostModel) -> float:
+    """Return how long the host takes to put a launch on a stream, in ns."""
+    return model.library_launch_ns if launch.library else model.launch_ns
+
+
+@dataclass
+class Chip:
+    """The share of the multiprocessors' throughput that is taken: ``taken[i]`` from ``times_ns[i]`` on."""
+
+    times_ns: list[float] = field(default_factory=lambda: [-inf])
+    taken: list[float] = field(default_factory=lambda: [0.0])
+
+    def run(self, start_ns: float, alone_ns: float, share: float) -> float:
+        """Run a kernel on what is left and return its end; alone, it takes ``alone_ns`` and the given share."""
+        piece = self._piece(start_ns)
+        now_ns, left_ns = start_ns, alone_ns
+        while left_ns > 0:
+            until_ns = self.times_ns[piece + 1] if piece + 1 < len(self.times_ns) else inf
+            room = 1 - self.taken[piece]
+            speed = 0.0 if room <= 1 - _FULL else min(1.0, room / share) if share else 1.0
+            if speed and now_ns + left_ns / speed < until_ns:
+                until_ns = now_ns + left_ns / speed
+                self._piece(until_ns)
+                left_ns = 0.0
+            else:
+                left_ns -= (until_ns - now_ns) * speed
+            self.taken[piece] += speed * share
+            now_ns, piece = until_ns, piece + 1
+        return now_ns
+
+    def _piece(self, start_ns: float) -> int:
+        """Return the index of the piece that begins at a time, cut off from the one before if need be."""
+        piece = bisect_right(self.times_ns, start_ns) - 1
+        if self.times_ns[piece] == start_ns:
+            return piece
+        self.times_ns.insert(piece + 1, start_ns)
+        self.taken.insert(piece + 1, self.taken[piece])
+        return piece + 1
+
+
+@dataclass
+class _Lanes:
+    """When each lane is done with what is on it, and when each event is recorded, in ns."""
+
+    done_ns: dict[int, float] = field(default_factory=dict)
+    recorded_ns: dict[int, float] = field(default_factory=dict)
+
+    def done(self, lane: int) -> float:
+        return self.done_ns.get(lane, -inf)
+
+    def recorded(self, event: int) -> float:
+        # An event that this run has not recorded yet stands for the run before, which is over.
+        return self.recorded_ns.get(event, -inf)
+
+    def wait(self, step: WaitEvent) -> None:
+        self.done_ns[step.lane] = max(self.done(step.lane), self.recorded(step.event))
+
+
+@dataclass
+class _Walk:
+    """Where the host, the lanes and the chip are."""
+
+    estimate: Estimate
+    model: CostModel
+    host_ns: float = 0.0
+    lanes: _Lanes = field(default_factory=_Lanes)
+    chip: Chip = field(default_factory=Chip)
+
+    def take(self, step: Step) -> None:
+        """Carry out a step as the host does."""
+        model, lanes = self.model, self.lanes
+        match step:
+            case Issue(launch, lane):
+                self.host_ns += call_ns(launch, model)
+                lanes.done_ns[lane] = self._end_ns(launch, self._start_ns(lane, model.launch_latency_ns))
+            case RecordEvent(event, lane):
+                self.host_ns += model.event_record_ns
+                # What is behind the record waits for it, and so for what is before it to drain.
+                lanes.done_ns[lane] = max(self.host_ns + model.launch_latency_ns, lanes.done(lane) + model.drain_ns)
+                lanes.recorded_ns[event] = lanes.done_ns[lane]
+            case WaitEvent(_, lane):
+                self.host_ns += model.stream_wait_ns
+                lanes.wait(step)
+                lanes.done_ns[lane] = max(lanes.done_ns[lane], self.host_ns + model.launch_latency_ns)
+            case HostWait(event):
+                self.host_waits(lanes.recorded(event))
+            case Synchronize(lane):
+                self.host_waits(lanes.done(lane))
+            case CallHost(call):
+                self.host_ns += call.duration_ns
+            case Replay(steps):
+                self._replay(steps)
+
+    def host_waits(self, done_ns: float) -> None:
+        """Let the host wait for a time, and go on."""
+        self.host_ns = max(self.host_ns, done_ns) + self.model.synchronize_return_ns
+
+    def _replay(self, steps: Sequence[Step]) -> None:
+        """Launch a graph on lane 0; that lane is done when all of the graph is."""
+        model = self.model
+        self.host_ns += model.graph_launch_ns(max(1, sum(isinstance(step, Issue) for step in steps)))
+        before_ns = self._start_ns(0, model.graph_launch_latency_ns) - model.graph_node_gap_ns
+        inner = _Lanes({0: before_ns})
+        for step in steps:
+            match step:
+                case Issue(launch, lane):
+                    inner.done_ns[lane] = self._end_ns(launch, max(inner.done(lane), before_ns) + model.graph_node_gap_ns)
+                case RecordEvent(event, lane):
+                    inner.recorded_ns[event] = inner.done(lane)
+                case WaitEvent():
+                    inner.wait(step)
+        self.lanes.done_ns[0] = max(inner.done_ns.values())
+
+    def _start_ns(self, lane: int, latency_ns: float) -> float:
+        """Return when work starts that the host has just put on a lane."""
+        return max(self.host_ns + latency_ns, self.lanes.done(lane) + self.model.kernel_gap_ns)
+
+    def _end_ns(self, launch: Launch, start_ns: float) -> float:
+        alone_ns = self.estimate(launch)
+        if launch.kind is not LaunchKind.KERNEL:
+            return start_ns + alone_ns
+        held = self.model.residency(launch.cost)
+        return self.chip.run(start_ns, alone_ns, held.multiprocessors / self.model.multiprocessors * self.model.throughput(held.load))

@@ -1,0 +1,232 @@
+"""Scheduling: independent operations spread over N streams, so that nothing holds up the critical path.
+
+List scheduling after HEFT (Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity task scheduling for heterogeneous
+computing", IEEE TPDS 13(3), 2002): tasks by upward rank, each where it is done first, with what a wait costs. Two things differ for
+streams: a chain is one task, because a change of stream within it can win nothing and needs an event; and the host, which issues
+everything, is a resource like a stream. Several schedules are made in this way, and the plan with the shortest predicted makespan is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streamscope.devices.cost_model import CostModel
+from streamscope.engines.lanes import Estimate, StreamOf, checked_streams, main_stream
+from streamscope.engines.plan import Plan
+from streamscope.engines.prediction import call_ns, makespan_ns, reference_model
+from streamscope.engines.tasks import Tasks, is_plain
+from streamscope.program.launch import HostCall, Launch, LaunchKind
+from streamscope.program.operation import Operation, Program
+
+WORTH = 0.01
+"""A gain below this share of the makespan is not worth a stream: the prediction is not that good."""
+
+MakePlan = Callable[[Sequence[Operation], StreamOf], Plan]
+"""Makes a plan of operations, in the order of their issue, and the stream of each kernel."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """In which order operations are issued, and where.
+
+    Attributes
+    ----------
+    order : tuple of int
+        Positions of operations in the program.
+    streams : mapping of (operation, part) to int
+        The compute stream of each launch; that of a copy does not count.
+    """
+
+    order: tuple[int, ...]
+    streams: Mapping[tuple[int, int], int]
+
+    def stream_of(self, launch: Launch) -> int:
+        """Return the compute stream of a launch."""
+        return self.streams[launch.operation, launch.part]
+
+    @property
+    def width(self) -> int:
+        """Number of compute streams."""
+        return max(self.streams.values(), default=0) + 1
+
+
+@dataclass(frozen=True)
+class OrderingCosts:
+    """What it takes, beside the kernels themselves, to issue work and to order it, in ns.
+
+    Attributes
+    ----------
+    call_ns : callable
+        Host: the call that puts a launch on a stream.
+    fork_ns : float
+        Host: the record of an event and the wait for it.
+    gap_ns : float
+        Device: from the end of what is before a kernel to its start.
+    crossing_ns : float
+        Device: what comes on top where that is on another stream.
+    """
+
+    call_ns: Callable[[Launch], float]
+    fork_ns: float
+    gap_ns: float
+    crossing_ns: float
+
+
+def one_by_one(model: CostModel) -> OrderingCosts:
+    """Return the costs of work that the host puts on streams."""
+    fork_ns = model.event_record_ns + model.stream_wait_ns
+    return OrderingCosts(lambda launch: call_ns(launch, model), fork_ns, model.kernel_gap_ns, model.drain_ns)
+
+
+def in_a_graph(model: CostModel) -> OrderingCosts:
+    """Return the costs of work in a graph, where the host has nothing to do and an edge costs the same within a stream and across."""
+    return OrderingCosts(lambda launch: 0.0, 0.0, model.graph_node_gap_ns, 0.0)
+
+
+def best_plan(program: Program, estimate: Estimate, streams: int, costs: Callable[[CostModel], OrderingCosts], make: MakePlan) -> Plan:
+    """Return the plan with the shortest predicted makespan on at most ``streams`` compute streams.
+
+    Of plans that are as good (see `WORTH`) it is the one with the fewest streams, and of those the one with the fewest waits.
+
+    Tried are one stream and then two, four and so on, each with the operations in program order and by rank. With two streams or more,
+    auxiliary scopes are on an auxiliary stream in all of them.
+
+    Raises
+    ------
+    EngineError
+        ``streams`` is no whole number from 1 to `MOST_STREAMS`.
+    """
+    most = checked_streams(streams)
+    if most == 1:
+        return make(program.operations, main_stream)
+    model = reference_model()
+    tried = schedules(program, estimate, most, costs(model))
+    plans = [make([program.operations[position] for position in schedule.order], schedule.stream_of) for schedule in tried]
+    times_ns = [makespan_ns(plan, estimate, model) for plan in plans]
+    enough_ns = min(times_ns) * (1 + WORTH)
+    good = [plan for plan, time_ns in zip(plans, times_ns, strict=True) if time_ns <= enough_ns]
+    return min(good, key=lambda plan: (plan.streams, plan.waits))
+
+
+def may_open_scopes(program: Program) -> bool:
+    """Tell whether a function of the user's own may open an auxiliary scope when it is called; our own kernels cannot."""
+    return any(launch.library for launch in program.launches())
+
+
+def schedules(program: Program, estimate: Estimate, most: int, costs: OrderingCosts) -> list[Schedule]:
+    """Return the schedules worth a try, from one stream on; auxiliary scopes are on a second one in all of them."""
+
+    def launch_ns(launch: Launch) -> float:
+        return estimate(launch) + costs.gap_ns
+
+    tasks = Tasks(program.operations, [_duration_ns(operation, launch_ns) for operation in program.operations])
+    orders = (tuple(range(len(program.operations))), tuple(tasks.by_rank()))
+    found = [Schedule(orders[0], {(launch.operation, launch.part): int(launch.auxiliary) for launch in program.launches()})]
+    for count in _counts(most):
+        made = [_Placing(tasks, launch_ns, costs, [0.0] * count).schedule(order) for order in orders]
+        found += [schedule for index, schedule in enumerate(made) if schedule not in (*found, *made[:index])]
+        if max(schedule.width for schedule in made) < count:
+            break  # The program has no use for more.
+    return found
+
+
+def _counts(most: int) -> list[int]:
+    """Return 2, 4, 8 and so on up to ``most``, and that."""
+    return [*(1 << exponent for exponent in range(1, (most - 1).bit_length())), most]
+
+
+def _duration_ns(operation: Operation, launch_ns: Estimate) -> float:
+    if isinstance(operation.work, HostCall):
+        return operation.work.duration_ns
+    return sum(launch_ns(launch) for launch in operation.launches)
+
+
+_COPY = -1
+"""The stream of what is on no compute stream."""
+
+
+@dataclass
+class _Placing:
+    """The state of list scheduling: until when the host and each stream are taken; when each operation is done, and on which stream."""
+
+    tasks: Tasks
+    launch_ns: Estimate
+    costs: OrderingCosts
+    taken_ns: list[float]
+    host_ns: float = 0.0
+    used: int = 1
+    done_ns: dict[int, float] = field(default_factory=dict)
+    made_on: dict[int, int] = field(default_factory=dict)
+    streams: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def schedule(self, order: tuple[int, ...]) -> Schedule:
+        """Place all operations, in a topological order."""
+        for position in order:
+            self.put(position)
+        return Schedule(order, self.streams)
+
+    def put(self, position: int) -> None:
+        """Place an operation and, with the first of a chain, the whole chain."""
+        operation = self.tasks.operations[position]
+        if position in self.done_ns:
+            return
+        if isinstance(operation.work, HostCall):
+            self.host_ns = max(self.host_ns, self._ready_ns(position, _COPY)) + operation.work.duration_ns
+            self.done_ns[position] = self.host_ns
+        elif is_plain(operation):
+            self._put_chain(self.tasks.chain(position, is_plain))
+        else:
+            self._put_fixed(position)
+
+    def _put_chain(self, chain: Sequence[int]) -> None:
+        """Put a chain where it is done first; where that is the same, on the stream of what it follows on, else on the first."""
+        home = self._home(chain[0])
+        choices = range(min(self.used + 1, len(self.taken_ns)))
+        end_ns, _, stream = min((self._end_ns(chain, stream), stream != home, stream) for stream in choices)
+        launches = [launch for position in chain for launch in self.tasks.operations[position].launches]
+        self.host_ns = self._issued_ns(chain, stream)
+        self.streams.update({(launch.operation, launch.part): stream for launch in launches})
+        self.taken_ns[stream] = end_ns
+        self.used = max(self.used, stream + 1)
+        self.done_ns.update(dict.fromkeys(chain, end_ns))
+        self.made_on.update(dict.fromkeys(chain, stream))
+
+    def _end_ns(self, chain: Sequence[int], stream: int) -> float:
+        """Return when a chain would be done on a stream: when the device is through with it, but not before the host has issued it."""
+        durations = [self.tasks.duration_ns[position] for position in chain]
+        on_device_ns = max(self._ready_ns(chain[0], stream), self.taken_ns[stream]) + sum(durations)
+        return max(on_device_ns, self._issued_ns(chain, stream) + durations[-1])
+
+    def _issued_ns(self, chain: Sequence[int], stream: int) -> float:
+        """Return when the host would have issued a chain, with the waits that its first operation needs."""
+        foreign = {self.made_on[other] for other in self.tasks.before[chain[0]] if other in self.made_on} - {stream}
+        calls = (self.costs.call_ns(launch) for position in chain for launch in self.tasks.operations[position].launches)
+        return self.host_ns + len(foreign) * self.costs.fork_ns + sum(calls)
+
+    def _ready_ns(self, position: int, stream: int) -> float:
+        """Return when all is done that an operation follows on."""
+        earlier = self.tasks.before[position]
+        crossing_ns = self.costs.crossing_ns
+        return max((self.done_ns[one] + (0.0 if self.made_on.get(one, stream) == stream else crossing_ns) for one in earlier), default=0.0)
+
+    def _home(self, position: int) -> int:
+        """Return the stream of the latest operation that this one follows on."""
+        latest = max(self.tasks.before[position], key=self.done_ns.__getitem__, default=None)
+        return 0 if latest is None else self.made_on.get(latest, 0)
+
+    def _put_fixed(self, position: int) -> None:
+        """Place an operation that has no choice: copies, and kernels on the main stream with a scope beside them."""
+        beside = min(range(1, len(self.taken_ns)), key=self.taken_ns.__getitem__)
+        ready_ns = self._ready_ns(position, 0)
+        self.done_ns[position], self.made_on[position] = ready_ns, _COPY
+        for launch in self.tasks.operations[position].launches:
+            stream = beside if launch.auxiliary else 0
+            self.streams[launch.operation, launch.part] = stream
+            self.host_ns += self.costs.call_ns(launch)
+            end_ns = max(ready_ns, self.host_ns) + self.launch_ns(launch)
+            if launch.kind is LaunchKind.KERNEL:
+                end_ns = max(end_ns, self.taken_ns[stream] + self.launch_ns(launch))
+                self.made_on[position] = 0
+                self.taken_ns[stream], self.used = end_ns, max(self.used, stream + 1)
+            self.done_ns[position] = max(self.done_ns[position], end_ns)
