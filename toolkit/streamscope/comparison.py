@@ -20,6 +20,7 @@ from streamscope.analysis.verdict import Verdict, assess, difference, reference_
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
+from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import engine_names
 from streamscope.engines.lanes import checked_streams
 from streamscope.engines.prepared import Prepared, host_array, prepare
@@ -28,6 +29,7 @@ from streamscope.files import writable_folder, written_whole
 from streamscope.program.operation import Program
 from streamscope.program.reference import has_reference, run_reference
 from streamscope.program.tracing import ProgramFunction
+from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.events import EventRecorder
 from streamscope.trace.trace import DeviceInfo, Trace
 
@@ -77,6 +79,9 @@ class Run:
     def correct(self) -> bool:
         """Whether the results equal the reference within the tolerance; true where there is none to compare with."""
         return bool(np.isnan(self.tolerance) or self.max_abs_error <= self.tolerance)
+
+    def __repr__(self) -> str:
+        return f"Run({self.engine!r}, {self.metrics.makespan_us:.4g} µs, {len(self.trace.spans)} spans)"
 
     @cached_property
     def metrics(self) -> EngineMetrics:
@@ -289,7 +294,7 @@ def compare(
             prepared[engine] = _warm(traced, engine, opened, arrays, streams)
             errors[engine] = _error(_outputs(prepared[engine], captured), reference)
         makespans = _repeat(prepared, arrays, count, step)
-        recorder = EventRecorder.on(opened)
+        recorder = _recorder(opened)
         runs = []
         for engine in names:
             step(f"recording {engine}")
@@ -431,6 +436,10 @@ def _reporting(steps: int, *, progress: bool | Progress) -> Iterator[Callable[[s
         with Bar(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("comparing engines", total=steps)
             yield lambda what: bar.update(task, advance=1, description=what)
+
+
+def _recorder(device: Device) -> EventRecorder | DeviceLogRecorder:
+    return DeviceLogRecorder(device) if isinstance(device, SimulatedDevice) else EventRecorder.on(device)
 
 
 def _in_notebook() -> bool:

@@ -17,7 +17,7 @@ from streamscope.trace.trace import Trace
 
 WIDE_SPREAD = 0.1
 """An interval wider than this share of its median is flagged."""
-COSTLY_RECORDING = 1.5
+COSTLY_RECORDING = 1.25
 """Recording that makes a run longer than this many times is flagged."""
 
 

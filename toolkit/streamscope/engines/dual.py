@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from streamscope.engines.issuing import repeating_steps
 from streamscope.engines.lanes import Estimate, StreamOf, lanes_in_use
 from streamscope.engines.plan import Plan
-from streamscope.engines.scheduling import best_plan, may_open_scopes, one_by_one
+from streamscope.engines.scheduling import best_plan, may_open_scopes, on_streams
 from streamscope.program.operation import Operation, Program
 
 
@@ -25,4 +25,4 @@ def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
         steps, events = repeating_steps(operations, range(len(lanes.names)), lanes.of, runs_apart=program.runs_apart)
         return Plan("dual", program, lanes.names, tuple(steps), events, scopes=streams > 1 and may_open_scopes(program))
 
-    return best_plan(program, estimate, streams, one_by_one, make)
+    return best_plan(program, estimate, streams, on_streams, make)

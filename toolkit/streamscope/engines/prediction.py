@@ -17,8 +17,8 @@ from streamscope.engines.lanes import Estimate
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
 from streamscope.program.launch import Launch, LaunchKind
 
-_FULL = 1 - 1e-9
-"""A chip of which more is taken has no room: what is left are the crumbs of rounding."""
+_CRUMBS = 1e-9
+"""Room that rounding leaves on a full chip."""
 
 
 @cache
@@ -66,7 +66,7 @@ class Chip:
         while left_ns > 0:
             until_ns = self.times_ns[piece + 1] if piece + 1 < len(self.times_ns) else inf
             room = 1 - self.taken[piece]
-            speed = 0.0 if room <= 1 - _FULL else min(1.0, room / share) if share else 1.0
+            speed = 0.0 if room <= _CRUMBS else min(1.0, room / share) if share else 1.0
             if speed and now_ns + left_ns / speed < until_ns:
                 until_ns = now_ns + left_ns / speed
                 self._piece(until_ns)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from streamscope.devices.cost_model import CostModel
 from streamscope.engines.lanes import Estimate, StreamOf, checked_streams, main_stream
 from streamscope.engines.plan import Plan
-from streamscope.engines.prediction import call_ns, makespan_ns, reference_model
+from streamscope.engines.prediction import makespan_ns, reference_model
 from streamscope.engines.tasks import Tasks, is_plain
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
@@ -73,10 +73,9 @@ class OrderingCosts:
     crossing_ns: float
 
 
-def one_by_one(model: CostModel) -> OrderingCosts:
-    """Return the costs of work that the host puts on streams."""
-    fork_ns = model.event_record_ns + model.stream_wait_ns
-    return OrderingCosts(lambda launch: call_ns(launch, model), fork_ns, model.kernel_gap_ns, model.drain_ns)
+def on_streams(model: CostModel) -> OrderingCosts:
+    """Return the costs of work on streams, without the host's: with those, short kernels would never be spread."""
+    return OrderingCosts(lambda launch: 0.0, 0.0, model.kernel_gap_ns, model.drain_ns)
 
 
 def in_a_graph(model: CostModel) -> OrderingCosts:
@@ -85,9 +84,10 @@ def in_a_graph(model: CostModel) -> OrderingCosts:
 
 
 def best_plan(program: Program, estimate: Estimate, streams: int, costs: Callable[[CostModel], OrderingCosts], make: MakePlan) -> Plan:
-    """Return the plan with the shortest predicted makespan on at most ``streams`` compute streams.
+    """Return the plan with the shortest predicted makespan of those that use the most of ``streams`` compute streams.
 
-    Of plans that are as good (see `WORTH`) it is the one with the fewest streams, and of those the one with the fewest waits.
+    The user asked for streams in order to see what they do, slower or faster, so they are used wherever the program has independent
+    work. Of plans that are as good (see `WORTH`) it is the one with the fewest waits.
 
     Tried are one stream and then two, four and so on, each with the operations in program order and by rank. With two streams or more,
     auxiliary scopes are on an auxiliary stream in all of them.
@@ -104,9 +104,10 @@ def best_plan(program: Program, estimate: Estimate, streams: int, costs: Callabl
     tried = schedules(program, estimate, most, costs(model))
     plans = [make([program.operations[position] for position in schedule.order], schedule.stream_of) for schedule in tried]
     times_ns = [makespan_ns(plan, estimate, model) for plan in plans]
-    enough_ns = min(times_ns) * (1 + WORTH)
-    good = [plan for plan, time_ns in zip(plans, times_ns, strict=True) if time_ns <= enough_ns]
-    return min(good, key=lambda plan: (plan.streams, plan.waits))
+    widest = max(plan.streams for plan in plans)
+    asked = [(plan, time_ns) for plan, time_ns in zip(plans, times_ns, strict=True) if plan.streams == widest]
+    enough_ns = min(time_ns for _, time_ns in asked) * (1 + WORTH)
+    return min((plan for plan, time_ns in asked if time_ns <= enough_ns), key=lambda plan: plan.waits)
 
 
 def may_open_scopes(program: Program) -> bool:

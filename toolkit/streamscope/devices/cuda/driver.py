@@ -10,7 +10,7 @@ from typing import Any
 
 from streamscope.errors import DeviceError, NoDeviceError, OutOfMemoryError
 
-INSTALL_HINT = "pip install 'streamscope[cuda13]' (or cuda12), or use --device simulated"
+INSTALL_HINT = "on a machine with an NVIDIA driver, pip install '.[cuda13]' (or cuda12) in the clone; else use --device simulated"
 
 
 @cache
