@@ -26,6 +26,6 @@ def _make(random: np.random.Generator, length: int, size: int) -> Made:
 ELEMENTWISE_CHAIN = Workload(
     "elementwise-chain",
     "a chain of multiply, add and relu, each on the result of the one before",
-    {"length": Setting(200, 1, 100_000, "operations"), "size": Setting(1024, 1, 1 << 28, "elements of each array")},
+    {"length": Setting(200, 1, 100_000, "operations"), "size": Setting(256, 1, 1 << 28, "elements of each array")},
     _make,
 )
