@@ -67,7 +67,7 @@ def test_it_says_all_that_the_comparison_says(branches, tmp_path):
         assert line in text
     for engine, run in branches.items():
         assert f"{run.metrics.makespan_us:,.1f} µs, median of {run.metrics.repeats} without recording" in text, engine
-    assert "end latency" in text
+    assert "device log" in text
     assert "python 3" in text
     assert "right: largest error" in text
     assert "WRONG" not in text
