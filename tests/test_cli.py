@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import streamscope
-from streamscope import comparison, options
+from streamscope import comparing, options
 from streamscope.analysis.definitions import QUANTITIES
 from streamscope.cli import main
 from streamscope.comparison import load_comparison
@@ -82,7 +82,7 @@ def test_cuda_without_a_gpu(tmp_path):
 
 
 def test_a_file_in_the_way_is_found_before_anything_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(comparison, "compare", lambda *_, **__: pytest.fail("it ran"))
+    monkeypatch.setattr(comparing, "compare", lambda *_, **__: pytest.fail("it ran"))
     taken = tmp_path / "taken"
     taken.write_text("mine")
     for folder in (taken, taken / "below", Path("/proc/streamscope")):
@@ -172,7 +172,7 @@ def test_bars_are_drawn_to_scale():
 
 
 def test_wrong_results_exit_with_3_after_everything_is_written(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(comparison, "_error", lambda *_: (9.0, 1.0))
+    monkeypatch.setattr(comparing, "_error", lambda *_: (9.0, 1.0))
     assert main((*SMALL, "--engines", "sync", "--out", str(tmp_path))) == 3
     out, err = capsys.readouterr()
     assert "RESULTS ARE WRONG under sync" in out
@@ -184,7 +184,7 @@ def test_an_unexpected_exception_shows(monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(comparison, "compare", broken)
+    monkeypatch.setattr(comparing, "compare", broken)
     with pytest.raises(ZeroDivisionError):
         main(SMALL)
 
@@ -234,7 +234,7 @@ def test_version_and_help(capsys):
 
 
 def test_options_have_the_defaults_of_the_function():
-    defaults = {name: parameter.default for name, parameter in inspect.signature(comparison.compare).parameters.items()}
+    defaults = {name: parameter.default for name, parameter in inspect.signature(comparing.compare).parameters.items()}
     assert {option.name: option.default for option in options.COMPARE_OPTIONS} == {
         option.name: defaults[option.name] for option in options.COMPARE_OPTIONS
     }

@@ -9,7 +9,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from streamscope.comparison import Comparison, Run, compare
+from streamscope.comparing import compare
+from streamscope.comparison import Comparison, Run
 from streamscope.errors import OutputError
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope.trace.trace import DeviceInfo

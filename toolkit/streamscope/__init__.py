@@ -28,7 +28,7 @@ _HOME = {
     "auxiliary_stream": "devices.cuda.bench",
     "bias_add": "ops.elementwise",
     "capture": "capturing.function",
-    "compare": "comparison",
+    "compare": "comparing",
     "convolution": "ops.convolution",
     "convolution_backward": "ops.convolution",
     "empty": "program.tracing",

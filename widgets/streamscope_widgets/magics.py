@@ -23,7 +23,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 from IPython.display import display
 
-from streamscope.comparison import compare
+from streamscope.comparing import compare
 from streamscope.engines import engine_names
 from streamscope.errors import EngineError
 from streamscope.options import COMPARE_OPTIONS, Option

@@ -66,7 +66,7 @@ def compare(
 
     Exits with 3 if the results of an engine differ from the NumPy reference.
     """
-    from streamscope import comparison as module
+    from streamscope import comparing as module
     from streamscope.workloads import workload as find
 
     chosen = find(workload)
