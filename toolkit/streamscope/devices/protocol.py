@@ -105,8 +105,14 @@ class Device(Protocol):
     def estimate_ns(self, launch: Launch) -> float:
         """Return about how long a launch runs alone, in ns, by the cost model (a scheduler's guess, never shown as a time)."""
 
-    def stream(self, name: str) -> Stream:
-        """Make a stream."""
+    def use(self) -> None:
+        """Make this device the calling thread's; a thread calls it once before it does anything else with the device."""
+
+    def stream(self, name: str, *, priority: int = 0) -> Stream:
+        """Make a stream. Of two kernels that are ready, the one on the stream with the higher ``priority`` gets the multiprocessors first.
+
+        0 is the ordinary priority; more than the device has levels counts as its highest.
+        """
 
     def pair(self, stream: Stream, auxiliary: Stream) -> None:
         """Let scopes that a user's operator opens on ``stream`` use ``auxiliary``."""

@@ -87,10 +87,15 @@ class CudaDevice:
         """Return about how long a launch runs, by the H200's cost model."""
         return self._model.copy_ns(launch.cost, launch.kind) if launch.kind is not LaunchKind.KERNEL else self._model.kernel_ns(launch.cost)
 
-    def stream(self, name: str) -> CudaStream:
-        """Make a stream."""
+    def use(self) -> None:
+        """Make this device the calling thread's."""
+        with cuda_errors("choosing the device"):
+            self._device.use()
+
+    def stream(self, name: str, *, priority: int = 0) -> CudaStream:
+        """Make a stream; CUDA's priorities run the other way, 0 down to the device's highest, which is negative."""
         with cuda_errors(f"making stream {name!r}"):
-            return CudaStream(self, name)
+            return CudaStream(self, name, priority)
 
     def event(self, *, timing: bool = False) -> CudaEvent:
         """Make an event."""

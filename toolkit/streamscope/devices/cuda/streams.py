@@ -41,11 +41,11 @@ class CudaEvent:
 class CudaStream:
     """A CUDA stream that does not synchronise with the default stream, with what belongs to it alone (workspace, library handles)."""
 
-    def __init__(self, device: CudaDevice, name: str) -> None:
+    def __init__(self, device: CudaDevice, name: str, priority: int = 0) -> None:
         lib = libraries()
         self.name = name
         self.device = device
-        self.handle = lib.cupy.cuda.Stream(non_blocking=True)
+        self.handle = lib.cupy.cuda.Stream(non_blocking=True, priority=-priority)
         self.pointer: int = self.handle.ptr
         self.binding = lib.cuda.CUstream(self.pointer)
         self._runtime = lib.runtime

@@ -85,8 +85,11 @@ class SimulatedDevice:
         """Return how long a launch runs alone, in ns, by the cost model."""
         return self._model.estimate_ns(launch)
 
-    def stream(self, name: str) -> SimulatedStream:
-        """Make a stream."""
+    def use(self) -> None:
+        """Do nothing: a simulated device belongs to no thread. Callers take turns."""
+
+    def stream(self, name: str, *, priority: int = 0) -> SimulatedStream:
+        """Make a stream. Priorities change nothing: the model shares the multiprocessors evenly."""
         stream = SimulatedStream(self._core, name)
         self._streams.append(stream)
         return stream
