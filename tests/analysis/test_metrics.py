@@ -1,6 +1,7 @@
 """The metrics of an engine, by hand, and how fast they are computed."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.analysis import measure
-from streamscope.analysis.definitions import AGAINST, QUANTITIES, format_us
+from streamscope.analysis.definitions import AGAINST, QUANTITIES, format_mib, format_us
+from streamscope.analysis.table import metrics_table
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.spans import COLUMN_DTYPES
@@ -58,6 +60,18 @@ def test_an_empty_trace(make_trace):
     m = measure(make_trace(), REPEATS_NS)
     assert (m.gpu_busy_us, m.overlap, m.kernel_count, m.idle_us, m.other_idle_us) == (0, 0, 0, 100, 100)
     assert (m.launch_latency_us, m.queue_time_us, m.recording_cost) == (None, None, None)
+
+
+def test_device_memory_is_that_of_the_trace_and_unknown_without(make_trace):
+    plain, trace = make_trace(), make_trace(engine="graph")
+    trace = replace(trace, info=replace(trace.info, memory={"variables_bytes": 3 << 19, "device_bytes": 3 << 19, "host_bytes": 7}))
+    metrics = {"async": measure(plain, REPEATS_NS), "graph": measure(trace, REPEATS_NS)}
+    assert [m.device_memory_bytes for m in metrics.values()] == [None, 3 << 19]
+    table = metrics_table(metrics)
+    column = table.headings.index("device memory, MiB")
+    assert [cells[column] for cells in table.cells.values()] == ["–", "1.50"]
+    assert "workspaces" in table.definitions[column]
+    assert "device memory, MiB" not in metrics_table({"async": metrics["async"]}).headings
 
 
 def test_a_makespan_of_nothing(make_trace):
@@ -125,3 +139,11 @@ def test_every_definition_has_words_a_unit_and_no_markup():
 )
 def test_times_have_three_significant_digits(value_us, text):
     assert format_us(value_us) == text
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [(0, "0"), (32, "<0.001"), (1 << 10, "0.001"), (3 << 19, "1.50"), (32 << 20, "32.0"), (141 << 30, "144,384")],
+)
+def test_sizes_have_three_significant_digits(nbytes, text):
+    assert format_mib(nbytes) == text

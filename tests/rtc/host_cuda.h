@@ -31,7 +31,7 @@ struct Thread {
     ucontext_t context;
     std::vector<char> stack = std::vector<char>(STACK_BYTES);
     Waits waits = Waits::nothing;
-    double value = 0;  // what it shows to its warp; wide enough for every type that is shuffled
+    alignas(8) char value[8] = {};  // what it shows to its warp
 };
 
 inline ucontext_t scheduler;
@@ -114,15 +114,20 @@ void launch(void (*kernel)(P...), unsigned blocks, unsigned count, void** argume
 
 }  // namespace host_cuda
 
+inline float __int_as_float(int bits) { float value; memcpy(&value, &bits, 4); return value; }
+inline double __longlong_as_double(long long bits) { double value; memcpy(&value, &bits, 8); return value; }
+
 inline void __syncthreads() { host_cuda::wait_for(host_cuda::Waits::block); }
 
 template <typename T>
 T __shfl_xor_sync(unsigned, T value, int offset)
 {
     using namespace host_cuda;
-    threads[running].value = value;
+    static_assert(sizeof(T) <= sizeof(Thread::value));
+    memcpy(threads[running].value, &value, sizeof(T));
     wait_for(Waits::warp);
-    T other = static_cast<T>(threads[running ^ offset].value);
+    T other;
+    memcpy(&other, threads[running ^ offset].value, sizeof(T));
     wait_for(Waits::warp);  // until all have read
     return other;
 }

@@ -53,6 +53,7 @@ def traces(draw):
         calibration=draw(st.dictionaries(texts, json_values, max_size=2)),
         ledger=draw(st.dictionaries(texts, st.floats(allow_nan=False), max_size=2)),
         notes=tuple(draw(st.lists(texts, max_size=3))),
+        memory=draw(st.dictionaries(texts, st.integers(0, 2**40), max_size=2)),
     )  # fmt: skip
     return Trace(SpanTable(**columns, names=names, lanes=lanes), info)
 
@@ -84,6 +85,15 @@ def test_round_trip_is_exact(tmp_path, original):
         np.testing.assert_array_equal(values, getattr(original.spans, column))
     assert (read.spans.names, read.spans.lanes) == (original.spans.names, original.spans.lanes)
     assert read.info == original.info
+
+
+def test_a_file_from_before_memory_was_measured_still_loads(tmp_path, trace):
+    path = Trace(trace.spans, replace(trace.info, memory={"device_bytes": 12})).to_parquet(tmp_path / "t.parquet")
+    assert Trace.from_parquet(path).info.memory == {"device_bytes": 12}
+    info = json.loads(pq.read_schema(path).metadata[b"streamscope"])["info"]
+    del info["memory"]
+    rewrite(path, info=info)
+    assert Trace.from_parquet(path).info == replace(trace.info, memory={})
 
 
 def test_any_reader_sees_plain_columns(tmp_path, trace):

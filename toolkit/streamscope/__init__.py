@@ -23,7 +23,7 @@ _HOME = {
     "StreamscopeError": "errors",
     "Trace": "trace.trace",
     "WORKLOADS": "workloads",
-    "add": "ops.elementwise",
+    "add_n": "ops.add_n",
     "audit": "auditing.audit",
     "auxiliary_stream": "devices.cuda.bench",
     "bias_add": "ops.elementwise",
@@ -31,21 +31,47 @@ _HOME = {
     "compare": "comparing",
     "convolution": "ops.convolution",
     "convolution_backward": "ops.convolution",
+    "elementwise": "ops.one_line",
     "empty": "program.tracing",
     "host_function": "ops.host",
     "load_comparison": "comparison",
     "matmul": "ops.linear",
-    "multiply": "ops.elementwise",
     "open_device": "devices",
     "operator": "ops.custom",
     "prepare": "engines.prepared",
-    "relu": "ops.elementwise",
-    "softmax": "ops.softmax",
     "to_device": "ops.copies",
     "to_host": "ops.copies",
     "workload": "workloads",
 }
 """Module, within this package, of each public name."""
+
+# fmt: off
+_GENERATED = {
+    "ops.unary": (
+        "abs", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "bitwise_not", "cbrt", "ceil", "cos", "cosh", "degrees",
+        "exp", "expm1", "fix", "floor", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "log", "log10", "log1p", "log2",
+        "logical_not", "negative", "radians", "rcbrt", "reciprocal", "rint", "round", "rsqrt", "sign", "sin", "sinh", "sqrt", "square",
+        "tan", "tanh", "trunc",
+    ),
+    "ops.activations": (
+        "digamma", "erf", "erfinv", "gamma", "gammaln", "log_sigmoid", "mish", "relu", "sigmoid", "smooth_l1", "softsign",
+    ),
+    "ops.binary": (
+        "add", "arctan2", "bitwise_and", "bitwise_or", "bitwise_xor", "copysign", "divide", "floor_divide", "fmax", "fmin", "fmod",
+        "gcd", "hypot", "lcm", "ldexp", "left_shift", "logaddexp", "maximum", "minimum", "mod", "multiply", "power", "right_shift",
+        "subtract",
+    ),
+    "ops.logic": (
+        "equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or", "logical_xor", "not_equal",
+    ),
+    "ops.reductions": (
+        "all", "any", "argmax", "argmin", "max", "mean", "min", "nanprod", "nansum", "norm", "prod", "sum",
+    ),
+    "ops.softmax": ("log_softmax", "log_softmax_gradient", "softmax", "softmax_gradient"),
+}
+# fmt: on
+"""Names of the operators with generated kernels, by module."""
+_HOME |= {name: module for module, names in _GENERATED.items() for name in names}
 
 __all__ = sorted([*_HOME, "load_ipython_extension", "program"])  # noqa: PLE0605 — computed from the one table above, and pinned by a test.
 __version__ = "0.1.0"

@@ -132,6 +132,7 @@ class Comparison(Mapping[str, Run]):
                 "streams": plan.get("streams"),
                 "events": plan.get("events"),
                 "waits": plan.get("waits"),
+                "memory": dict(run.trace.info.memory),
                 "launch_latency_us": m.launch_latency_us,
                 "api_time_us": m.api_time_us,
                 "max_abs_error": _finite(run.max_abs_error),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamscope.analysis.definitions import format_us
+from streamscope.analysis.definitions import format_mib, format_us
 from streamscope.analysis.operations import OperationTable, operation_table
 from streamscope.analysis.table import SIMULATED_CAPTION, MetricsTable, device_words, metrics_table
 from streamscope.errors import TraceError
@@ -182,6 +182,8 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
         recorded = f"; {recorded_ns / 1000:,.1f} µs in the recorded run" if recorded_ns is not None else ""
         repeats = f"median of {run.metrics.repeats} without recording"
         yield f"{engine}: makespan", f"{run.metrics.makespan_us:,.1f} µs, {repeats}{recorded}"
+        if memory := run.trace.info.memory:
+            yield f"{engine}: memory", ", ".join(f"{_purpose(name)} {format_mib(size)} MiB" for name, size in memory.items())
         if not np.isnan(run.max_abs_error):
             verdict = "right" if run.correct else "WRONG"
             yield f"{engine}: results", f"{verdict}: largest error {run.max_abs_error:.3g} against NumPy, tolerance {run.tolerance:.3g}"
@@ -189,6 +191,11 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
     yield "calibration", _plain(info.calibration)
     yield "versions", _plain(info.versions)
     yield "recorded", f"{info.created}, by {info.recorder}"
+
+
+def _purpose(name: str) -> str:
+    """Name a kind of memory: ``"device_bytes"`` is the sum of those before it."""
+    return {"device_bytes": "on the device in all", "host_bytes": "page-locked on the host"}.get(name, name.removesuffix("_bytes"))
 
 
 def _plain(value: object) -> str:

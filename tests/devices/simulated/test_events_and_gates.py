@@ -128,7 +128,7 @@ def test_a_host_that_waits_for_a_closed_gate_is_told_and_not_hung(bench, through
 def test_a_full_queue_behind_a_closed_gate_is_told_and_not_hung(make_bench):
     bench = make_bench(queue_depth=8)
     device, main = bench.device, bench.device.stream("main")
-    assert device.queue_depth == 8
+    assert device.model.queue_depth == 8
     gate, event, kernel = device.gate(), device.event(), bench.kernel(main, 100)
     gate.hold(main)
     for _ in range(7):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamscope.analysis.launches import api_time_ns, launch_latency_ns, queue_time_ns
-from streamscope.analysis.metrics import EngineMetrics, busy_fraction, idle_ns, recording_cost
+from streamscope.analysis.metrics import EngineMetrics, busy_fraction, device_memory_bytes, idle_ns, recording_cost
 from streamscope.analysis.overlap import gpu_busy_ns, kernel_count, overlap_fraction
 from streamscope.analysis.statistics import median_interval
 from streamscope.analysis.verdict import difference
@@ -27,7 +27,7 @@ class Quantity:
     field : str
         Its attribute of `EngineMetrics`.
     label : str
-    unit : {"µs", "%", "×", ""}
+    unit : {"µs", "%", "×", "MiB", ""}
     function : callable
         What computes it, and so defines it.
     """
@@ -59,6 +59,8 @@ class Quantity:
             return format_us(value)
         if self.unit == "%":
             return f"{value * 100:.1f}" if 0 < value < 0.0995 else f"{value * 100:.0f}"
+        if self.unit == "MiB":
+            return format_mib(value)
         return f"{value:.2f}" if self.unit == "×" else f"{value:,}"
 
 
@@ -72,6 +74,7 @@ QUANTITIES = (
     Quantity("launch_latency_us", "launch latency", "µs", launch_latency_ns),
     Quantity("queue_time_us", "queue time", "µs", queue_time_ns),
     Quantity("api_time_us", "API time", "µs", api_time_ns),
+    Quantity("device_memory_bytes", "device memory", "MiB", device_memory_bytes),
     Quantity("recording_cost", "recording", "×", recording_cost),
 )
 """The metrics that a table of engines shows, in its order."""
@@ -89,6 +92,18 @@ def definition_of(function: Callable[..., Any]) -> str:
 
 def format_us(value_us: float) -> str:
     """Write a time in µs with three significant digits, and whole from 100 on, with thousands separated."""
-    if abs(value_us) >= 100 or value_us == 0:
-        return f"{value_us:,.0f}"
-    return f"{value_us:.1f}" if abs(value_us) >= 10 else f"{value_us:.2f}" if abs(value_us) >= 1 else f"{value_us:.3f}"
+    return _three_digits(value_us)
+
+
+def format_mib(value_bytes: float) -> str:
+    """Write a size in MiB (1,048,576 bytes) as `format_us` writes a time; what is less than a thousandth is written as such."""
+    return "<0.001" if 0 < value_bytes < 0.0005 * _MIB else _three_digits(value_bytes / _MIB)
+
+
+_MIB = 1 << 20
+
+
+def _three_digits(value: float) -> str:
+    if abs(value) >= 100 or value == 0:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"

@@ -55,6 +55,8 @@ class EngineMetrics:
         Makespan with recording over the makespan without; None where the trace does not say.
     missing_records : int
         Launch calls whose kernel or copy is not in the trace.
+    device_memory_bytes : int or None
+        Device memory that the engine held; None where it was not measured.
     flags : tuple of str
         What a reader must know before believing the numbers.
     """
@@ -83,6 +85,7 @@ class EngineMetrics:
     queue_time_us: float | None
     recording_cost: float | None
     missing_records: int
+    device_memory_bytes: int | None = None
     flags: tuple[str, ...] = ()
 
 
@@ -135,6 +138,7 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
         queue_time_us=_median_us(queue_time_ns(spans)),
         recording_cost=cost,
         missing_records=missing.calls,
+        device_memory_bytes=device_memory_bytes(trace.info.memory),
         flags=(
             *_repeat_flags(makespan, simulated=simulated),
             *_record_flags(makespan, busy_ns, missing, latency_ns, cost),
@@ -182,6 +186,17 @@ def recording_cost(ledger: Mapping[str, float]) -> float | None:
     unrecorded_ns = ledger.get("unrecorded_ns")
     recorded_ns = ledger.get("recorded_ns")
     return recorded_ns / unrecorded_ns if unrecorded_ns and recorded_ns is not None else None
+
+
+def device_memory_bytes(memory: Mapping[str, int]) -> int | None:
+    """Device memory that the engine holds for the program.
+
+    Formula: variables + workspaces of libraries + what users' operators allocate through CuPy. Unit: bytes, shown in MiB. It is also the
+    most there was: nothing is given back as long as a program is prepared. Streams that run side by side cannot share workspaces, which
+    is the memory that a second stream costs. Left out: CUDA's own memory for graphs, modules, streams and events, which it
+    does not tell, and what PyTorch allocates. Where times come from a cost model, variables only: it does not know workspaces.
+    """
+    return memory.get("device_bytes")
 
 
 def _median_us(values_ns: IntArray) -> float | None:

@@ -8,15 +8,16 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.capturing.nodes import Node, read_nodes
+from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.devices.cuda.driver import libraries
 from streamscope.errors import EngineError, ProgramError, StreamscopeError
+from streamscope.graphs.node import GraphNode
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.user_line import user_line
@@ -39,15 +40,15 @@ class CapturedFunction:
     name : str
     program : Program
         One operation for each kernel, copy and set; its variables have no elements and stand for the edges of the capture.
-    nodes : list of Node
-        Name, grid, block and edges of each.
+    nodes : list of GraphNode
+        Kind, name, grid, block, registers and edges of each; each is the operation of that number.
     results : list
         The arrays (CuPy) or tensors that the function returned while it was captured.
     """
 
     name: str
     program: Program
-    nodes: list[Node]
+    nodes: list[GraphNode]
     results: list[Any]
     _function: Callable[..., Any]
     _inputs: tuple[Any, ...]
@@ -132,7 +133,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     if not nodes:
         raise EngineError(f"{title} launched nothing while it was captured", hint="launch on the current CuPy or PyTorch stream")
     return CapturedFunction(
-        title, _program(title, nodes, where, kept), nodes, _results(captured, title), function, inputs, expected, before
+        title, _program(title, nodes, where, kept), _described(nodes, where), _results(captured, title), function, inputs, expected, before
     )
 
 
@@ -239,20 +240,25 @@ def _is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _program(name: str, nodes: Sequence[Node], where: str, kept: Sequence[Any]) -> Program:
+def _described(nodes: Sequence[LaunchableNode], where: str) -> list[GraphNode]:
+    return [replace(one.node, operation=number, operator=one.node.name, where=where) for number, one in enumerate(nodes)]
+
+
+def _program(name: str, nodes: Sequence[LaunchableNode], where: str, kept: Sequence[Any]) -> Program:
     """Make a program whose variables stand for edges: a node writes its own and reads those of the nodes it depends on.
 
     Which memory nodes share is unknown, so one run must be over before the next begins.
     """
     operations = []
-    for number, node in enumerate(nodes):
-        launch = Launch(number, 0, node.name, node.kind, node.after, (number,), node.cost, None, _builder(node, kept))
-        operations.append(Operation(number, node.name, node.after, (number,), {"grid": node.grid, "block": node.block}, where, (launch,)))
+    for number, one in enumerate(nodes):
+        node, writes = one.node, (number,)
+        launch = Launch(number, 0, node.name, one.kind, node.after, writes, one.cost, None, _builder(one, kept))
+        operations.append(Operation(number, node.name, node.after, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
     variables = tuple(Variable(number, f"edge {number}", _TOKEN, Place.DEVICE) for number in range(len(nodes)))
     return Program(name, variables, tuple(operations), (), (), runs_apart=True)
 
 
-def _builder(node: Node, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:
+def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:
     def build(bench: Any, reads: Sequence[Any], writes: Sequence[Any]) -> Callable[[], None]:
         call = node.bind(bench.stream.pointer)
 

@@ -2,52 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from streamscope.capturing.names import short_name
 from streamscope.devices.cuda.driver import checked, libraries
+from streamscope.devices.cuda.graph_nodes import described, kernel_function, node_handles, predecessors
 from streamscope.errors import EngineError
+from streamscope.graphs.node import GraphNode, NodeKind
 from streamscope.program.launch import Cost, LaunchKind
 
 Call = Callable[[], None]
+Bind = Callable[[int], Call]
+"""``bind(stream pointer) -> call`` that launches a node by itself."""
 
 _HOST, _DEVICE = 1, 2  # CUmemorytype
 
 
 @dataclass(frozen=True)
-class Node:
-    """One node of a captured graph.
+class LaunchableNode:
+    """A node that can be launched by itself.
 
     Attributes
     ----------
-    name : str
-        Short name of the kernel, or ``"memset"``, ``"memcpy"``.
-    full_name : str
+    node : GraphNode
     kind : LaunchKind
-        Copies between host and device are copies; a copy within the device is a kernel here.
-    grid, block : tuple of int
-        Zeros for copies and sets.
-    cost : Cost
-    after : tuple of int
-        The nodes that it depends on, by index.
+        Copies between host and device are copies; a copy within the device is a kernel here, and so is a set.
     bind : callable
-        ``bind(stream pointer) -> call`` that launches it by itself.
     """
 
-    name: str
-    full_name: str
+    node: GraphNode
     kind: LaunchKind
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cost: Cost
-    after: tuple[int, ...]
-    bind: Callable[[int], Call]
+    bind: Bind
+
+    @property
+    def cost(self) -> Cost:
+        """What is known of its cost: the bytes of copies and sets, the blocks and threads of kernels."""
+        if self.node.kind is not NodeKind.KERNEL:
+            return Cost(self.node.nbytes)
+        (x, y, z), (i, j, k) = self.node.grid, self.node.block
+        return Cost(0, 0, x * y * z, i * j * k)
 
 
-def read_nodes(graph: int) -> list[Node]:
+def read_nodes(graph: int) -> list[LaunchableNode]:
     """Return the nodes of a graph in an order in which they can run; empty nodes are left out, what they order is kept.
 
     Raises
@@ -55,37 +53,22 @@ def read_nodes(graph: int) -> list[Node]:
     EngineError
         A node is of a kind that cannot be launched by itself.
     """
-    cuda = libraries().cuda
-    handle = cuda.CUgraph(graph)
-    _, count = checked(cuda.cuGraphGetNodes(handle))
-    handles, _ = checked(cuda.cuGraphGetNodes(handle, count))
-    before = _dependencies(handle, handles)
-    kept: list[Node] = []
+    handles = node_handles(graph)
+    before = predecessors(graph, handles)
+    kept: list[LaunchableNode] = []
     index: dict[int, tuple[int, ...]] = {}
     for position in _in_order(before):
         after = tuple(dict.fromkeys(one for earlier in before[position] for one in index[earlier]))
-        node = _read(handles[position], after)
-        if node is None:
+        node = replace(described(handles[position]), after=after)
+        if node.kind is NodeKind.EMPTY:
             index[position] = after
         else:
             index[position] = (len(kept),)
-            kept.append(node)
+            kept.append(_launchable(handles[position], node))
     return kept
 
 
-def _dependencies(graph: Any, handles: list[Any]) -> list[list[int]]:
-    cuda = libraries().cuda
-    position = {int(handle): number for number, handle in enumerate(handles)}
-    before: list[list[int]] = [[] for _ in handles]
-    *_, count = checked(cuda.cuGraphGetEdges(graph))
-    if count:
-        sources, targets, *_ = checked(cuda.cuGraphGetEdges(graph, count))
-        for source, target in zip(sources, targets, strict=True):
-            before[position[int(target)]].append(position[int(source)])
-    return before
-
-
-def _in_order(before: list[list[int]]) -> list[int]:
+def _in_order(before: Sequence[Sequence[int]]) -> list[int]:
     """Return a topological order that keeps the order of capture where it can."""
     done: set[int] = set()
     order: list[int] = []
@@ -104,41 +87,30 @@ def _in_order(before: list[list[int]]) -> list[int]:
     return order
 
 
-def _read(handle: Any, after: tuple[int, ...]) -> Node | None:
-    cuda = libraries().cuda
-    kinds = cuda.CUgraphNodeType
-    kind = checked(cuda.cuGraphNodeGetType(handle))
-    if kind == kinds.CU_GRAPH_NODE_TYPE_KERNEL:
-        return _kernel(handle, after)
-    if kind == kinds.CU_GRAPH_NODE_TYPE_MEMSET:
-        return _memset(handle, after)
-    if kind == kinds.CU_GRAPH_NODE_TYPE_MEMCPY:
-        return _memcpy(handle, after)
-    if kind == kinds.CU_GRAPH_NODE_TYPE_EMPTY:
-        return None
-    what = kind.name.removeprefix("CU_GRAPH_NODE_TYPE_").lower().replace("_", " ")
-    raise EngineError(f"the captured code has a {what} node, which cannot run by itself", hint="leave it out of the captured function")
+def _launchable(handle: Any, node: GraphNode) -> LaunchableNode:
+    if node.kind is NodeKind.KERNEL:
+        return LaunchableNode(node, LaunchKind.KERNEL, _kernel(handle, node))
+    if node.kind is NodeKind.SET:
+        return LaunchableNode(node, LaunchKind.KERNEL, _memset(handle))
+    if node.kind is NodeKind.COPY:
+        return LaunchableNode(node, *_memcpy(handle))
+    raise EngineError(f"the captured code has a node ({node.name}) that cannot run by itself", hint="leave it out of the captured function")
 
 
-def _kernel(handle: Any, after: tuple[int, ...]) -> Node:
+def _kernel(handle: Any, node: GraphNode) -> Bind:
     cuda = libraries().cuda
     p = checked(cuda.cuGraphKernelNodeGetParams(handle))
-    if int(p.func):
-        function, name = p.func, checked(cuda.cuFuncGetName(p.func)).decode()
-    else:
-        function, name = checked(cuda.cuKernelGetFunction(p.kern)), checked(cuda.cuKernelGetName(p.kern)).decode()
-    grid, block = (p.gridDimX, p.gridDimY, p.gridDimZ), (p.blockDimX, p.blockDimY, p.blockDimZ)
-    blocks, threads = grid[0] * grid[1] * grid[2], block[0] * block[1] * block[2]
+    function, _ = kernel_function(p)
     # The node owns its arguments, as pointers to values or, from some libraries, as one packed buffer ("extra").
     arguments, attributes = (int(p.kernelParams), int(p.extra)), _attributes(handle)
 
     def bind(stream: int) -> Call:
         if not attributes:
             launch = libraries().driver.launchKernel
-            return partial(launch, int(function), *grid, *block, p.sharedMemBytes, stream, *arguments)
+            return partial(launch, int(function), *node.grid, *node.block, p.sharedMemBytes, stream, *arguments)
         config = cuda.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = block
+        config.gridDimX, config.gridDimY, config.gridDimZ = node.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = node.block
         config.sharedMemBytes, config.hStream = p.sharedMemBytes, cuda.CUstream(stream)
         config.attrs, config.numAttrs = attributes, len(attributes)
 
@@ -148,7 +120,7 @@ def _kernel(handle: Any, after: tuple[int, ...]) -> Node:
 
         return launch_with_attributes
 
-    return Node(short_name(name), name, LaunchKind.KERNEL, grid, block, Cost(0, 0, blocks, threads), after, bind)
+    return bind
 
 
 def _attributes(handle: Any) -> list[Any]:
@@ -181,7 +153,7 @@ def _attributes(handle: Any) -> list[Any]:
     return found
 
 
-def _memset(handle: Any, after: tuple[int, ...]) -> Node:
+def _memset(handle: Any) -> Bind:
     cuda = libraries().cuda
     p = checked(cuda.cuGraphMemsetNodeGetParams(handle))
     fill = {1: cuda.cuMemsetD2D8Async, 2: cuda.cuMemsetD2D16Async, 4: cuda.cuMemsetD2D32Async}[p.elementSize]
@@ -195,10 +167,10 @@ def _memset(handle: Any, after: tuple[int, ...]) -> Node:
 
         return call
 
-    return Node("memset", "memset", LaunchKind.KERNEL, (0, 0, 0), (0, 0, 0), Cost(p.width * p.elementSize * p.height), after, bind)
+    return bind
 
 
-def _memcpy(handle: Any, after: tuple[int, ...]) -> Node:
+def _memcpy(handle: Any) -> tuple[LaunchKind, Bind]:
     cuda = libraries().cuda
     p = checked(cuda.cuGraphMemcpyNodeGetParams(handle))
     source, target = int(p.srcMemoryType), int(p.dstMemoryType)
@@ -212,5 +184,4 @@ def _memcpy(handle: Any, after: tuple[int, ...]) -> Node:
 
         return call
 
-    nbytes = p.WidthInBytes * max(1, p.Height) * max(1, p.Depth)
-    return Node("memcpy", "memcpy", kind, (0, 0, 0), (0, 0, 0), Cost(nbytes), after, bind)
+    return kind, bind

@@ -10,11 +10,12 @@ waits for an event recorded there) becomes nodes of a graph instead of running.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from streamscope.graphs.node import GraphNode
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.trace.trace import DeviceInfo
@@ -29,6 +30,18 @@ class Buffer(Protocol):
     @property
     def spec(self) -> ArraySpec:
         """Shape and dtype."""
+
+    @property
+    def place(self) -> Place:
+        """Host (page-locked) or device memory."""
+
+
+class Block(Protocol):
+    """Memory without a shape; the device takes it back when nobody holds it, or a buffer on it, any more."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
 
     @property
     def place(self) -> Place:
@@ -73,6 +86,14 @@ class Graph(Protocol):
     def node_count(self) -> int:
         """Number of nodes."""
 
+    @property
+    def nodes(self) -> tuple[GraphNode, ...]:
+        """The nodes in the order of capture, each after those that it depends on; their operations are not known to a device."""
+
+    @property
+    def refused(self) -> str:
+        """Why an update of another graph was refused, so that this one was instantiated; empty where none was tried."""
+
     def launch(self, stream: Stream) -> None:
         """Put one replay on a stream."""
 
@@ -93,10 +114,6 @@ class Device(Protocol):
     @property
     def info(self) -> DeviceInfo:
         """What the device is called and whether its times are real."""
-
-    @property
-    def queue_depth(self) -> int:
-        """How many items may be pending on a stream before the host blocks."""
 
     @property
     def working_kernel_ns(self) -> float:
@@ -128,6 +145,32 @@ class Device(Protocol):
         OutOfMemoryError
         """
 
+    def allocate_block(self, nbytes: int, place: Place) -> Block:
+        """Allocate memory that can hold one array after the other.
+
+        Raises
+        ------
+        OutOfMemoryError
+        """
+
+    def buffer_on(self, block: Block, spec: ArraySpec, stream: Stream | None = None) -> Buffer:
+        """Use a block for an array; its contents are undefined from here on in the order of ``stream`` or, without one, of the host.
+
+        Buffers that were on the block before stay valid for work that was issued on them.
+
+        Raises
+        ------
+        DeviceError
+            The block is smaller than the array.
+        """
+
+    def memory_of(self, streams: Iterable[Stream]) -> Mapping[str, int]:
+        """Return the bytes of device memory that streams hold for themselves, by what it is for.
+
+        On CUDA ``workspaces_bytes`` (scratch memory of libraries) and ``temporaries_bytes`` (what users' operators allocate through CuPy).
+        Streams cannot share either, since they run side by side. Empty where it is not known.
+        """
+
     def write(self, buffer: Buffer, values: Array) -> None:
         """Fill a buffer from the host, blocking, outside any stream. The device must be idle."""
 
@@ -146,11 +189,43 @@ class Device(Protocol):
     def bind_host(self, call: HostCall, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Call:
         """Prepare a host function; each call of the result runs it on the calling thread, on what is in memory by then."""
 
-    def begin_capture(self, stream: Stream) -> None:
-        """Start to capture a stream (thread-local)."""
+    def adopt(self, memory: Any, place: Place) -> Buffer:
+        """Use memory of the user's as a buffer, without a copy: an array (CuPy on CUDA, NumPy on the simulated device) or a buffer.
 
-    def end_capture(self, stream: Stream) -> Graph:
-        """End the capture that began on ``stream`` and instantiate the graph.
+        Blocks until what CuPy's current stream does to it is done. Whoever changes it later must do so when the device is idle.
+
+        Raises
+        ------
+        DeviceError
+            It does not lie in such memory, or not in one piece.
+        """
+
+    def begin_capture(self, stream: Stream) -> None:
+        """Start to capture a stream. The capture is the calling thread's, and other threads may go on using the device."""
+
+    def captured_nodes(self, stream: Stream) -> int:
+        """Return how many nodes the capture that began on ``stream`` has by now.
+
+        Raises
+        ------
+        EngineError
+            The capture is broken, or there is none.
+        """
+
+    def end_capture(self, stream: Stream, update: Graph | None = None) -> Graph:
+        """End the capture that began on ``stream``, and make an instantiated graph of it.
+
+        Parameters
+        ----------
+        stream : Stream
+        update : Graph, optional
+            A graph of this device, to which the captured one is applied if it has the same nodes and edges, with other parameters. That
+            changes launches from now on, not those that are pending.
+
+        Returns
+        -------
+        Graph
+            ``update`` itself, if it was updated; else a new one, whose `refused` says why.
 
         Raises
         ------

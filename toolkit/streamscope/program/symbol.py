@@ -48,41 +48,43 @@ class Symbol:
         """Dtype of the array."""
         return self.spec.dtype
 
-    def __eq__(self, other: object) -> bool:
-        # Silently comparing identities would take a branch that the values might not.
-        raise self._unsupported("==")
-
     __hash__ = object.__hash__
-
-    def __add__(self, other: object) -> Any:
-        from streamscope.ops.elementwise import add
-
-        return add(self, other)
-
-    def __mul__(self, other: object) -> Any:
-        from streamscope.ops.elementwise import multiply
-
-        return multiply(self, other)
 
     def __matmul__(self, other: object) -> Any:
         from streamscope.ops.linear import matmul
 
         return matmul(self, other)
 
-    def __radd__(self, other: object) -> Any:
-        from streamscope.ops.elementwise import add
-
-        return add(other, self)
-
-    def __rmul__(self, other: object) -> Any:
-        from streamscope.ops.elementwise import multiply
-
-        return multiply(other, self)
-
     def __rmatmul__(self, other: object) -> Any:
         from streamscope.ops.linear import matmul
 
         return matmul(other, self)
+
+    def _applied(operator: str, *, reflected: bool = False) -> Any:  # type: ignore[misc]  # noqa: N805 — makes methods, is none.
+        def method(self: Symbol, *others: object) -> Any:
+            from streamscope.ops.elementwise import OPERATORS
+
+            return OPERATORS[operator](*others, self) if reflected else OPERATORS[operator](self, *others)
+
+        return method
+
+    __neg__, __abs__, __invert__ = _applied("negative"), _applied("abs"), _applied("bitwise_not")
+    __add__, __radd__ = _applied("add"), _applied("add", reflected=True)
+    __sub__, __rsub__ = _applied("subtract"), _applied("subtract", reflected=True)
+    __mul__, __rmul__ = _applied("multiply"), _applied("multiply", reflected=True)
+    __truediv__, __rtruediv__ = _applied("divide"), _applied("divide", reflected=True)
+    __floordiv__, __rfloordiv__ = _applied("floor_divide"), _applied("floor_divide", reflected=True)
+    __mod__, __rmod__ = _applied("mod"), _applied("mod", reflected=True)
+    __pow__, __rpow__ = _applied("power"), _applied("power", reflected=True)
+    __and__, __rand__ = _applied("bitwise_and"), _applied("bitwise_and", reflected=True)
+    __or__, __ror__ = _applied("bitwise_or"), _applied("bitwise_or", reflected=True)
+    __xor__, __rxor__ = _applied("bitwise_xor"), _applied("bitwise_xor", reflected=True)
+    __lshift__, __rlshift__ = _applied("left_shift"), _applied("left_shift", reflected=True)
+    __rshift__, __rrshift__ = _applied("right_shift"), _applied("right_shift", reflected=True)
+    # A comparison is a variable too; a branch on it raises, in `__bool__`.
+    __eq__, __ne__ = _applied("equal"), _applied("not_equal")
+    __lt__, __le__, __gt__, __ge__ = _applied("less"), _applied("less_equal"), _applied("greater"), _applied("greater_equal")
+    del _applied
 
     def __array_ufunc__(self, function: np.ufunc, *arguments: object, **options: object) -> Any:
         raise ProgramError(
@@ -117,8 +119,5 @@ class Symbol:
 
         return method
 
-    __sub__, __rsub__, __neg__, __pow__ = _refuse("-"), _refuse("-"), _refuse("-"), _refuse("**")
-    __truediv__, __rtruediv__, __floordiv__, __mod__ = _refuse("/"), _refuse("/"), _refuse("//"), _refuse("%")
-    __lt__, __le__, __gt__, __ge__ = _refuse("<"), _refuse("<="), _refuse(">"), _refuse(">=")
     __getitem__, __setitem__, __iter__ = _refuse("indexing"), _refuse("item assignment"), _refuse("iteration")
     del _refuse

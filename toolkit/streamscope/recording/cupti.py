@@ -137,7 +137,15 @@ class CuptiRecorder:
         plan = prepared.plan
         if next(ordered, None) is not None:
             raise RecordingError(f"CUPTI has {len(records)} records, more than were launched", hint="another library launches beside")
-        info = TraceInfo(plan.engine, prepared.program.name, self.device.info, "cupti", notes=tuple(prepared.notes), plan=plan.counts)
+        info = TraceInfo(
+            plan.engine,
+            prepared.program.name,
+            self.device.info,
+            "cupti",
+            notes=tuple(prepared.notes),
+            plan=plan.counts,
+            memory=prepared.memory,
+        )
         return Trace(builder.build(), info)
 
     def _run(self, prepared: Prepared) -> list[HostInterval]:

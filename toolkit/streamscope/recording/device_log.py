@@ -55,6 +55,7 @@ class DeviceLogRecorder:
             ledger={"recorded_ns": makespan_ns, "unrecorded_ns": makespan_ns},
             notes=tuple(prepared.notes),
             plan=prepared.plan.counts,
+            memory=prepared.memory,
         )
         return Trace(self._spans(prepared, host).build(), info)
 

@@ -171,6 +171,7 @@ class EventRecorder:
             ledger,
             (*prepared.notes, *_reference_notes(self.device.info), *_precision_notes(self.device.info, placed, natural, calibration)),
             plan=prepared.plan.counts,
+            memory=prepared.memory,
         )
 
 

@@ -1,59 +1,191 @@
-"""Source of element-wise kernels: one vector of up to 16 bytes a thread.
+"""Source of element-wise kernels, broadcasting ones among them: vectors of up to 16 bytes a thread.
 
 There is no grid-stride loop: the grid covers the array, and on an H200 the loop cost a small kernel 0.18 of 1.1 µs.
+
+A thread reads all its operands, computes, and writes. Where the array begins behind a vector boundary, or ends before one, the first
+and the last vector are masked: elements outside the array are neither read nor written.
+
+Extents and strides are arguments, not constants: a new shape needs no new kernel, only a new rank does. Their price, divisions by
+numbers that the compiler does not know, is two instructions each, because the host computes the reciprocals.
 """
 
 from __future__ import annotations
 
-from streamscope.program.variable import ArraySpec
+from dataclasses import dataclass
+from functools import lru_cache
+
+from streamscope.rtc.form import THREADS, Access, Form
+from streamscope.rtc.named_source import PLACE_OF_NAME, named_source
+from streamscope.rtc.placing_source import placing_source
+from streamscope.rtc.signature import RESULT, Signature
 from streamscope.rtc.source import KernelSource
-from streamscope.rtc.types_source import types_source
+from streamscope.rtc.types_source import COMPUTE, STORAGE, conversions_source, loaded, stored
 
-THREADS = 256
-VECTOR_BYTES = 16
+VECTORS = """\
+template <typename E, int W> struct alignas(sizeof(E) * W) vector { E item[W]; };
 
-
-def vector_width(spec: ArraySpec, inner: int = 0) -> int:
-    """Return how many elements a thread loads at once: 16 bytes' worth where that divides the size (and the inner extent), else 1."""
-    width = VECTOR_BYTES // spec.dtype.itemsize
-    return width if spec.size % width == 0 and inner % width == 0 else 1
-
-
-def grid_blocks(size: int, width: int) -> int:
-    """Return the blocks of `THREADS` threads that cover ``size`` elements, ``width`` a thread; 0 for an empty array."""
-    return -(-size // (THREADS * width))
-
-
-def elementwise_source(operator: str, expression: str, dtype: str, arity: int, width: int, *, broadcast_last: bool) -> KernelSource:
-    """Return the kernel of ``out = expression(a, b)`` for one dtype, number of operands and vector width.
-
-    With ``broadcast_last`` the last operand is a vector that repeats along the last axis; the kernel takes its length as last argument.
-    """
-    operands = ["a", "b"][:arity]
-    name = f"{operator}_{dtype}_x{width}"
-    parameters = ", ".join(f"const pack* {operand}" for operand in operands)
-    inner = ", long long inner" if broadcast_last else ""
-    index = dict.fromkeys(operands, "i")
-    if broadcast_last:
-        index[operands[-1]] = f"i % (inner / {width})"
-    loads = "\n".join(f"    pack {operand}_pack = {operand}[{index[operand]}];" for operand in operands)
-    values = "\n".join(f"        compute_t {operand} = load({operand}_pack.item[k]);" for operand in operands)
-    code = f"""{types_source(dtype)}
-struct alignas(sizeof(storage_t) * {width}) pack {{ storage_t item[{width}]; }};
-
-extern "C" __global__ void __launch_bounds__({THREADS})
-{name}({parameters}, pack* out, long long size{inner})
-{{
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= size / {width}) return;
-{loads}
-    pack result;
+// The elements n to n + W - 1 of an array, of which those from 0 to size - 1 are there.
+template <int W, typename E> __device__ inline vector<E, W> read(const E* array, long long n, long long size)
+{
+    if (n >= 0 && n + W <= size) return *reinterpret_cast<const vector<E, W>*>(array + n);
+    vector<E, W> values = {};
     #pragma unroll
-    for (int k = 0; k < {width}; ++k) {{
-{values}
-        store(result.item[k], {expression});
-    }}
-    out[i] = result;
-}}
+    for (int k = 0; k < W; ++k)
+        if (n + k >= 0 && n + k < size) values.item[k] = array[n + k];
+    return values;
+}
+
+template <int W, typename E> __device__ inline void write(E* array, long long n, long long size, const vector<E, W>& values)
+{
+    if (n >= 0 && n + W <= size) {
+        *reinterpret_cast<vector<E, W>*>(array + n) = values;
+        return;
+    }
+    #pragma unroll
+    for (int k = 0; k < W; ++k)
+        if (n + k >= 0 && n + k < size) array[n + k] = values.item[k];
+}
 """
-    return KernelSource(name, code)
+
+
+@dataclass(frozen=True)
+class _Array:
+    """One array of a kernel, and how its elements are found."""
+
+    name: str
+    dtype: str
+    access: Access
+    form: Form
+
+    @property
+    def placed(self) -> bool:
+        """Whether its elements' offsets are computed from the layout."""
+        return self.access is not Access.LINEAR and (self.form.rank > 1 or self.access is Access.STRIDED)
+
+    @property
+    def values(self) -> str:
+        """C++ type of what one thread has of it at a time."""
+        element = STORAGE[self.dtype]
+        return element if self.access is Access.REPEATED else f"vector<{element}, {self.form.width}>"
+
+    def load(self, target: str, declare: str) -> list[str]:
+        """Return the statements that load a thread's elements into ``target``."""
+        if self.access is Access.STRIDED:
+            return [f"{declare}{target} = {{}};", *self._each(f"{target}.item[k] = {self._element()};")]
+        if self.access is Access.REPEATED:
+            return [f"{declare}{target} = {self.name}[{f'from.{self.name}' if self.placed else 0}];"]
+        return [f"{declare}{target} = read<{self.form.width}>({self._start()}, n, size);"]
+
+    def save(self, source: str) -> list[str]:
+        """Return the statements that store a thread's elements."""
+        if self.access is Access.STRIDED:
+            return self._each(f"{self._element()} = {source}.item[k];")
+        return [f"write({self._start()}, n, size, {source});"]
+
+    def item(self, values: str) -> str:
+        """Return the C++ expression for the value of one of the elements that were loaded."""
+        return loaded(self.dtype, values if self.access is Access.REPEATED else f"{values}.item[k]")
+
+    def _start(self) -> str:
+        # A row's elements follow each other from its own start, so the pointer is moved to where its element 0 would be.
+        return self.name if self.access is Access.LINEAR else f"{self.name} + from.{self.name} - n"
+
+    def _element(self) -> str:
+        offset = f"from.{self.name} + k * at.{self.name}[{self.form.rank - 1}]" if self.form.rows else f"place(n + k, at).{self.name}"
+        return f"{self.name}[{offset}]"
+
+    def _each(self, statement: str) -> list[str]:
+        return [UNROLL, f"for (int k = 0; k < {self.form.width}; ++k)", f"    if (n + k >= 0 && n + k < size) {statement}"]
+
+
+UNROLL = "#pragma unroll"
+
+
+@lru_cache(maxsize=4096)
+def elementwise_source(signature: Signature, form: Form) -> KernelSource:
+    """Return the kernel of an expression in one form.
+
+    Its arguments are the operands in order (pointers to first elements, and scalars in their arithmetic type), the result's pointer,
+    the number of elements (64 bits), the lead (32 bits), and the `layout_numbers` where `has_layout`.
+    """
+    arrays = _arrays(signature, form)
+    placed = [array.name for array in arrays if array.placed]
+    pieces = [
+        conversions_source(signature.dtypes),
+        VECTORS,
+        placing_source(placed, form.rank, wide=form.wide) if placed else "",
+        signature.value_source(),
+        _kernel(signature, form, arrays),
+    ]
+    readable = f"{signature.title}_x{form.width}" + (f"x{form.items}" if form.items > 1 else "") + (f"_{form.rank}d" if placed else "")
+    return named_source(readable, "\n".join(piece for piece in pieces if piece))
+
+
+def placed_arrays(signature: Signature, form: Form) -> list[int]:
+    """Return which arrays (the result last) need their strides in the layout argument; none: there is no such argument."""
+    return [index for index, array in enumerate(_arrays(signature, form)) if array.placed]
+
+
+def _arrays(signature: Signature, form: Form) -> list[_Array]:
+    names = [*(parameter.name for parameter in signature.arrays), RESULT]
+    return [_Array(*each, form) for each in zip(names, signature.dtypes, form.accesses, strict=True)]
+
+
+def _kernel(signature: Signature, form: Form, arrays: list[_Array]) -> str:
+    placed = any(array.placed for array in arrays)
+    operands = [f"{COMPUTE[p.taken]} {p.name}" if p.scalar else f"const {STORAGE[p.stored]}* {p.name}" for p in signature.parameters]
+    parameters = [*operands, f"{STORAGE[signature.result]}* {RESULT}", "long long size", "int lead", *["layout at"] * placed]
+    body = "\n".join(f"    {line}" for line in (_one_item if form.items == 1 else _many_items)(signature, form, arrays))
+    return f'extern "C" __global__ void __launch_bounds__({THREADS})\n{PLACE_OF_NAME}({", ".join(parameters)})\n{{\n{body}\n}}\n'
+
+
+def _one_item(signature: Signature, form: Form, arrays: list[_Array]) -> list[str]:
+    loads = [line for array in _read(signature, arrays) for line in array.load(f"{array.name}_values", _declared(array))]
+    return [
+        f"const long long n = ((long long)blockIdx.x * {THREADS} + threadIdx.x) * {form.width} - lead;",
+        "if (n >= size) return;",
+        *_offsets(form, arrays),
+        *loads,
+        *_results(signature, form, arrays, ""),
+    ]
+
+
+def _many_items(signature: Signature, form: Form, arrays: list[_Array]) -> list[str]:
+    reads = _read(signature, arrays)
+    loads = [line for array in reads for line in array.load(f"{array.name}_values[j]", "")]
+    return [
+        f"const long long first = ((long long)blockIdx.x * {THREADS * form.items} + threadIdx.x) * {form.width} - lead;",
+        *(f"{array.values} {array.name}_values[{form.items}];" for array in reads),
+        *_over_items(form, [*_offsets(form, reads), *loads]),
+        *_over_items(form, [*_offsets(form, arrays[-1:]), *_results(signature, form, arrays, "[j]")]),
+    ]
+
+
+def _over_items(form: Form, lines: list[str]) -> list[str]:
+    opening = [UNROLL, f"for (int j = 0; j < {form.items}; ++j) {{", f"    const long long n = first + j * {THREADS * form.width};"]
+    return [*opening, "    if (n >= size) break;", *(f"    {line}" for line in lines), "}"]
+
+
+def _read(signature: Signature, arrays: list[_Array]) -> list[_Array]:
+    return arrays if signature.accumulate else arrays[:-1]
+
+
+def _declared(array: _Array) -> str:
+    return f"{'' if array.access is Access.STRIDED else 'const '}{array.values} "
+
+
+def _offsets(form: Form, arrays: list[_Array]) -> list[str]:
+    return ["const offsets from = place(n, at);"] * (form.rows and any(array.placed for array in arrays))
+
+
+def _results(signature: Signature, form: Form, arrays: list[_Array], item: str) -> list[str]:
+    result = arrays[-1]
+    values = {array.name: array.item(f"{array.name}_values{item}") for array in arrays}
+    value = f"value({', '.join(values.get(parameter.name, parameter.name) for parameter in signature.parameters)})"
+    total = f"{values[RESULT]} + {value}" if signature.accumulate else value
+    return [
+        f"{result.values} results;",
+        UNROLL,
+        f"for (int k = 0; k < {form.width}; ++k) {stored(result.dtype, 'results.item[k]', total)}",
+        *result.save("results"),
+    ]

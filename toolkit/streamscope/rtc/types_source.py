@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 HALF_CONVERSIONS = """\
 struct half_t { unsigned short bits; };
 __device__ inline float load(half_t h) { float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h.bits)); return f; }
@@ -14,11 +16,39 @@ __device__ inline storage_t load(storage_t value) { return value; }
 __device__ inline void store(storage_t& target, storage_t value) { target = value; }
 """
 
-_TYPES = {"float16": ("half_t", "float"), "float32": ("float", "float"), "float64": ("double", "double")}
+STORAGE = {
+    "float16": "half_t",
+    "float32": "float",
+    "float64": "double",
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long long",
+    "uint8": "unsigned char",
+    "bool": "bool",
+}
+"""C++ type of an element in memory, by dtype."""
+
+COMPUTE = STORAGE | {"float16": "float"}
+"""C++ type of an element in arithmetic, by dtype."""
 
 
 def types_source(dtype: str) -> str:
     """Return typedefs ``storage_t`` and ``compute_t`` for a dtype, with ``load`` and ``store`` between them."""
-    storage, compute = _TYPES[dtype]
-    typedefs = f"typedef {storage} storage_t;\ntypedef {compute} compute_t;\n"
+    typedefs = f"typedef {STORAGE[dtype]} storage_t;\ntypedef {COMPUTE[dtype]} compute_t;\n"
     return HALF_CONVERSIONS + typedefs if dtype == "float16" else typedefs + PLAIN_CONVERSIONS
+
+
+def conversions_source(dtypes: Iterable[str]) -> str:
+    """Return what `loaded` and `stored` need for some dtypes: nothing, unless half is among them."""
+    return HALF_CONVERSIONS + "\n" if "float16" in dtypes else ""
+
+
+def loaded(dtype: str, element: str) -> str:
+    """Return the C++ expression for the value of an element in memory."""
+    return f"load({element})" if dtype == "float16" else element
+
+
+def stored(dtype: str, element: str, value: str) -> str:
+    """Return the C++ statement that puts a value into memory."""
+    return f"store({element}, {value});" if dtype == "float16" else f"{element} = {value};"

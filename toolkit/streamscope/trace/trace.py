@@ -75,6 +75,10 @@ class TraceInfo:
     plan : mapping
         How the engine ordered the work: ``streams`` with kernels on them (those for copies come on top), ``events``, and ``waits`` for
         them by streams and by the host. In a graph, events and waits are edges. Empty where there was no plan of ours.
+    memory : mapping
+        Memory that the engine held for the program, in bytes, by what it is for: ``variables_bytes``, ``workspaces_bytes`` and
+        ``temporaries_bytes`` on the device, where known, their sum ``device_bytes``, and ``host_bytes`` (page-locked). Since nothing is
+        given back as long as a program is prepared, each is also the most there was. Empty where it was not measured.
     """
 
     engine: str
@@ -88,6 +92,7 @@ class TraceInfo:
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     schema: int = SCHEMA_VERSION
     plan: Mapping[str, int] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

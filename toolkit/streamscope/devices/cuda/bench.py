@@ -9,8 +9,8 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamscope.devices.cuda.driver import libraries
-from streamscope.errors import ProgramError
+from streamscope.devices.cuda.driver import OUT_OF_MEMORY_HINT, libraries
+from streamscope.errors import OutOfMemoryError, ProgramError
 from streamscope.rtc.source import KernelSource
 
 if TYPE_CHECKING:
@@ -31,11 +31,12 @@ class PackedArguments:
 
 
 class CudaBench:
-    """Prepares launches for one stream of a CUDA device."""
+    """Prepares launches for one stream of a CUDA device; ``what`` names the operator in errors."""
 
-    def __init__(self, device: CudaDevice, stream: CudaStream) -> None:
+    def __init__(self, device: CudaDevice, stream: CudaStream, what: str = "a function") -> None:
         self.device = device
         self.stream = stream
+        self.what = what
 
     def kernel(self, source: KernelSource, blocks: int, threads: int, arguments: Sequence[Any]) -> CudaCall:
         """Prepare a kernel of our own; no blocks is no launch.
@@ -60,16 +61,19 @@ class CudaBench:
     def matmul(self, a: Any, b: Any, out: Any) -> CudaCall:
         """Prepare a matrix product of CuPy arrays, row-major."""
         call: CudaCall = self.stream.cublas.matmul(a, b, out)
+        _keep_alive(call, self.stream)
         return call
 
     def function(self, function: Callable[[], None]) -> CudaCall:
-        """Prepare a function that launches on the current CuPy stream."""
+        """Prepare a function that launches on the current CuPy stream, with memory of the stream's own for what it allocates."""
 
         def call() -> None:
             token = _scope.set(self)
             try:
-                with self.stream.handle:
+                with self.stream.current():
                     function()
+            except MemoryError as error:
+                raise OutOfMemoryError(f"{self.what}: {error}", hint=OUT_OF_MEMORY_HINT) from error
             finally:
                 _scope.reset(token)
 
@@ -102,14 +106,14 @@ def auxiliary_stream() -> Iterator[None]:
     bench.stream.record(fork)
     auxiliary.wait(fork)
     try:
-        with auxiliary.handle:
+        with auxiliary.current():
             yield
     finally:
         auxiliary.record(join)
         bench.stream.wait(join)
 
 
-def _keep_alive(call: partial[None], *objects: object) -> None:
+def _keep_alive(call: CudaCall, *objects: object) -> None:
     call.kept = objects  # type: ignore[attr-defined]
 
 

@@ -31,6 +31,7 @@ def _library() -> ctypes.CDLL:
     except (ImportError, OSError, RuntimeError) as error:
         raise NoDeviceError(f"cuBLAS cannot be loaded: {error}", hint=INSTALL_HINT) from None
     pointer, integer = ctypes.c_void_p, ctypes.c_int
+    library.cublasDestroy_v2.argtypes = [pointer]
     library.cublasSetStream_v2.argtypes = [pointer, pointer]
     library.cublasSetWorkspace_v2.argtypes = [pointer, pointer, ctypes.c_size_t]
     library.cublasGemmEx.argtypes = [
@@ -47,10 +48,16 @@ class CublasHandle:
         self._library = _library()
         self._handle = ctypes.c_void_p()
         _check(self._library.cublasCreate_v2(ctypes.byref(self._handle)), "cublasCreate")
+        # The CuPy stream, not ours, which is to go when nobody but this handle uses it.
+        self._stream = stream.handle
         _check(self._library.cublasSetStream_v2(self._handle, stream.pointer), "cublasSetStream")
         self._workspace = stream.device.empty_bytes(WORKSPACE_BYTES)
         address = self._workspace.data.ptr
         _check(self._library.cublasSetWorkspace_v2(self._handle, address, WORKSPACE_BYTES), "cublasSetWorkspace")
+
+    def destroy(self) -> None:
+        """Give the handle back; nothing that was prepared with it may be called any more."""
+        self._library.cublasDestroy_v2(self._handle)
 
     def matmul(self, a: Any, b: Any, out: Any) -> CudaCall:
         """Prepare ``out = a @ b`` for row-major CuPy arrays; cuBLAS is column-major, so it computes ``out' = b' a'``."""

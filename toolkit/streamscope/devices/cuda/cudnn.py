@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from streamscope.devices.cuda.driver import libraries
 from streamscope.errors import DeviceError, NoDeviceError
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda.bench import CudaBench, CudaCall
     from streamscope.ops.convolution import ConvolutionShape, Direction
+
+_planning = threading.Lock()
 
 
 @cache
@@ -30,6 +34,17 @@ def make_handle(stream_pointer: int) -> Any:
     return handle
 
 
+def destroy_handle(handle: Any) -> None:
+    """Give a handle back; nothing that was prepared with it may be called any more."""
+    _cudnn().destroy_handle(handle)
+
+
+@cache
+def _planning_handle(gpu: int) -> Any:
+    """Return the handle with which plans are made on a GPU; it is never destroyed, since plans live longer than any stream."""
+    return _cudnn().create_handle()
+
+
 def convolution_call(bench: CudaBench, direction: Direction, shape: ConvolutionShape, first: Any, second: Any, out: Any) -> CudaCall:
     """Prepare one direction of a convolution on CuPy arrays, channels last.
 
@@ -47,7 +62,7 @@ def convolution_call(bench: CudaBench, direction: Direction, shape: ConvolutionS
         # cuDNN 9.19 builds a plan for channels-last double, reports success, and computes something else (seen on an H200).
         raise DeviceError("cuDNN's convolutions of float64, channels last, give wrong results", hint="use float32 or float16")
     key = (direction, shape, first.dtype.name)
-    graph, tensors = bench.device.cached(("convolution", *key), lambda: _build(bench, direction, shape, first.dtype.name))
+    graph, tensors = bench.device.cached(("convolution", *key), lambda: _build(direction, shape, first.dtype.name))
     pointers = dict(zip(tensors, (first.data.ptr, second.data.ptr, out.data.ptr), strict=True))
     workspace = bench.stream.workspace(graph.get_workspace_size())
     call = partial(graph.execute, pointers, int(workspace.data.ptr), handle=bench.stream.cudnn)
@@ -55,11 +70,16 @@ def convolution_call(bench: CudaBench, direction: Direction, shape: ConvolutionS
     return call
 
 
-def _build(bench: CudaBench, direction: Direction, shape: ConvolutionShape, dtype: str) -> tuple[Any, tuple[Any, Any, Any]]:
+def _build(direction: Direction, shape: ConvolutionShape, dtype: str) -> tuple[Any, tuple[Any, Any, Any]]:
+    with _planning:  # One thread at a time may use a handle.
+        return _built_with(_planning_handle(libraries().runtime.getDevice()), direction, shape, dtype)
+
+
+def _built_with(handle: Any, direction: Direction, shape: ConvolutionShape, dtype: str) -> tuple[Any, tuple[Any, Any, Any]]:
     cudnn = _cudnn()
     data = {"float16": cudnn.data_type.HALF, "float32": cudnn.data_type.FLOAT}[dtype]
     compute = cudnn.data_type.FLOAT
-    graph = cudnn.pygraph(handle=bench.stream.cudnn, io_data_type=data, intermediate_data_type=compute, compute_data_type=compute)
+    graph = cudnn.pygraph(handle=handle, io_data_type=data, intermediate_data_type=compute, compute_data_type=compute)
     extents = {"x": shape.x, "w": shape.w, "dy": shape.y}
     names = {"forward": ("x", "w"), "data_gradient": ("w", "dy"), "weight_gradient": ("x", "dy")}[direction]
     tensors = [graph.tensor(name=name, data_type=data, **_layout(extents[name])) for name in names]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,8 +14,9 @@ import numpy.typing as npt
 from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.driver import checked, cuda_errors, libraries
 from streamscope.devices.cuda.gate import CudaGate, GateWord
-from streamscope.devices.cuda.graph import CudaGraph, GraphDestroyer
-from streamscope.devices.cuda.memory import CudaBuffer, allocate
+from streamscope.devices.cuda.graph import Captures, CudaGraph
+from streamscope.devices.cuda.graph_nodes import node_count
+from streamscope.devices.cuda.memory import CudaBlock, CudaBuffer, allocate_block, buffer_on
 from streamscope.devices.cuda.streams import CudaEvent, CudaStream
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import DeviceError, EngineError
@@ -28,6 +30,7 @@ Array = npt.NDArray[Any]
 Call = Callable[[], None]
 
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
+CAPTURE_HINT = "an operation synchronised, allocated memory, or used a stream that was not joined; mark it capturable=False"
 
 
 class CudaDevice:
@@ -44,17 +47,16 @@ class CudaDevice:
         There is no usable GPU, or a library is missing.
     """
 
-    queue_depth = 1024
-
     def __init__(self, index: int = 0) -> None:
         lib = libraries()
         with cuda_errors(f"opening CUDA device {index}"):
             self._device = lib.cupy.cuda.Device(index)
             self._device.use()
             self.properties = lib.runtime.getDeviceProperties(index)
-        self._destroyer = GraphDestroyer()
+        self.captures = Captures()
         self._runtime = lib.runtime
         self._cache: dict[Any, Any] = {}
+        self._cache_lock = threading.RLock()
         self._modules: dict[KernelSource, Any] = {}
         self._gates = GateWord()
         self._model = model_of(self.properties["name"].decode())
@@ -104,12 +106,52 @@ class CudaDevice:
 
     def allocate(self, spec: ArraySpec, place: Place) -> CudaBuffer:
         """Allocate memory; its contents are undefined."""
-        return allocate(spec, place)
+        return self.buffer_on(self.allocate_block(spec.nbytes, place), spec)
+
+    def allocate_block(self, nbytes: int, place: Place) -> CudaBlock:
+        """Allocate memory on this device, whichever is CuPy's current one, or page-locked memory on the host."""
+        with self._device:
+            return allocate_block(nbytes, place)
+
+    def buffer_on(self, block: CudaBlock, spec: ArraySpec, stream: CudaStream | None = None) -> CudaBuffer:
+        """Use a block for an array; its contents are those that the last user left, whatever the stream."""
+        with self._device:
+            return buffer_on(block, spec)
 
     def empty_bytes(self, nbytes: int) -> Any:
         """Allocate scratch memory on the device as a CuPy array of bytes."""
-        with cuda_errors(f"allocating {nbytes} bytes of workspace"):
+        with cuda_errors(f"allocating {nbytes:,} bytes of workspace"), self._device:
             return libraries().cupy.empty(nbytes, np.uint8)
+
+    def memory_of(self, streams: Iterable[CudaStream]) -> dict[str, int]:
+        """Return the bytes of device memory that streams and their auxiliary ones hold for themselves, by what it is for."""
+        held = {each for stream in streams for each in (stream, stream.auxiliary) if each is not None}
+        return {
+            "workspaces_bytes": sum(stream.workspace_bytes for stream in held),
+            "temporaries_bytes": sum(stream.temporary_bytes for stream in held),
+        }
+
+    def adopt(self, memory: Any, place: Place) -> CudaBuffer:
+        """Use a CuPy array, or whatever else tells its memory on the device, as a buffer; blocks until CuPy's current stream has filled it.
+
+        Raises
+        ------
+        DeviceError
+            It is no array on the device, or not in one piece; or host memory is wanted, and it is no buffer.
+        """
+        if isinstance(memory, CudaBuffer):
+            return memory
+        if place is Place.HOST:
+            raise DeviceError(f"a {type(memory).__name__} is not page-locked memory", hint="make a buffer with device.allocate")
+        if not hasattr(memory, "__cuda_array_interface__"):
+            raise DeviceError(f"a {type(memory).__name__} is not in device memory", hint="pass a CuPy array, or fill the input with load")
+        cupy = libraries().cupy
+        with cuda_errors("taking over an array"), self._device:
+            array = cupy.asarray(memory)
+            cupy.cuda.get_current_stream().synchronize()
+        if not array.flags.c_contiguous:
+            raise DeviceError("an array that is not in one piece cannot be used in place", hint="pass cupy.ascontiguousarray(...)")
+        return CudaBuffer(ArraySpec(array.shape, array.dtype), place, array)
 
     def write(self, buffer: CudaBuffer, values: Array) -> None:
         """Fill a buffer from the host, blocking."""
@@ -134,7 +176,8 @@ class CudaDevice:
         if launch.cuda is None:
             raise DeviceError(f"{launch.name} cannot run on CUDA", hint="run it with --device simulated")
         with cuda_errors(f"preparing {launch.name}"):
-            return launch.cuda(CudaBench(self, stream), [b.array for b in reads], [b.array for b in writes])
+            bench = CudaBench(self, stream, f"{launch.name!r} (operation {launch.operation})")
+            return launch.cuda(bench, [b.array for b in reads], [b.array for b in writes])
 
     def _bind_copy(self, launch: Launch, source: CudaBuffer, target: CudaBuffer, stream: CudaStream) -> Call:
         kind = _HOST_TO_DEVICE if launch.kind is LaunchKind.COPY_IN else _DEVICE_TO_HOST
@@ -157,24 +200,45 @@ class CudaDevice:
 
     @property
     def capturing(self) -> bool:
-        """Whether a capture goes on."""
-        return self._destroyer.capturing
+        """Whether the calling thread captures."""
+        return self.captures.active
 
     def begin_capture(self, stream: CudaStream) -> None:
         """Start to capture a stream, for this thread only."""
         with cuda_errors(f"capturing stream {stream.name!r}"):
             self._runtime.streamBeginCapture(stream.pointer, self._runtime.streamCaptureModeThreadLocal)
-        self._destroyer.capturing = True
+        self.captures.begun(stream.pointer)
 
-    def end_capture(self, stream: CudaStream) -> CudaGraph:
-        """End the capture and instantiate the graph."""
+    def captured_nodes(self, stream: CudaStream) -> int:
+        """Return how many nodes the capture of a stream has by now.
+
+        Raises
+        ------
+        EngineError
+            The capture is broken, or there is none.
+        """
+        cuda = libraries().cuda
+        status, _, graph, *_ = checked(cuda.cuStreamGetCaptureInfo(stream.binding))
+        if status != cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE:
+            raise EngineError(f"the capture of stream {stream.name!r} is broken", hint=CAPTURE_HINT)
+        return node_count(int(graph))
+
+    def end_capture(self, stream: CudaStream, update: CudaGraph | None = None) -> CudaGraph:
+        """End the capture, and update a graph with it where CUDA accepts that, else instantiate it."""
         try:
-            return CudaGraph(self.end_capture_raw(stream), self._destroyer)
+            captured = self.end_capture_raw(stream)
+            return CudaGraph(captured, self.captures) if update is None else self._updated(update, captured)
         except (self._runtime.CUDARuntimeError, DeviceError) as error:
-            raise EngineError(
-                f"the capture of stream {stream.name!r} failed: {error}",
-                hint="an operation synchronised, allocated memory, or used a stream that was not joined; mark it capturable=False",
-            ) from error
+            raise EngineError(f"the capture of stream {stream.name!r} failed: {error}", hint=CAPTURE_HINT) from error
+
+    def _updated(self, graph: CudaGraph, captured: int) -> CudaGraph:
+        """Apply a captured graph to an instantiated one and return it or, where that is refused, a new one."""
+        try:
+            refused = graph.update(captured)
+        except DeviceError:
+            self._runtime.graphDestroy(captured)
+            raise
+        return CudaGraph(captured, self.captures, refused) if refused else graph
 
     def abandon_capture(self, stream: CudaStream) -> None:
         """End a capture and throw it away."""
@@ -190,8 +254,7 @@ class CudaDevice:
         try:
             graph: int = self._runtime.streamEndCapture(stream.pointer)
         finally:
-            self._destroyer.capturing = False
-            self._destroyer.flush()
+            self.captures.ended(stream.pointer)
         return graph
 
     def gate(self) -> CudaGate:
@@ -214,17 +277,19 @@ class CudaDevice:
 
     def module(self, source: KernelSource) -> Any:
         """Return the loaded module of a kernel, compiled at first use."""
-        if source not in self._modules:
-            module = libraries().cupy.cuda.function.Module()
-            module.load(compile_cubin(source, self.architecture))
-            self._modules[source] = module
-        return self._modules[source]
+        with self._cache_lock:
+            if source not in self._modules:
+                module = libraries().cupy.cuda.function.Module()
+                module.load(compile_cubin(source, self.architecture))
+                self._modules[source] = module
+            return self._modules[source]
 
     def cached(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return what was made for a key, made at first use: library plans that all engines share."""
-        if key not in self._cache:
-            self._cache[key] = make()
-        return self._cache[key]
+        with self._cache_lock:
+            if key not in self._cache:
+                self._cache[key] = make()
+            return self._cache[key]
 
     def auxiliary_of(self, stream: CudaStream) -> CudaStream | None:
         """Return the auxiliary stream for scopes opened on a stream; None where the engine has one stream."""

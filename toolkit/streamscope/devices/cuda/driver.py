@@ -11,6 +11,9 @@ from typing import Any
 from streamscope.errors import DeviceError, NoDeviceError, OutOfMemoryError
 
 INSTALL_HINT = "on a machine with an NVIDIA driver, pip install '.[cuda13]' (or cuda12) in the clone; else use --device simulated"
+OUT_OF_MEMORY = 2
+"""cudaErrorMemoryAllocation, and CUDA_ERROR_OUT_OF_MEMORY."""
+OUT_OF_MEMORY_HINT = "use smaller arrays, or free memory held by other programs"
 
 
 @cache
@@ -42,10 +45,14 @@ def checked(result: tuple[Any, ...]) -> Any:
 
     Raises
     ------
+    OutOfMemoryError
+        The status says so.
     DeviceError
         The status is not success.
     """
     status, *values = result
+    if int(status) == OUT_OF_MEMORY:
+        raise OutOfMemoryError(f"CUDA call failed: {status.name}", hint=OUT_OF_MEMORY_HINT)
     if int(status) != 0:
         raise DeviceError(f"CUDA call failed: {status.name}")
     if len(values) > 1:
@@ -60,6 +67,8 @@ def cuda_errors(what: str) -> Iterator[None]:
     try:
         yield
     except lib.cupy.cuda.memory.OutOfMemoryError as error:
-        raise OutOfMemoryError(f"{what}: {error}", hint="use smaller arrays, or free memory held by other programs") from error
+        raise OutOfMemoryError(f"{what}: {error}", hint=OUT_OF_MEMORY_HINT) from error
     except (lib.runtime.CUDARuntimeError, lib.driver.CUDADriverError) as error:
+        if error.status == OUT_OF_MEMORY:
+            raise OutOfMemoryError(f"{what}: {error}", hint=OUT_OF_MEMORY_HINT) from error
         raise DeviceError(f"{what}: {error}") from error

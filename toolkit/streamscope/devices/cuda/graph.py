@@ -1,50 +1,156 @@
-"""Instantiated CUDA graphs."""
+"""Instantiated CUDA graphs, and what may be destroyed only outside captures."""
 
 from __future__ import annotations
 
-from streamscope.devices.cuda.driver import checked, cuda_errors, libraries
+import ctypes
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, partial
+from typing import Any
+
+from streamscope.devices.cuda.driver import cuda_errors, libraries
+from streamscope.devices.cuda.graph_nodes import graph_nodes, node_count
 from streamscope.devices.cuda.streams import CudaStream
+from streamscope.errors import DeviceError
+from streamscope.graphs.node import GraphNode
+
+_UPDATE_FAILURE = 910  # CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
 
 
-class GraphDestroyer:
-    """Destroys graphs when that is allowed: CUDA forbids it while the thread captures, and breaks the capture that goes on."""
+class Captures:
+    """Which captures the calling thread has under way, and what waits to be destroyed until it has none.
+
+    A capture is its thread's own. While it goes on, CUDA forbids that thread to destroy instantiated graphs and library handles, and breaks
+    the capture where it is tried; Python's garbage collector does not know that.
+    """
 
     def __init__(self) -> None:
-        self._waiting: list[int] = []
-        self.capturing = False
+        self._thread = threading.local()
+        self._waiting: deque[Callable[[], object]] = deque()
 
-    def destroy(self, executable: int) -> None:
-        """Destroy an instantiated graph now, or after the capture that goes on."""
-        self._waiting.append(executable)
-        if not self.capturing:
-            self.flush()
+    @property
+    def active(self) -> bool:
+        """Whether the calling thread captures."""
+        return bool(self._own())
 
-    def flush(self) -> None:
-        """Destroy what waited."""
-        while self._waiting:
-            libraries().runtime.graphExecDestroy(self._waiting.pop())
+    def begun(self, stream: int) -> None:
+        """Note that the calling thread captures a stream."""
+        self._own().add(stream)
+
+    def ended(self, stream: int) -> None:
+        """Note that a capture is over, and destroy what waited for that."""
+        self._own().discard(stream)
+        self._destroy_waiting()
+
+    def destroy(self, destroy: Callable[[], object]) -> None:
+        """Call a function that destroys something: now, or after the capture that goes on. At the end of the process, nothing is."""
+        if sys.is_finalizing():
+            return
+        self._waiting.append(destroy)
+        self._destroy_waiting()
+
+    def _destroy_waiting(self) -> None:
+        # Another thread may take from the queue at the same time, or the collector put something there.
+        with suppress(IndexError):
+            while not self.active:
+                self._waiting.popleft()()
+
+    def _own(self) -> set[int]:
+        streams: set[int] | None = getattr(self._thread, "streams", None)
+        if streams is None:
+            streams = self._thread.streams = set()
+        return streams
 
 
 class CudaGraph:
-    """An instantiated graph; takes over the captured graph."""
+    """An instantiated graph, with the captured graph that it was made from or last updated with, which tells its nodes.
 
-    def __init__(self, captured: int, destroyer: GraphDestroyer) -> None:
-        lib = libraries()
-        self._runtime = lib.runtime
-        self._destroyer = destroyer
+    Parameters
+    ----------
+    captured : int
+        Address of the captured graph, which is taken over.
+    captures : Captures
+    refused : str
+        Why the update was refused that this graph replaces.
+    """
+
+    def __init__(self, captured: int, captures: Captures, refused: str = "") -> None:
+        runtime = libraries().runtime
+        self.refused = refused
+        self._runtime = runtime
+        self._captures = captures
+        self._captured = captured
         self._executable = 0
-        try:
-            _, self.node_count = checked(lib.cuda.cuGraphGetNodes(lib.cuda.CUgraph(captured)))
-            with cuda_errors("instantiating a graph"):
-                self._executable = lib.runtime.graphInstantiate(captured)
-                lib.runtime.graphUpload(self._executable, 0)
-        finally:
-            lib.runtime.graphDestroy(captured)
+        self._nodes: tuple[GraphNode, ...] | None = None
+        self.node_count = node_count(captured)
+        with cuda_errors("instantiating a graph"):
+            self._executable = runtime.graphInstantiate(captured)
+            runtime.graphUpload(self._executable, 0)
+
+    @property
+    def nodes(self) -> tuple[GraphNode, ...]:
+        """The nodes, in the order of capture; read from CUDA when first asked for."""
+        if self._nodes is None:
+            self._nodes = graph_nodes(self._captured)
+        return self._nodes
 
     def launch(self, stream: CudaStream) -> None:
         """Put one replay on a stream."""
         self._runtime.graphLaunch(self._executable, stream.pointer)
 
+    def update(self, captured: int) -> str:
+        """Apply a captured graph, and take it over; launches from now on replay it.
+
+        Returns
+        -------
+        str
+            Empty or, where CUDA refuses, why; the graph is then as it was, and ``captured`` still the caller's.
+
+        Raises
+        ------
+        DeviceError
+            The call failed for another reason.
+        """
+        refused = _update(self._executable, captured)
+        if refused:
+            return refused
+        self._captures.destroy(partial(self._runtime.graphDestroy, self._captured))
+        self._captured, self._nodes, self.node_count = captured, None, node_count(captured)
+        with cuda_errors("uploading a graph"):
+            self._runtime.graphUpload(self._executable, 0)
+        return ""
+
     def __del__(self) -> None:
-        if getattr(self, "_executable", 0):
-            self._destroyer.destroy(self._executable)
+        for name, destroy in (("_executable", "graphExecDestroy"), ("_captured", "graphDestroy")):
+            if getattr(self, name, 0):
+                self._captures.destroy(partial(getattr(self._runtime, destroy), getattr(self, name)))
+
+
+class _UpdateInfo(ctypes.Structure):
+    """CUgraphExecUpdateResultInfo."""
+
+    _fields_ = (("result", ctypes.c_int), ("error_node", ctypes.c_void_p), ("error_from_node", ctypes.c_void_p))
+
+
+@cache
+def _exec_update() -> Any:
+    # By ctypes: cuda-python hands out the reason of a refusal with success only.
+    function = ctypes.CDLL("libcuda.so.1").cuGraphExecUpdate_v2
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_UpdateInfo)]
+    return function
+
+
+def _update(executable: int, captured: int) -> str:
+    """Call cuGraphExecUpdate; return why it was refused, or nothing."""
+    info = _UpdateInfo()
+    status = _exec_update()(executable, captured, ctypes.byref(info))
+    if status == 0:
+        return ""
+    cuda = libraries().cuda
+    if status != _UPDATE_FAILURE:
+        raise DeviceError(f"updating a graph failed: {cuda.CUresult(status).name}")
+    reason = cuda.CUgraphExecUpdateResult(info.result).name.removeprefix("CU_GRAPH_EXEC_UPDATE_ERROR")
+    return reason.strip("_").lower().replace("_", " ") or "no reason was given"

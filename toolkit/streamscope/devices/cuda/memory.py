@@ -1,4 +1,9 @@
-"""Memory of a CUDA device: CuPy arrays on the device, NumPy arrays in page-locked host memory."""
+"""Memory of a CUDA device: CuPy's on the device, page-locked memory on the host; and memory for what users' operators allocate.
+
+Blocks come from CuPy's pool rather than straight from ``cudaMalloc``. A block that Python lets go while a thread captures then goes
+back without a call to CUDA, which would break the capture; memory that lies idle in CuPy's pool is used before new memory is
+asked for; and where the user has set another allocator for CuPy, it is ours as well.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,17 @@ from typing import Any
 import numpy as np
 
 from streamscope.devices.cuda.driver import cuda_errors, libraries
+from streamscope.errors import DeviceError
 from streamscope.program.variable import ArraySpec, Place
+
+
+@dataclass(frozen=True)
+class CudaBlock:
+    """Memory without a shape: a CuPy memory pointer (device) or a page-locked one (host)."""
+
+    nbytes: int
+    place: Place
+    memory: Any
 
 
 @dataclass(frozen=True)
@@ -25,17 +40,56 @@ class CudaBuffer:
         return int(self.array.data.ptr if self.place is Place.DEVICE else self.array.ctypes.data)
 
 
-def allocate(spec: ArraySpec, place: Place) -> CudaBuffer:
-    """Allocate memory for an array; its contents are undefined.
+def allocate_block(nbytes: int, place: Place) -> CudaBlock:
+    """Allocate memory on CuPy's current device, or page-locked memory on the host.
 
     Raises
     ------
     OutOfMemoryError
     """
-    cupy = libraries().cupy
-    with cuda_errors(f"allocating {spec.nbytes} bytes for {spec} in {place.value} memory"):
-        if place is Place.DEVICE:
-            return CudaBuffer(spec, place, cupy.empty(spec.shape, spec.dtype))
-        pinned = cupy.cuda.alloc_pinned_memory(max(1, spec.nbytes))
-        array = np.frombuffer(pinned, spec.dtype, spec.size).reshape(spec.shape)
-        return CudaBuffer(spec, place, array)
+    cuda = libraries().cupy.cuda
+    with cuda_errors(f"allocating {nbytes:,} bytes of {place.value} memory"):
+        memory = cuda.alloc(max(1, nbytes)) if place is Place.DEVICE else cuda.alloc_pinned_memory(max(1, nbytes))
+    return CudaBlock(nbytes, place, memory)
+
+
+def buffer_on(block: CudaBlock, spec: ArraySpec) -> CudaBuffer:
+    """Use a block for an array.
+
+    Raises
+    ------
+    DeviceError
+        The block is smaller than the array.
+    """
+    if block.nbytes < spec.nbytes:
+        raise DeviceError(f"a block of {block.nbytes:,} bytes cannot hold {spec}, which takes {spec.nbytes:,}")
+    if block.place is Place.DEVICE:
+        return CudaBuffer(spec, block.place, libraries().cupy.ndarray(spec.shape, spec.dtype, memptr=block.memory))
+    return CudaBuffer(spec, block.place, np.frombuffer(block.memory, spec.dtype, spec.size).reshape(spec.shape))
+
+
+class TemporaryMemory:
+    """Memory for what users' operators allocate through CuPy while they run on one stream.
+
+    A captured operator's temporaries have been freed by the time its graph is replayed, and the graph still writes to them. In CuPy's
+    common pool somebody else would get that memory. Here only operators on the same stream can, whose work comes before or
+    after the graph; and it is kept as long as the stream is, or an array in it.
+
+    The pool takes its memory from CuPy's, see above.
+    """
+
+    def __init__(self) -> None:
+        cupy = libraries().cupy
+        self._cuda = cupy.cuda
+        self._pool = cupy.cuda.MemoryPool(cupy.get_default_memory_pool().malloc)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the pool holds: the most that was needed at a time, but for fragments."""
+        return int(self._pool.total_bytes())
+
+    def malloc(self, nbytes: int) -> Any:
+        """Allocate as CuPy's allocators do; the memory keeps the pool, which would else take it along when it goes."""
+        pointer = self._pool.malloc(nbytes)
+        owned = self._cuda.UnownedMemory(pointer.ptr, nbytes, (pointer, self._pool), pointer.device_id)
+        return self._cuda.MemoryPointer(owned, 0)

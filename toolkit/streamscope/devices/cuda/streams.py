@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from streamscope.devices.cuda.driver import checked, cuda_errors, libraries
+from streamscope.devices.cuda.memory import TemporaryMemory
 from streamscope.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -49,7 +53,7 @@ class CudaStream:
         self.pointer: int = self.handle.ptr
         self.binding = lib.cuda.CUstream(self.pointer)
         self._runtime = lib.runtime
-        self._workspace: Any = None
+        self._workspaces: list[Any] = []
         self.auxiliary: CudaStream | None = None
         """Stream for the scopes that a user's operator opens on this one, where the engine has one."""
 
@@ -70,31 +74,60 @@ class CudaStream:
             self._runtime.streamSynchronize(self.pointer)
 
     def workspace(self, nbytes: int) -> Any:
-        """Return an array of at least ``nbytes`` of scratch memory; whoever packs its address must keep the array.
+        """Return an array of at least ``nbytes`` of scratch memory, which the stream keeps.
 
         All that runs on the stream shares it, since it runs in order; streams do not share theirs, since they run side by side.
         """
-        if self.device.capturing:
-            raise DeviceError(f"stream {self.name!r} cannot allocate a workspace while a graph is captured")
-        if self._workspace is None or self._workspace.nbytes < nbytes:
-            self._workspace = self.device.empty_bytes(max(1, nbytes))
-        return self._workspace
+        found = next((workspace for workspace in self._workspaces if workspace.nbytes >= nbytes), None)
+        if found is None:
+            if self.device.capturing:
+                raise DeviceError(f"stream {self.name!r} cannot allocate a workspace while a graph is captured")
+            found = self.device.empty_bytes(max(1, nbytes))
+            self._workspaces.append(found)
+        return found
 
     @property
     def workspace_bytes(self) -> int:
-        """Size of the stream's workspace in bytes."""
-        return 0 if self._workspace is None else int(self._workspace.nbytes)
+        """Bytes of scratch memory that the stream keeps for libraries, cuBLAS's own among it."""
+        from streamscope.devices.cuda.cublas import WORKSPACE_BYTES
+
+        cublas = WORKSPACE_BYTES if "cublas" in vars(self) else 0
+        return cublas + sum(int(workspace.nbytes) for workspace in self._workspaces)
+
+    @cached_property
+    def temporaries(self) -> TemporaryMemory:
+        """Memory for what users' operators allocate while they run on this stream."""
+        return TemporaryMemory()
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Let CuPy launch on this stream, and allocate from `temporaries`, on the calling thread."""
+        with self.handle, libraries().cupy.cuda.using_allocator(self.temporaries.malloc):
+            yield
+
+    @property
+    def temporary_bytes(self) -> int:
+        """Bytes that `temporaries` holds."""
+        return self.temporaries.nbytes if "temporaries" in vars(self) else 0
 
     @cached_property
     def cudnn(self) -> Any:
         """A cuDNN handle on this stream."""
-        from streamscope.devices.cuda.cudnn import make_handle
+        from streamscope.devices.cuda.cudnn import destroy_handle, make_handle
 
-        return make_handle(self.pointer)
+        handle = make_handle(self.pointer)
+        self._destroy_with_it(partial(destroy_handle, handle))
+        return handle
 
     @cached_property
     def cublas(self) -> Any:
         """A cuBLAS handle on this stream, with a workspace of its own."""
         from streamscope.devices.cuda.cublas import CublasHandle
 
-        return CublasHandle(self)
+        handle = CublasHandle(self)
+        self._destroy_with_it(handle.destroy)
+        return handle
+
+    def _destroy_with_it(self, destroy: Callable[[], None]) -> None:
+        """Call a function when the stream object goes, outside captures; not at the end of the process, when CUDA may have gone."""
+        weakref.finalize(self, self.device.captures.destroy, destroy).atexit = False

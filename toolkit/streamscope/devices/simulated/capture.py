@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from streamscope.devices.simulated.events import SimulatedEvent
 from streamscope.devices.simulated.execution import Work
 from streamscope.errors import EngineError
+from streamscope.graphs.node import GraphNode, NodeKind
+from streamscope.program.launch import LaunchKind
 
 if TYPE_CHECKING:
     from streamscope.devices.simulated.streams import SimulatedStream
@@ -29,6 +31,16 @@ class Node:
     content: Work | SimulatedEvent
     stream: str
     after: frozenset[int]
+
+    def described(self) -> GraphNode:
+        """Return the node as graphs show it; grid and block are the cost's."""
+        after = tuple(sorted(self.after))
+        if isinstance(self.content, SimulatedEvent):
+            return GraphNode(NodeKind.EVENT_RECORD, NodeKind.EVENT_RECORD.value, after)
+        launch = self.content.launch
+        if launch.kind is not LaunchKind.KERNEL:
+            return GraphNode(NodeKind.COPY, launch.name, after, nbytes=launch.cost.bytes)
+        return GraphNode(NodeKind.KERNEL, launch.name, after, (launch.cost.blocks, 1, 1), (launch.cost.threads, 1, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +116,17 @@ class Capture:
         if self._error is None:
             self._error = EngineError(message, hint=hint)
         return EngineError(message, hint=hint)
+
+    def size(self) -> int:
+        """Return the number of nodes up to now.
+
+        Raises
+        ------
+        EngineError
+            The capture is broken.
+        """
+        self._check()
+        return len(self.nodes)
 
     def end(self) -> list[Node]:
         """End the capture and return its nodes; the streams are usable again, also after an error.

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices.cost_model import CostModel
-from streamscope.devices.protocol import Buffer, Call, Event, Stream
+from streamscope.devices.protocol import Block, Buffer, Call, Event, Graph, Stream
 from streamscope.devices.simulated.capture import Capture
 from streamscope.devices.simulated.core import Core, Delays
 from streamscope.devices.simulated.events import SimulatedEvent
 from streamscope.devices.simulated.execution import Work
 from streamscope.devices.simulated.gates import SimulatedGate
-from streamscope.devices.simulated.graphs import SimulatedGraph
+from streamscope.devices.simulated.graphs import UPDATE_SHARE, SimulatedGraph
 from streamscope.devices.simulated.log import DeviceLog
-from streamscope.devices.simulated.memory import Memory, SimulatedBuffer, outcome
+from streamscope.devices.simulated.memory import Memory, SimulatedBlock, SimulatedBuffer, outcome
 from streamscope.devices.simulated.streams import SimulatedStream
 from streamscope.errors import DeviceError, EngineError
 from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, call_host_function
@@ -72,11 +72,6 @@ class SimulatedDevice:
         return self._core.execution.log
 
     @property
-    def queue_depth(self) -> int:
-        """How many items may be pending on a stream before the host blocks."""
-        return self._model.queue_depth
-
-    @property
     def working_kernel_ns(self) -> float:
         """How long the shortest kernel that works on memory runs, in ns, by the cost model."""
         return self._model.working_kernel_ns
@@ -113,8 +108,54 @@ class SimulatedDevice:
         ------
         OutOfMemoryError
         """
+        return self.buffer_on(self.allocate_block(spec.nbytes, place), spec)
+
+    def allocate_block(self, nbytes: int, place: Place) -> SimulatedBlock:
+        """Allocate memory that can hold one array after the other.
+
+        Raises
+        ------
+        OutOfMemoryError
+        """
         self._core.forbid_in_capture("allocating memory")
-        return self._memory.allocate(spec, place)
+        return self._memory.allocate(nbytes, place)
+
+    def buffer_on(self, block: Block, spec: ArraySpec, stream: Stream | None = None) -> SimulatedBuffer:
+        """Use a block for an array; it is poison from where the stream has got to or, without one, at once.
+
+        Raises
+        ------
+        DeviceError
+            The block is smaller than the array.
+        """
+        self._core.forbid_in_capture("allocating memory")
+        buffer = SimulatedBuffer(self._core.own(SimulatedBlock, block), spec)
+        newest = None if stream is None else self._core.own(SimulatedStream, stream).last
+        if newest is None:
+            buffer.poison()
+        else:
+            newest.then(buffer.poison)
+        return buffer
+
+    def adopt(self, memory: Any, place: Place) -> SimulatedBuffer:
+        """Use a NumPy array of the user's as memory of the device or the host, without a copy; or a buffer, as it is.
+
+        Raises
+        ------
+        DeviceError
+            It is no array, not in one piece, or read-only.
+        """
+        if isinstance(memory, SimulatedBuffer):
+            return memory
+        if not isinstance(memory, np.ndarray) or not memory.flags.c_contiguous or not memory.flags.writeable:
+            raise DeviceError(
+                f"a {type(memory).__name__} cannot be used as memory in place", hint="pass a NumPy array that is in one piece and writeable"
+            )
+        return SimulatedBuffer(SimulatedBlock(memory.reshape(-1).view(np.uint8), place), ArraySpec(memory.shape, memory.dtype))
+
+    def memory_of(self, streams: Iterable[Stream]) -> dict[str, int]:
+        """Return nothing: operators do not say how much workspace a library would take for them, so the model counts none."""
+        return {}
 
     def write(self, buffer: Buffer, values: Array) -> None:
         """Fill a buffer from the host, at once and at no cost, whatever the device is doing.
@@ -188,8 +229,18 @@ class SimulatedDevice:
             raise own.capture.fail(f"stream {own.name!r} is being captured already", hint="end or abandon that capture first")
         Capture(own)
 
-    def end_capture(self, stream: Stream) -> SimulatedGraph:
-        """End the capture that began on a stream and instantiate the graph.
+    def captured_nodes(self, stream: Stream) -> int:
+        """Return how many nodes the capture of a stream has by now.
+
+        Raises
+        ------
+        EngineError
+            The capture is broken, or there is none.
+        """
+        return self._capture(stream).size()
+
+    def end_capture(self, stream: Stream, update: Graph | None = None) -> SimulatedGraph:
+        """End the capture that began on a stream, and update a graph with it where nodes and edges are the same, else instantiate it.
 
         Raises
         ------
@@ -197,15 +248,27 @@ class SimulatedDevice:
             The capture was broken, or a forked stream was not joined; the streams are usable again.
         """
         own = self._core.own(SimulatedStream, stream)
+        capture = self._capture(own)
+        if capture.origin is not own:
+            capture.leave()
+            raise EngineError(f"the capture did not begin on stream {own.name!r}", hint=f"end it on {capture.origin.name!r}")
+        nodes = capture.end()
+        instantiate_ns = self._model.graph_instantiate_ns(len(nodes))
+        refused = ""
+        if update is not None:
+            graph = self._core.own(SimulatedGraph, update)
+            self._core.spend(UPDATE_SHARE * instantiate_ns)
+            refused = graph.update(nodes)
+            if not refused:
+                return graph
+        self._core.spend(instantiate_ns)
+        return SimulatedGraph(self._core, nodes, refused)
+
+    def _capture(self, stream: Stream) -> Capture:
+        own = self._core.own(SimulatedStream, stream)
         if own.capture is None:
             raise EngineError(f"stream {own.name!r} is not being captured", hint="call begin_capture first")
-        if own.capture.origin is not own:
-            origin = own.capture.origin.name
-            own.capture.leave()
-            raise EngineError(f"the capture did not begin on stream {own.name!r}", hint=f"end it on {origin!r}")
-        graph = SimulatedGraph(self._core, own.capture.end())
-        self._core.spend(self._model.graph_instantiate_ns(graph.node_count))
-        return graph
+        return own.capture
 
     def abandon_capture(self, stream: Stream) -> None:
         """End a capture that a stream takes part in, and throw it away; every stream is usable afterwards. Never raises."""

@@ -18,14 +18,35 @@ Array = npt.NDArray[Any]
 POISON_BYTE = 0x5A
 
 
-class SimulatedBuffer:
-    """Memory of one variable; `streamscope.devices.protocol.Buffer`."""
+class SimulatedBlock:
+    """Memory without a shape; `streamscope.devices.protocol.Block`."""
 
-    def __init__(self, spec: ArraySpec, place: Place, array: Array) -> None:
+    def __init__(self, memory: npt.NDArray[np.uint8], place: Place) -> None:
+        self.memory = memory
+        self.place = place
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.memory.nbytes
+
+
+class SimulatedBuffer:
+    """Memory of one variable; `streamscope.devices.protocol.Buffer`.
+
+    Raises
+    ------
+    DeviceError
+        The block is smaller than the array.
+    """
+
+    def __init__(self, block: SimulatedBlock, spec: ArraySpec) -> None:
+        if block.nbytes < spec.nbytes:
+            raise DeviceError(f"a block of {block.nbytes:,} bytes cannot hold {spec}, which takes {spec.nbytes:,}")
+        self._block = block
         self._spec = spec
-        self._place = place
-        self._array = array
-        self._view = array.view()
+        self._array: Array = block.memory[: spec.nbytes].view(spec.dtype).reshape(spec.shape)
+        self._view = self._array.view()
         self._view.flags.writeable = False
 
     @property
@@ -36,7 +57,13 @@ class SimulatedBuffer:
     @property
     def place(self) -> Place:
         """Host or device memory."""
-        return self._place
+        return self._block.place
+
+    def poison(self) -> None:
+        """Make the values those of memory that nobody has written to: NaN in floats, 0x5A in every byte of integers, True in bools."""
+        kind, itemsize = self._spec.dtype.kind, self._spec.dtype.itemsize
+        unwritten = {"f": np.nan, "b": True}.get(kind) or np.frombuffer(bytes([POISON_BYTE]) * itemsize, self._spec.dtype)[0]
+        self._array.fill(unwritten)
 
     @property
     def values(self) -> Array:
@@ -55,34 +82,34 @@ class SimulatedBuffer:
 
 
 class Memory:
-    """Hands out buffers, as far as the device's memory reaches."""
+    """Hands out blocks, as far as the device's memory reaches."""
 
     def __init__(self, model: CostModel) -> None:
         self._capacity = int(model.memory_gb * 1e9)
         self._used = 0
 
-    def allocate(self, spec: ArraySpec, place: Place) -> SimulatedBuffer:
-        """Return a buffer full of poison; its memory is free again when it is collected.
+    def allocate(self, nbytes: int, place: Place) -> SimulatedBlock:
+        """Return a block; its memory is free again when it is collected.
 
         Raises
         ------
         OutOfMemoryError
             More device memory than the model has, or more memory than this machine has.
         """
-        if place is Place.DEVICE and self._used + spec.nbytes > self._capacity:
+        if place is Place.DEVICE and self._used + nbytes > self._capacity:
             raise OutOfMemoryError(
-                f"{spec} takes {spec.nbytes:,} bytes and {self._capacity - self._used:,} of {self._capacity:,} are free",
+                f"a block takes {nbytes:,} bytes and {self._capacity - self._used:,} of {self._capacity:,} are free",
                 hint="use smaller shapes, or drop what is not used",
             )
         try:
-            buffer = SimulatedBuffer(spec, place, poison(spec))
+            block = SimulatedBlock(np.empty(nbytes, np.uint8), place)
         except MemoryError as error:
-            message = f"{spec} takes {spec.nbytes:,} bytes, more than this machine has for the simulation"
+            message = f"a block takes {nbytes:,} bytes, more than this machine has for the simulation"
             raise OutOfMemoryError(message, hint="use smaller shapes") from error
         if place is Place.DEVICE:
-            self._used += spec.nbytes
-            weakref.finalize(buffer, self._release, spec.nbytes)
-        return buffer
+            self._used += nbytes
+            weakref.finalize(block, self._release, nbytes)
+        return block
 
     def _release(self, nbytes: int) -> None:
         self._used -= nbytes
@@ -101,15 +128,3 @@ def outcome(what: str, results: Sequence[Array], sources: Sequence[Array], targe
     for result, target in zip(results, targets, strict=True):
         target.check(result)
     return [result.copy() if any(np.may_share_memory(result, source) for source in sources) else result for result in results]
-
-
-def poison(spec: ArraySpec) -> Array:
-    """Return an array as fresh memory has it: NaN in floats, 0x5A in every byte of integers, True in bools."""
-    array = np.empty(spec.shape, spec.dtype)
-    if spec.dtype.kind == "f":
-        array.fill(np.nan)
-    elif spec.dtype.kind == "b":
-        array.fill(True)
-    else:
-        array.fill(np.frombuffer(bytes([POISON_BYTE]) * spec.dtype.itemsize, spec.dtype)[0])
-    return array

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as nps
+
+import streamscope as ss
+from streamscope.errors import ProgramError
+from streamscope.ops import reductions
+from streamscope.ops.reductions import norm_of_order
+from streamscope.program.reference import run_reference
+
+NAMES = ("sum", "mean", "prod", "nansum", "nanprod", "max", "min", "any", "all", "argmax", "argmin")
+ORDERS = (1, 2, 3, 2.5, float("inf"))
+
+
+@st.composite
+def cases(draw, dtypes=("float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool")):
+    shape = draw(nps.array_shapes(min_dims=0, max_dims=4, max_side=5))
+    dtype = np.dtype(draw(st.sampled_from(dtypes)))
+    random = np.random.default_rng(draw(st.integers(0, 1000)))
+    x = np.asarray(random.integers(0 if dtype.kind in "ub" else -3, 4, shape)).astype(dtype)
+    axes = st.lists(st.integers(-len(shape), len(shape) - 1), unique_by=lambda axis: axis % len(shape)).map(tuple) if shape else st.just(())
+    axis = draw(st.none() | axes)
+    return x, axis, draw(st.booleans())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(case=cases())
+def test_reductions_are_numpys(name, case):
+    x, axis, keepdims = case
+    if name.startswith("arg") and axis is not None:
+        axis = axis[0] if axis else None
+    (result,) = run_reference(ss.program(lambda x: getattr(ss, name)(x, axis, keepdims=keepdims)).trace(x), [x])
+    expected = getattr(np, name)(x, axis=axis, keepdims=keepdims)
+    assert result.shape == expected.shape
+    assert result.dtype == (np.int64 if expected.dtype == np.uint64 else expected.dtype)  # there is no uint64 here
+    np.testing.assert_allclose(result, expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@given(case=cases(dtypes=("float32", "float64", "int16")))
+def test_norms_are_numpys(order, case):
+    x, _, _ = case
+    (result,) = run_reference(ss.program(lambda x: ss.norm(x, order)).trace(x), [x])
+    np.testing.assert_allclose(result, np.linalg.norm(x.reshape(-1).astype(np.float64), order), rtol=1e-5)
+
+
+def test_adding_to_a_variable():
+    x, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(2, np.float32)
+    (result,) = run_reference(ss.program(lambda x, y: ss.sum(x, 1, out=y, request="add")).trace(x, y), [x, y])
+    np.testing.assert_array_equal(result, [4, 13])
+
+
+@pytest.mark.parametrize("axis", [None, 0, (0, 2), 1])
+@pytest.mark.parametrize("keepdims", [True, False])
+@pytest.mark.parametrize("reduction", [*(getattr(reductions, name) for name in NAMES[:7]), *map(norm_of_order, map(float, ORDERS))], ids=str)
+def test_gradients_are_finite_differences(reduction, axis, keepdims):
+    # Far apart and away from zero, so that no step changes which element is largest.
+    x = np.random.default_rng(0).permutation(np.linspace(-1.3, 1.7, 24)).reshape(2, 3, 4)
+    program = ss.program(lambda x: reduction(x, axis, keepdims=keepdims)).trace(x)
+    (y,) = run_reference(program, [x])
+    dy = np.random.default_rng(1).standard_normal(y.shape)
+    (dx,) = run_reference(ss.program(lambda dy, x: reduction.gradient(dy, x, axis, keepdims=keepdims)).trace(dy, x), [dy, x])
+    step = 1e-6
+    for place in np.ndindex(x.shape):
+        up, down = x.copy(), x.copy()
+        up[place] += step
+        down[place] -= step
+        slope = np.sum(dy * (run_reference(program, [up])[0] - run_reference(program, [down])[0])) / (2 * step)
+        assert dx[place] == pytest.approx(slope, rel=1e-5, abs=1e-8)
+
+
+@pytest.mark.parametrize(("zeros", "expected"), [(0, [15, 10, 6]), (1, [0, 10, 0]), (2, [0, 0, 0])])
+def test_gradient_of_a_product_with_zeros(zeros, expected):
+    x = {0: np.array([2.0, 3.0, 5.0]), 1: np.array([2.0, 0.0, 5.0]), 2: np.array([0.0, 0.0, 5.0])}[zeros]
+    (dx,) = run_reference(ss.program(lambda dy, x: ss.prod.gradient(dy, x)).trace(np.ones(()), x), [np.ones(()), x])
+    np.testing.assert_array_equal(dx, expected)
+
+
+@pytest.mark.parametrize(
+    ("apply", "problem"),
+    [
+        (lambda x: ss.sum(x, 2), r"sum: axis 2 is none of shape \(2, 0\)"),
+        (lambda x: ss.sum(x, (0, -2)), r"sum: axis=\(0, -2\) names an axis twice"),
+        (lambda x: ss.sum(x, "all"), r"sum: axis='all' is no axis"),
+        (lambda x: ss.max(x, 1), r"max: float32\[2, 0\] has no elements to reduce"),
+        (lambda x: ss.argmax(x, (0, 1)), r"argmax: axis=\(0, 1\) names several axes"),
+        (lambda x: ss.norm(x, 0.5), r"norm: order=0.5 is below 1"),
+        (lambda x: ss.sum(x, request="subtract"), r"request='subtract' is unknown"),
+        (lambda x: ss.argmax.gradient(ss.sum(x, 1), x, 1), r"argmax: it has no gradient"),
+        (lambda x: ss.sum.gradient(x, x, 1), r"the result's gradient has shape \(2, 0\), the result \(2,\)"),
+    ],
+)
+def test_errors(apply, problem):
+    with pytest.raises(ProgramError, match=problem):
+        ss.program(apply).trace(np.ones((2, 0), np.float32))
+
+
+def test_source_is_readable():
+    text = ss.sum.source("float16", (1000, 3000), 1)
+    assert "joined" in text
+    assert "__launch_bounds__(256)" in text

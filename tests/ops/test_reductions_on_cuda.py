@@ -1,0 +1,107 @@
+"""Reductions, softmax and their gradients on a GPU, against the NumPy references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.ops import reductions
+from streamscope.ops.reductions import norm_of_order
+from streamscope.program.reference import run_reference
+
+pytestmark = pytest.mark.gpu
+
+DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
+SHAPES = [
+    ((1000, 33), 1),
+    ((1000, 33), 0),
+    ((3, 100_000), 1),
+    ((100_000, 3), 0),
+    ((7, 129, 40), 1),
+    ((5, 6, 7, 8), (0, 2)),
+    ((5, 6, 7, 8), (1, 3)),
+    ((123_457,), None),
+    ((), None),
+    ((4, 0), 0),
+]
+REDUCTIONS = [getattr(reductions, name) for name in ("sum", "mean", "prod", "nansum", "nanprod", "max", "min", "any", "all", "argmax", "argmin")]
+NORMS = [norm_of_order(order) for order in (1.0, 2.0, 3.0, float("inf"))]
+TOLERANCE = {"float16": 4e-3, "float32": 1e-5, "float64": 1e-12}
+
+
+def numbers(shape, dtype, name):
+    random = np.random.default_rng(0)
+    if dtype == "bool":
+        return np.asarray(random.random(shape) < 0.99)
+    if np.dtype(dtype).kind in "iu":
+        return np.asarray(random.integers(1, 4, shape), dtype)
+    if "prod" in name:
+        return np.asarray(1 + random.standard_normal(shape) / 1000, dtype)
+    return np.asarray(random.standard_normal(shape), dtype)
+
+
+def both(function, *inputs):
+    program = ss.program(function).trace(*inputs)
+    prepared = ss.prepare(program, "async", "cuda")
+    prepared.load(inputs)
+    prepared.run()
+    return prepared.outputs(), run_reference(program, inputs)
+
+
+def assert_close(got, expected, scale):
+    assert got.dtype == expected.dtype
+    if got.dtype.kind != "f":
+        np.testing.assert_array_equal(got, expected)
+        return
+    limit = TOLERANCE[got.dtype.name] * np.maximum(np.abs(expected.astype(np.float64)), scale)
+    assert (np.abs(got.astype(np.float64) - expected) <= limit).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("reduction", REDUCTIONS + NORMS, ids=str)
+def test_reductions(reduction, dtype):
+    for shape, axis in SHAPES:
+        if reduction.reducer.located and (isinstance(axis, tuple) or 0 in shape):
+            continue
+        if 0 in shape and reduction.reducer.name in ("max", "min", "norm_inf"):
+            continue
+        x = numbers(shape, dtype, reduction.__name__)
+        (got,), (expected,) = both(lambda x, axis=axis: reduction(x, axis), x)
+        scale = np.abs(x.astype(np.float64)).sum(axis=axis) if x.size else 0
+        assert_close(got, expected, scale if "prod" not in reduction.__name__ else 1e-2)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("reduction", [*REDUCTIONS[:7], *NORMS], ids=str)
+def test_gradients(reduction, dtype):
+    for shape, axis in (((40, 33), 1), ((40, 33), 0), ((5, 6, 7, 8), (0, 2)), ((11, 5), None)):
+        x = numbers(shape, dtype, reduction.__name__)
+        dy = np.ones(np.sum(x, axis=axis).shape, dtype)
+        (got,), (expected,) = both(lambda dy, x, axis=axis: reduction.gradient(dy, x, axis), dy, x)
+        assert_close(got, expected, 1.0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(("shape", "axis"), [((300, 5), 1), ((300, 64), 1), ((20, 3000), 1), ((3, 100_001), 1), ((7, 129, 40), 1), ((2, 65_536), 1)])
+def test_softmax(shape, axis, dtype):
+    x, dy = (np.random.default_rng(seed).standard_normal(shape).astype(dtype) for seed in (0, 1))
+    for function in (ss.softmax, ss.log_softmax):
+        (got,), (expected,) = both(lambda x, function=function: function(x, axis), x)
+        assert_close(got, expected, 1e-3)
+    y = np.abs(x) / 100
+    for function in (ss.softmax_gradient, ss.log_softmax_gradient):
+        (got,), (expected,) = both(lambda dy, y, function=function: function(dy, y, axis), dy, y)
+        assert_close(got, expected, np.abs(dy.astype(np.float64)).sum(axis=axis, keepdims=True))
+
+
+def test_the_same_twice():
+    x = np.random.default_rng(0).standard_normal(10_000_000).astype(np.float32)
+    program = ss.program(ss.sum).trace(x)
+    prepared = ss.prepare(program, "async", "cuda")
+    prepared.load([x])
+    results = set()
+    for _ in range(5):
+        prepared.run()
+        results.add(prepared.outputs()[0].tobytes())
+    assert len(results) == 1

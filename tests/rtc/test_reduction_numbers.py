@@ -1,0 +1,190 @@
+"""The reduction kernels' numbers, from a build of the generated source for the host, against NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from streamscope.ops.reduction_plan import checked_axes, plan_reduction, reduced_shape
+from streamscope.ops.reductions import _norm, _norm_reducer, _result_dtype
+from streamscope.program.variable import ArraySpec
+from streamscope.rtc.reducers_source import REDUCERS
+
+FLOATS = ["float16", "float32", "float64"]
+WHOLE = ["int8", "uint8", "int16", "int32", "int64", "bool"]
+LAYOUTS = [
+    # shape, axis: rows of every number of lanes, masked ends, columns, both together, outer runs
+    ((1,), None),
+    ((5, 3), 1),
+    ((40, 17), 1),
+    ((3, 333), 1),
+    ((2, 1501), 1),
+    ((5, 3), 0),
+    ((333, 40), 0),
+    ((70, 33), 0),
+    ((2, 37, 12), 1),
+    ((3, 4, 5, 6), (0, 2)),
+    ((3, 4, 5, 6), (1, 3)),
+    ((4, 5, 6), None),
+    ((), None),
+    ((1, 4, 1), (0, 2)),
+]
+FEW = [((3, 333), 1), ((70, 33), 0), ((4, 5, 6), None)]
+NORMS = [1.0, 2.0, 3.0, float("inf")]
+TOLERANCE = {"float16": 2e-3, "float32": 2e-6, "float64": 1e-13}
+
+
+def reducer_named(name):
+    return _norm_reducer({"order": float(name.removeprefix("norm "))}) if name.startswith("norm ") else REDUCERS[name]
+
+
+def numpy_of(name):
+    if name.startswith("norm "):
+        return lambda x, axis, keepdims: _norm(x, float(name.removeprefix("norm ")), axis, keepdims)
+    return getattr(np, name)
+
+
+FUNCTIONS = [*(name for name in REDUCERS if not name.startswith("norm")), *(f"norm {order}" for order in NORMS)]
+
+
+def plan_of(name, dtype, shape, axis, **options):
+    reducer = reducer_named(name)
+    axes = checked_axes(name, shape, axis)
+    x = ArraySpec(shape, dtype)
+    result = ArraySpec(reduced_shape(shape, axes, keepdims=False), _result_dtype(reducer, x.dtype))
+    return plan_reduction(reducer, x, result, axes, **options), result
+
+
+def cases():
+    for name in FUNCTIONS:
+        for dtype in FLOATS + WHOLE:
+            for shape, axis in LAYOUTS:
+                everywhere = name in ("sum", "argmax") and dtype in ("float16", "float32", "int8")
+                if (everywhere or (shape, axis) in FEW) and not (name.startswith("arg") and isinstance(axis, tuple)):
+                    yield name, dtype, shape, axis
+
+
+LARGE = [("sum", "float32", (1, 300_000), 1), ("argmax", "float16", (100_000,), None), ("max", "int32", (40_000, 3), 0), ("mean", "int8", (3, 500_000), 1)]
+
+
+@pytest.fixture(scope="module")
+def reductions(build):
+    sources = {}
+    for case in [*cases(), *LARGE]:
+        sources |= {step.source: step.source for step in plan_of(*case)[0].steps}
+    for name in ("sum", "nansum", "nanprod", "max", "min", "argmax", "argmin", "any", "all"):
+        for dtype in FLOATS:
+            sources |= {step.source: step.source for step in plan_of(name, dtype, (5, 3), 1)[0].steps}
+    for options in ({}, {"add": True}, {"strides": (2, 60)}, {"strides": (-33, -1)}):
+        for name in ("sum", "argmin", "norm 2.0"):
+            sources |= {step.source: step.source for step in plan_of(name, "float32", (20, 33), 1, **options)[0].steps}
+    return build(sources)
+
+
+def run(bench, plan, x_pointer, out):
+    scratch = np.full(plan.scratch_bytes + 16, 0xA5, np.uint8)
+    bench.stream = SimpleNamespace(workspace=lambda nbytes: ctypes.c_void_p(scratch.ctypes.data))
+    plan.bind(bench, ctypes.c_void_p(x_pointer), ctypes.c_void_p(out.ctypes.data))()
+    assert (scratch[plan.scratch_bytes :] == 0xA5).all()
+    return out
+
+
+def numbers(shape, dtype, name, seed=0):
+    random = np.random.default_rng(seed)
+    if dtype == "bool":
+        return np.asarray(random.random(shape) < 0.7)
+    if dtype in WHOLE:
+        return np.asarray(random.integers(1 if "uint" in dtype else -9, 10, shape), dtype)
+    if "prod" in name:
+        return np.asarray(1 + random.standard_normal(shape) / 20, dtype)
+    return np.asarray(random.standard_normal(shape), dtype)
+
+
+def expected_of(name, x, axis):
+    exact = x.astype(np.float64) if x.dtype.kind == "f" else x
+    with np.errstate(all="ignore"):
+        return np.asarray(numpy_of(name)(exact, axis=axis, keepdims=False))
+
+
+@pytest.mark.parametrize("dtype", FLOATS + WHOLE)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_reductions_equal_numpy(reductions, name, dtype):
+    for _, _, shape, axis in (case for case in cases() if case[:2] == (name, dtype)):
+        x = numbers(shape, dtype, name)
+        plan, result = plan_of(name, dtype, shape, axis)
+        out = np.full(result.shape, 77, result.dtype)
+        got = run(reductions, plan, x.ctypes.data, out)
+        expected = expected_of(name, x, axis)
+        if result.dtype.kind == "f":
+            scale = expected_of("norm 1.0", x, axis) if "prod" not in name else np.abs(expected) * 10
+            np.testing.assert_array_less(np.abs(got - expected), TOLERANCE[result.dtype.name] * (scale + 1e-30) + 1e-30, err_msg=f"{shape} {axis}")
+        else:
+            np.testing.assert_array_equal(got, expected.astype(result.dtype), err_msg=f"{shape} {axis}")
+
+
+@pytest.mark.parametrize(("name", "dtype", "shape", "axis"), LARGE)
+def test_split_reductions(reductions, name, dtype, shape, axis):
+    x = numbers(shape, dtype, name)
+    plan, result = plan_of(name, dtype, shape, axis)
+    assert len(plan.steps) == 2
+    got = run(reductions, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
+    np.testing.assert_allclose(got, expected_of(name, x, axis), rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2, 3, 5])
+def test_rows_that_begin_anywhere(reductions, offset):
+    memory = np.random.default_rng(0).standard_normal(700).astype(np.float32)
+    x = memory[offset : offset + 660].reshape(20, 33)
+    plan, result = plan_of("sum", "float32", (20, 33), 1)
+    got = run(reductions, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
+    np.testing.assert_allclose(got, x.sum(1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sum", "argmin", "norm 2.0"])
+def test_strided_input(reductions, name):
+    memory = np.random.default_rng(0).standard_normal((33, 60)).astype(np.float32)
+    x = memory[:, :40:2].T
+    plan, result = plan_of(name, "float32", (20, 33), 1, strides=(2, 60))
+    got = run(reductions, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
+    np.testing.assert_allclose(got, expected_of(name, x, 1), rtol=1e-5, atol=1e-5)
+    backwards = np.ascontiguousarray(memory[:20, :33])[::-1, ::-1]
+    plan, result = plan_of(name, "float32", (20, 33), 1, strides=(-33, -1))
+    got = run(reductions, plan, backwards.ctypes.data, np.zeros(result.shape, result.dtype))
+    np.testing.assert_allclose(got, expected_of(name, backwards, 1), rtol=1e-5, atol=1e-5)
+
+
+def test_adding_to_what_is_there(reductions):
+    x = numbers((20, 33), "float32", "sum")
+    plan, result = plan_of("sum", "float32", (20, 33), 1, add=True)
+    got = run(reductions, plan, x.ctypes.data, np.full(result.shape, 5, result.dtype))
+    np.testing.assert_allclose(got, 5 + x.sum(1), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_nan_and_infinities(reductions, dtype):
+    x = np.zeros((5, 3), dtype)
+    x[0] = [1, np.nan, 3]
+    x[1] = [np.inf, -np.inf, 0]
+    x[2] = [np.nan, np.nan, -1]
+    x[3] = [-np.inf, -np.inf, -np.inf]
+    x[4] = [2, 2, 1]
+    for name in ("sum", "nansum", "nanprod", "max", "min", "argmax", "argmin", "any", "all"):
+        plan, result = plan_of(name, dtype, x.shape, 1)
+        got = run(reductions, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
+        np.testing.assert_array_equal(got, expected_of(name, x, 1).astype(result.dtype), err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "any", "all", "nansum"])
+def test_nothing_to_reduce_gives_the_identity(build, name):
+    plan, result = plan_of(name, "float32", (4, 0), 1)
+    bench = build({step.source: step.source for step in plan.steps})
+    got = run(bench, plan, 0, np.full(result.shape, 9, result.dtype))
+    np.testing.assert_array_equal(got, expected_of(name, np.zeros((4, 0), np.float32), 1))
+
+
+def test_no_results_launch_nothing():
+    plan, _ = plan_of("sum", "float32", (0, 4), 1)
+    assert plan.steps == ()

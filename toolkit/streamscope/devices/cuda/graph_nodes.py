@@ -1,0 +1,99 @@
+"""The nodes of a captured graph, read back from CUDA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from streamscope.capturing.names import short_name
+from streamscope.devices.cuda.driver import checked, libraries
+from streamscope.graphs.node import GraphNode, NodeKind
+
+_KINDS = {
+    "KERNEL": NodeKind.KERNEL,
+    "MEMCPY": NodeKind.COPY,
+    "MEMSET": NodeKind.SET,
+    "HOST": NodeKind.HOST,
+    "EMPTY": NodeKind.EMPTY,
+    "WAIT_EVENT": NodeKind.EVENT_WAIT,
+    "EVENT_RECORD": NodeKind.EVENT_RECORD,
+}
+_NAMES = {NodeKind.COPY: "memcpy", NodeKind.SET: "memset"}
+
+
+def node_count(graph: int) -> int:
+    """Return the number of nodes of a graph."""
+    cuda = libraries().cuda
+    return int(checked(cuda.cuGraphGetNodes(cuda.CUgraph(graph)))[1])
+
+
+def node_handles(graph: int) -> list[Any]:
+    """Return the handles of a graph's nodes, in the order in which they were added."""
+    cuda = libraries().cuda
+    handle = cuda.CUgraph(graph)
+    count = node_count(graph)
+    return list(checked(cuda.cuGraphGetNodes(handle, count))[0]) if count else []
+
+
+def predecessors(graph: int, handles: Sequence[Any]) -> list[tuple[int, ...]]:
+    """Return the nodes that each node depends on, by index, in ascending order."""
+    cuda = libraries().cuda
+    handle = cuda.CUgraph(graph)
+    position = {int(one): number for number, one in enumerate(handles)}
+    before: list[set[int]] = [set() for _ in handles]
+    *_, count = checked(cuda.cuGraphGetEdges(handle))
+    if count:
+        sources, targets, *_ = checked(cuda.cuGraphGetEdges(handle, count))
+        for source, target in zip(sources, targets, strict=True):
+            before[position[int(target)]].add(position[int(source)])
+    return [tuple(sorted(earlier)) for earlier in before]
+
+
+def graph_nodes(graph: int) -> tuple[GraphNode, ...]:
+    """Return all nodes of a graph, in the order in which they were added."""
+    handles = node_handles(graph)
+    return tuple(replace(described(handle), after=after) for handle, after in zip(handles, predecessors(graph, handles), strict=True))
+
+
+def node_kind(handle: Any) -> NodeKind:
+    """Return what a node does."""
+    return _KINDS.get(_type_name(handle), NodeKind.OTHER)
+
+
+def described(handle: Any) -> GraphNode:
+    """Return a node as it is by itself, without its place in the graph."""
+    cuda = libraries().cuda
+    kind = node_kind(handle)
+    if kind is NodeKind.KERNEL:
+        return _kernel(checked(cuda.cuGraphKernelNodeGetParams(handle)))
+    if kind is NodeKind.COPY:
+        p = checked(cuda.cuGraphMemcpyNodeGetParams(handle))
+        return GraphNode(kind, _NAMES[kind], nbytes=p.WidthInBytes * max(1, p.Height) * max(1, p.Depth))
+    if kind is NodeKind.SET:
+        p = checked(cuda.cuGraphMemsetNodeGetParams(handle))
+        return GraphNode(kind, _NAMES[kind], nbytes=p.width * p.elementSize * p.height)
+    return GraphNode(kind, kind.value if kind is not NodeKind.OTHER else _type_name(handle).lower().replace("_", " "))
+
+
+def kernel_function(p: Any) -> tuple[Any, str]:
+    """Return the function that a kernel node's parameters name, and its full name."""
+    cuda = libraries().cuda
+    if int(p.func):
+        return p.func, checked(cuda.cuFuncGetName(p.func)).decode()
+    return checked(cuda.cuKernelGetFunction(p.kern)), checked(cuda.cuKernelGetName(p.kern)).decode()
+
+
+def _kernel(p: Any) -> GraphNode:
+    cuda = libraries().cuda
+    function, name = kernel_function(p)
+    attributes = cuda.CUfunction_attribute
+    registers = int(checked(cuda.cuFuncGetAttribute(attributes.CU_FUNC_ATTRIBUTE_NUM_REGS, function)))
+    static_bytes = int(checked(cuda.cuFuncGetAttribute(attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function)))
+    grid, block = (p.gridDimX, p.gridDimY, p.gridDimZ), (p.blockDimX, p.blockDimY, p.blockDimZ)
+    return GraphNode(NodeKind.KERNEL, short_name(name), (), grid, block, registers, static_bytes + p.sharedMemBytes)
+
+
+def _type_name(handle: Any) -> str:
+    name: str = checked(libraries().cuda.cuGraphNodeGetType(handle)).name
+    return name.removeprefix("CU_GRAPH_NODE_TYPE_")

@@ -1,0 +1,96 @@
+"""Events of one stream, lent out: an event is recorded again only when nobody holds it any more.
+
+MXNet's pool has a fixed number of slots a device and goes round them, so a slot can be recorded again while a variable still
+waits for its old record. Here the holders of an event share a `Lease`, and the event returns to the pool when the last of them
+lets go, which CPython's reference counting notices at once. So there are as many events as were ever held together, and no more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from threading import Lock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streamscope.devices.protocol import Device, Event, Stream
+
+
+class Lease:
+    """The right to one event of a pool, for as long as anybody holds this object.
+
+    Attributes
+    ----------
+    event : Event
+        Record it once, on the pool's stream, then only wait for it.
+    """
+
+    __slots__ = ("_free", "event")
+
+    def __init__(self, event: Event, free: deque[Event]) -> None:
+        self.event = event
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free.append(self.event)
+
+
+class EventPool:
+    """Lends events without timing for the records of one stream; safe to use from several threads.
+
+    Parameters
+    ----------
+    device : Device
+        Makes the events.
+    stream : Stream
+        The stream that `record` records on.
+    """
+
+    def __init__(self, device: Device, stream: Stream) -> None:
+        self.stream = stream
+        self._device = device
+        self._free: deque[Event] = deque()  # Appending and popping are atomic: a lease may end on any thread, in the middle of anything.
+        self._made = 0
+        self._recorded = 0
+        self._making = Lock()
+
+    @property
+    def created(self) -> int:
+        """Number of events made so far; it stops growing when as many are there as are held together."""
+        return self._made
+
+    @property
+    def leased(self) -> int:
+        """Number of events that somebody holds."""
+        return self._made - len(self._free)
+
+    @property
+    def recorded(self) -> int:
+        """Number of records made by `record`."""
+        return self._recorded
+
+    def lease(self) -> Lease:
+        """Lend an event that nobody else holds.
+
+        Raises
+        ------
+        DeviceError
+            A new event was needed and could not be made.
+        """
+        try:
+            event = self._free.popleft()
+        except IndexError:
+            event = self._make()
+        return Lease(event, self._free)
+
+    def record(self) -> Lease:
+        """Lend an event and record it on the pool's stream. Callers on several threads take turns, as for all that goes on one stream."""
+        lease = self.lease()
+        self.stream.record(lease.event)
+        self._recorded += 1
+        return lease
+
+    def _make(self) -> Event:
+        event = self._device.event()
+        with self._making:
+            self._made += 1
+        return event

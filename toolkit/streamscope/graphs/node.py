@@ -1,0 +1,97 @@
+"""One node of a captured graph, as any device describes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+Extents = tuple[int, int, int]
+
+NO_OPERATION = -1
+
+
+class NodeKind(Enum):
+    """What a node does."""
+
+    KERNEL = "kernel"
+    COPY = "copy"
+    SET = "set"
+    EVENT_RECORD = "event record"
+    EVENT_WAIT = "event wait"
+    HOST = "host function"
+    EMPTY = "empty"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """One node of a captured graph.
+
+    Attributes
+    ----------
+    kind : NodeKind
+    name : str
+        Of a kernel its short name; else what the node is.
+    after : tuple of int
+        The nodes that it depends on, by their index in the graph; all come earlier.
+    grid, block : tuple of int
+        Blocks in the grid, threads in a block; zeros where there are none.
+    registers : int, optional
+        Registers of each thread; None where the device does not say.
+    shared_bytes : int, optional
+        Shared memory of each block, static and dynamic; None where the device does not say.
+    nbytes : int
+        Bytes that a copy or set moves; 0 for other kinds.
+    lane : str
+        Name of the stream on which the operation was captured; empty where that is not known. What an operator puts on a stream of its
+        own is on the operator's lane here.
+    operation : int
+        Which operation of the program it belongs to; `NO_OPERATION` where it belongs to none.
+    operator, where : str
+        The operation's name, and the user's line that applied it: ``"file.py:12"``.
+    """
+
+    kind: NodeKind
+    name: str
+    after: tuple[int, ...] = ()
+    grid: Extents = (0, 0, 0)
+    block: Extents = (0, 0, 0)
+    registers: int | None = None
+    shared_bytes: int | None = None
+    nbytes: int = 0
+    lane: str = ""
+    operation: int = NO_OPERATION
+    operator: str = ""
+    where: str = ""
+
+    @property
+    def shape(self) -> str:
+        """Grid and block of a kernel (``"64 × 256"``; extents that are 1 are left out), bytes of a copy or set, else nothing."""
+        if self.kind is NodeKind.KERNEL and any(self.grid):
+            return f"{_extents(self.grid)} × {_extents(self.block)}"
+        return f"{self.nbytes:,} B" if self.nbytes else ""
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """All that is known of the node, a line each."""
+        lines = [f"{self.name} ({self.kind.value})" if self.name != self.kind.value else self.name]
+        if self.operation != NO_OPERATION:
+            lines.append(f"operation {self.operation}, {self.operator}, {self.where}")
+        if self.lane:
+            lines.append(f"stream {self.lane}")
+        if self.kind is NodeKind.KERNEL and any(self.grid):
+            lines.append(f"grid {_extents(self.grid)}, block {_extents(self.block)}")
+        if self.registers is not None:
+            lines.append(f"{self.registers} registers a thread")
+        if self.shared_bytes is not None:
+            lines.append(f"{self.shared_bytes:,} bytes of shared memory a block")
+        if self.nbytes:
+            lines.append(f"{self.nbytes:,} bytes")
+        return tuple(lines)
+
+
+def _extents(extents: Extents) -> str:
+    """Write (64, 2, 1) as 64·2."""
+    x, y, z = extents
+    shown = (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)
+    return "·".join(map(str, shown))

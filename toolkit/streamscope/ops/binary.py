@@ -1,0 +1,169 @@
+"""Element-wise operators of two operands, which broadcast; either may be a Python number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.ops.definition import Definition, Reference
+from streamscope.ops.pointwise import Elementwise
+
+Array = npt.NDArray[Any]
+
+
+def _binary(
+    name: str,
+    summary: str,
+    expression: str,
+    like: np.ufunc,
+    gradient: tuple[str | None, str | None] | None = None,
+    *,
+    reference: Reference | None = None,
+    whole: str | None = None,
+    truth: str | None = None,
+    flops: int = 1,
+    ulp: float = 0.5,
+    domain: tuple[float, float] = (-8.0, 8.0),
+) -> Elementwise:
+    return Elementwise(
+        Definition(
+            name, summary, ("a", "b"), expression, like, reference or like, whole, truth, gradient, flops=flops, ulp=ulp, domain=domain
+        )
+    )
+
+
+def _power(a: Array, b: Array) -> Array:
+    """Return the power; where NumPy raises, a negative whole exponent, the power's whole part."""
+    if a.dtype.kind == "f":
+        return np.asarray(np.power(a, b))
+    magnitude = np.power(a, np.maximum(b, 0))
+    parity = np.where(b % 2 == 0, a.dtype.type(1), a)
+    return np.where(b < 0, np.where(np.abs(a) == 1, parity, a.dtype.type(0)), magnitude)
+
+
+add = _binary("add", "Return ``a + b``.", "a + b", np.add, ("dy", "dy"))
+subtract = _binary("subtract", "Return ``a - b``.", "a - b", np.subtract, ("dy", "-dy"))
+multiply = _binary("multiply", "Return ``a * b``, element by element.", "a * b", np.multiply, ("dy * b", "dy * a"))
+divide = _binary(
+    "divide", "Return ``a / b``; of whole numbers a floating-point number.", "a / b", np.true_divide, ("dy / b", "-dy * a / (b * b)")
+)
+floor_divide = _binary(
+    "floor_divide",
+    "Return ``a // b``, rounded down; 0 for a whole number by 0.",
+    "floor_quotient(a, b)",
+    np.floor_divide,
+    whole="whole_quotient(a, b)",
+    flops=4,
+)
+mod = _binary(
+    "mod",
+    "Return the rest of `floor_divide`, with the sign of b, as Python's ``%``; 0 for a whole number by 0.",
+    "modulo(a, b)",
+    np.remainder,
+    ("dy", "-dy * floor(a / b)"),
+    whole="whole_modulo(a, b)",
+    flops=4,
+)
+fmod = _binary(
+    "fmod",
+    "Return the rest of a division rounded towards zero, with the sign of a, as C's; 0 for a whole number by 0.",
+    "fmod(a, b)",
+    np.fmod,
+    ("dy", "-dy * trunc(a / b)"),
+    whole="whole_rest(a, b)",
+    flops=4,
+)
+power = _binary(
+    "power",
+    "Return a to the power of b; of whole numbers with ``b < 0`` the power's whole part, where NumPy raises.",
+    "pow(a, b)",
+    np.power,
+    ("dy * b * pow(a, b - 1)", "a == 0 && b > 0 ? T(0) : dy * y * log(a)"),
+    reference=_power,
+    whole="whole_power(a, b)",
+    flops=10,
+    ulp=4,
+    domain=(0.1, 5),
+)
+maximum = _binary(
+    "maximum",
+    "Return the greater of a and b, and NaN where either is.",
+    "maximum(a, b)",
+    np.maximum,
+    ("a >= b ? dy : T(0)", "a >= b ? T(0) : dy"),
+)
+minimum = _binary(
+    "minimum",
+    "Return the lesser of a and b, and NaN where either is.",
+    "minimum(a, b)",
+    np.minimum,
+    ("a <= b ? dy : T(0)", "a <= b ? T(0) : dy"),
+)
+fmax = _binary(
+    "fmax",
+    "Return the greater of a and b; a NaN is ignored where the other is a number.",
+    "fmax(a, b)",
+    np.fmax,
+    ("a >= b || b != b ? dy : T(0)", "a >= b || b != b ? T(0) : dy"),
+    whole="a > b ? a : b",
+)
+fmin = _binary(
+    "fmin",
+    "Return the lesser of a and b; a NaN is ignored where the other is a number.",
+    "fmin(a, b)",
+    np.fmin,
+    ("a <= b || b != b ? dy : T(0)", "a <= b || b != b ? T(0) : dy"),
+    whole="a < b ? a : b",
+)
+hypot = _binary(
+    "hypot",
+    "Return ``sqrt(a**2 + b**2)`` without overflow on the way.",
+    "hypot(a, b)",
+    np.hypot,
+    ("y == 0 ? T(0) : dy * a / y", "y == 0 ? T(0) : dy * b / y"),
+    flops=4,
+    ulp=3,
+)
+arctan2 = _binary(
+    "arctan2",
+    "Return the angle of the point (b, a), in radians.",
+    "atan2(a, b)",
+    np.arctan2,
+    ("dy * b / (a * a + b * b)", "-dy * a / (a * a + b * b)"),
+    flops=10,
+    ulp=3,
+)
+copysign = _binary(
+    "copysign", "Return a with the sign of b.", "copysign(a, b)", np.copysign, ("dy * copysign(T(1), a) * copysign(T(1), b)", "0")
+)
+logaddexp = _binary(
+    "logaddexp",
+    "Return ``log(exp(a) + exp(b))`` without overflow on the way.",
+    "log_add(a, b)",
+    np.logaddexp,
+    ("dy * sigmoid(a - b)", "dy * sigmoid(b - a)"),
+    flops=6,
+    ulp=4,
+)
+ldexp = _binary(
+    "ldexp",
+    "Return ``a * 2**b`` for whole numbers b.",
+    "scale_by_power(a, b)",
+    np.ldexp,
+    ("scale_by_power(dy, b)", None),
+)
+
+gcd = _binary("gcd", "Return the greatest common divisor of whole numbers.", "gcd(a, b)", np.gcd, flops=20)
+lcm = _binary("lcm", "Return the least common multiple of whole numbers.", "lcm(a, b)", np.lcm, flops=20)
+bitwise_and = _binary("bitwise_and", "Return the bits that are set in a and in b.", "a & b", np.bitwise_and)
+bitwise_or = _binary("bitwise_or", "Return the bits that are set in a or in b.", "a | b", np.bitwise_or)
+bitwise_xor = _binary("bitwise_xor", "Return the bits that are set in one of a and b.", "a ^ b", np.bitwise_xor)
+left_shift = _binary("left_shift", "Return ``a << b``; 0 where b is negative or not below the width.", "shift_left(a, b)", np.left_shift)
+right_shift = _binary(
+    "right_shift",
+    "Return ``a >> b``; where b is negative or not below the width, 0, or -1 for negative a.",
+    "shift_right(a, b)",
+    np.right_shift,
+)

@@ -1,0 +1,123 @@
+"""Element-wise kernels fitted to arrays: the layout made compact, the widest form that the alignment allows, the arguments."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamscope.rtc.elementwise_source import elementwise_source, placed_arrays
+from streamscope.rtc.form import THREADS, choose_form
+from streamscope.rtc.layout import Layout, broadcast_strides, compact, row_major
+from streamscope.rtc.placing_source import layout_numbers
+from streamscope.rtc.signature import Signature
+from streamscope.rtc.source import KernelSource
+from streamscope.rtc.types_source import COMPUTE
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaBench, CudaCall
+
+Shape = tuple[int, ...]
+
+CTYPES = {
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "signed char": ctypes.c_int8,
+    "short": ctypes.c_int16,
+    "int": ctypes.c_int32,
+    "long long": ctypes.c_int64,
+    "unsigned char": ctypes.c_uint8,
+    "bool": ctypes.c_bool,
+}
+"""What ctypes calls the C++ types of arithmetic."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A kernel that fits some arrays, and what it is launched with besides them.
+
+    Attributes
+    ----------
+    source : KernelSource
+    blocks : int
+        0 for empty arrays: nothing is launched.
+    size : int
+        Elements of the result.
+    lead : int
+        Elements by which all arrays begin behind a vector boundary.
+    numbers : tuple of int
+        The kernel's layout argument; empty where it has none.
+    """
+
+    source: KernelSource
+    blocks: int
+    size: int
+    lead: int
+    numbers: tuple[int, ...]
+
+
+def fitted(
+    signature: Signature,
+    shapes: Sequence[Shape],
+    strides: Sequence[Sequence[int]],
+    addresses: Sequence[int] | None = None,
+    *,
+    items: int | None = None,
+) -> Fitted:
+    """Return the kernel for arrays of these shapes and strides, at these addresses.
+
+    Parameters
+    ----------
+    signature : Signature
+    shapes : sequence of tuple of int
+        Of the operands that are arrays, and of the result.
+    strides : sequence of sequence of int
+        In elements.
+    addresses : sequence of int, optional
+        Of first elements; by default those of fresh allocations.
+    items : int, optional
+        Vectors that a thread has in flight; by default by the size.
+    """
+    target, size = shapes[-1], math.prod(shapes[-1])
+    walked = [broadcast_strides(shape, steps, target) for shape, steps in zip(shapes, strides, strict=True)]
+    layout = compact(target, walked) if size else Layout((1,), ((1,),) * len(shapes))
+    choice = choose_form(layout, [np.dtype(dtype).itemsize for dtype in signature.dtypes], addresses, items=items)
+    placed = placed_arrays(signature, choice.form)
+    numbers = tuple(layout_numbers(layout, placed)) if placed else ()
+    return Fitted(elementwise_source(signature, choice.form), choice.form.blocks(size, choice.lead), size, choice.lead, numbers)
+
+
+@lru_cache(maxsize=4096)
+def fitted_fresh(signature: Signature, shapes: tuple[Shape, ...], items: int | None = None) -> Fitted:
+    """Return the kernel for freshly allocated arrays of these shapes: contiguous, and aligned."""
+    return fitted(signature, shapes, [row_major(shape) for shape in shapes], items=items)
+
+
+def bind(bench: CudaBench, signature: Signature, arrays: Sequence[Any], scalars: Mapping[str, Any]) -> CudaCall:
+    """Prepare the launch of an element-wise kernel.
+
+    Parameters
+    ----------
+    bench : CudaBench
+    signature : Signature
+    arrays : sequence of CuPy array
+        The operands that are arrays, in order, and the result.
+    scalars : mapping of str to number
+        The other operands, by name.
+    """
+    strides = [[step // array.itemsize for step in array.strides] for array in arrays]
+    kernel = fitted(signature, [array.shape for array in arrays], strides, [array.data.ptr for array in arrays])
+    operands = iter(arrays)
+    arguments = [
+        CTYPES[COMPUTE[parameter.taken]](scalars[parameter.name].item()) if parameter.scalar else next(operands)
+        for parameter in signature.parameters
+    ]
+    arguments += [arrays[-1], ctypes.c_longlong(kernel.size), ctypes.c_int(kernel.lead)]
+    if kernel.numbers:
+        arguments.append((ctypes.c_longlong * len(kernel.numbers))(*kernel.numbers))
+    return bench.kernel(kernel.source, kernel.blocks, THREADS, arguments)

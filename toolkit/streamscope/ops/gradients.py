@@ -1,0 +1,211 @@
+"""Gradients of element-wise operators: for each operand one kernel, which also sums over the axes along which it was broadcast."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamscope.ops.definition import Definition
+from streamscope.ops.expressions import UnknownExpressionError, compiled
+from streamscope.ops.fitting import CTYPES, Shape, bind, fitted_fresh
+from streamscope.ops.operator import Application, Attributes, Operator, require
+from streamscope.ops.pointwise import Elementwise, broadcast_shape, operand_values
+from streamscope.ops.promotion import arithmetic
+from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracing import current_tracer
+from streamscope.program.variable import ArraySpec
+from streamscope.rtc.broadcast_sum_source import SumForm, broadcast_sum_source
+from streamscope.rtc.form import THREADS
+from streamscope.rtc.layout import INDEX32_LIMIT, Layout, broadcast_strides, compact, row_major
+from streamscope.rtc.placing_source import layout_numbers
+from streamscope.rtc.signature import Parameter, Signature
+from streamscope.rtc.types_source import COMPUTE
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaBench, CudaCall
+
+Numbers = Mapping[str, np.generic]
+
+
+def gradients(operator: Elementwise, dy: object, operands: Sequence[object], *, out: object = None, request: str = "write") -> Any:
+    """Return the gradient of each operand; see `Elementwise.gradient`."""
+    definition = operator.definition
+    require(definition.gradient is not None, operator.__name__, "it has no gradient", "it is not differentiable")
+    arrays, scalars = operator.sorted_operands(operands)
+    require(all(isinstance(array, Symbol) for array in (dy, *arrays)), operator.__name__, "the gradient is of variables of the program")
+    specs = [array.spec for array in arrays]
+    promoted = operator.promoted(specs, scalars)
+    shape = broadcast_shape(operator.__name__, [spec.shape for spec in specs])
+    _check_upstream(operator.__name__, dy, shape)
+    forward = operator.signature(specs, scalars)
+    numbers = operator.numbers(promoted, scalars)
+    named = dict(zip(definition.operands, operands, strict=True))
+    targets = list(out) if isinstance(out, tuple | list) else [out] * len(named)
+    require(len(targets) == len(named), operator.__name__, f"out= names {len(targets)} variables for {len(named)} gradients")
+    results: list[Any] = []
+    for (name, operand), expression, target in zip(named.items(), definition.gradient or (), targets, strict=True):
+        if expression is None or not isinstance(operand, Symbol) or operand.dtype.kind != "f":
+            results.append(None)
+            continue
+        signature = _signature(definition, forward, name, expression, operand.dtype.name, dy.dtype.name, request == "add")  # type: ignore[attr-defined]
+        reads = [dy, *(named[parameter.name] for parameter in signature.arrays[1:])]
+        results.append(_apply(signature, reads, operand.spec, numbers, target))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _check_upstream(operator: str, dy: Any, shape: tuple[int, ...]) -> None:
+    require(dy.shape == shape, operator, f"the result's gradient has shape {dy.shape}, the result {shape}")
+    require(dy.dtype.kind == "f", operator, f"the result's gradient is {dy.dtype.name}", "gradients are floating-point numbers")
+
+
+@lru_cache(maxsize=4096)
+def _signature(
+    definition: Definition,
+    forward: Signature,
+    operand: str,
+    expression: str,
+    result: str,
+    upstream: str,
+    accumulate: bool,  # noqa: FBT001 — a key of the cache
+) -> Signature:
+    """Return what the kernel of one operand's gradient computes, reading only what the expression names."""
+    needs_result = re.search(rf"\b{definition.result}\b", expression) is not None
+    text = " ".join([expression, *([forward.expression] if needs_result else []), *(value for _, value in definition.lets)])
+    used = tuple(parameter for parameter in forward.parameters if re.search(rf"\b{parameter.name}\b", text))
+    name = f"{definition.name}_gradient" + (f"_{operand}" if len(definition.operands) > 1 else "")
+    return Signature(
+        name,
+        (Parameter("dy", upstream, forward.result), *used),
+        result,
+        expression,
+        forward.arithmetic,
+        (*definition.lets, *[(definition.result, forward.expression)] * needs_result),
+        definition.functions,
+        accumulate,
+    )
+
+
+def _apply(signature: Signature, reads: Sequence[Any], target: ArraySpec, numbers: Numbers, out: object) -> Any:
+    def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+        return [target]
+
+    def build(application: Application) -> tuple[Launch, ...]:
+        return (_launch(application, signature, scalars),)
+
+    scalars = {parameter.name: numbers[parameter.name] for parameter in signature.parameters if parameter.scalar}
+    attributes: dict[str, Any] = {"scalars": {name: number.item() for name, number in scalars.items()}} if scalars else {}
+    if signature.accumulate:
+        require(out is not None, signature.name, "request='add' needs a variable", "name it with out=")
+        reads, attributes = [*reads, out], attributes | {"request": "add"}
+    return current_tracer(signature.name).apply(Operator(signature.name, infer, build, in_place=True), reads, attributes, out)
+
+
+def _launch(application: Application, signature: Signature, scalars: Numbers) -> Launch:
+    specs = application.read_specs[: len(application.read_specs) - signature.accumulate]
+    (target,) = application.write_specs
+    shapes = tuple(spec.shape for spec in (*specs, target))
+    walked = shapes[0]  # the shape of the result's gradient, which all are broadcast to
+    if walked == target.shape:
+        kernel = fitted_fresh(signature, shapes)
+        blocks = kernel.blocks
+    else:
+        blocks = _fitted_sum(signature, shapes, tuple(map(row_major, shapes)), walked).form.blocks(target.size)
+
+    def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
+        arrays = [*reads[: len(specs)], *writes]
+        return bind(bench, signature, arrays, scalars) if walked == target.shape else _bind_sum(bench, signature, arrays, scalars)
+
+    moved = sum(spec.nbytes for spec in (*application.read_specs, target))
+    cost = Cost(moved, 4 * math.prod(walked), max(1, blocks), THREADS)
+    return Launch(
+        application.operation,
+        0,
+        signature.name,
+        LaunchKind.KERNEL,
+        application.reads,
+        application.writes,
+        cost,
+        _reference(signature, scalars, target),
+        cuda,
+    )
+
+
+def _reference(signature: Signature, scalars: Numbers, target: ArraySpec) -> Any:
+    """Return the gradient in NumPy, from the same expression; None where it calls what is unknown there."""
+    try:
+        evaluate = compiled(signature.expression)
+        lets = [(name, compiled(text)) for name, text in signature.lets]
+    except UnknownExpressionError:
+        return None
+    compute = arithmetic(np.dtype(signature.arithmetic))
+
+    def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+        values: dict[str, Any] = {"T": compute}
+        values |= {p.name: value for p, value in zip(signature.parameters, operand_values(signature, arrays, scalars), strict=True)}
+        for name, text in lets:
+            values[name] = np.asarray(text(values)).astype(compute, copy=False)
+        everywhere = np.broadcast_to(np.asarray(evaluate(values)), arrays[0].shape)
+        gradient = summed_to(everywhere.astype(arithmetic(target.dtype), copy=False), target.shape)
+        if signature.accumulate:
+            gradient = arrays[-1].astype(gradient.dtype) + gradient
+        return [gradient.astype(target.dtype, copy=False)]
+
+    return reference
+
+
+def summed_to(values: Array, shape: tuple[int, ...]) -> Array:
+    """Return the sum over the axes along which an array of ``shape`` was broadcast to that of ``values``."""
+    missing = values.ndim - len(shape)
+    repeated = tuple(axis for axis in range(values.ndim) if axis < missing or (shape[axis - missing] == 1 and values.shape[axis] != 1))
+    return values.sum(axis=repeated, dtype=values.dtype, keepdims=True).reshape(shape) if repeated else values
+
+
+@dataclass(frozen=True)
+class _FittedSum:
+    """A sum kernel's form for some arrays, with the layouts of its results and of what each sums."""
+
+    form: SumForm
+    kept: Layout
+    summed: Layout
+    count: int
+
+
+def _fitted_sum(signature: Signature, shapes: Sequence[Shape], strides: Sequence[Sequence[int]], walked: Shape) -> _FittedSum:
+    target = (1,) * (len(walked) - len(shapes[-1])) + shapes[-1]
+    steps = [broadcast_strides(shape, each, walked) for shape, each in zip(shapes, strides, strict=True)]
+    kept = [axis for axis, extent in enumerate(walked) if target[axis] == extent]
+    summed = [axis for axis, extent in enumerate(walked) if target[axis] != extent]
+    results, values = _layout(walked, kept, steps), _layout(walked, summed, steps[:-1])
+    count = math.prod(walked[axis] for axis in summed)
+    columns = 32 if results.size > 1 and results.strides[0][-1] == 1 else 1
+    return _FittedSum(SumForm(columns, results.rank, values.rank, math.prod(walked) >= INDEX32_LIMIT), results, values, count)
+
+
+def _layout(shape: Shape, axes: Sequence[int], strides: Sequence[Sequence[int]]) -> Layout:
+    extents = [shape[axis] for axis in axes]
+    if 0 in extents:
+        return Layout((1,), ((0,),) * len(strides))  # nothing is addressed
+    return compact(extents, [[each[axis] for axis in axes] for each in strides])
+
+
+def _bind_sum(bench: CudaBench, signature: Signature, arrays: Sequence[Any], scalars: Numbers) -> CudaCall:
+    strides = [[step // array.itemsize for step in array.strides] for array in arrays]
+    kernel = _fitted_sum(signature, [array.shape for array in arrays], strides, arrays[0].shape)
+    operands = iter(arrays)
+    arguments = [
+        CTYPES[COMPUTE[parameter.taken]](scalars[parameter.name].item()) if parameter.scalar else next(operands)
+        for parameter in signature.parameters
+    ]
+    outer = layout_numbers(kernel.kept, range(len(arrays)))
+    inner = layout_numbers(kernel.summed, range(len(arrays) - 1))
+    arguments += [arrays[-1], ctypes.c_longlong(arrays[-1].size), ctypes.c_longlong(kernel.count)]
+    arguments += [(ctypes.c_longlong * len(numbers))(*numbers) for numbers in (outer, inner)]
+    return bench.kernel(broadcast_sum_source(signature, kernel.form), kernel.form.blocks(arrays[-1].size), THREADS, arguments)

@@ -1,0 +1,115 @@
+"""Element-wise operators of the user's own, from one line of CUDA."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamscope.errors import ProgramError
+from streamscope.ops.definition import Definition, Reference
+from streamscope.ops.expressions import UnknownExpressionError, compiled, names_in
+from streamscope.ops.pointwise import Elementwise
+from streamscope.rtc.signature import RESERVED
+
+_LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)\s*(.+?)\s*;?\s*", re.DOTALL)
+
+
+def elementwise(
+    line: str,
+    *,
+    name: str | None = None,
+    operands: Sequence[str] | None = None,
+    gradient: Mapping[str, str] | None = None,
+    reference: Callable[..., Any] | None = None,
+    like: np.ufunc | None = None,
+    functions: str = "",
+) -> Elementwise:
+    """Make an element-wise operator of one line of CUDA; it broadcasts, promotes and loads vectors like all others.
+
+    For example ``ss.elementwise("y = x > 0 ? x : a * x", gradient={"x": "x > 0 ? dy : a * dy"})``. In the expression, ``T`` is the type
+    of arithmetic (write ``T(0.5)`` so that float stays float); half is computed in float.
+
+    Parameters
+    ----------
+    line : str
+        ``result = expression``.
+    name : str, optional
+        What timelines call it; by default the result's name.
+    operands : sequence of str, optional
+        The operands' names; by default in order of appearance.
+    gradient : mapping of str to str, optional
+        For operands that have one, the CUDA expression of their gradient: over the operands, the result (``y``) and its gradient (``dy``).
+    reference : callable, optional
+        NumPy function of the operands. By default the expression itself is evaluated in NumPy; one that calls what is unknown there runs on
+        CUDA only.
+    like : numpy.ufunc, optional
+        Whose dtypes it has: by default those of ``np.add``; ``np.exp`` makes whole numbers floating, ``np.less`` gives bools.
+    functions : str
+        CUDA source of device functions that the line calls.
+
+    Raises
+    ------
+    ProgramError
+        The line is no assignment, or a name is reserved or unknown.
+    """
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise ProgramError(f"ss.elementwise: {line!r} is no assignment", hint='write for example "y = a * x + b"')
+    result, expression = match.groups()
+    called = name or result
+    named = tuple(operands) if operands is not None else tuple(names_in(expression))
+    _check_names(called, result, expression, named, gradient or {})
+    upstream = f"d{result}"
+    gradients = None if gradient is None else tuple(re.sub(rf"\b{upstream}\b", "dy", gradient[n]) if n in gradient else None for n in named)
+    return Elementwise(
+        Definition(
+            name=called,
+            summary=f"Return ``{expression}``.",
+            operands=named,
+            expression=expression,
+            like=like or (np.add if len(named) > 1 else np.positive),
+            reference=reference or _evaluated(named, expression, functions),
+            gradient=gradients,
+            result=result,
+            functions=functions,
+        )
+    )
+
+
+def _check_names(called: str, result: str, expression: str, operands: Sequence[str], gradient: Mapping[str, str]) -> None:
+    def require(condition: bool, problem: str, hint: str) -> None:  # noqa: FBT001 — the condition is the point
+        if not condition:
+            raise ProgramError(f"ss.elementwise {called!r}: {problem}", hint=hint)
+
+    require(called.isidentifier(), "the name is no identifier", "kernels are named after it")
+    require(bool(operands), f"{expression!r} has no operands", "name at least one")
+    require(len(set(operands)) == len(operands), f"operands {', '.join(operands)} are not different", "name each once")
+    for operand in (*operands, result):
+        require(
+            operand.isidentifier() and operand not in RESERVED and operand != "dy",
+            f"{operand!r} is a name of the kernel's own",
+            "use another",
+        )
+    require(result not in operands, f"{result!r} is the result and an operand", "give out= where it is applied to update in place")
+    unknown = [operand for operand in names_in(expression) if operand not in operands]
+    require(not unknown, f"{', '.join(unknown)} is no operand", f"operands are {', '.join(operands)}")
+    strange = [operand for operand in gradient if operand not in operands]
+    require(not strange, f"gradient of {', '.join(strange)}, which is no operand", f"operands are {', '.join(operands)}")
+
+
+def _evaluated(operands: Sequence[str], expression: str, functions: str) -> Reference | None:
+    try:
+        evaluate = compiled(expression)
+    except UnknownExpressionError:
+        return None
+    if functions:
+        return None  # They may mean something else than NumPy's of the same name.
+
+    def reference(*values: Any) -> Any:
+        common = np.result_type(*values)
+        return evaluate({**dict(zip(operands, values, strict=True)), "T": common})
+
+    return reference

@@ -1,0 +1,283 @@
+"""The element-wise operator: applies a definition to variables and Python numbers, and makes the kernel that this takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamscope.errors import ProgramError
+from streamscope.ops.definition import Definition
+from streamscope.ops.fitting import bind, fitted_fresh
+from streamscope.ops.operator import Application, Attributes, Operator, require
+from streamscope.ops.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
+from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracing import current_tracer
+from streamscope.program.variable import ArraySpec
+from streamscope.rtc.form import THREADS
+from streamscope.rtc.signature import Parameter, Signature
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaBench, CudaCall
+
+REQUESTS = ("write", "add", "null")
+Scalars = Mapping[str, Any]
+
+
+class Elementwise:
+    """An element-wise operator.
+
+    Apply it, inside a program, to variables that broadcast against each other and to Python numbers:
+
+    - ``operator(a, b)`` returns a new variable;
+    - ``operator(a, b, out=c)`` writes to a variable, which may be an operand (in place);
+    - ``operator(a, b, out=c, request="add")`` adds to what is in ``c``; ``request="null"`` checks the operands and does nothing.
+
+    Parameters
+    ----------
+    definition : Definition
+    """
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.__name__ = definition.name
+        self.__doc__ = _documentation(definition)
+        self._operator = Operator(definition.name, self._infer, self._build, in_place=True)
+
+    def __repr__(self) -> str:
+        return f"<element-wise operator {self.definition.name}({', '.join(self.definition.operands)})>"
+
+    def __call__(self, *operands: object, out: object = None, request: str = "write") -> Any:
+        """Apply the operator inside a program that is being traced.
+
+        Parameters
+        ----------
+        operands : variable or number
+            At least one is a variable; shapes broadcast and dtypes promote as NumPy's do.
+        out : variable, optional
+            Where the result goes, which may be an operand (in place); by default a new variable.
+        request : {"write", "add", "null"}
+            What happens to ``out``: it is replaced, or added to, or left alone.
+
+        Raises
+        ------
+        ProgramError
+            Called outside a program, or the operands do not fit.
+        """
+        arrays, scalars = self.sorted_operands(operands)
+        tracer = current_tracer(self.__name__)
+        _check_request(self.__name__, request, out)
+        if request == "null":
+            self._infer([array.spec for array in arrays if isinstance(array, Symbol)], {"scalars": scalars})
+            return out
+        attributes: dict[str, Any] = {"scalars": scalars} if scalars else {}
+        if request == "add":
+            attributes["request"] = "add"
+        return tracer.apply(self._operator, [*arrays, out] if request == "add" else arrays, attributes, out)
+
+    def gradient(self, dy: object, *operands: object, out: object = None, request: str = "write") -> Any:
+        """Return the gradient of each operand, inside a program: one variable for one operand, else a tuple.
+
+        It is computed by one kernel an operand, which also sums over the axes along which the operand was broadcast. Operands that are
+        numbers, or whole numbers, or that the operator is not differentiable by, have None.
+
+        Parameters
+        ----------
+        dy : variable
+            Gradient of the result, of its shape.
+        operands : variable or number
+            What the operator was applied to.
+        out : variable, or tuple of them, optional
+            Where the gradients go; None in a tuple makes a new variable.
+        request : {"write", "add"}
+            Whether ``out`` is replaced or added to.
+
+        Raises
+        ------
+        ProgramError
+            The operator is not differentiable, or the operands do not fit.
+        """
+        from streamscope.ops.gradients import gradients
+
+        return gradients(self, dy, operands, out=out, request=request)
+
+    def source(
+        self, *operands: Any, shapes: Sequence[Sequence[int]] | None = None, request: str = "write", items: int | None = None
+    ) -> str:
+        """Return the CUDA source of the kernel for operands like these, in fresh memory.
+
+        Parameters
+        ----------
+        operands : dtype or number
+            The dtype of each operand that is an array, and the number for one that is none.
+        shapes : sequence of tuple of int, optional
+            Of the arrays; by default one large shape for all.
+        request : {"write", "add"}
+        items : int, optional
+            Vectors that a thread has in flight; by default by the size.
+
+        Raises
+        ------
+        ProgramError
+            The operands do not fit.
+        """
+        arrays, scalars = self.sorted_operands(operands)
+        each = shapes if shapes is not None else [(2**20,)] * len(arrays)
+        require(len(each) == len(arrays), self.__name__, f"{len(each)} shapes for {len(arrays)} arrays")
+        specs = [ArraySpec(tuple(shape), dtype) for shape, dtype in zip(each, arrays, strict=True)]
+        (result,) = self._infer(specs, {"scalars": scalars})
+        signature = self.signature(specs, scalars, accumulate=request == "add")
+        return fitted_fresh(signature, tuple(spec.shape for spec in (*specs, result)), items).source.code
+
+    def signature(self, specs: Sequence[ArraySpec], scalars: Scalars, *, accumulate: bool = False) -> Signature:
+        """Return what the kernel computes, for arrays of these dtypes and these numbers."""
+        return _signature(
+            self.definition, self._kinds(specs, scalars), tuple(name in scalars for name in self.definition.operands), accumulate
+        )
+
+    def promoted(self, specs: Sequence[ArraySpec], scalars: Scalars) -> Promoted:
+        """Return the dtypes that the operands are taken in, and the result's."""
+        return promote(self.__name__, self.definition.like, self._kinds(specs, scalars))
+
+    def _kinds(self, specs: Sequence[ArraySpec], scalars: Scalars) -> tuple[DType | type, ...]:
+        arrays = iter(specs)
+        return tuple(kind_of(scalars[name]) if name in scalars else next(arrays).dtype for name in self.definition.operands)
+
+    def sorted_operands(self, operands: Sequence[object]) -> tuple[list[Any], dict[str, Any]]:
+        """Return the operands that are arrays, in order, and the numbers by name."""
+        names = self.definition.operands
+        require(len(operands) == len(names), self.__name__, f"it takes {len(names)} operands ({', '.join(names)}), got {len(operands)}")
+        scalars = {
+            name: operand for name, operand in zip(names, operands, strict=True) if isinstance(operand, bool | int | float | np.generic)
+        }
+        arrays = [operand for name, operand in zip(names, operands, strict=True) if name not in scalars]
+        require(bool(arrays), self.__name__, "all operands are numbers", "compute it in Python, or pass a variable")
+        return arrays, scalars
+
+    def _infer(self, specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+        scalars = attributes.get("scalars", {})
+        operands = specs[: len(self.definition.operands) - len(scalars)]
+        promoted = self.promoted(operands, scalars)
+        self.numbers(promoted, scalars)
+        return [ArraySpec(broadcast_shape(self.__name__, [spec.shape for spec in operands]), promoted.result)]
+
+    def numbers(self, promoted: Promoted, scalars: Scalars) -> dict[str, np.generic]:
+        """Return the numbers in the dtypes that they are taken in."""
+        taken = dict(zip(self.definition.operands, promoted.taken, strict=True))
+        numbers = {name: converted(self.__name__, number, taken[name]) for name, number in scalars.items()}
+        if self.__name__ == "power" and "b" in numbers and taken["b"].kind in "iu":
+            require(int(numbers["b"]) >= 0, "power", f"whole numbers to the power of {scalars['b']}", "use a floating-point exponent")
+        return numbers
+
+    def _build(self, application: Application) -> tuple[Launch, ...]:
+        accumulate = application.attributes.get("request") == "add"
+        scalars = application.attributes.get("scalars", {})
+        specs = application.read_specs[: len(application.read_specs) - accumulate]
+        (result,) = application.write_specs
+        promoted = self.promoted(specs, scalars)
+        numbers = self.numbers(promoted, scalars)
+        signature = self.signature(specs, scalars, accumulate=accumulate)
+        kernel = fitted_fresh(signature, tuple(spec.shape for spec in (*specs, result)))
+
+        def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
+            return bind(bench, signature, [*reads[: len(specs)], *writes], numbers)
+
+        moved = sum(spec.nbytes for spec in (*application.read_specs, result))
+        return (
+            Launch(
+                application.operation,
+                0,
+                self.__name__,
+                LaunchKind.KERNEL,
+                application.reads,
+                application.writes,
+                Cost(moved, self.definition.flops * result.size, max(1, kernel.blocks), THREADS),
+                self._reference(signature, numbers, accumulate=accumulate),
+                cuda,
+            ),
+        )
+
+    def _reference(self, signature: Signature, numbers: Mapping[str, np.generic], *, accumulate: bool) -> Any:
+        function = self.definition.reference
+        if function is None:
+            return None
+
+        def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+            values = function(*operand_values(signature, arrays, numbers))
+            if accumulate:
+                values = arrays[-1].astype(arithmetic(arrays[-1].dtype)) + values
+            return [np.asarray(values).astype(signature.result, copy=False)]
+
+        return reference
+
+
+def operand_values(signature: Signature, arrays: Sequence[Array], numbers: Mapping[str, np.generic]) -> list[Any]:
+    """Return the operands as the kernel takes them: converted, half to float32."""
+    remaining = iter(arrays)
+    return [
+        (numbers[parameter.name] if parameter.scalar else next(remaining)).astype(arithmetic(np.dtype(parameter.taken)), copy=False)
+        for parameter in signature.parameters
+    ]
+
+
+def broadcast_shape(operator: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the shape that shapes broadcast to.
+
+    Raises
+    ------
+    ProgramError
+        They do not broadcast.
+    """
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        named = " and ".join(map(str, shapes))
+        raise ProgramError(f"{operator}: shapes {named} do not broadcast", hint="from the right, extents must be equal or 1") from None
+
+
+@lru_cache(maxsize=4096)
+def _signature(definition: Definition, kinds: tuple[DType | type, ...], scalar: tuple[bool, ...], accumulate: bool) -> Signature:  # noqa: FBT001 — a key
+    promoted = promote(definition.name, definition.like, kinds)
+    parameters = tuple(
+        Parameter(name, taken.name if is_scalar else np.dtype(kind).name, taken.name, is_scalar)
+        for name, kind, taken, is_scalar in zip(definition.operands, kinds, promoted.taken, scalar, strict=True)
+    )
+    first = promoted.taken[0]
+    return Signature(
+        definition.name,
+        parameters,
+        promoted.result.name,
+        definition.expression_for(first),
+        first.name,
+        definition.lets,
+        definition.functions,
+        accumulate,
+    )
+
+
+def _check_request(operator: str, request: str, out: object) -> None:
+    require(request in REQUESTS, operator, f"request={request!r} is unknown", f"use one of {', '.join(REQUESTS)}")
+    require(request == "write" or out is not None, operator, f"request={request!r} needs a variable", "name it with out=")
+
+
+def _documentation(definition: Definition) -> str:
+    operands = ", ".join(definition.operands)
+    gradient = "It has a gradient." if definition.gradient is not None else "It has no gradient."
+    return f"""{definition.summary}
+
+    Parameters
+    ----------
+    {operands} : variable or number
+        At least one is a variable. Shapes broadcast and dtypes promote as those of NumPy's ``{definition.like.__name__}``.
+    out : variable, optional
+        Where the result goes, which may be an operand (in place); by default a new variable.
+    request : {{"write", "add", "null"}}
+        Whether ``out`` is replaced, added to or left alone.
+
+    Notes
+    -----
+    CUDA: ``{definition.whole + " or " if definition.whole else ""}{definition.expression}``, half computed in float. {gradient}
+    """

@@ -1,0 +1,108 @@
+"""Which dtypes an element-wise operator computes in: NumPy's own answer, asked of NumPy.
+
+Python numbers are weak, as in NumPy 2: they take the dtype of the arrays beside them. Where we differ from NumPy and SciPy:
+
+- half stays half in functions that SciPy computes in float32 or float64 only (``erf``, ``gamma``, ...); it is computed in float;
+- NumPy's 8-bit functions of whole numbers stay as they are: ``exp`` of int8 is half, ``divide`` of whole numbers is float64;
+- a whole number to a negative whole power gives the power's whole part where NumPy raises (a Python number as exponent raises here too);
+- a Python number that does not fit the dtype raises for comparisons too, where NumPy compares it exactly;
+- signalling is left out: what divides by zero or overflows goes on, as on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from streamscope.errors import ProgramError
+from streamscope.program.variable import SUPPORTED_DTYPES
+
+DType = np.dtype[Any]
+Number = bool | int | float
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """Dtypes of one application.
+
+    Attributes
+    ----------
+    taken : tuple of dtype
+        That each operand is converted to.
+    result : dtype
+    """
+
+    taken: tuple[DType, ...]
+    result: DType
+
+
+def promote(operator: str, like: np.ufunc, operands: Sequence[DType | type]) -> Promoted:
+    """Return the dtypes that a NumPy function would choose.
+
+    Parameters
+    ----------
+    operator : str
+        Named in errors.
+    like : numpy.ufunc
+    operands : sequence of dtype or type
+        Dtypes of arrays; ``int`` or ``float`` for Python numbers. Where their number is not that of the function, their common dtype
+        stands for each.
+
+    Raises
+    ------
+    ProgramError
+        The function does not take these dtypes, or the result's is not supported.
+    """
+    return _promote(operator, like, tuple(operands))
+
+
+@lru_cache(maxsize=4096)
+def _promote(operator: str, like: np.ufunc, operands: tuple[DType | type, ...]) -> Promoted:
+    names = ", ".join(operand.__name__ if isinstance(operand, type) else operand.name for operand in operands)
+    try:
+        if len(operands) == like.nin:
+            resolved = like.resolve_dtypes((*operands, *[None] * like.nout))
+        else:
+            common = np.result_type(*(operand(0) if isinstance(operand, type) else operand for operand in operands))
+            resolved = like.resolve_dtypes((common,) * like.nin + (None,) * like.nout)
+            resolved = (resolved[0],) * len(operands) + resolved[like.nin :]
+    except TypeError:
+        raise ProgramError(
+            f"{operator}: dtypes {names} do not fit", hint=f"NumPy's {like.__name__} takes none such; convert them"
+        ) from None
+    if any(dtype.name not in SUPPORTED_DTYPES for dtype in resolved):
+        wide = next(dtype.name for dtype in resolved if dtype.name not in SUPPORTED_DTYPES)
+        raise ProgramError(f"{operator}: dtypes {names} need {wide}, which is not supported", hint="convert one of them")
+    return Promoted(tuple(np.dtype(dtype.name) for dtype in resolved[:-1]), np.dtype(resolved[-1].name))
+
+
+def kind_of(number: Number | np.generic) -> DType | type:
+    """Return what takes part in promotion for a number: its dtype, or ``int`` or ``float`` for one of Python's own."""
+    if isinstance(number, np.generic):
+        return number.dtype
+    return np.dtype(np.bool_) if isinstance(number, bool) else type(number)
+
+
+def converted(operator: str, number: Number | np.generic, dtype: DType) -> np.generic:
+    """Return a number in the dtype that an operator takes it in.
+
+    Raises
+    ------
+    ProgramError
+        It does not fit.
+    """
+    try:
+        with np.errstate(over="ignore"):
+            value: np.generic = dtype.type(number)
+    except OverflowError:
+        raise ProgramError(f"{operator}: {number!r} does not fit {dtype.name}", hint="convert the variable to a wider dtype") from None
+    return value
+
+
+def arithmetic(dtype: DType) -> DType:
+    """Return the dtype in which values are computed: float32 for half, else the dtype itself."""
+    return np.dtype(np.float32) if dtype == np.float16 else dtype

@@ -1,0 +1,158 @@
+"""Gradients of reductions: one element-wise kernel over the argument, along which the result and its gradient repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamscope.errors import ProgramError
+from streamscope.ops.fitting import bind, fitted_fresh
+from streamscope.ops.operator import Application, Attributes, Operator, require
+from streamscope.ops.reduction_plan import checked_axes, reduced_shape
+from streamscope.ops.reductions import Axis, Reduction
+from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracing import current_tracer
+from streamscope.program.variable import ArraySpec
+from streamscope.rtc.form import THREADS
+from streamscope.rtc.reducers_source import Reducer
+from streamscope.rtc.signature import Parameter, Signature
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaBench, CudaCall
+
+Formula = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """How the gradient of a reduction is computed.
+
+    Attributes
+    ----------
+    expression : str
+        CUDA expression over the element ``x``, the gradient ``dy`` and the helping reductions by name; ``T`` is the type of arithmetic.
+    reference : callable
+        The same in NumPy: ``reference(dy, x, *helping)``.
+    helping : tuple of (str, Reduction)
+        Reductions of ``x`` that it needs.
+    """
+
+    expression: str
+    reference: Formula
+    helping: tuple[tuple[str, Reduction], ...] = ()
+
+
+def _sign(x: Array) -> Array:
+    return np.asarray(np.sign(x))
+
+
+def _nonzero_product(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001 — NumPy's signature
+    return np.prod(np.where((x == 0) | np.isnan(x), 1, x), axis=axis, keepdims=keepdims)
+
+
+def _zeros(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001
+    return np.sum(x == 0, axis=axis, keepdims=keepdims).astype(x.dtype)
+
+
+# The product of all but one element is that of all over that one, unless it or another is zero.
+_PRODUCT = "x != x ? T(0) : x == 0 ? (zeros == 1 ? dy * others : T(0)) : zeros == 0 ? dy * others / x : T(0)"
+_OTHERS = Reduction(
+    "prod_nonzero", "", Reducer("prod_nonzero", "value_t(1)", "x == 0 || x != x ? value_t(1) : value_t(x)", "a * b"), _nonzero_product
+)
+_ZEROS = Reduction("count_zeros", "", Reducer("count_zeros", "value_t(0)", "value_t(x == 0)", "a + b"), _zeros)
+
+
+def _product_reference(dy: Array, x: Array, others: Array, zeros: Array) -> Any:
+    by_zero = np.where(zeros == 1, dy * others, 0)
+    return np.where(np.isnan(x), 0, np.where(x == 0, by_zero, np.where(zeros == 0, dy * others / np.where(x == 0, 1, x), 0)))
+
+
+def _gradient_of(reduction: Reduction, count: int) -> Gradient | None:
+    """Return how the gradient is computed where each result joins ``count`` elements; None if there is none."""
+    name = reduction.reducer.name
+    result = (("y", reduction),)
+    match name:
+        case "sum":
+            return Gradient("dy", lambda dy, x: dy + np.zeros_like(x))
+        case "nansum":
+            return Gradient("x != x ? T(0) : dy", lambda dy, x: np.where(np.isnan(x), 0, dy))
+        case "mean":
+            return Gradient(f"dy / T({count})", lambda dy, x: dy / x.dtype.type(max(count, 1)) + np.zeros_like(x))
+        case "prod" | "nanprod":
+            return Gradient(_PRODUCT, _product_reference, (("others", _OTHERS), ("zeros", _ZEROS)))
+        case "max" | "min":
+            return Gradient("x == y ? dy : T(0)", lambda dy, x, y: np.where(x == y, dy, 0), result)
+        case "norm_1":
+            return Gradient("dy * T((x > 0) - (x < 0))", lambda dy, x: dy * _sign(x))
+        case "norm_2":
+            return Gradient("y == 0 ? T(0) : dy * x / y", lambda dy, x, y: np.where(y == 0, 0, dy * x / np.where(y == 0, 1, y)), result)
+        case "norm_inf":
+            return Gradient(
+                "(x < 0 ? -x : x) == y ? dy * T((x > 0) - (x < 0)) : T(0)",
+                lambda dy, x, y: np.where(np.abs(x) == y, dy * _sign(x), 0),
+                result,
+            )
+        case "norm_p":
+            order = reduction.order
+
+            def reference(dy: Array, x: Array, y: Array) -> Any:
+                share = np.abs(x) / np.where(y == 0, 1, y)
+                return np.where(y == 0, 0, dy * _sign(x) * share ** (order - 1))
+
+            power = f"y == 0 ? T(0) : dy * T((x > 0) - (x < 0)) * pow((x < 0 ? -x : x) / y, T({order - 1!r}))"
+            return Gradient(power, reference, result)
+        case _:
+            return None
+
+
+def gradient(reduction: Reduction, dy: Any, x: Any, axis: Axis, *, keepdims: bool) -> Any:
+    """Return the gradient of a reduction's argument; see `Reduction.gradient`."""
+    name = reduction.__name__
+    require(isinstance(dy, Symbol) and isinstance(x, Symbol), name, "the gradient is of variables of the program")
+    require(x.dtype.kind == "f", name, f"{x.dtype.name} has no gradient", "gradients are floating-point numbers")
+    axes = checked_axes(name, x.shape, axis)
+    kept = reduced_shape(x.shape, axes, keepdims=True)
+    how = _gradient_of(reduction, int(np.prod([x.shape[one] for one in axes], dtype=int)))
+    if how is None:
+        raise ProgramError(f"{name}: it has no gradient", hint="it is not differentiable")
+    shape = reduced_shape(x.shape, axes, keepdims=keepdims)
+    require(dy.shape == shape, name, f"the result's gradient has shape {dy.shape}, the result {shape}")
+    require(dy.dtype == x.dtype, name, f"the result's gradient is {dy.dtype.name}, the argument {x.dtype.name}")
+    helping = [helper(x, axis, keepdims=keepdims) for _, helper in how.helping]
+    repeated = (dy, *helping)
+    names = ("dy", *(title for title, _ in how.helping))
+    dtype = x.dtype.name
+    parameters = (*(Parameter(title, dtype, dtype) for title in names), Parameter("x", dtype, dtype))
+    signature = Signature(f"{name}_gradient", parameters, dtype, how.expression, dtype)
+    return _apply(signature, how.reference, repeated, x, kept)
+
+
+def _apply(signature: Signature, formula: Formula, repeated: Sequence[Any], x: Any, kept: tuple[int, ...]) -> Any:
+    def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+        return [specs[-1]]
+
+    def build(application: Application) -> tuple[Launch, ...]:
+        spec = application.read_specs[-1]
+        count = len(repeated)
+        kernel = fitted_fresh(signature, (*[kept] * count, spec.shape, spec.shape))
+
+        def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+            exact = [array.astype(np.float32) if array.dtype == np.float16 else array for array in arrays]
+            dy, *helping = (array.reshape(kept) for array in exact[:-1])
+            with np.errstate(all="ignore"):
+                return [np.asarray(formula(dy, exact[-1], *helping)).astype(spec.dtype)]
+
+        def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
+            return bind(bench, signature, [*(array.reshape(kept) for array in reads[:-1]), reads[-1], writes[0]], {})
+
+        moved = sum(one.nbytes for one in application.read_specs) + spec.nbytes
+        cost = Cost(moved, spec.size, kernel.blocks or 1, THREADS)
+        reads, writes = application.reads, application.writes
+        return (Launch(application.operation, 0, signature.name, LaunchKind.KERNEL, reads, writes, cost, reference, cuda),)
+
+    operator = Operator(signature.name, infer, build)
+    return current_tracer(signature.name).apply(operator, [*repeated, x], {}, None)

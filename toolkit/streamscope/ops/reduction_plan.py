@@ -1,0 +1,231 @@
+"""How a reduction runs: which kernels, over how many blocks, and with which scratch memory."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+from streamscope.errors import ProgramError
+from streamscope.program.variable import ArraySpec
+from streamscope.rtc.reducers_source import Reducer
+from streamscope.rtc.reduction_source import THREADS, ColumnKernel, RowKernel, Stage, accumulator_bytes, column_source, row_source
+from streamscope.rtc.source import KernelSource
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaBench, CudaCall
+
+VECTOR_BYTES = 16
+SHARED_BYTES = 32 * 1024
+WANTED_BLOCKS = 8 * 132
+"""Blocks that fill a big GPU; a reduction with fewer results is split into about so many."""
+LEAST_LOADS = 8
+"""A thread of a split reduction has at least so many loads, or splitting costs more than it brings."""
+
+RunOfAxes = tuple[int, int]
+"""Extent and stride, in elements."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel of a reduction.
+
+    Attributes
+    ----------
+    source : KernelSource
+    blocks : int
+    numbers : tuple of int
+        Its arguments after the two pointers.
+    """
+
+    source: KernelSource
+    blocks: int
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ReductionPlan:
+    """The kernels of one reduction: one, or two with accumulators in scratch memory between them.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+    scratch_bytes : int
+    """
+
+    steps: tuple[Step, ...]
+    scratch_bytes: int = 0
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the first kernel."""
+        return self.steps[0].blocks if self.steps else 0
+
+    def bind(self, bench: CudaBench, source: Any, target: Any) -> CudaCall:
+        """Prepare the kernels on a bench; the result launches them one after the other."""
+        scratch = [bench.stream.workspace(self.scratch_bytes)] if self.scratch_bytes else []
+        places = [source, *scratch, target]
+        calls = [
+            bench.kernel(step.source, step.blocks, THREADS, [*places[number : number + 2], *map(ctypes.c_longlong, step.numbers)])
+            for number, step in enumerate(self.steps)
+        ]
+        if len(calls) == 1:
+            return calls[0]
+
+        def call() -> None:
+            for launch in calls:
+                launch()
+
+        return call
+
+
+def checked_axes(operator: str, shape: Sequence[int], axis: Any) -> tuple[int, ...]:
+    """Return the axes that ``axis`` (None, a number, or several) means, counted from 0, in order.
+
+    Raises
+    ------
+    ProgramError
+        One is no axis of the shape, or is named twice.
+    """
+    try:
+        named = range(len(shape)) if axis is None else [index(axis)] if not isinstance(axis, list | tuple) else [index(one) for one in axis]
+    except TypeError:
+        raise ProgramError(f"{operator}: axis={axis!r} is no axis", hint="give a whole number, a tuple of them, or None for all") from None
+    for one in named:
+        if not -len(shape) <= one < len(shape):
+            raise ProgramError(f"{operator}: axis {one} is none of shape {tuple(shape)}", hint=f"it has {len(shape)} axes")
+    axes = tuple(sorted(one % len(shape) for one in named))
+    if len(set(axes)) != len(axes):
+        raise ProgramError(f"{operator}: axis={axis!r} names an axis twice")
+    return axes
+
+
+def reduced_shape(shape: Sequence[int], axes: Sequence[int], *, keepdims: bool) -> tuple[int, ...]:
+    """Return the shape that is left when some axes are reduced."""
+    if keepdims:
+        return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
+
+
+@lru_cache(maxsize=4096)
+def plan_reduction(
+    reducer: Reducer,
+    x: ArraySpec,
+    result: ArraySpec,
+    axes: tuple[int, ...],
+    *,
+    strides: tuple[int, ...] | None = None,
+    address: int = 0,
+    add: bool = False,
+) -> ReductionPlan:
+    """Return the kernels that reduce some axes of an array.
+
+    Parameters
+    ----------
+    reducer : Reducer
+    x, result : ArraySpec
+    axes : tuple of int
+    strides : tuple of int, optional
+        Of ``x``, in elements; those of an array without gaps by default.
+    address : int
+        Where ``x`` begins.
+    add : bool
+        Add to what the result holds.
+    """
+    if result.size == 0:
+        return ReductionPlan(())
+    steps = strides if strides is not None else tuple(math.prod(x.shape[axis + 1 :]) for axis in range(len(x.shape)))
+    merged = _merged(x.shape, steps, axes)
+    kept = [(extent, stride) for extent, stride, reduced in merged if not reduced]
+    gone = [(extent, stride) for extent, stride, reduced in merged if reduced]
+    if merged and merged[-1][1:] == (1, True):
+        return _rows(reducer, x, result, kept, gone, add=add)
+    columns = 1
+    if merged and merged[-1][1:] == (1, False):
+        columns = kept.pop()[0]
+    return _columns(reducer, x, result, columns, kept, gone, address=address, add=add)
+
+
+def _merged(shape: Sequence[int], strides: Sequence[int], axes: Sequence[int]) -> list[tuple[int, int, bool]]:
+    """Return extent, stride and whether it is reduced of each axis, neighbours made one where they can be."""
+    merged: list[tuple[int, int, bool]] = []
+    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+        reduced = axis in axes
+        if extent == 1:
+            continue
+        if merged and merged[-1][2] == reduced and merged[-1][1] == stride * extent:
+            merged[-1] = (merged[-1][0] * extent, stride, reduced)
+        else:
+            merged.append((extent, stride, reduced))
+    return merged
+
+
+def _rows(reducer: Reducer, x: ArraySpec, result: ArraySpec, kept: list[RunOfAxes], gone: list[RunOfAxes], *, add: bool) -> ReductionPlan:
+    width = VECTOR_BYTES // x.dtype.itemsize
+    *outer_axes, (run, _) = gone
+    rows, outer = math.prod(extent for extent, _ in kept), math.prod(extent for extent, _ in outer_axes)
+    vectors = -(-run // width)
+    many = rows * 32 >= WANTED_BLOCKS * THREADS
+    lanes = THREADS if vectors >= THREADS or (vectors >= 64 and not many) else min(32, _power_of_two(vectors))
+    splits = 1
+    if lanes == THREADS and rows < WANTED_BLOCKS:
+        splits = max(1, min(-(-WANTED_BLOCKS // rows), vectors * outer // (THREADS * LEAST_LOADS)))
+        if outer > 1:
+            splits = min(splits, outer)
+    kernel = RowKernel(width, lanes, len(kept), len(outer_axes))
+    stage = Stage.WHOLE if splits == 1 else Stage.PARTIAL
+    source = row_source(reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)
+    numbers = (rows, run, outer, splits, *_flat(kept), *_flat(outer_axes))
+    first = Step(source, -(-rows * splits // (THREADS // lanes)), numbers)
+    return _joined(reducer, x, result, first, splits, run * outer, add=add)
+
+
+def _columns(
+    reducer: Reducer,
+    x: ArraySpec,
+    result: ArraySpec,
+    columns: int,
+    kept: list[RunOfAxes],
+    gone: list[RunOfAxes],
+    *,
+    address: int,
+    add: bool,
+) -> ReductionPlan:
+    itemsize = x.dtype.itemsize
+    width = min(VECTOR_BYTES // itemsize, SHARED_BYTES // (THREADS * accumulator_bytes(reducer, x.dtype.name)))
+    if columns % width or address % (width * itemsize) or any(stride % width for _, stride in (*kept, *gone)):
+        width = 1
+    across = min(32, _power_of_two(-(-columns // width)))
+    rows, size = math.prod(extent for extent, _ in kept), math.prod(extent for extent, _ in gone)
+    tiles = rows * -(-columns // (across * width))
+    splits = max(1, min(-(-WANTED_BLOCKS // tiles), size // (THREADS // across * LEAST_LOADS))) if tiles < WANTED_BLOCKS else 1
+    kernel = ColumnKernel(width, across, len(kept), len(gone))
+    stage = Stage.WHOLE if splits == 1 else Stage.PARTIAL
+    source = column_source(reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)
+    first = Step(source, tiles * splits, (columns, size, size, splits, rows, *_flat(kept), *_flat(gone)))
+    return _joined(reducer, x, result, first, splits, size, add=add)
+
+
+def _joined(reducer: Reducer, x: ArraySpec, result: ArraySpec, first: Step, splits: int, count: int, *, add: bool) -> ReductionPlan:
+    """Put the kernel behind a split reduction that joins what its blocks left."""
+    if splits == 1:
+        return ReductionPlan((first,))
+    results = result.size
+    across = min(32, _power_of_two(results))
+    kernel = ColumnKernel(1, across, 0, 1)
+    source = column_source(reducer, x.dtype.name, result.dtype.name, kernel, Stage.FINAL, add=add)
+    last = Step(source, -(-results // across), (results, splits, count, 1, 1, splits, results))
+    return ReductionPlan((first, last), splits * results * accumulator_bytes(reducer, x.dtype.name))
+
+
+def _flat(axes: Sequence[RunOfAxes]) -> list[int]:
+    return [number for axis in axes for number in axis]
+
+
+def _power_of_two(number: int) -> int:
+    """Return the smallest power of two that is not below a positive number."""
+    return 1 << (number - 1).bit_length()

@@ -1,0 +1,229 @@
+"""Reductions: sum, mean, prod, max, min, any, all, argmax, argmin, norms, and those that leave NaN out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamscope.ops.operator import Application, Attributes, Operator, require
+from streamscope.ops.reduction_plan import checked_axes, plan_reduction, reduced_shape
+from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracing import current_tracer
+from streamscope.program.variable import ArraySpec
+from streamscope.rtc.reducers_source import FLOATS, REDUCERS, Reducer, power_norm
+from streamscope.rtc.reduction_source import THREADS
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaBench, CudaCall
+
+Axis = int | Sequence[int] | None
+NEED_ELEMENTS = ("max", "min", "argmax", "argmin", "norm_inf")
+"""Reducers without an identity."""
+
+
+class Reduction:
+    """An operator that joins the elements along some axes.
+
+    Apply it, inside a program, to a variable: ``operator(x)``, ``operator(x, axis=1)``, ``operator(x, axis=(0, 2), keepdims=True)``; with
+    ``out=c, request="add"`` the result is added to what is in ``c``.
+
+    Parameters
+    ----------
+    name : str
+    summary : str
+        One sentence, for its documentation.
+    reducer : Reducer
+    reference : callable
+        NumPy function ``reference(x, axis=, keepdims=)`` that means the same.
+    order : float
+        Of a norm.
+    """
+
+    def __init__(self, name: str, summary: str, reducer: Reducer, reference: Callable[..., Any], order: float = 0.0) -> None:
+        self.__name__ = name
+        self.__doc__ = _documentation(summary)
+        self.reducer = reducer
+        self.reference = reference
+        self.order = order
+        self._operator = Operator(name, self._infer, self._build)
+        self._adding = Operator(name, self._infer, self._build, in_place=True)
+
+    def __repr__(self) -> str:
+        return f"<reduction {self.__name__}(x)>"
+
+    def __call__(self, x: object, axis: Axis = None, *, keepdims: bool = False, out: object = None, request: str = "write") -> Any:
+        """Apply the operator inside a program that is being traced.
+
+        Raises
+        ------
+        ProgramError
+            Called outside a program, ``axis`` is none of the variable's, or there is nothing to reduce.
+        """
+        require(request in ("write", "add"), self.__name__, f"request={request!r} is unknown", "use 'write' or 'add'")
+        require(request == "write" or out is not None, self.__name__, "request='add' needs a variable", "name it with out=")
+        attributes: dict[str, Any] = {"axis": axis, "keepdims": keepdims}
+        tracer = current_tracer(self.__name__)
+        if request == "write":
+            return tracer.apply(self._operator, [x], attributes, out)
+        require(self.reducer.name not in ("any", "all"), self.__name__, "truth values cannot be added")
+        return tracer.apply(self._adding, [x, out], attributes | {"request": "add"}, out)
+
+    def gradient(self, dy: Symbol, x: Symbol, axis: Axis = None, *, keepdims: bool = False) -> Any:
+        """Return the gradient of the argument, inside a program.
+
+        Where several elements are the largest, ``max`` gives each of them the whole gradient.
+
+        Parameters
+        ----------
+        dy : variable
+            Gradient of the result, of its shape.
+        x : variable
+            What the operator was applied to, with the same ``axis`` and ``keepdims``.
+
+        Raises
+        ------
+        ProgramError
+            The operator is not differentiable, or the variables do not fit.
+        """
+        from streamscope.ops.reduction_gradients import gradient
+
+        return gradient(self, dy, x, axis, keepdims=keepdims)
+
+    def source(self, dtype: Any, shape: Sequence[int] = (2**20,), axis: Axis = None) -> str:
+        """Return the CUDA source of the kernels for an array, one behind the other."""
+        x = ArraySpec(tuple(shape), dtype)
+        (result,) = self._infer([x], {"axis": axis, "keepdims": False})
+        plan = plan_reduction(self.reducer, x, result, checked_axes(self.__name__, x.shape, axis))
+        return "\n".join(step.source.code for step in plan.steps)
+
+    def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of the result, which is NumPy's, but for sums and products of uint8: int64, since there is no uint64 here."""
+        if self.reducer.located:
+            return np.dtype(np.int64)
+        if self.reducer.name in ("any", "all"):
+            return np.dtype(np.bool_)
+        if dtype.name in FLOATS:
+            return dtype
+        if self.reducer.real:
+            return np.dtype(np.float64)
+        return np.dtype(np.int64) if self.reducer.wide else dtype
+
+    def _infer(self, specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+        x, axis = specs[0], attributes["axis"]
+        axes = checked_axes(self.__name__, x.shape, axis)
+        if self.reducer.located:
+            require(axis is None or len(axes) == 1, self.__name__, f"axis={axis} names several axes", "name one, or None for all")
+        nothing = 0 in [x.shape[one] for one in axes]
+        require(not nothing or self.reducer.name not in NEED_ELEMENTS, self.__name__, f"{x} has no elements to reduce over axis {axis}")
+        return [ArraySpec(reduced_shape(x.shape, axes, keepdims=attributes["keepdims"]), self.result_dtype(x.dtype))]
+
+    def _build(self, application: Application) -> tuple[Launch, ...]:
+        x, (result,), attributes = application.read_specs[0], application.write_specs, application.attributes
+        axes = checked_axes(self.__name__, x.shape, attributes["axis"])
+        add = attributes.get("request") == "add"
+        plan = plan_reduction(self.reducer, x, result, axes, add=add)
+
+        def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+            value = self._reference(arrays[0], result, attributes, axes)
+            return [(arrays[1] + value).astype(result.dtype) if add else value]
+
+        def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
+            source = reads[0]
+            strides = tuple(step // x.dtype.itemsize for step in source.strides)
+            fitted = plan_reduction(self.reducer, x, result, axes, strides=strides, address=int(source.data.ptr) % 256, add=add)
+            return fitted.bind(bench, source, writes[0])
+
+        cost = Cost(x.nbytes + result.nbytes * (1 + add), x.size, plan.blocks or 1, THREADS)
+        reads, writes = application.reads, application.writes
+        return (Launch(application.operation, 0, self.__name__, LaunchKind.KERNEL, reads, writes, cost, reference, cuda),)
+
+    def _reference(self, x: Array, result: ArraySpec, attributes: Attributes, axes: tuple[int, ...]) -> Array:
+        """Call NumPy, with half joined in float32 as the kernels do."""
+        exact = x.astype(np.float32) if x.dtype == np.float16 else x
+        axis = attributes["axis"] if not isinstance(attributes["axis"], list | tuple) else axes
+        value = np.asarray(self.reference(exact, axis=axis, keepdims=attributes["keepdims"]))
+        return value.astype(result.dtype, copy=False)
+
+
+def _norm_reference(order: float) -> Callable[..., Any]:
+    def reference(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001 — NumPy's signature
+        magnitude = np.abs(x if x.dtype.kind == "f" else x.astype(np.float64))
+        if np.isinf(order):
+            return np.max(magnitude, axis=axis, keepdims=keepdims)
+        return np.sum(magnitude**order, axis=axis, keepdims=keepdims) ** (1 / order)
+
+    return reference
+
+
+def _documentation(summary: str) -> str:
+    return f"""{summary}
+
+    Parameters
+    ----------
+    x : variable
+    axis : int or tuple of int, optional
+        All axes by default.
+    keepdims : bool
+        Reduced axes stay, with extent 1.
+    out : variable, optional
+        Where the result goes; by default a new variable.
+    request : {{"write", "add"}}
+        Whether ``out`` is replaced or added to.
+    """
+
+
+sum = Reduction("sum", "Sum; half is added up in float32, whole numbers in 64 bits.", REDUCERS["sum"], np.sum)  # noqa: A001 — NumPy's name
+mean = Reduction("mean", "Mean; that of whole numbers is float64.", REDUCERS["mean"], np.mean)
+prod = Reduction("prod", "Product; that of whole numbers is int64, and wraps.", REDUCERS["prod"], np.prod)
+nansum = Reduction("nansum", "Sum, with NaN as 0.", REDUCERS["nansum"], np.nansum)
+nanprod = Reduction("nanprod", "Product, with NaN as 1.", REDUCERS["nanprod"], np.nanprod)
+max = Reduction("max", "Largest element; NaN is passed on.", REDUCERS["max"], np.max)  # noqa: A001
+min = Reduction("min", "Smallest element; NaN is passed on.", REDUCERS["min"], np.min)  # noqa: A001
+any = Reduction("any", "Whether any element is not zero; NaN is not zero.", REDUCERS["any"], np.any)  # noqa: A001
+all = Reduction("all", "Whether all elements are not zero.", REDUCERS["all"], np.all)  # noqa: A001
+argmax = Reduction("argmax", "Index of the first largest element, or of the first NaN, as int64.", REDUCERS["argmax"], np.argmax)
+argmin = Reduction("argmin", "Index of the first smallest element, or of the first NaN, as int64.", REDUCERS["argmin"], np.argmin)
+
+_NORMS: dict[float, Reduction] = {}
+
+
+def norm_of_order(order: float) -> Reduction:
+    """Return the reduction ``(sum |x|^order)^(1/order)``.
+
+    Raises
+    ------
+    ProgramError
+        ``order`` is below 1.
+    """
+    require(order >= 1, "norm", f"order={order} is below 1", "use 1, 2, another number above 1, or float('inf')")
+    if order not in _NORMS:
+        exact = {1.0: "norm_1", 2.0: "norm_2", float("inf"): "norm_inf"}
+        reducer = REDUCERS[exact[order]] if order in exact else power_norm(order)
+        _NORMS[order] = Reduction(
+            "norm", f"Norm of order {order:g}; that of whole numbers is float64.", reducer, _norm_reference(order), order
+        )
+    return _NORMS[order]
+
+
+def norm(x: object, order: float = 2, axis: Axis = None, *, keepdims: bool = False, out: object = None, request: str = "write") -> Any:
+    """Return the norm ``(sum |x|^order)^(1/order)`` over some axes; of whole numbers it is float64.
+
+    Its gradient is that of ``norm_of_order(order)``.
+
+    Parameters
+    ----------
+    x : variable
+    order : float
+        At least 1; infinity is the largest absolute value.
+    axis, keepdims, out, request
+        As for `sum`.
+
+    Raises
+    ------
+    ProgramError
+        ``order`` is below 1.
+    """
+    return norm_of_order(float(order))(x, axis, keepdims=keepdims, out=out, request=request)

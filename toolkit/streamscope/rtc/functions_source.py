@@ -1,0 +1,178 @@
+"""Device functions that CUDA does not have, or has with another meaning; only those that an expression names are emitted.
+
+``modulo``, ``floor_quotient`` and ``log_add`` follow NumPy's own (``npy_math_internal.h.src``: ``npy_remainder``, ``npy_floor_divide``,
+``npy_logaddexp``), whose special cases they share. Division of whole numbers by zero gives 0, as in NumPy.
+``digamma`` and ``trigamma`` are reflected into x > 0, raised by their recurrences to x ≥ 10, and summed there by their asymptotic series:
+Abramowitz and Stegun, "Handbook of Mathematical Functions", 6.3.5-7 and 6.3.18, 6.4.6-7 and 6.4.12.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+FUNCTIONS = {
+    "sign": """\
+template <typename T> __device__ inline T sign(T a) { return a != a ? a : T((a > T(0)) - (a < T(0))); }
+""",
+    "maximum": """\
+template <typename T> __device__ inline T maximum(T a, T b) { return a > b || a != a ? a : b; }  // a NaN is passed on
+""",
+    "minimum": """\
+template <typename T> __device__ inline T minimum(T a, T b) { return a < b || a != a ? a : b; }  // a NaN is passed on
+""",
+    "modulo": """\
+template <typename T> __device__ inline T modulo(T a, T b)
+{
+    const T rest = fmod(a, b);
+    if (b == 0) return rest;
+    if (rest == 0) return copysign(T(0), b);
+    return (b < 0) != (rest < 0) ? rest + b : rest;
+}
+""",
+    "floor_quotient": """\
+template <typename T> __device__ inline T floor_quotient(T a, T b)
+{
+    if (b == 0) return a / b;
+    const T rest = fmod(a, b);
+    T quotient = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+    if (quotient == 0) return copysign(T(0), a / b);
+    const T whole = floor(quotient);
+    return quotient - whole > T(0.5) ? whole + 1 : whole;
+}
+""",
+    "whole_rest": """\
+// The sign is that of a, as in C; a by -1 is apart because the least number has no opposite.
+template <typename T> __device__ inline T whole_rest(T a, T b) { return b == 0 || (b < 0 && b == T(-1)) ? T(0) : T(a % b); }
+""",
+    "whole_modulo": """\
+template <typename T> __device__ inline T whole_modulo(T a, T b)
+{
+    const T rest = whole_rest(a, b);
+    return rest != 0 && (b < 0) != (rest < 0) ? T(rest + b) : rest;
+}
+""",
+    "whole_quotient": """\
+template <typename T> __device__ inline T whole_quotient(T a, T b)
+{
+    if (b == 0) return 0;
+    if (b == T(-1) && b < 0) return T(0ull - (unsigned long long)a);
+    return T(a / b - (a % b != 0 && (a < 0) != (b < 0)));
+}
+""",
+    "whole_power": """\
+// By squaring, modulo the width. A negative exponent gives the power's whole part: 0 but for bases 1 and -1, and 0 for base 0.
+template <typename T> __device__ inline T whole_power(T a, T b)
+{
+    if (b < 0) return a == 1 ? T(1) : a == T(-1) ? T(b % 2 ? -1 : 1) : T(0);
+    unsigned long long base = a, power = 1;
+    for (; b > 0; b /= 2, base *= base)
+        if (b % 2) power *= base;
+    return T(power);
+}
+""",
+    "magnitude": """\
+template <typename T> __device__ inline unsigned long long magnitude(T a) { return a < 0 ? 0 - (unsigned long long)a : a; }
+""",
+    "gcd": """\
+template <typename T> __device__ inline T gcd(T a, T b)
+{
+    unsigned long long x = magnitude(a), y = magnitude(b);
+    while (y != 0) {
+        const unsigned long long rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return T(x);
+}
+""",
+    "lcm": """\
+template <typename T> __device__ inline T lcm(T a, T b)
+{
+    const unsigned long long divisor = magnitude(gcd(a, b));
+    return divisor == 0 ? T(0) : T(magnitude(a) / divisor * magnitude(b));
+}
+""",
+    "shift_left": """\
+// Shifts by the width or more, and by negative numbers, shift everything out.
+template <typename T> __device__ inline T shift_left(T a, T b)
+{
+    return b >= 0 && b < T(8 * sizeof(T)) ? T((unsigned long long)a << b) : T(0);
+}
+""",
+    "shift_right": """\
+template <typename T> __device__ inline T shift_right(T a, T b)
+{
+    return b >= 0 && b < T(8 * sizeof(T)) ? T(a >> b) : a < 0 ? T(-1) : T(0);
+}
+""",
+    "scale_by_power": """\
+// Any exponent beyond the range of an int over- or underflows as the nearest int does.
+template <typename T, typename I> __device__ inline T scale_by_power(T a, I b)
+{
+    return ldexp(a, b > 2147483647LL ? 2147483647 : b < -2147483647LL ? -2147483647 : (int)b);
+}
+""",
+    "log_add": """\
+template <typename T> __device__ inline T log_add(T a, T b)
+{
+    if (a == b) return a + T(0.693147180559945309417);
+    const T difference = a - b;
+    return difference > 0 ? a + log1p(exp(-difference)) : difference <= 0 ? b + log1p(exp(difference)) : difference;
+}
+""",
+    "softplus": """\
+template <typename T> __device__ inline T softplus(T a) { return a > 0 ? a + log1p(exp(-a)) : log1p(exp(a)); }
+""",
+    "sigmoid": """\
+template <typename T> __device__ inline T sigmoid(T a) { return 1 / (1 + exp(-a)); }
+""",
+    "digamma": """\
+template <typename T> __device__ inline T digamma(T x)
+{
+    T value = 0;
+    if (x <= 0) {
+        if (x == 0) return T(-1) / x;
+        if (x == floor(x)) return x - x == 0 ? (x - x) / (x - x) : x - x;  // a pole
+        value = T(-3.14159265358979323846) / tan(T(3.14159265358979323846) * (x - rint(x)));
+        x = 1 - x;
+    }
+    for (; x < 10; x += 1) value -= 1 / x;
+    const T z = 1 / (x * x);
+    const T series = z * (T(1.0 / 12) - z * (T(1.0 / 120) - z * (T(1.0 / 252) - z * (T(1.0 / 240) - z * (T(1.0 / 132)
+        - z * (T(691.0 / 32760) - z * T(1.0 / 12)))))));
+    return value + (log(x) - T(0.5) / x - series);
+}
+""",
+    "trigamma": """\
+template <typename T> __device__ inline T trigamma(T x)
+{
+    T value = 0, direction = 1;
+    if (x <= 0) {
+        const T sine = sin(T(3.14159265358979323846) * (x - rint(x)));
+        value = T(9.86960440108935861883) / (sine * sine);
+        direction = -1;
+        x = 1 - x;
+    }
+    for (; x < 10; x += 1) value += direction / (x * x);
+    const T z = 1 / (x * x);
+    const T series = z * (T(1.0 / 6) - z * (T(1.0 / 30) - z * (T(1.0 / 42) - z * (T(1.0 / 30) - z * (T(5.0 / 66)
+        - z * (T(691.0 / 2730) - z * T(7.0 / 6)))))));
+    return value + direction * (1 / x + z / 2 + series / x);
+}
+""",
+}
+"""Source by name; each stands behind those that it calls."""
+
+
+def functions_source(texts: Iterable[str]) -> str:
+    """Return the functions that some pieces of source name, and those that these call, in order."""
+    return "".join(reversed(list(_needed(" ".join(texts)))))
+
+
+def _needed(text: str) -> Iterator[str]:
+    for name, source in reversed(FUNCTIONS.items()):
+        if re.search(rf"\b{name}\b", text):
+            text += source
+            yield source

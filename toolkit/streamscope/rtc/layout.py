@@ -1,0 +1,83 @@
+"""Where elements lie: shapes and strides, made as simple as they can be without changing what they mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+INDEX32_LIMIT = 2**31
+"""Below so many elements, indices are computed in 32 bits."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Extents that several arrays are walked along together, and each array's strides.
+
+    Attributes
+    ----------
+    extents : tuple of int
+        Outermost axis first; at least one axis, none of extent 1 unless it is the only one.
+    strides : tuple of tuple of int
+        For each array a stride for each axis, in elements; 0 where the array repeats.
+    """
+
+    extents: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+
+    @property
+    def size(self) -> int:
+        """Number of elements that are walked over."""
+        return math.prod(self.extents)
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.extents)
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides, in elements, of an array whose elements follow each other without gaps, last axis fastest."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def broadcast_strides(shape: Sequence[int], strides: Sequence[int], target: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides with which an array is walked along a shape that it is broadcast to: 0 where it repeats."""
+    missing = len(target) - len(shape)
+    repeated = (stride if extent != 1 else 0 for extent, stride in zip(shape, strides, strict=True))
+    return (0,) * missing + tuple(repeated)
+
+
+def compact(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Layout:
+    """Return the simplest layout in which the same elements meet.
+
+    Axes of extent 1 are dropped, axes are put in the order in which the last array (the result) lies in memory, and neighbouring axes
+    that every array walks as one are merged. Contiguous arrays of one shape come out with a single axis.
+
+    Parameters
+    ----------
+    shape : sequence of int
+    strides : sequence of sequence of int
+        Of each array along ``shape``, in elements; the result's last.
+    """
+    axes = [axis for axis, extent in enumerate(shape) if extent != 1]
+    axes.sort(key=lambda axis: -abs(strides[-1][axis]))
+    merged: list[tuple[int, tuple[int, ...]]] = []
+    for axis in axes:
+        extent, steps = shape[axis], tuple(of_array[axis] for of_array in strides)
+        if merged and all(outer == inner * extent for outer, inner in zip(merged[-1][1], steps, strict=True)):
+            merged[-1] = (merged[-1][0] * extent, steps)
+        else:
+            merged.append((extent, steps))
+    if not merged:
+        return Layout((1,), tuple((1,) for _ in strides))
+    return Layout(tuple(extent for extent, _ in merged), tuple(zip(*(steps for _, steps in merged), strict=True)))
+
+
+def divisor(extent: int) -> tuple[int, int]:
+    """Return ``magic`` and ``shift`` with ``n // extent == ((n * magic >> 32) + n) >> shift`` for 0 ≤ n < 2**31.
+
+    Granlund and Montgomery, "Division by invariant integers using multiplication" (1994), figure 4.1 for 32 bits.
+    """
+    shift = (extent - 1).bit_length()
+    return ((1 << 32) * ((1 << shift) - extent)) // extent + 1, shift

@@ -1,0 +1,52 @@
+"""Pieces of CUDA source that find an element's place in arrays of several axes, and the numbers that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamscope.rtc.layout import Layout, divisor
+
+_DIVISIONS = {
+    False: (
+        "unsigned",
+        "((unsigned)(((unsigned long long)rest * (unsigned)at.magic[axis]) >> 32) + rest) >> at.shift[axis]",
+    ),
+    True: ("long long", "rest / at.extent[axis]"),
+}
+
+
+def placing_source(names: Sequence[str], rank: int, *, wide: bool) -> str:
+    """Return the struct ``layout`` and the function ``place``: an element's offsets in the arrays of these names.
+
+    Below 2**31 elements, division is a multiplication and a shift (see `streamscope.rtc.layout.divisor`).
+    """
+    index, quotient = _DIVISIONS[wide]
+    strides = ", ".join(f"{name}[{rank}]" for name in names)
+    inner = "\n".join(f"        to.{name} += (long long)(rest - quotient * (index_t)at.extent[axis]) * at.{name}[axis];" for name in names)
+    outer = "\n".join(f"    to.{name} += (long long)rest * at.{name}[0];" for name in names)
+    return f"""\
+typedef {index} index_t;
+// Outermost axis first; strides in elements.
+struct layout {{ long long extent[{rank}], magic[{rank}], shift[{rank}], {strides}; }};
+struct offsets {{ long long {", ".join(names)}; }};
+
+__device__ inline offsets place(long long n, const layout& at)
+{{
+    offsets to = {{}};
+    index_t rest = (index_t)n;
+    #pragma unroll
+    for (int axis = {rank - 1}; axis > 0; --axis) {{
+        const index_t quotient = {quotient};
+{inner}
+        rest = quotient;
+    }}
+{outer}
+    return to;
+}}
+"""
+
+
+def layout_numbers(layout: Layout, arrays: Sequence[int]) -> list[int]:
+    """Return the fields of the struct ``layout``, in order, for those arrays of a layout that the kernel places."""
+    magics, shifts = zip(*map(divisor, layout.extents), strict=True)
+    return [*layout.extents, *magics, *shifts, *(stride for array in arrays for stride in layout.strides[array])]

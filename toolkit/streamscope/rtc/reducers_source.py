@@ -1,0 +1,154 @@
+"""Reducers: how the elements of a reduction are joined, as pieces of CUDA source.
+
+A reducer maps each element to an accumulator, joins accumulators in any order, and finishes the last one into the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamscope.rtc.types_source import COMPUTE
+
+FLOATS = ("float16", "float32", "float64")
+
+
+@dataclass(frozen=True)
+class Reducer:
+    """One way to join elements.
+
+    Attributes
+    ----------
+    name : str
+    identity, mapped, joined, finished : str
+        CUDA expressions: the accumulator of no elements; of the element ``x`` at ``index``; of the accumulators ``a`` and ``b``; and the
+        result of the accumulator ``a`` of ``count`` elements.
+    wide : bool
+        Whole numbers are joined in 64 bits, as NumPy's sums and products are; else in their own type.
+    real : bool
+        Whole numbers are joined in double (means and norms).
+    located : bool
+        The accumulator is a value and its index (argmax, argmin).
+    """
+
+    name: str
+    identity: str
+    mapped: str
+    joined: str
+    finished: str = "a"
+    wide: bool = False
+    real: bool = False
+    located: bool = False
+
+    def value_type(self, dtype: str) -> str:
+        """Return the C++ type in which values of a dtype are joined; half is joined in float."""
+        if dtype in FLOATS:
+            return COMPUTE[dtype]
+        return "double" if self.real else "long long" if self.wide else COMPUTE[dtype]
+
+
+_SUM = Reducer("sum", "value_t(0)", "value_t(x)", "a + b", wide=True)
+_PROD = Reducer("prod", "value_t(1)", "value_t(x)", "a * b", wide=True)
+# NaN is passed on: a comparison with one is false.
+_MAX = Reducer("max", "lowest()", "value_t(x)", "a < b || b != b ? b : a")
+_MIN = Reducer("min", "highest()", "value_t(x)", "b < a || b != b ? b : a")
+_FIRST = "(a.index < 0 || b.index < 0 ? b.index < 0 : {better} || (!({worse}) && a.index < b.index)) ? a : b"
+_ABSOLUTE = "value_t(x < 0 ? -value_t(x) : value_t(x))"
+
+REDUCERS: Mapping[str, Reducer] = {
+    "sum": _SUM,
+    "prod": _PROD,
+    "nansum": Reducer("nansum", _SUM.identity, "x != x ? value_t(0) : value_t(x)", _SUM.joined, wide=True),
+    "nanprod": Reducer("nanprod", _PROD.identity, "x != x ? value_t(1) : value_t(x)", _PROD.joined, wide=True),
+    "mean": Reducer("mean", _SUM.identity, _SUM.mapped, _SUM.joined, "a / value_t(count)", real=True),
+    "max": _MAX,
+    "min": _MIN,
+    "any": Reducer("any", "value_t(0)", "value_t(x != 0)", "value_t(a || b)"),
+    "all": Reducer("all", "value_t(1)", "value_t(x != 0)", "value_t(a && b)"),
+    # The first NaN wins, then the largest value, then the lowest index, as in NumPy; a negative index is that of no element.
+    "argmax": Reducer(
+        "argmax",
+        "{value_t(0), -1}",
+        "{value_t(x), index}",
+        _FIRST.format(
+            better="above(a.value, b.value)",
+            worse="above(b.value, a.value)",
+        ),
+        "a.index",
+        located=True,
+    ),
+    "argmin": Reducer(
+        "argmin",
+        "{value_t(0), -1}",
+        "{value_t(x), index}",
+        _FIRST.format(better="below(a.value, b.value)", worse="below(b.value, a.value)"),
+        "a.index",
+        located=True,
+    ),
+    "norm_1": Reducer("norm_1", "value_t(0)", _ABSOLUTE, "a + b", real=True),
+    "norm_2": Reducer("norm_2", "value_t(0)", "value_t(x) * value_t(x)", "a + b", "sqrt(a)", real=True),
+    "norm_inf": Reducer("norm_inf", "value_t(0)", _ABSOLUTE, _MAX.joined, real=True),
+}
+"""The reducers by name."""
+
+
+def power_norm(order: float) -> Reducer:
+    """Return the reducer of ``(sum |x|^order)^(1/order)``; orders 1, 2 and infinity have cheaper ones of their own."""
+    exact = f"value_t({order!r})"
+    return Reducer("norm_p", "value_t(0)", f"pow({_ABSOLUTE}, {exact})", "a + b", f"pow(a, value_t(1) / {exact})", real=True)
+
+
+_LOCATED = """\
+struct acc_t { value_t value; long long index; };
+__device__ inline bool above(value_t a, value_t b) { return a > b || (a != a && b == b); }
+__device__ inline bool below(value_t a, value_t b) { return a < b || (a != a && b == b); }
+__device__ inline acc_t shuffled(acc_t a, int offset)
+{
+    return {__shfl_xor_sync(0xffffffffu, a.value, offset), __shfl_xor_sync(0xffffffffu, a.index, offset)};
+}
+"""
+
+_PLAIN = """\
+typedef value_t acc_t;
+__device__ inline acc_t shuffled(acc_t a, int offset) { return __shfl_xor_sync(0xffffffffu, a, offset); }
+"""
+
+_SHUFFLED_NARROW = """\
+typedef value_t acc_t;
+__device__ inline acc_t shuffled(acc_t a, int offset) { return (acc_t)__shfl_xor_sync(0xffffffffu, (int)a, offset); }
+"""
+
+_LIMITS = {
+    "float": ("-__int_as_float(0x7f800000)", "__int_as_float(0x7f800000)"),
+    "double": ("-__longlong_as_double(0x7ff0000000000000LL)", "__longlong_as_double(0x7ff0000000000000LL)"),
+    "signed char": ("-128", "127"),
+    "unsigned char": ("0", "255"),
+    "short": ("-32768", "32767"),
+    "int": ("-2147483647 - 1", "2147483647"),
+    "long long": ("-9223372036854775807LL - 1", "9223372036854775807LL"),
+    "bool": ("false", "true"),
+}
+
+
+def reducer_source(reducer: Reducer, dtype: str) -> str:
+    """Return the type ``acc_t`` and the functions ``identity``, ``mapped``, ``joined``, ``finished`` and ``shuffled`` of a reducer."""
+    value = reducer.value_type(dtype)
+    pieces = [f"typedef {value} value_t;\n"]
+    if "lowest()" in reducer.identity or "highest()" in reducer.identity:
+        which = "lowest" if "lowest" in reducer.identity else "highest"
+        pieces.append(f"__device__ inline value_t {which}() {{ return value_t({_LIMITS[value][which == 'highest']}); }}\n")
+    narrow = value in ("signed char", "unsigned char", "short", "bool")
+    if reducer.located:
+        located = _LOCATED.replace("a.value, offset)", "(int)a.value, offset)") if narrow else _LOCATED
+        pieces.append(located.replace("{__shfl", "{(value_t)__shfl") if narrow else located)
+    else:
+        pieces.append(_SHUFFLED_NARROW if narrow else _PLAIN)
+    result = "long long" if reducer.located else "value_t"
+    pieces.append(
+        f"""__device__ inline acc_t identity() {{ return {reducer.identity}; }}
+__device__ inline acc_t mapped({COMPUTE[dtype]} x, long long index) {{ return {reducer.mapped}; }}
+__device__ inline acc_t joined(acc_t a, acc_t b) {{ return {reducer.joined}; }}
+__device__ inline {result} finished(acc_t a, long long count) {{ return {reducer.finished}; }}
+"""
+    )
+    return "".join(pieces)

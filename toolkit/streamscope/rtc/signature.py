@@ -1,0 +1,99 @@
+"""What a generated element-wise kernel computes: an expression over named operands, with the dtypes of all."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from streamscope.rtc.functions_source import functions_source
+from streamscope.rtc.types_source import COMPUTE
+
+RESULT = "out"
+"""What the kernels call the result's array."""
+
+RESERVED = frozenset(
+    """T at column count first from half i inner item j k kept lead load n outer partial place read results row size store sum summed
+    to value vector write""".split()  # noqa: SIM905 — a list of single names would be 30 lines
+) | {RESULT}
+"""Names that the kernels use themselves, so that no operand may have them."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One operand of an expression.
+
+    Attributes
+    ----------
+    name : str
+        What the expression calls it.
+    stored : str
+        Dtype in memory.
+    taken : str
+        Dtype that the expression sees; half is float in arithmetic.
+    scalar : bool
+        An argument of the kernel instead of an array.
+    """
+
+    name: str
+    stored: str
+    taken: str
+    scalar: bool = False
+
+
+@dataclass(frozen=True)
+class Signature:
+    """An expression over operands of known dtypes.
+
+    Attributes
+    ----------
+    name : str
+        Readable name of the operator.
+    parameters : tuple of Parameter
+    result : str
+        Dtype of the result.
+    expression : str
+        CUDA expression over the parameters' names, and over ``T``, the type of arithmetic.
+    arithmetic : str
+        Dtype that ``T`` stands for; half stands for float.
+    lets : tuple of (str, str)
+        Names with the expressions that they stand for, computed first; of type ``T``.
+    functions : str
+        CUDA source of the user's own device functions.
+    accumulate : bool
+        The value is added to what is in the result instead of replacing it.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    result: str
+    expression: str
+    arithmetic: str
+    lets: tuple[tuple[str, str], ...] = ()
+    functions: str = ""
+    accumulate: bool = field(default=False)
+
+    @property
+    def arrays(self) -> tuple[Parameter, ...]:
+        """The operands that are arrays."""
+        return tuple(parameter for parameter in self.parameters if not parameter.scalar)
+
+    @property
+    def dtypes(self) -> list[str]:
+        """Stored dtypes of all arrays, the result last."""
+        return [parameter.stored for parameter in self.arrays] + [self.result]
+
+    @property
+    def title(self) -> str:
+        """Readable beginning of the kernel's name: the operator and the dtypes, each once where they are all the same."""
+        return "_".join([self.name, *(self.dtypes[:1] if len(set(self.dtypes)) == 1 else self.dtypes), *["to"] * self.accumulate])
+
+    def value_source(self) -> str:
+        """Return the device function ``value`` of one element of each operand, with the functions that it calls."""
+        parameters = ", ".join(f"{COMPUTE[parameter.taken]} {parameter.name}" for parameter in self.parameters)
+        texts = [self.expression, *(text for _, text in self.lets)]
+        lines = [f"const T {name} = {text};" for name, text in self.lets] + [f"return {self.expression};"]
+        if self.lets or any(re.search(r"\bT\b", text) for text in texts):
+            lines.insert(0, f"using T = {COMPUTE[self.arithmetic]};")
+        body = "\n".join(f"    {line}" for line in lines)
+        called = functions_source([*texts, self.functions]) + self.functions
+        return f"{called}__device__ inline {COMPUTE[self.result]} value({parameters})\n{{\n{body}\n}}\n"
