@@ -22,8 +22,9 @@ import streamscope as ss
 from streamscope.devices.cuda import CudaDevice
 from streamscope.devices.cuda.bench import PackedArguments
 from streamscope.files import written_whole
+from streamscope.ops.fitting import fitted_fresh
 from streamscope.program.variable import Place
-from streamscope.rtc.elementwise_source import THREADS, elementwise_source, grid_blocks
+from streamscope.rtc.form import THREADS
 from streamscope.trace.trace import library_versions
 
 LENGTH, SIZE, ROUNDS = 500, 4096, 200
@@ -57,19 +58,19 @@ def main() -> None:
             prepared.run()
             prepared.wait()
 
-    source = elementwise_source("add", "a + b", "float32", 2, 4, broadcast_last=False)
-    cupy_arrays = [device.allocate(ss.ArraySpec((SIZE,), np.dtype(np.float32)), Place.DEVICE).array for _ in range(2)]
-    packed = PackedArguments([*cupy_arrays, cupy_arrays[0], ctypes.c_longlong(SIZE)])
-    function = device.module(source).get_function(source.name)
+    spec = ss.ArraySpec((SIZE,), np.float32)
+    kernel = fitted_fresh(ss.add.signature([spec, spec], {}), ((SIZE,),) * 3)
+    cupy_arrays = [device.allocate(spec, Place.DEVICE).array for _ in range(2)]
+    packed = PackedArguments([*cupy_arrays, cupy_arrays[0], ctypes.c_longlong(SIZE), ctypes.c_int(kernel.lead)])
+    function = device.module(kernel.source).get_function(kernel.source.name)
     stream = device.stream("c")
-    blocks = grid_blocks(SIZE, 4)
 
     times: dict[str, list[float]] = {"c loop": [], "async": [], "graph": []}
     with tempfile.TemporaryDirectory() as folder:
         library = c_library(Path(folder))
         for _ in range(ROUNDS):
-            pointers = [ctypes.c_void_p(function.ptr), blocks, THREADS, ctypes.c_void_p(stream.pointer), ctypes.c_void_p(packed.address)]
-            times["c loop"].append(library.launch_ns(*pointers, LENGTH))
+            where = ctypes.c_void_p(stream.pointer), ctypes.c_void_p(packed.address)
+            times["c loop"].append(library.launch_ns(ctypes.c_void_p(function.ptr), kernel.blocks, THREADS, *where, LENGTH))
             stream.synchronize()
             for name, prepared in engines.items():
                 start = time.perf_counter_ns()

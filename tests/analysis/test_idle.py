@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from streamscope.analysis import IdleCause, IdleSplit, device_gaps, device_idle, idle_by_stream, stream_gaps
 from streamscope.trace import SpanKind, SpanTable
 
-LAUNCH, KERNEL, COPY, HOST, SYNC = (SpanKind[name] for name in ("LAUNCH", "KERNEL", "COPY", "HOST", "SYNC"))
+LAUNCH, GRAPH_LAUNCH, KERNEL, COPY, HOST, SYNC = (SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "KERNEL", "COPY", "HOST", "SYNC"))
+CALLS = (LAUNCH, GRAPH_LAUNCH)
 
 
 @given(spans=st.from_type(SpanTable))
@@ -21,10 +22,18 @@ def test_gaps_are_the_nanoseconds_without_work(ticks, spans):
     assert device_idle(spans).total_ns == (ticks(spans, KERNEL, COPY)[:end_ns] == 0).sum()
 
 
-@given(spans=st.from_type(SpanTable))
-def test_causes_against_loops(spans):
-    calls = {spans.correlation[r]: spans.start_ns[r] for r in range(len(spans)) if spans.kind[r] in (LAUNCH, SpanKind.GRAPH_LAUNCH)}
-    gaps = stream_gaps(spans, kernel_wait_below_ns=5)
+def arrivals(spans, launch_ns):
+    """When the work of each correlation was on the device, by loops: its call, and as long as the quickest took."""
+    calls = {spans.correlation[r]: spans.start_ns[r] for r in range(len(spans)) if spans.kind[r] in CALLS}
+    rows = [row for row in range(len(spans)) if spans.kind[row] in (KERNEL, COPY) and spans.correlation[row] in calls]
+    quickest = min((spans.start_ns[row] - calls[spans.correlation[row]] for row in rows), default=0)
+    return {key: start_ns + (max(0, quickest) if launch_ns is None else launch_ns) for key, start_ns in calls.items()}
+
+
+@given(st.from_type(SpanTable), st.sampled_from([None, 0, 3]))
+def test_causes_against_loops(spans, launch_ns):
+    calls = arrivals(spans, launch_ns)
+    gaps = stream_gaps(spans, kernel_wait_below_ns=5, launch_ns=launch_ns)
     for lane, start_ns, end_ns, cause in zip(gaps.lane, gaps.start_ns, gaps.end_ns, gaps.cause, strict=True):
         ended_by = [
             r for r in range(len(spans)) if spans.lane[r] == lane and spans.start_ns[r] == end_ns and spans.kind[r] in (KERNEL, COPY)
@@ -51,6 +60,26 @@ def test_each_cause_by_hand(make_trace):
     gaps = device_gaps(spans, kernel_wait_below_ns=30)
     assert (gaps.start_ns.tolist(), gaps.end_ns.tolist()) == ([0, 20, 40, 50, 70, 95, 99], [10, 30, 44, 60, 90, 96, 120])
     assert set(gaps.lane.tolist()) == {-1}
+
+
+def test_a_program_that_is_launch_bound_waits_for_the_host(make_trace):
+    # A launch every 3 us takes 7 us until its kernel of 1 us runs: each is called before the one before has even begun.
+    rows = [row for k in range(5) for row in ((LAUNCH, "host", 3 * k, 3 * k + 3, k), (KERNEL, "main", 3 * k + 7, 3 * k + 8, k))]
+    spans = make_trace(*rows).spans
+    assert idle_by_stream(spans)["main"] == IdleSplit(4 * 2, 0, 0)
+    assert device_idle(spans) == IdleSplit(7 + 4 * 2, 0, 0)
+    # Holistic Trace Analysis asks only whether the call had begun.
+    assert idle_by_stream(spans, launch_ns=0)["main"] == IdleSplit(0, 4 * 2, 0)
+
+
+def test_what_has_reached_the_device_does_not_wait_for_the_host(make_trace):
+    # The host is far ahead from the second kernel on; in the graph, all nodes were there when the first began.
+    spans = make_trace(
+        (LAUNCH, "host", 0, 3, 0), (KERNEL, "main", 5, 30, 0),
+        (LAUNCH, "host", 3, 6, 1), (KERNEL, "main", 31, 60, 1),
+        (GRAPH_LAUNCH, "host", 6, 8, 2), (KERNEL, "main", 62, 70, 2), (KERNEL, "main", 71, 80, 2),
+    ).spans  # fmt: skip
+    assert idle_by_stream(spans)["main"] == IdleSplit(0, 1 + 2 + 1, 0)
 
 
 def test_a_short_span_inside_a_long_one_opens_no_gap(make_trace):

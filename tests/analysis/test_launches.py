@@ -12,12 +12,13 @@ LAUNCH, GRAPH_LAUNCH, EVENT, KERNEL, COPY = (SpanKind[name] for name in ("LAUNCH
 CALLS, WORK = (LAUNCH, GRAPH_LAUNCH), (KERNEL, COPY)
 
 
-def joined(spans, kinds):
+def joined(spans, kinds, in_graphs=None):
     """Reference by loops: (call, first span on the device), each as (start, end, lane), for each correlation that has both."""
     pairs = []
     for key in sorted({int(key) for key in spans.correlation if key >= 0}):
         rows = [row for row in range(len(spans)) if spans.correlation[row] == key]
-        call, work = ([(spans.start_ns[r], spans.end_ns[r], spans.lane[r]) for r in rows if spans.kind[r] in of] for of in (CALLS, kinds))
+        wanted = in_graphs if in_graphs and any(spans.kind[row] == GRAPH_LAUNCH for row in rows) else kinds
+        call, work = ([(spans.start_ns[r], spans.end_ns[r], spans.lane[r]) for r in rows if spans.kind[r] in of] for of in (CALLS, wanted))
         if call and work:
             pairs.append((call[0], min(work, key=lambda span: span[0])))
     return pairs
@@ -25,7 +26,7 @@ def joined(spans, kinds):
 
 @given(spans=st.from_type(SpanTable))
 def test_latency_and_queue_time_against_loops(spans):
-    pairs = joined(spans, (KERNEL,))
+    pairs = joined(spans, (KERNEL,), in_graphs=WORK)
     assert launch_latency_ns(spans).tolist() == [work[0] - call[0] for call, work in pairs]
     assert queue_time_ns(spans).tolist() == [work[0] - call[1] for call, work in pairs if work[0] > call[1]]
 
@@ -65,6 +66,15 @@ def test_a_graph_replay_is_one_launch_measured_to_its_first_kernel(make_trace):
     assert launch_latency_ns(spans).tolist() == [7]
     assert queue_length(spans).value.tolist() == [1, 0]
     assert join_launches(spans).lane.tolist() == [spans.lanes.index("aux")]
+
+
+def test_a_replay_that_begins_with_a_copy_is_measured_to_the_copy_and_the_launch_of_a_copy_is_none_of_a_kernel(make_trace):
+    spans = make_trace(
+        (GRAPH_LAUNCH, "host", 0, 2, 5), (COPY, "copy", 6, 20, 5), (KERNEL, "main", 21, 30, 5),
+        (LAUNCH, "host", 2, 4, 6), (COPY, "copy", 30, 40, 6),
+    ).spans  # fmt: skip
+    assert launch_latency_ns(spans).tolist() == [6]
+    assert queue_time_ns(spans).tolist() == [4]
 
 
 def test_missing_halves_are_counted(make_trace):

@@ -61,6 +61,22 @@ def test_one_repeat_says_nothing_on_a_real_device():
     assert "A CUDA graph makes it 2.0× faster" in verdict(simulated, DeviceInfo("simulated", "simulated NVIDIA H200"))
 
 
+def test_a_simulated_device_has_no_noise():
+    times = {"async": 100, "dual": 100.5, "graph": 60, "graph-dual": 59}
+    metrics = {name: engine(time, simulated=True, noise=0.03) for name, time in times.items()}
+    judged = assess(metrics, DeviceInfo("simulated", "simulated NVIDIA H200"))
+    assert "A second stream alone makes it neither faster nor slower (same within 1 %)" in judged.text
+    assert "a second stream inside a graph makes the graph 2 % faster. Fastest: graph-dual." in judged.text
+    assert "engines that are the same within 1 % are not ranked" in judged.evidence[0]
+    alike = {name: metrics[name] for name in ("async", "dual")}
+    device = DeviceInfo("simulated", "card")
+    assert verdict(alike, device).endswith("No engine is the fastest: all are the same within 1 %.")
+    assert verdict(alike | {"sync": engine(200, simulated=True)}, device).endswith("Fastest: async and dual, which are the same within 1 %.")
+    for text in (judged.text, *judged.evidence):
+        assert "noise" not in text
+        assert "told apart" not in text
+
+
 def test_simulated_times_say_so_first():
     judged = assess({"async": engine(100)}, DeviceInfo("simulated", "simulated NVIDIA H200"))
     assert judged.text.startswith("Simulated times (simulated NVIDIA H200), not measured. ")

@@ -112,7 +112,7 @@ def test_threads_never_get_the_same_event():
         def event(self) -> object:
             return object()
 
-    pool = EventPool(Made(), None)  # type: ignore[arg-type]
+    pool = EventPool(Made(), None)
     owners: dict[int, int] = {}
     clashes: list[int] = []
 

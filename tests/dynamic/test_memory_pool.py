@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -162,10 +162,10 @@ class Reuse(RuleBasedStateMachine):
             after = [self.bench.use(first)]
             for stream in streams:
                 stream.wait(after[0][1].event)
-        implied = after if streams and not tell_all else []
+        implied = [] if tell_all or not streams else after[:]
         after += [self.bench.use(stream) for stream in streams]
         self.uses[buffer.block.number] += [(stream, lease.event.number) for stream, lease in after]
-        self.bench.pool.free(buffer, [entry for entry in after if entry not in implied[:1]])
+        self.bench.pool.free(buffer, [entry for entry in after if entry not in implied])
 
     @rule(stream=st.integers(0, 2), more=st.integers(1, 5))
     def events_come_to_pass(self, stream: int, more: int) -> None:
@@ -237,21 +237,33 @@ def test_what_needs_no_wait_goes_first():
     for buffer in buffers:
         bench.pool.free(buffer, [bench.use(main)])
     main.finish(1)
-    assert bench.pool.allocate(spec_of(1000), Place.DEVICE, other).block is buffers[0].block  # type: ignore[attr-defined]
+    assert bench.pool.allocate(spec_of(1000), Place.DEVICE, other).block is buffers[0].block
     assert other.behind == {}
-    assert bench.pool.allocate(spec_of(1000), Place.DEVICE).block not in [one.block for one in buffers]  # type: ignore[attr-defined]
+    assert bench.pool.allocate(spec_of(1000), Place.DEVICE).block not in [one.block for one in buffers]
 
 
-def test_memory_that_was_never_used_still_comes_behind_its_former_users():
+@pytest.mark.parametrize("unused_on", [0, 1])
+def test_memory_that_was_never_used_still_comes_behind_its_former_users(unused_on):
     bench = Bench()
-    main, other, third = bench.streams
+    main, _, third = bench.streams
     first: Any = bench.pool.allocate(spec_of(1000), Place.DEVICE, main)
     bench.pool.free(first, [bench.use(main)])
-    unused = bench.pool.allocate(spec_of(1000), Place.DEVICE, other)
+    unused = bench.pool.allocate(spec_of(1000), Place.DEVICE, bench.streams[unused_on])
     bench.pool.free(unused)
     last: Any = bench.pool.allocate(spec_of(1000), Place.DEVICE, third)
     assert last.block is first.block
     assert third.behind == {main: 1}
+
+
+def test_a_younger_block_that_needs_no_wait_goes_before_an_older_one_that_does():
+    bench = Bench()
+    main, other, third = bench.streams
+    older, younger = (bench.pool.allocate(spec_of(1000), Place.DEVICE, stream) for stream in (main, other))
+    bench.pool.free(older, [bench.use(main)])
+    bench.pool.free(younger, [bench.use(other)])
+    other.finish(1)
+    again = [bench.pool.allocate(spec_of(1000), Place.DEVICE, third).block for _ in range(2)]
+    assert again == [younger.block, older.block]
 
 
 def test_the_best_fit_is_less_than_twice_as_large():
@@ -259,7 +271,7 @@ def test_the_best_fit_is_less_than_twice_as_large():
     for buffer in [bench.pool.allocate(spec_of(nbytes), Place.DEVICE) for nbytes in (8192, 3000, 2000)]:
         bench.pool.free(buffer)
     # The third is too large, so the last request gets memory of its own.
-    sizes = [bench.pool.allocate(spec_of(1800), Place.DEVICE).block.nbytes for _ in range(3)]  # type: ignore[attr-defined]
+    sizes = [bench.pool.allocate(spec_of(1800), Place.DEVICE).block.nbytes for _ in range(3)]
     assert sizes == [2048, 3072, 2048]
     assert bench.pool.statistics().allocations == 4
 
@@ -302,7 +314,7 @@ def test_page_locked_memory_is_pooled_apart():
     first: Any = bench.pool.allocate(spec_of(700), Place.HOST)
     bench.pool.free(first)
     assert bench.pool.reserved_bytes == 0
-    assert bench.pool.allocate(spec_of(700), Place.DEVICE).block is not first.block  # type: ignore[attr-defined]
+    assert bench.pool.allocate(spec_of(700), Place.DEVICE).block is not first.block
     again: Any = bench.pool.allocate(spec_of(700), Place.HOST)
     assert again.block is first.block
     assert bench.pool.statistics(Place.HOST).reuses == 1
@@ -342,8 +354,9 @@ def test_a_soak_stays_flat():
     assert reserved[-1] < 1.1 * reserved[4]
     assert events[-1] < 1.1 * events[4]
     counts = bench.pool.statistics()
-    assert counts.allocations < 200 < 99_000 < counts.reuses
-    assert counts.reserved_bytes < 2 * counts.high_water_bytes < 50 << 20
+    assert counts.allocations < 200
+    assert counts.allocations + counts.reuses == 100_000
+    assert counts.reserved_bytes < 2 * counts.high_water_bytes
 
 
 def test_threads_share_a_pool():
@@ -353,7 +366,7 @@ def test_threads_share_a_pool():
 
     def work(thread: int) -> None:
         stream, chance = FakeStream(), random.Random(thread)
-        events: EventPool = EventPool(bench.device, stream)  # type: ignore[arg-type]
+        events: EventPool = EventPool(bench.device, stream)
         for _ in range(1000):
             buffers: list[Any] = [bench.pool.allocate(spec_of(chance.choice((1, 2000))), Place.DEVICE) for _ in range(3)]
             clashes.extend(thread for one in buffers if owners.setdefault(one.block.number, thread) != thread)
@@ -361,7 +374,7 @@ def test_threads_share_a_pool():
                 del owners[one.block.number]
                 lease = events.record()
                 stream.finish(len(stream.history))
-                bench.pool.free(one, [(stream, lease)])  # type: ignore[list-item]
+                bench.pool.free(one, [(stream, lease)])
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -442,17 +455,9 @@ def test_memory_is_poison_for_its_new_owner_in_the_order_of_its_stream():
 
 
 def test_a_small_simulated_device_runs_out():
-    model = CostModel.load()
-    device = SimulatedDevice(_with_memory(model, 10_000))
-    pool = MemoryPool(device)
+    pool = MemoryPool(SimulatedDevice(replace(CostModel.load(), memory_gb=10_000 / 1e9)))
     kept = [pool.allocate(spec_of(4_000), Place.DEVICE) for _ in range(2)]
     with pytest.raises(OutOfMemoryError, match=r"needs 4,000 bytes of device memory, where this pool has 8,192 in use"):
         pool.allocate(spec_of(4_000), Place.DEVICE)
     pool.free(kept.pop())
     assert pool.allocate(ArraySpec((1400,), np.dtype("float32")), Place.DEVICE).spec.nbytes == 5_600
-
-
-def _with_memory(model: CostModel, nbytes: int) -> CostModel:
-    from dataclasses import replace
-
-    return replace(model, memory_gb=nbytes / 1e9)

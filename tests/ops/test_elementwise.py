@@ -62,21 +62,15 @@ def test_bias_repeats_along_the_last_axis(evaluate):
 
 
 @pytest.mark.parametrize("operator", [ss.add, ss.multiply])
-def test_shapes_must_be_equal(evaluate, operator):
-    with pytest.raises(ProgramError, match=rf"{operator.__name__}: shapes \(2, 3\) and \(3,\) differ"):
-        evaluate(operator, np.ones((2, 3)), np.ones(3))
+def test_shapes_must_broadcast(evaluate, operator):
+    with pytest.raises(ProgramError, match=rf"{operator.__name__}: shapes \(2, 3\) and \(2,\) do not broadcast"):
+        evaluate(operator, np.ones((2, 3)), np.ones(2))
 
 
 @pytest.mark.parametrize(("x", "bias"), [((2, 3), (2,)), ((2, 3), (2, 3)), ((), (1,)), ((2, 3), ())])
 def test_a_bias_that_does_not_fit(evaluate, x, bias):
     with pytest.raises(ProgramError, match=r"bias_add: bias of shape .*one bias for each entry of the last axis"):
         evaluate(ss.bias_add, np.ones(x), np.ones(bias))
-
-
-@pytest.mark.parametrize("dtype", ["int32", "bool", "uint8"])
-def test_whole_numbers_are_refused(evaluate, dtype):
-    with pytest.raises(ProgramError, match=f"relu: dtypes {dtype} do not fit.*use one of float16, float32, float64"):
-        evaluate(ss.relu, np.ones(3, dtype))
 
 
 @pytest.mark.parametrize(
@@ -86,13 +80,12 @@ def test_whole_numbers_are_refused(evaluate, dtype):
         (ss.add, (np.ones(4096, "f4"), np.ones(4096, "f4")), 3 * 4096 * 4, 4096, 4),
         (ss.relu, (np.ones(4096, "f2"),), 2 * 4096 * 2, 4096, 2),
         (ss.multiply, (np.ones(4096, "f8"), np.ones(4096, "f8")), 3 * 4096 * 8, 4096, 8),
-        # 4,097 is no multiple of 4: one element a thread.
-        (ss.relu, (np.ones(4097, "f4"),), 2 * 4097 * 4, 4097, 17),
+        # 4,097 is no multiple of 4: the last vector is masked.
+        (ss.relu, (np.ones(4097, "f4"),), 2 * 4097 * 4, 4097, 5),
         # The bias is read once.
         (ss.bias_add, (np.ones((32, 64), "f4"), np.ones(64, "f4")), (2 * 2048 + 64) * 4, 2048, 2),
-        # 63 biases are no multiple of 4, though 64 * 63 elements are.
-        (ss.bias_add, (np.ones((64, 63), "f4"), np.ones(63, "f4")), (2 * 64 * 63 + 63) * 4, 64 * 63, 16),
-        (ss.relu, (np.ones((0, 5), "f4"),), 0, 0, 1),
+        # 63 biases are no multiple of 4, but 64 * 63 elements are.
+        (ss.bias_add, (np.ones((64, 63), "f4"), np.ones(63, "f4")), (2 * 64 * 63 + 63) * 4, 64 * 63, 4),
     ],
 )
 def test_cost(launches, function, arrays, nbytes, flops, blocks):

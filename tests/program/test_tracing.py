@@ -206,15 +206,15 @@ class TestMisuse:
 
         line = function.__code__.co_firstlineno + 1
         with pytest.raises(
-            ProgramError, match=rf"^add: shapes \(2, 4\) and \(4,\) differ, applied to 'x', 'y' at test_tracing\.py:{line}$"
+            ProgramError, match=rf"^add: shapes \(2, 4\) and \(3,\) do not broadcast, applied to 'x', 'y' at test_tracing\.py:{line} "
         ):
-            trace(function, X, ROW)
+            trace(function, X, ROW[:3])
 
     def test_dtypes_that_do_not_fit(self):
-        with pytest.raises(ProgramError, match=r"add: dtypes float32, float64 do not fit, applied to 'a', 'b' at .*\(use one of float16"):
-            trace(ss.add, X, X.astype(float))
+        with pytest.raises(ProgramError, match=r"matmul: dtypes float32, float64 do not fit, applied to 'a', 'b' at .*\(use one of"):
+            trace(ss.matmul, X, X.astype(float))
 
-    @pytest.mark.parametrize("other", [1, 2.5, np.float32(3), X, None])
+    @pytest.mark.parametrize("other", [1j, "1", X, None])
     @pytest.mark.parametrize("apply", [ss.add, lambda a, b: a + b, lambda a, b: b + a, lambda a, b: a * b, lambda a, b: b * a])
     def test_a_value_instead_of_a_variable(self, other, apply):
         with pytest.raises(ProgramError, match=r"at .*test_tracing\.py:\d+"):

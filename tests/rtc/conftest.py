@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.devices.cuda.bench import PackedArguments
+from streamscope.devices.cuda.bench import CudaBench, PackedArguments
 from streamscope.rtc.types_source import HALF_CONVERSIONS
 
 PRELUDE = Path(__file__).with_name("host_cuda.h")
@@ -28,11 +28,11 @@ class HostArray:
     """A NumPy array that looks like CuPy's, so that what binds kernels to device memory binds them to the host's."""
 
     def __init__(self, values):
-        self.values = values
+        self.values = values  # keeps the memory
         self.shape, self.strides, self.itemsize, self.dtype, self.size = (
             getattr(values, name) for name in ("shape", "strides", "itemsize", "dtype", "size")
         )
-        self.data = SimpleNamespace(ptr=values.__array_interface__["data"][0])
+        self.data = SimpleNamespace(ptr=address(values))
 
 
 class HostBench:
@@ -46,11 +46,15 @@ class HostBench:
         assert source in self.sources, f"{source.name} was not built from this source"
         packed = PackedArguments(arguments)
         run = getattr(self.library, f"run_{source.name}")
-        return lambda: run(blocks, threads, packed.pointers)
+
+        def call():
+            run(blocks, threads, packed.pointers)
+
+        return call
 
 
 class DeferredBench:
-    """Takes kernels as the CUDA device's bench does; they can run once `finish` has built them all in one library."""
+    """Host memory, and kernels taken as the CUDA device's bench takes them; they can run once `finish` has built them all together."""
 
     def __init__(self, build):
         self.build = build
@@ -58,89 +62,148 @@ class DeferredBench:
         self.bench = None
 
     def kernel(self, source, blocks, threads, arguments):
-        if blocks == 0:
-            return lambda: None
-        self.sources[source] = source
-        return lambda: self.bench.kernel(source, blocks, threads, arguments)()
+        if blocks:
+            self.sources[source] = source
+
+        def call():
+            self.bench.kernel(source, blocks, threads, arguments)()
+
+        return call
 
     def finish(self):
         self.bench = self.build(self.sources)
 
+    def memory(self, count):
+        """Return bytes that begin on a boundary, as device memory does."""
+        memory = np.empty(count + 256, np.uint8)
+        first = -address(memory) % 256
+        return memory[first : first + count]
 
-class HostProgram:
-    """A program of device operations whose kernels are bound to host memory.
+    def argument(self, array):
+        return HostArray(array)
 
-    Variables lie where ``place(name, spec)`` puts them, a NumPy array each; by default in fresh, aligned memory.
-    """
+    def write(self, array, values):
+        array[...] = values
 
-    def __init__(self, bench, function, inputs, place=None):
+    def read(self, array):
+        return array
+
+
+class GpuBench:
+    """The same for a GPU."""
+
+    def __init__(self):
+        device = ss.open_device("cuda")
+        self.bench = CudaBench(device, device.stream("test"))
+
+    def kernel(self, source, blocks, threads, arguments):
+        return self.bench.kernel(source, blocks, threads, arguments)
+
+    def finish(self):
+        pass
+
+    def memory(self, count):
+        import cupy
+
+        return cupy.empty(count, np.uint8)
+
+    def argument(self, array):
+        return array
+
+    def write(self, array, values):
+        import cupy
+
+        array[...] = cupy.asarray(values)
+        cupy.cuda.runtime.deviceSynchronize()  # the kernels' stream does not wait for the one of this copy
+
+    def read(self, array):
+        self.bench.stream.synchronize()
+        return array.get()
+
+
+def address(array):
+    """Return where an array's first element lies."""
+    return array.data.ptr if hasattr(array.data, "ptr") else array.__array_interface__["data"][0]
+
+
+class BoundProgram:
+    """A program of device operations whose kernels are bound by a bench to memory of its own."""
+
+    def __init__(self, bench, function, inputs):
+        self.bench = bench
         self.program = ss.program(function).trace(*inputs)
-        self.memory = [(place or fresh)(variable.name, variable.spec) for variable in self.program.variables]
+        self.memory = [fresh(bench, variable.spec) for variable in self.program.variables]
         for variable, values in zip(self.program.inputs, inputs, strict=True):
-            self.memory[variable][...] = values
-        arrays = [HostArray(values) for values in self.memory]
+            bench.write(self.memory[variable], values)
+        arrays = [bench.argument(values) for values in self.memory]
         self.calls = [
             launch.cuda(bench, [arrays[v] for v in launch.reads], [arrays[v] for v in launch.writes]) for launch in self.program.launches()
         ]
-        self.outputs = [self.memory[variable] for variable in self.program.outputs]
 
     def run(self):
+        """Return the outputs; to be called once where a program changes its inputs."""
         for call in self.calls:
             call()
-        return self.outputs
+        return [self.bench.read(self.memory[variable]) for variable in self.program.outputs]
 
 
-def aligned_bytes(count, alignment=256):
-    """Return a view of fresh memory that begins on a boundary, as device memory does."""
-    memory = np.empty(count + alignment, np.uint8)
-    first = -memory.__array_interface__["data"][0] % alignment
-    return memory[first : first + count]
+def fresh(bench, spec):
+    memory = bench.memory(max(1, spec.nbytes))[: spec.nbytes]
+    memory[...] = 1 if spec.dtype == np.bool_ else 0x5A
+    return memory.view(spec.dtype).reshape(spec.shape)
 
 
-def fresh(name, spec):
-    values = aligned_bytes(max(1, spec.nbytes))[: spec.nbytes].view(spec.dtype).reshape(spec.shape)
-    values.view(np.uint8).reshape(-1)[...] = 0x5A if spec.dtype != np.bool_ else 1
-    return values
-
-
-@pytest.fixture(scope="session")
-def deferred(build):
-    """Return a function that makes a bench whose kernels are built together, later."""
+@pytest.fixture(scope="session", params=["host", pytest.param("cuda", marks=pytest.mark.gpu)])
+def new_bench(request):
+    """Return a function that makes a bench: for the host, whose kernels are built together when it is finished, or for a GPU."""
+    if request.param == "cuda":
+        return GpuBench
+    build = request.getfixturevalue("build")
     return lambda: DeferredBench(build)
 
 
 @pytest.fixture(scope="session")
-def host_program():
-    return HostProgram
+def host_bench():
+    return DeferredBench
 
 
 @pytest.fixture(scope="session")
-def aligned():
-    return aligned_bytes
+def bound_program():
+    return BoundProgram
+
+
+@pytest.fixture(scope="session")
+def address_of():
+    return address
+
+
+def sources_of(function, *arrays):
+    """Return the sources that a function over variables hands to the compiler, for arrays like these."""
+    taken = []
+
+    class Bench(DeferredBench):
+        def kernel(self, source, blocks, threads, arguments):
+            taken.append(source)
+
+    BoundProgram(Bench(None), function, arrays)
+    return taken
 
 
 def a_few_sources():
     """Return sources of all sorts of kernels, one each."""
     float32, float16 = np.ones((4, 8), np.float32), np.ones((1, 7), np.float16)
     return [
-        source_of(ss.add, float32, float32),
-        source_of(ss.add, float32, float32[0]),
-        source_of(ss.multiply, np.ones((3, 7)), float16),
-        source_of(lambda x, y: ss.add(x, x, out=y, request="add"), float16, float16),
-        source_of(lambda x, b: ss.multiply.gradient(x, x, b)[1], float32, float32[0]),
+        *sources_of(ss.add, float32, float32),
+        *sources_of(ss.add, float32, float32[0]),
+        *sources_of(ss.multiply, np.ones((3, 7)), float16),
+        *sources_of(lambda x, y: ss.add(x, x, out=y, request="add"), float16, float16),
+        *sources_of(lambda x, b: ss.multiply.gradient(x, x, b), float32, float32[0]),
     ]
 
 
-def source_of(function, *arrays):
-    """Return the source that an operator hands to the compiler for arrays like these."""
-    taken = []
-
-    class Bench:
-        def kernel(self, source, blocks, threads, arguments):
-            taken.append(source)
-
-    HostProgram(Bench(), function, arrays)
-    return taken[0]
+@pytest.fixture(scope="session")
+def traced_sources():
+    return sources_of
 
 
 def for_the_host(source):

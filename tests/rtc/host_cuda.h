@@ -18,6 +18,10 @@
 #define __shared__ static
 #define __launch_bounds__(threads)
 
+struct uint2 { unsigned x, y; };
+struct uint4 { unsigned x, y, z, w; };
+template <typename T> inline void __stwb(T* to, T value) { memcpy(to, &value, sizeof(T)); }
+
 namespace host_cuda {
 
 constexpr unsigned WARP = 32;
@@ -116,6 +120,23 @@ void launch(void (*kernel)(P...), unsigned blocks, unsigned count, void** argume
 
 inline float __int_as_float(int bits) { float value; memcpy(&value, &bits, 4); return value; }
 inline double __longlong_as_double(long long bits) { double value; memcpy(&value, &bits, 8); return value; }
+
+// What CUDA has and the host's library has not.
+inline float rsqrt(float x) { return 1 / sqrt((double)x); }
+inline double rsqrt(double x) { return 1 / sqrt(x); }
+inline float rcbrt(float x) { return 1 / cbrt((double)x); }
+inline double rcbrt(double x) { return 1 / cbrt(x); }
+
+// Newton's method from Winitzki's approximation (2008).
+inline double erfinv(double y)
+{
+    if (!(y > -1 && y < 1)) return y == 1 || y == -1 ? y * HUGE_VAL : NAN;
+    const long double a = 0.147L, logarithm = log1pl(-(long double)y * y), term = 2 / (M_PIl * a) + logarithm / 2;
+    long double x = copysignl(sqrtl(sqrtl(term * term - logarithm / a) - term), y);
+    for (int step = 0; step < 6; ++step) x -= (erfl(x) - y) / (M_2_SQRTPIl * expl(-x * x));
+    return x;
+}
+inline float erfinv(float y) { return erfinv((double)y); }
 
 inline void __syncthreads() { host_cuda::wait_for(host_cuda::Waits::block); }
 

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from streamscope.ops import reductions as operators
 from streamscope.ops.reduction_plan import checked_axes, plan_reduction, reduced_shape
-from streamscope.ops.reductions import _norm, _norm_reducer, _result_dtype
+from streamscope.ops.reductions import norm_of_order
 from streamscope.program.variable import ArraySpec
 from streamscope.rtc.reducers_source import REDUCERS
 
@@ -37,25 +38,19 @@ NORMS = [1.0, 2.0, 3.0, float("inf")]
 TOLERANCE = {"float16": 2e-3, "float32": 2e-6, "float64": 1e-13}
 
 
-def reducer_named(name):
-    return _norm_reducer({"order": float(name.removeprefix("norm "))}) if name.startswith("norm ") else REDUCERS[name]
-
-
-def numpy_of(name):
-    if name.startswith("norm "):
-        return lambda x, axis, keepdims: _norm(x, float(name.removeprefix("norm ")), axis, keepdims)
-    return getattr(np, name)
+def operator_named(name):
+    return norm_of_order(float(name.removeprefix("norm "))) if name.startswith("norm ") else getattr(operators, name)
 
 
 FUNCTIONS = [*(name for name in REDUCERS if not name.startswith("norm")), *(f"norm {order}" for order in NORMS)]
 
 
 def plan_of(name, dtype, shape, axis, **options):
-    reducer = reducer_named(name)
+    operator = operator_named(name)
     axes = checked_axes(name, shape, axis)
     x = ArraySpec(shape, dtype)
-    result = ArraySpec(reduced_shape(shape, axes, keepdims=False), _result_dtype(reducer, x.dtype))
-    return plan_reduction(reducer, x, result, axes, **options), result
+    result = ArraySpec(reduced_shape(shape, axes, keepdims=False), operator.result_dtype(x.dtype))
+    return plan_reduction(operator.reducer, x, result, axes, **options), result
 
 
 def cases():
@@ -106,7 +101,7 @@ def numbers(shape, dtype, name, seed=0):
 def expected_of(name, x, axis):
     exact = x.astype(np.float64) if x.dtype.kind == "f" else x
     with np.errstate(all="ignore"):
-        return np.asarray(numpy_of(name)(exact, axis=axis, keepdims=False))
+        return np.asarray(operator_named(name).reference(exact, axis=axis, keepdims=False))
 
 
 @pytest.mark.parametrize("dtype", FLOATS + WHOLE)

@@ -20,11 +20,12 @@ class IdleCause(IntEnum):
     """What a gap was spent on."""
 
     HOST_WAIT = 0
-    """The launch call of what came next began only after the previous work had ended."""
+    """What came next had not reached the device when the previous work ended: its call had not begun, or begun less than a launch's time
+    before. So a program that is launch-bound waits for the host also where it launches one kernel while the one before is on its way."""
     KERNEL_WAIT = 1
-    """It was launched in time and the gap is short: the device's own delay between two kernels, and launch latency not yet over."""
+    """It had reached the device and the gap is short: the device's own delay between two kernels."""
     OTHER = 2
-    """It was launched in time (or its launch is unknown) and the gap is long: an event of another stream, a dependency."""
+    """It had reached the device (or its launch is unknown) and the gap is long: an event of another stream, a dependency."""
 
 
 @dataclass(frozen=True)
@@ -60,26 +61,34 @@ class IdleSplit:
         return self.host_wait_ns + self.kernel_wait_ns + self.other_ns
 
 
-def stream_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS) -> Gaps:
+def stream_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None) -> Gaps:
     """Gaps between consecutive kernels and copies of each stream.
 
-    Formula: gap = start - latest end of what came before on the stream, where positive. Cause: *host wait* where the launch call began at
-    or after that end; *kernel wait* where it did not and the gap is below ``kernel_wait_below_ns``; *other* the rest. Unit: ns.
-    Time before a stream's first span and after its last is no gap. Source: Holistic Trace Analysis (idle time breakdown).
+    Formula: gap = start - latest end of what came before on the stream, where positive. Cause: *host wait* where the start of the launch
+    call + ``launch_ns`` is at or after that end; *kernel wait* where it is not and the gap is below ``kernel_wait_below_ns``; *other* the
+    rest. Unit: ns. Time before a stream's first span and after its last is no gap. Source: the idle time breakdown of Holistic Trace
+    Analysis, which is that of ``launch_ns=0``: there a kernel whose call has just begun counts as launched in time.
+
+    Parameters
+    ----------
+    spans : SpanTable
+    kernel_wait_below_ns : int
+    launch_ns : int, optional
+        From the start of a call until its work is on the device, if nothing holds it up. By default the shortest such time in the trace.
     """
-    work = _work(spans)
+    work = _work(spans, launch_ns)
     found = [_gaps(work.select(work.spans.lane == lane), None, kernel_wait_below_ns) for lane in np.unique(work.spans.lane)]
     return _joined(found)
 
 
-def device_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS) -> Gaps:
+def device_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None) -> Gaps:
     """Gaps in which no stream runs anything, from the trace's zero to its last end.
 
     Formula: as for one stream, over the kernels and copies of all streams as if they were one; the time before the first is a gap that
     began at 0 (the host has not launched yet: host wait), and the time after the last is *other* (the host notices that all is done).
     Unit: ns.
     """
-    work = _work(spans)
+    work = _work(spans, launch_ns)
     between = _gaps(work, 0, kernel_wait_below_ns)
     last_ns, end_ns = (int(table.end_ns.max(initial=0)) for table in (work.spans, spans))
     tail = Gaps(*(np.full(int(end_ns > last_ns), value) for value in (-1, last_ns, end_ns, int(IdleCause.OTHER))))
@@ -87,35 +96,44 @@ def device_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
     return Gaps(np.full_like(joined.lane, -1), joined.start_ns, joined.end_ns, joined.cause)
 
 
-def idle_by_stream(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS) -> dict[str, IdleSplit]:
+def idle_by_stream(
+    spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None
+) -> dict[str, IdleSplit]:
     """Idle time of each stream that ran anything, split as `stream_gaps` defines it. Unit: ns. Keys: lane names."""
-    gaps = stream_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns)
+    gaps = stream_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns, launch_ns=launch_ns)
     lanes = np.unique(spans.of_kind(DEVICE_KINDS).lane)
     return {spans.lanes[lane]: _split(gaps, gaps.lane == lane) for lane in lanes}
 
 
-def device_idle(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS) -> IdleSplit:
+def device_idle(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None) -> IdleSplit:
     """Time in which no stream runs anything, split as `device_gaps` defines it. Unit: ns."""
-    gaps = device_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns)
+    gaps = device_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns, launch_ns=launch_ns)
     return _split(gaps, np.ones(len(gaps.lane), bool))
 
 
 @dataclass(frozen=True)
 class _Work:
-    """Kernels and copies in the order of their starts, with the start of the launch call of each and whether it is known."""
+    """Kernels and copies in the order of their starts, with the time at which each reached the device and whether that is known."""
 
     spans: SpanTable
-    call_ns: IntArray
+    arrival_ns: IntArray
     known: npt.NDArray[np.bool_]
 
     def select(self, mask: npt.NDArray[np.bool_]) -> _Work:
-        return _Work(self.spans.select(mask), self.call_ns[mask], self.known[mask])
+        return _Work(self.spans.select(mask), self.arrival_ns[mask], self.known[mask])
 
 
-def _work(spans: SpanTable) -> _Work:
+def _work(spans: SpanTable, launch_ns: int | None) -> _Work:
     device = spans.of_kind(DEVICE_KINDS)
     device = device.select(np.argsort(device.start_ns, kind="stable"))
-    return _Work(device, *call_of(spans, device))
+    calls, row, known = call_of(spans, device)
+    arrival_ns = np.zeros(len(device), np.int64)
+    arrival_ns[known] = calls.start_ns[row[known]]
+    if launch_ns is None:
+        latency_ns = (device.start_ns - arrival_ns)[known]
+        launch_ns = max(0, int(latency_ns.min())) if len(latency_ns) else 0
+    arrival_ns[known] += launch_ns
+    return _Work(device, arrival_ns, known)
 
 
 def _gaps(work: _Work, begin_ns: int | None, kernel_wait_below_ns: int) -> Gaps:
@@ -123,7 +141,7 @@ def _gaps(work: _Work, begin_ns: int | None, kernel_wait_below_ns: int) -> Gaps:
     start_ns = work.spans.start_ns
     opening_ns = start_ns[:1] if begin_ns is None else np.full(min(1, len(start_ns)), begin_ns)
     before_ns = np.maximum.accumulate(np.concatenate([opening_ns, work.spans.end_ns[:-1]]))
-    host = work.known & (work.call_ns >= before_ns)
+    host = work.known & (work.arrival_ns >= before_ns)
     short = work.known & (start_ns - before_ns < kernel_wait_below_ns)
     cause = np.where(host, IdleCause.HOST_WAIT, np.where(short, IdleCause.KERNEL_WAIT, IdleCause.OTHER))
     idle = start_ns > before_ns

@@ -1,7 +1,7 @@
 """From the launch call on the host to the kernel on the device.
 
-A launch call and what it put on the device share a correlation. A CUDA graph's launch has one correlation for all its kernels: what is
-defined from a call to *a* kernel is then taken for the first kernel of the replay, and each replay counts as one launch.
+A launch call and what it put on the device share a correlation. A CUDA graph's launch has one correlation for all its nodes: what is
+defined from a call to *a* kernel is then taken for the first node of the replay, kernel or copy, and each replay counts as one launch.
 """
 
 from __future__ import annotations
@@ -56,9 +56,17 @@ class MissingRecords:
     device: int
 
 
-def join_launches(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)) -> Launches:
-    """Join each launch call with the first span of the given kinds that it put on the device; calls without one are left out."""
-    calls, device = _calls(spans), spans.of_kind(kinds)
+def join_launches(spans: SpanTable, kinds: Iterable[SpanKind] | None = None) -> Launches:
+    """Join each launch call with the first span that it put on the device; calls without one are left out.
+
+    Parameters
+    ----------
+    spans : SpanTable
+    kinds : iterable of SpanKind, optional
+        Of which kinds that span is. By default a kernel or, for a graph, a kernel or a copy: a replay begins with its first node, whatever
+        that is, while the launch of a copy is none of a kernel.
+    """
+    calls, device = _calls(spans), _kernels_and_nodes(spans) if kinds is None else spans.of_kind(kinds)
     by_start = np.argsort(device.start_ns, kind="stable")
     first = device.select(by_start[_first_of_each(device.correlation[by_start])])
     row, found = _look_up(first.correlation, calls.correlation)
@@ -69,7 +77,7 @@ def join_launches(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL
 def launch_latency_ns(spans: SpanTable) -> IntArray:
     """From the start of the launch call to the start of the kernel, for each launch; the metric is the median.
 
-    Formula: kernel start - call start. Unit: ns. For a CUDA graph: to the first kernel of the replay, one value a replay.
+    Formula: kernel start - call start. Unit: ns. For a CUDA graph: to the first kernel or copy of the replay, one value a replay.
     It holds the waiting in the stream's queue too, so it grows where the host runs ahead. Source: NVIDIA's blog on Nsight Systems.
     """
     launches = join_launches(spans)
@@ -79,7 +87,7 @@ def launch_latency_ns(spans: SpanTable) -> IntArray:
 def queue_time_ns(spans: SpanTable) -> IntArray:
     """From the end of the launch call to the start of the kernel, where that is positive; the metric is the median of those.
 
-    Formula: kernel start - call end, values above 0 only. Unit: ns. For a CUDA graph: to the first kernel of the replay.
+    Formula: kernel start - call end, values above 0 only. Unit: ns. For a CUDA graph: to the first kernel or copy of the replay.
     Source: Nsight Systems (cuda_kern_exec_trace).
     """
     launches = join_launches(spans)
@@ -124,13 +132,17 @@ def missing_records(spans: SpanTable) -> MissingRecords:
     )
 
 
-def call_of(spans: SpanTable, device: SpanTable) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-    """Return, for each span of ``device``, the start of its launch call in ns (int64 array) and whether that is known (bool array)."""
+def call_of(spans: SpanTable, device: SpanTable) -> tuple[SpanTable, IntArray, npt.NDArray[np.bool_]]:
+    """Return the launch calls, for each span of ``device`` the row of its own among them, and whether that is known (bool array)."""
     calls = _calls(spans)
-    row, found = _look_up(calls.correlation, device.correlation)
-    start_ns = np.zeros(len(device), np.int64)
-    start_ns[found] = calls.start_ns[row[found]]
-    return start_ns, found
+    return (calls, *_look_up(calls.correlation, device.correlation))
+
+
+def _kernels_and_nodes(spans: SpanTable) -> SpanTable:
+    """Kernels, and the copies of graph replays."""
+    replays = spans.correlation[(spans.kind == SpanKind.GRAPH_LAUNCH) & (spans.correlation >= 0)]
+    nodes = np.isin(spans.kind, list(DEVICE_KINDS)) & np.isin(spans.correlation, replays)
+    return spans.select((spans.kind == SpanKind.KERNEL) | nodes)
 
 
 def _calls(spans: SpanTable) -> SpanTable:

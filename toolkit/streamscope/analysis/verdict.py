@@ -66,7 +66,7 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> Verdict:
     The bottleneck is named after the shares of the reference engine's makespan: *GPU-bound* where a kernel runs for at least 75 % of it;
     else *copy-bound*, *host-bound* or *launch-bound* where copies alone, host functions alone, or the rest (launching and waiting) take at
     least 50 %; else *mixed*.
-    Engines whose intervals overlap are not ranked.
+    Engines whose intervals overlap are not ranked; nor are, on a simulated device, which repeats itself, those that are the same within 1 %.
 
     Raises
     ------
@@ -110,7 +110,10 @@ def fastest(metrics: Mapping[str, EngineMetrics]) -> tuple[str, ...]:
 
 def order(metrics: EngineMetrics, base: EngineMetrics) -> Order:
     """Tell whether an engine is faster or slower than a base, or whether that cannot be told."""
-    if min(metrics.repeats, base.repeats) < 2 and not metrics.simulated:
+    if metrics.simulated:
+        # It repeats itself, so the median is the time; a first run that differs from the rest is no noise either.
+        return compare_times(*[metrics.makespan_us] * 3, *[base.makespan_us] * 3)
+    if min(metrics.repeats, base.repeats) < 2:
         return Order.UNKNOWN
     return compare_times(
         metrics.makespan_us, metrics.makespan_low_us, metrics.makespan_high_us,
@@ -123,7 +126,7 @@ def difference(metrics: EngineMetrics, base: EngineMetrics) -> str:
 
     Formula: ratio = longer / shorter makespan; from 1.5 on told as ``"3.4× faster"``, below as ``"12 % slower"`` (ratio - 1, in per cent).
     Told only where the two intervals do not overlap (else ``"within the noise"``) and the medians differ by 1 % or more (else
-    ``"same within 1 %"``).
+    ``"same within 1 %"``). Simulated times have no noise: there the medians alone count.
     """
     told = order(metrics, base)
     if told not in (Order.FASTER, Order.SLOWER):
@@ -174,14 +177,17 @@ def _fastest_sentence(metrics: Mapping[str, EngineMetrics], best: tuple[str, ...
         return ""
     if len(best) == 1:
         return f"Fastest: {best[0]}."
+    simulated = metrics[best[0]].simulated
     if len(best) == len(metrics):
-        return "No engine is measurably the fastest."
-    return f"Fastest: {', '.join(best[:-1])} and {best[-1]}, which cannot be told apart."
+        return "No engine is the fastest: all are the same within 1 %." if simulated else "No engine is measurably the fastest."
+    apart = "are the same within 1 %" if simulated else "cannot be told apart"
+    return f"Fastest: {', '.join(best[:-1])} and {best[-1]}, which {apart}."
 
 
 def _evidence(metrics: Mapping[str, EngineMetrics], reference: str, device: DeviceInfo) -> tuple[str, ...]:
-    word = "simulated" if device.kind == "simulated" else "measured"
-    lines = [f"Times {word} on {device.name}; the bottleneck is that of {reference}; engines whose intervals overlap are not ranked."]
+    simulated = device.kind == "simulated"
+    word, unranked = ("simulated", "are the same within 1 %") if simulated else ("measured", "have overlapping intervals")
+    lines = [f"Times {word} on {device.name}; the bottleneck is that of {reference}; engines that {unranked} are not ranked."]
     for engine, m in metrics.items():
         interval = f"{m.makespan_low_us:,.1f} to {m.makespan_high_us:,.1f}, {m.makespan_basis}, {m.repeats} repeats"
         busy = f"GPU busy {_percent(m.busy_fraction)}, overlap {_percent(m.overlap)} of GPU busy, {m.kernel_count} kernels"

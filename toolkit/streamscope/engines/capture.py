@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from streamscope.devices.protocol import Device, Graph, Stream
+from streamscope.engines.binding import Bound
 from streamscope.engines.plan import Issue
 from streamscope.errors import EngineError, StreamscopeError
 
-if TYPE_CHECKING:
-    from streamscope.engines.prepared import Bound
-
-Describe = Callable[["Bound"], str]
+Describe = Callable[[Bound], str]
 
 
 @contextmanager

@@ -13,50 +13,22 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices import open_device
-from streamscope.devices.protocol import Buffer, Call, Device, Event, Graph, Stream
+from streamscope.devices.protocol import Buffer, Call, Device, Graph, Stream
 from streamscope.engines import PLANNERS, engine_names
+from streamscope.engines.binding import Binder, Bound, run_all, variables_of
 from streamscope.engines.capture import captured, capturing
 from streamscope.engines.lanes import checked_streams
-from streamscope.engines.plan import AUXILIARY, CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
-from streamscope.errors import EngineError, OutOfMemoryError, ProgramError, StreamscopeError
+from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent
+from streamscope.errors import EngineError, ProgramError
 from streamscope.graphs.counts import GraphCounts
 from streamscope.graphs.segment import Segment, segments_of
 from streamscope.graphs.view import GraphView
-from streamscope.program.launch import Launch
 from streamscope.program.operation import Program, Variable
 from streamscope.program.variable import Place
 
+__all__ = ["Bound", "Prepared", "host_array", "prepare"]
+
 Array = npt.NDArray[Any]
-
-
-@dataclass
-class Bound:
-    """A step with what carries it out.
-
-    Attributes
-    ----------
-    step : Step
-    call : callable
-        Carries the step out; for a `Replay`, launches the graph once there is one.
-    stream : Stream, optional
-        The stream it concerns; None for host functions and host waits.
-    inner : tuple of Bound
-        The steps that a `Replay` captures.
-    graph : Graph, optional
-        The captured graph of a `Replay`.
-    owners : tuple of int
-        For each node of the graph, the index in ``inner`` of the step that made it.
-    why_not : str
-        Why a `Replay` could not be captured, where that was tried.
-    """
-
-    step: Step
-    call: Call
-    stream: Stream | None = None
-    inner: tuple[Bound, ...] = ()
-    graph: Graph | None = None
-    owners: tuple[int, ...] = ()
-    why_not: str = ""
 
 
 @dataclass
@@ -92,20 +64,16 @@ class Prepared:
     compute_streams: int = 2
     graph_counts: GraphCounts = field(default_factory=GraphCounts)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
-    _buffers: dict[int, Buffer] = field(default_factory=dict)
-    _events: dict[int, Event] = field(default_factory=dict)
     _calls: list[Call] = field(default_factory=list)
     _runs: int = 0
+    _to_capture: bool = True
     _former: dict[int, Graph] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for variable in self.plan.program.variables:
-            self._buffers[variable.id] = self._allocate(variable)
-        self._stream(0)
-        if self.plan.scopes:
-            lane = self.plan.auxiliary
-            self.device.pair(self._stream(0), self.device.stream(AUXILIARY) if lane is None else self._stream(lane))
-        self.bound = [self._bind(step) for step in self.plan.steps]
+        self._binder = Binder(self.plan, self.device, self.streams)
+        self._binder.allocate()
+        self._binder.pair_scopes()
+        self.bound = [self._binder.bind(step) for step in self.plan.steps]
         self._calls = [bound.call for bound in self.bound]
         self._waited = [self.streams[lane] for lane in sorted(self._top_lanes())]
 
@@ -119,7 +87,7 @@ class Prepared:
         """Memory held for the program, in bytes, by what it is for (see `TraceInfo.memory`); empty for captured code, which has its own."""
         if self.program.runs_apart:
             return {}
-        sizes = {place: sum(buffer.spec.nbytes for buffer in self._buffers.values() if buffer.place is place) for place in Place}
+        sizes = {place: sum(buffer.spec.nbytes for buffer in self._binder.buffers.values() if buffer.place is place) for place in Place}
         held = {"variables_bytes": sizes[Place.DEVICE], **self.device.memory_of(self.streams.values())}
         return {**held, "device_bytes": sum(held.values()), "host_bytes": sizes[Place.HOST]}
 
@@ -139,7 +107,7 @@ class Prepared:
             for variable, values in zip(program.inputs, inputs, strict=True):
                 array = host_array(values)
                 _check_spec(program.variables[variable], array.shape, array.dtype)
-                self.device.write(self._buffers[variable], array)
+                self.device.write(self._binder.buffers[variable], array)
 
     def rebind(self, inputs: Mapping[str, Any]) -> None:
         """Let memory of the user's take the place of inputs, without a copy; blocking, after all that was issued is done.
@@ -151,7 +119,7 @@ class Prepared:
         inputs : mapping of str to array
             For each input, by name, an array in device memory (CuPy on CUDA, NumPy on the simulated device), or a buffer of the device;
             for inputs in host memory, a buffer. It must not overlap with other inputs that the program writes to, and is changed only
-            while no run is under way.
+            while no run is under way; `load` writes there from now on.
 
         Raises
         ------
@@ -163,28 +131,25 @@ class Prepared:
         with self.lock:
             buffers = dict(self._adopted(name, memory) for name, memory in inputs.items())
             self.wait()
-            before, self._buffers = self._buffers, self._buffers | buffers
-            touched = [bound for bound in self._flat() if not buffers.keys().isdisjoint(_variables(bound.step))]
-            try:
-                calls = [self._bind(bound.step).call for bound in touched]
-            except BaseException:
-                self._buffers = before
-                raise
+            touched = [bound for bound in self._flat() if not buffers.keys().isdisjoint(variables_of(bound.step))]
+            with self._binder.replacing(buffers):
+                calls = [self._binder.bind(bound.step).call for bound in touched]
             for bound, call in zip(touched, calls, strict=True):
                 bound.call = call
             for index, bound in self._replays():
-                if bound.graph is not None and any(one in touched for one in bound.inner):
-                    self._former[index], bound.graph = bound.graph, None
+                if bound.graph is not None and not {id(one) for one in bound.inner}.isdisjoint(map(id, touched)):
+                    self._former[index] = bound.graph
+                    bound.graph, bound.call, self._to_capture = None, partial(run_all, bound.inner), True
+            self._calls = [bound.call for bound in self.bound]
             if self._runs > 1:
                 self.capture()
-            self._calls = [bound.call for bound in self.bound]
 
     def retrace(self, program: Program) -> None:
         """Prepare another trace of the same function in place of this one, for example with other shapes; blocking, like `rebind`.
 
-        Memory and arguments are made anew, streams are kept, and the second run from now on captures the graphs again and updates those that
-        there were, where the device accepts that. What was loaded is gone. Until it succeeds, the memory of both traces is held, and on
-        an error nothing has changed.
+        Memory and arguments are made anew, and streams are kept. The second run from now on captures the graphs again, and updates those
+        that there were where the device accepts that. What was loaded is gone. Until it succeeds, the memory of both traces is held; on an
+        error nothing has changed.
 
         Raises
         ------
@@ -207,7 +172,7 @@ class Prepared:
     def run(self) -> None:
         """Issue one run; returns when all is issued, which for most engines is before it is done."""
         with self.lock:
-            if self._runs == 1:
+            if self._to_capture and self._runs:
                 self.capture()
             try:
                 for call in self._calls:
@@ -227,7 +192,7 @@ class Prepared:
         """Return copies of the program's outputs, after all that was issued is done."""
         with self.lock:
             self.wait()
-            return [self.device.read(self._buffers[variable]) for variable in self.plan.program.outputs]
+            return [self.device.read(self._binder.buffers[variable]) for variable in self.plan.program.outputs]
 
     def capture(self) -> None:
         """Capture the graphs that are not yet; update one that was there before, where that is possible, else instantiate.
@@ -236,9 +201,11 @@ class Prepared:
         """
         with self.lock:
             for index, bound in self._replays():
-                if bound.graph is None:
-                    self._capture_segment(bound, self._former.pop(index, None))
+                if bound.graph is None and not bound.why_not:
+                    self._capture_segment(bound, self._former.get(index))
+                self._former.pop(index, None)
             self._calls = [bound.call for bound in self.bound]
+            self._to_capture = False
 
     def capturing(self) -> AbstractContextManager[list[Graph]]:
         """Capture what the block puts on lane 0; the list then holds the graph. Whatever happens, no stream is left capturing."""
@@ -247,7 +214,8 @@ class Prepared:
     @property
     def segments(self) -> tuple[Segment, ...]:
         """Which operations are in which graph, and why others are in none. Graphs are captured by the second run."""
-        return segments_of(self)
+        with self.lock:
+            return segments_of(self)
 
     @property
     def graphs(self) -> tuple[GraphView, ...]:
@@ -258,7 +226,7 @@ class Prepared:
         try:
             graph, bound.owners = captured(self.device, self.streams[0], bound.inner, self._describe, former)
         except EngineError as error:
-            bound.call, bound.why_not = partial(_run_all, bound.inner), error.message
+            bound.why_not = error.message
             self.notes.append(f"a segment of {len(bound.inner)} steps runs uncaptured: {error}")
             return
         bound.graph, bound.call = graph, partial(graph.launch, self.streams[0])
@@ -283,7 +251,7 @@ class Prepared:
         buffer = self.device.adopt(memory, declared.place)
         _check_spec(declared, buffer.spec.shape, buffer.spec.dtype)
         if buffer.place is not declared.place:
-            raise ProgramError(f"input {name!r} lies in {declared.place.value} memory, and the buffer in {buffer.place.value} memory")
+            raise ProgramError(f"input {name!r} lies in {declared.place.value} memory, the buffer does not", hint="see device.allocate")
         return declared.id, buffer
 
     def _describe(self, bound: Bound) -> str:
@@ -297,59 +265,6 @@ class Prepared:
             if isinstance(step, Issue | RecordEvent | WaitEvent | Synchronize):
                 lanes.add(step.lane)
         return lanes
-
-    def _allocate(self, variable: Variable) -> Buffer:
-        try:
-            return self.device.allocate(variable.spec, variable.place)
-        except OutOfMemoryError as error:
-            makers = (str(operation) for operation in self.program.operations if variable.id in operation.writes)
-            maker = f"input {variable.name!r}" if variable.id in self.program.inputs else next(makers, variable.name)
-            held = sum(buffer.spec.nbytes for buffer in self._buffers.values() if buffer.place is variable.place)
-            raise OutOfMemoryError(
-                f"{maker} needs {variable.spec.nbytes:,} bytes of {variable.place.value} memory for {variable.spec}, "
-                f"after {held:,} for the variables before it: {error.message}",
-                hint=error.hint,
-            ) from error
-
-    def _bind_launch(self, launch: Launch, stream: Stream) -> Call:
-        reads, writes = ([self._buffers[v] for v in ids] for ids in (launch.reads, launch.writes))
-        try:
-            return self.device.bind(launch, reads, writes, stream)
-        except OutOfMemoryError as error:
-            operation = self.program.operations[launch.operation]
-            raise OutOfMemoryError(f"{operation} cannot be prepared: {error.message}", hint=error.hint) from error
-
-    def _stream(self, lane: int) -> Stream:
-        if lane not in self.streams:
-            self.streams[lane] = self.device.stream(self.plan.lanes[lane])
-        return self.streams[lane]
-
-    def _event(self, number: int) -> Event:
-        # One event each for as long as the plan lives: none is ever recorded for something else while somebody may still wait for it.
-        if number not in self._events:
-            self._events[number] = self.device.event()
-        return self._events[number]
-
-    def _bind(self, step: Step) -> Bound:
-        self._stream(0)
-        match step:
-            case Issue(launch, lane):
-                stream = self._stream(lane)
-                return Bound(step, self._bind_launch(launch, stream), stream)
-            case RecordEvent(event, lane):
-                return Bound(step, partial(self._stream(lane).record, self._event(event)), self._stream(lane))
-            case WaitEvent(event, lane):
-                return Bound(step, partial(self._stream(lane).wait, self._event(event)), self._stream(lane))
-            case HostWait(event):
-                return Bound(step, self._event(event).synchronize)
-            case Synchronize(lane):
-                return Bound(step, self._stream(lane).synchronize, self._stream(lane))
-            case CallHost(call):
-                reads, writes = ([self._buffers[v] for v in ids] for ids in (call.reads, call.writes))
-                return Bound(step, self.device.bind_host(call, reads, writes))
-            case Replay(steps):
-                inner = tuple(self._bind(step) for step in steps)
-                return Bound(step, partial(_run_all, inner), self.streams[0], inner)
 
 
 def prepare(program: Program, engine: str, device: str | Device, *, streams: int = 2) -> Prepared:
@@ -385,11 +300,6 @@ def host_array(values: Any) -> Array:
     return np.asarray(values.get() if hasattr(values, "__cuda_array_interface__") and hasattr(values, "get") else values)
 
 
-def _run_all(steps: Sequence[Bound]) -> None:
-    for bound in steps:
-        bound.call()
-
-
 def _check_program(program: object) -> None:
     if not isinstance(program, Program):
         raise ProgramError(f"prepare wants a traced program, not a {type(program).__name__}", hint="call .trace(*inputs) on it")
@@ -398,14 +308,3 @@ def _check_program(program: object) -> None:
 def _check_spec(declared: Variable, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     if shape != declared.spec.shape or dtype != declared.spec.dtype:
         raise ProgramError(f"input {declared.name!r} is {dtype.name}{list(shape)}, but was traced as {declared.spec}")
-
-
-def _variables(step: Step) -> frozenset[int]:
-    """Return the variables whose memory a step uses."""
-    match step:
-        case Issue(launch):
-            return frozenset(launch.reads + launch.writes)
-        case CallHost(call):
-            return frozenset(call.reads + call.writes)
-        case _:
-            return frozenset()

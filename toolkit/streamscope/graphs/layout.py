@@ -51,7 +51,7 @@ class Layout:
     edges : tuple of pairs of int
         From box to box, by index.
     lanes : tuple of LaneColumns
-        From left to right, in the order in which streams are first used.
+        From left to right.
     """
 
     boxes: tuple[Box, ...]
@@ -69,8 +69,18 @@ class Layout:
         return sum(lane.count for lane in self.lanes)
 
 
-def layout(nodes: Sequence[GraphNode], most_boxes: int = MOST_BOXES) -> Layout:
-    """Lay a graph out; every node comes after those that it depends on."""
+def layout(nodes: Sequence[GraphNode], order: Sequence[str] = (), *, most_boxes: int = MOST_BOXES) -> Layout:
+    """Lay a graph out.
+
+    Parameters
+    ----------
+    nodes : sequence of GraphNode
+        Each after those that it depends on.
+    order : sequence of str
+        Streams from left to right; those that it does not name come after it, as they are first used.
+    most_boxes : int
+        With more nodes, chains are folded.
+    """
     groups = folded(nodes, most_boxes)
     box_of = {node: number for number, group in enumerate(groups) for node in group}
     before = [sorted({box_of[one] for node in group for one in nodes[node].after} - {number}) for number, group in enumerate(groups)]
@@ -80,7 +90,7 @@ def layout(nodes: Sequence[GraphNode], most_boxes: int = MOST_BOXES) -> Layout:
     lane_of = [nodes[group[0]].lane for group in groups]
     slots = _slots(levels, lane_of, before)
     lanes: list[LaneColumns] = []
-    for name in dict.fromkeys(lane_of):
+    for name in [*(lane for lane in order if lane in lane_of), *dict.fromkeys(lane for lane in lane_of if lane not in order)]:
         width = 1 + max(slot for slot, lane in zip(slots, lane_of, strict=True) if lane == name)
         lanes.append(LaneColumns(name, sum(lane.count for lane in lanes), width))
     first = {lane.name: lane.first for lane in lanes}

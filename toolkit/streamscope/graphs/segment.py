@@ -14,7 +14,8 @@ from streamscope.program.launch import HostCall
 from streamscope.program.operation import Operation
 
 if TYPE_CHECKING:
-    from streamscope.engines.prepared import Bound, Prepared
+    from streamscope.engines.binding import Bound
+    from streamscope.engines.prepared import Prepared
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,7 @@ def segments_of(prepared: Prepared) -> tuple[Segment, ...]:
     replays = iter([bound for bound in prepared.bound if isinstance(bound.step, Replay)])
     if not any(isinstance(step, Replay) for step in prepared.plan.steps):
         reason = f"engine {prepared.plan.engine!r} captured no graphs"
-        parts = [(False, program.operations)]
-        return tuple(Segment(0, operations, None, {one.id: _reason(one, reason) for one in operations}) for _, operations in parts)
+        return (Segment(0, program.operations, None, {one.id: _reason(one, reason) for one in program.operations}),)
     found: list[Segment] = []
     for index, (capturable, operations) in enumerate(split(program)):
         bound = next(replays) if capturable else None
@@ -76,11 +76,11 @@ def _view(prepared: Prepared, bound: Bound, segment: int) -> GraphView | None:
         step = bound.inner[owner].step
         if isinstance(step, Issue):
             operation = program.operations[step.launch.operation]
-            known = {"operation": operation.id, "operator": operation.name, "where": operation.where}
-            nodes.append(replace(node, lane=lanes[step.lane], **known))
+            lane = lanes[step.lane]
+            nodes.append(replace(node, lane=lane, operation=operation.id, operator=operation.name, where=operation.where))
         else:
             nodes.append(node)
-    return GraphView(program.name, segment, tuple(nodes))
+    return GraphView(program.name, segment, tuple(nodes), lanes)
 
 
 def _reason(operation: Operation, else_reason: str) -> str:

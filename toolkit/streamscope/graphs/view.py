@@ -23,11 +23,14 @@ class GraphView:
         Which of the program's segments it was captured from.
     nodes : tuple of GraphNode
         In the order of capture, so that each comes after those that it depends on.
+    lanes : tuple of str
+        Names of the streams, in the plan's order.
     """
 
     program: str
     segment: int
     nodes: tuple[GraphNode, ...]
+    lanes: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:

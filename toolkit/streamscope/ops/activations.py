@@ -40,8 +40,12 @@ def _activation(
     domain: tuple[float, float] = (-8.0, 8.0),
 ) -> Elementwise:
     return Elementwise(
-        Definition(name, summary, ("a",), expression, like, reference, whole, gradient=(gradient,), flops=flops, ulp=ulp, domain=domain)
+        Definition(name, summary, ("x",), expression, like, reference, whole, gradient=(gradient,), flops=flops, ulp=ulp, domain=domain)
     )
+
+
+def _gammaln(a: Array) -> Array:
+    return np.where(a == -np.inf, a.dtype.type(np.inf), _special("gammaln")(a))  # as C and CUDA have it; SciPy's is -inf
 
 
 def _log_sigmoid(a: Array) -> Array:
@@ -55,59 +59,59 @@ def _smooth_l1(a: Array, s: Array) -> Array:
 
 relu = _activation(
     "relu",
-    "Return ``max(a, 0)``, NaN kept.",
-    "a < 0 ? T(0) : a",
-    "a > 0 ? dy : T(0)",
-    lambda a: np.where(a < 0, a.dtype.type(0), a),
+    "Return ``max(x, 0)``, NaN kept.",
+    "x < 0 ? T(0) : x",
+    "x > 0 ? dy : T(0)",
+    lambda x: np.where(x < 0, x.dtype.type(0), x),
     like=np.positive,
     flops=1,
     ulp=0.5,
 )
-sigmoid = _activation("sigmoid", "Return ``1 / (1 + exp(-a))``.", "sigmoid(a)", "dy * y * (1 - y)", _special("expit"))
+sigmoid = _activation("sigmoid", "Return ``1 / (1 + exp(-x))``.", "sigmoid(x)", "dy * y * sigmoid(-x)", _special("expit"))
 softsign = _activation(
     "softsign",
-    "Return ``a / (1 + abs(a))``.",
-    "a / (1 + fabs(a))",
-    "dy / ((1 + fabs(a)) * (1 + fabs(a)))",
-    lambda a: a / (1 + np.abs(a)),
+    "Return ``x / (1 + abs(x))``.",
+    "x / (1 + fabs(x))",
+    "dy / ((1 + fabs(x)) * (1 + fabs(x)))",
+    lambda x: x / (1 + np.abs(x)),
     ulp=1.5,
 )
-log_sigmoid = _activation("log_sigmoid", "Return the logarithm of `sigmoid`.", "-softplus(-a)", "dy * sigmoid(-a)", _log_sigmoid)
+log_sigmoid = _activation("log_sigmoid", "Return the logarithm of `sigmoid`.", "-softplus(-x)", "dy * sigmoid(-x)", _log_sigmoid)
 mish = _activation(
     "mish",
-    "Return ``a * tanh(log(1 + exp(a)))`` (Misra 2019).",
-    "a * tanh(softplus(a))",
-    "dy * (tanh(softplus(a)) + a * sigmoid(a) * (1 - tanh(softplus(a)) * tanh(softplus(a))))",
-    lambda a: a * np.tanh(np.logaddexp(a, a.dtype.type(0))),
+    "Return ``x * tanh(log(1 + exp(x)))`` (Misra 2019).",
+    "x * tanh(softplus(x))",
+    "dy * (tanh(softplus(x)) + x * sigmoid(x) * (1 - tanh(softplus(x)) * tanh(softplus(x))))",
+    lambda x: x * np.tanh(np.logaddexp(x, x.dtype.type(0))),
     ulp=8,
 )
 erf = _activation(
-    "erf", "Return the error function.", "erf(a)", "dy * T(1.12837916709551257390) * exp(-a * a)", _special("erf"), ulp=2, domain=(-4, 4)
+    "erf", "Return the error function.", "erf(x)", "dy * T(1.12837916709551257390) * exp(-x * x)", _special("erf"), ulp=2, domain=(-4, 4)
 )
 erfinv = _activation(
     "erfinv",
     "Return the inverse of the error function.",
-    "erfinv(a)",
+    "erfinv(x)",
     "dy * T(0.886226925452758013649) * exp(y * y)",
     _special("erfinv"),
     ulp=5,
     domain=(-0.99, 0.99),
 )
-gamma = _activation("gamma", "Return the gamma function.", "tgamma(a)", "dy * y * digamma(a)", _special("gamma"), ulp=10, domain=(0.5, 20))
+gamma = _activation("gamma", "Return the gamma function.", "tgamma(x)", "dy * y * digamma(x)", _special("gamma"), ulp=10, domain=(0.5, 20))
 gammaln = _activation(
     "gammaln",
     "Return the logarithm of the absolute value of the gamma function.",
-    "lgamma(a)",
-    "dy * digamma(a)",
-    _special("gammaln"),
+    "lgamma(x)",
+    "dy * digamma(x)",
+    _gammaln,
     ulp=8,
     domain=(2.5, 50),
 )
 digamma = _activation(
     "digamma",
     "Return the derivative of `gammaln`.",
-    "digamma(a)",
-    "dy * trigamma(a)",
+    "digamma(x)",
+    "dy * trigamma(x)",
     _special("digamma"),
     flops=40,
     ulp=16,

@@ -98,7 +98,9 @@ def fitted_fresh(signature: Signature, shapes: tuple[Shape, ...], items: int | N
     return fitted(signature, shapes, [row_major(shape) for shape in shapes], items=items)
 
 
-def bind(bench: CudaBench, signature: Signature, arrays: Sequence[Any], scalars: Mapping[str, Any]) -> CudaCall:
+def bind(
+    bench: CudaBench, signature: Signature, arrays: Sequence[Any], scalars: Mapping[str, Any], *, items: int | None = None
+) -> CudaCall:
     """Prepare the launch of an element-wise kernel.
 
     Parameters
@@ -109,9 +111,11 @@ def bind(bench: CudaBench, signature: Signature, arrays: Sequence[Any], scalars:
         The operands that are arrays, in order, and the result.
     scalars : mapping of str to number
         The other operands, by name.
+    items : int, optional
+        Vectors that a thread has in flight; by default by the size.
     """
     strides = [[step // array.itemsize for step in array.strides] for array in arrays]
-    kernel = fitted(signature, [array.shape for array in arrays], strides, [array.data.ptr for array in arrays])
+    kernel = fitted(signature, [array.shape for array in arrays], strides, [array.data.ptr for array in arrays], items=items)
     operands = iter(arrays)
     arguments = [
         CTYPES[COMPUTE[parameter.taken]](scalars[parameter.name].item()) if parameter.scalar else next(operands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ class Elementwise:
         self.definition = definition
         self.__name__ = definition.name
         self.__doc__ = _documentation(definition)
+        self.__signature__ = _call_signature(definition)
         self._operator = Operator(definition.name, self._infer, self._build, in_place=True)
 
     def __repr__(self) -> str:
@@ -261,6 +263,13 @@ def _signature(definition: Definition, kinds: tuple[DType | type, ...], scalar: 
 def _check_request(operator: str, request: str, out: object) -> None:
     require(request in REQUESTS, operator, f"request={request!r} is unknown", f"use one of {', '.join(REQUESTS)}")
     require(request == "write" or out is not None, operator, f"request={request!r} needs a variable", "name it with out=")
+
+
+def _call_signature(definition: Definition) -> inspect.Signature:
+    """Return how the operator is called; a program that is an operator takes the names of its arguments from it."""
+    operands = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in definition.operands]
+    options = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in (("out", None), ("request", "write"))]
+    return inspect.Signature([*operands, *options])
 
 
 def _documentation(definition: Definition) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamscope.errors import ProgramError
 from streamscope.program.variable import ArraySpec
+from streamscope.rtc.layout import INDEX32_LIMIT
 from streamscope.rtc.reducers_source import Reducer
 from streamscope.rtc.reduction_source import THREADS, ColumnKernel, RowKernel, Stage, accumulator_bytes, column_source, row_source
 from streamscope.rtc.source import KernelSource
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
 
 VECTOR_BYTES = 16
 SHARED_BYTES = 32 * 1024
-WANTED_BLOCKS = 8 * 132
-"""Blocks that fill a big GPU; a reduction with fewer results is split into about so many."""
+WANTED_BLOCKS = 16 * 132
+"""Blocks that fill a big GPU about twice; a reduction with fewer results is split into about so many."""
 LEAST_LOADS = 8
 """A thread of a split reduction has at least so many loads, or splitting costs more than it brings."""
+
+LONGEST_OF_WARP = 64
+"""Vectors of a row that one thread of a warp takes; of longer rows, a block takes less time at the end of the kernel."""
 
 RunOfAxes = tuple[int, int]
 """Extent and stride, in elements."""
@@ -169,14 +173,15 @@ def _rows(reducer: Reducer, x: ArraySpec, result: ArraySpec, kept: list[RunOfAxe
     *outer_axes, (run, _) = gone
     rows, outer = math.prod(extent for extent, _ in kept), math.prod(extent for extent, _ in outer_axes)
     vectors = -(-run // width)
-    many = rows * 32 >= WANTED_BLOCKS * THREADS
-    lanes = THREADS if vectors >= THREADS or (vectors >= 64 and not many) else min(32, _power_of_two(vectors))
+    # A warp to a row needs no barrier; it is enough where rows are many, or short.
+    warp = vectors < 64 or (rows * 32 >= WANTED_BLOCKS * THREADS // 2 and vectors <= 32 * LONGEST_OF_WARP)
+    lanes = min(32, _power_of_two(vectors)) if warp else THREADS
     splits = 1
     if lanes == THREADS and rows < WANTED_BLOCKS:
         splits = max(1, min(-(-WANTED_BLOCKS // rows), vectors * outer // (THREADS * LEAST_LOADS)))
         if outer > 1:
             splits = min(splits, outer)
-    kernel = RowKernel(width, lanes, len(kept), len(outer_axes))
+    kernel = RowKernel(width, lanes, len(kept), len(outer_axes), far=run * outer >= INDEX32_LIMIT)
     stage = Stage.WHOLE if splits == 1 else Stage.PARTIAL
     source = row_source(reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)
     numbers = (rows, run, outer, splits, *_flat(kept), *_flat(outer_axes))
@@ -195,15 +200,17 @@ def _columns(
     address: int,
     add: bool,
 ) -> ReductionPlan:
+    size = math.prod(extent for extent, _ in gone)
+    far = size >= INDEX32_LIMIT
     itemsize = x.dtype.itemsize
-    width = min(VECTOR_BYTES // itemsize, SHARED_BYTES // (THREADS * accumulator_bytes(reducer, x.dtype.name)))
+    width = min(VECTOR_BYTES // itemsize, SHARED_BYTES // (THREADS * accumulator_bytes(reducer, x.dtype.name, far=far)))
     if columns % width or address % (width * itemsize) or any(stride % width for _, stride in (*kept, *gone)):
         width = 1
     across = min(32, _power_of_two(-(-columns // width)))
-    rows, size = math.prod(extent for extent, _ in kept), math.prod(extent for extent, _ in gone)
+    rows = math.prod(extent for extent, _ in kept)
     tiles = rows * -(-columns // (across * width))
     splits = max(1, min(-(-WANTED_BLOCKS // tiles), size // (THREADS // across * LEAST_LOADS))) if tiles < WANTED_BLOCKS else 1
-    kernel = ColumnKernel(width, across, len(kept), len(gone))
+    kernel = ColumnKernel(width, across, len(kept), len(gone), far=far)
     stage = Stage.WHOLE if splits == 1 else Stage.PARTIAL
     source = column_source(reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)
     first = Step(source, tiles * splits, (columns, size, size, splits, rows, *_flat(kept), *_flat(gone)))
@@ -216,10 +223,11 @@ def _joined(reducer: Reducer, x: ArraySpec, result: ArraySpec, first: Step, spli
         return ReductionPlan((first,))
     results = result.size
     across = min(32, _power_of_two(results))
-    kernel = ColumnKernel(1, across, 0, 1)
+    far = count >= INDEX32_LIMIT
+    kernel = ColumnKernel(1, across, 0, 1, far=far)
     source = column_source(reducer, x.dtype.name, result.dtype.name, kernel, Stage.FINAL, add=add)
     last = Step(source, -(-results // across), (results, splits, count, 1, 1, splits, results))
-    return ReductionPlan((first, last), splits * results * accumulator_bytes(reducer, x.dtype.name))
+    return ReductionPlan((first, last), splits * results * accumulator_bytes(reducer, x.dtype.name, far=far))
 
 
 def _flat(axes: Sequence[RunOfAxes]) -> list[int]:

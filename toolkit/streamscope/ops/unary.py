@@ -28,93 +28,93 @@ def _unary(
 ) -> Elementwise:
     gradients = None if gradient is None else (gradient,)
     return Elementwise(
-        Definition(name, summary, ("a",), expression, like, reference or like, whole, truth, gradients, flops=flops, ulp=ulp, domain=domain)
+        Definition(name, summary, ("x",), expression, like, reference or like, whole, truth, gradients, flops=flops, ulp=ulp, domain=domain)
     )
 
 
-negative = _unary("negative", "Return ``-a``.", "-a", np.negative, "-dy")
-abs = _unary("abs", "Return the absolute value.", "fabs(a)", np.absolute, "dy * sign(a)", whole="a < 0 ? -a : a", truth="a")  # noqa: A001 — NumPy's name
-sign = _unary("sign", "Return -1, 0 or 1 by the sign of a; NaN stays NaN.", "sign(a)", np.sign, "0")
+negative = _unary("negative", "Return ``-x``.", "-x", np.negative, "-dy")
+abs = _unary("abs", "Return the absolute value.", "fabs(x)", np.absolute, "dy * sign(x)", whole="x < 0 ? -x : x", truth="x")  # noqa: A001 — NumPy's name
+sign = _unary("sign", "Return -1, 0 or 1 by the sign of x; NaN stays NaN.", "sign(x)", np.sign, "0")
 reciprocal = _unary(
     "reciprocal",
-    "Return ``1 / a``; of whole numbers its whole part, and 0 of 0.",
-    "1 / a",
+    "Return ``1 / x``; of whole numbers its whole part, and 0 of 0.",
+    "1 / x",
     np.reciprocal,
     "-dy * y * y",
-    whole="a == 1 || (a < 0 && a == T(-1)) ? a : T(0)",
-    reference=lambda a: np.reciprocal(a) if a.dtype.kind == "f" else np.where(np.abs(a) == 1, a, 0).astype(a.dtype),
+    whole="x == 1 || (x < 0 && x == T(-1)) ? x : T(0)",
+    reference=lambda x: np.reciprocal(x) if x.dtype.kind == "f" else np.where(np.abs(x) == 1, x, 0).astype(x.dtype),
 )
-square = _unary("square", "Return ``a * a``.", "a * a", np.square, "2 * a * dy")
+square = _unary("square", "Return ``x * x``.", "x * x", np.square, "2 * x * dy")
 
-rint = _unary("rint", "Round to the nearest whole number, halves to the even one.", "rint(a)", np.rint, "0")
+rint = _unary("rint", "Round to the nearest whole number, halves to the even one.", "rint(x)", np.rint, "0")
 round = _unary(  # noqa: A001 — NumPy's name
     "round",
     "Round to the nearest whole number, halves to the even one; whole numbers keep their dtype.",
-    "rint(a)",
+    "rint(x)",
     np.floor,
     "0",
-    whole="a",
+    whole="x",
     reference=np.round,
 )
-ceil = _unary("ceil", "Round up.", "ceil(a)", np.ceil, "0", whole="a")
-floor = _unary("floor", "Round down.", "floor(a)", np.floor, "0", whole="a")
-trunc = _unary("trunc", "Round towards zero.", "trunc(a)", np.trunc, "0", whole="a")
-fix = _unary("fix", "Round towards zero; another name of `trunc`.", "trunc(a)", np.trunc, "0", whole="a")
+ceil = _unary("ceil", "Round up.", "ceil(x)", np.ceil, "0", whole="x")
+floor = _unary("floor", "Round down.", "floor(x)", np.floor, "0", whole="x")
+trunc = _unary("trunc", "Round towards zero.", "trunc(x)", np.trunc, "0", whole="x")
+fix = _unary("fix", "Round towards zero; another name of `trunc`.", "trunc(x)", np.trunc, "0", whole="x")
 
-exp = _unary("exp", "Return e to the power of a.", "exp(a)", np.exp, "dy * y", ulp=1)
-expm1 = _unary("expm1", "Return ``exp(a) - 1``, exact near 0.", "expm1(a)", np.expm1, "dy * (y + 1)", ulp=1)
-log = _unary("log", "Return the natural logarithm.", "log(a)", np.log, "dy / a", ulp=1, domain=(0.01, 100))
-log2 = _unary("log2", "Return the logarithm to base 2.", "log2(a)", np.log2, f"dy / (a * {LN_2})", ulp=1, domain=(0.01, 100))
-log10 = _unary("log10", "Return the logarithm to base 10.", "log10(a)", np.log10, f"dy / (a * {LN_10})", ulp=2, domain=(0.01, 100))
-log1p = _unary("log1p", "Return ``log(1 + a)``, exact near 0.", "log1p(a)", np.log1p, "dy / (1 + a)", ulp=1, domain=(-0.9, 100))
+exp = _unary("exp", "Return e to the power of x.", "exp(x)", np.exp, "dy * y", ulp=1)
+expm1 = _unary("expm1", "Return ``exp(x) - 1``, exact near 0.", "expm1(x)", np.expm1, "dy * exp(x)", ulp=1)
+log = _unary("log", "Return the natural logarithm.", "log(x)", np.log, "dy / x", ulp=1, domain=(0.01, 100))
+log2 = _unary("log2", "Return the logarithm to base 2.", "log2(x)", np.log2, f"dy / (x * {LN_2})", ulp=1, domain=(0.01, 100))
+log10 = _unary("log10", "Return the logarithm to base 10.", "log10(x)", np.log10, f"dy / (x * {LN_10})", ulp=2, domain=(0.01, 100))
+log1p = _unary("log1p", "Return ``log(1 + x)``, exact near 0.", "log1p(x)", np.log1p, "dy / (1 + x)", ulp=1, domain=(-0.9, 100))
 
-sqrt = _unary("sqrt", "Return the square root.", "sqrt(a)", np.sqrt, "dy / (2 * y)", domain=(0.01, 100))
+sqrt = _unary("sqrt", "Return the square root.", "sqrt(x)", np.sqrt, "dy / (2 * y)", domain=(0.01, 100))
 rsqrt = _unary(
     "rsqrt",
-    "Return ``1 / sqrt(a)``.",
-    "rsqrt(a)",
+    "Return ``1 / sqrt(x)``.",
+    "rsqrt(x)",
     np.sqrt,
-    "dy * y / (-2 * a)",
-    reference=lambda a: 1 / np.sqrt(a),
+    "dy * y / (-2 * x)",
+    reference=lambda x: 1 / np.sqrt(x),
     ulp=2,
     domain=(0.01, 100),
 )
-cbrt = _unary("cbrt", "Return the cube root.", "cbrt(a)", np.cbrt, "dy / (3 * y * y)", ulp=1)
-rcbrt = _unary("rcbrt", "Return ``1 / cbrt(a)``.", "rcbrt(a)", np.cbrt, "dy * y / (-3 * a)", reference=lambda a: 1 / np.cbrt(a), ulp=1)
+cbrt = _unary("cbrt", "Return the cube root.", "cbrt(x)", np.cbrt, "dy / (3 * y * y)", ulp=1)
+rcbrt = _unary("rcbrt", "Return ``1 / cbrt(x)``.", "rcbrt(x)", np.cbrt, "dy * y / (-3 * x)", reference=lambda x: 1 / np.cbrt(x), ulp=1)
 
-sin = _unary("sin", "Return the sine of radians.", "sin(a)", np.sin, "dy * cos(a)", ulp=2)
-cos = _unary("cos", "Return the cosine of radians.", "cos(a)", np.cos, "-dy * sin(a)", ulp=2)
-tan = _unary("tan", "Return the tangent of radians.", "tan(a)", np.tan, "dy * (1 + y * y)", ulp=4)
-arcsin = _unary("arcsin", "Return the inverse sine, in radians.", "asin(a)", np.arcsin, "dy / sqrt(1 - a * a)", ulp=2, domain=(-0.99, 0.99))
+sin = _unary("sin", "Return the sine of radians.", "sin(x)", np.sin, "dy * cos(x)", ulp=2)
+cos = _unary("cos", "Return the cosine of radians.", "cos(x)", np.cos, "-dy * sin(x)", ulp=2)
+tan = _unary("tan", "Return the tangent of radians.", "tan(x)", np.tan, "dy * (1 + y * y)", ulp=4)
+arcsin = _unary("arcsin", "Return the inverse sine, in radians.", "asin(x)", np.arcsin, "dy / sqrt((1 - x) * (1 + x))", ulp=2, domain=(-0.99, 0.99))
 arccos = _unary(
-    "arccos", "Return the inverse cosine, in radians.", "acos(a)", np.arccos, "-dy / sqrt(1 - a * a)", ulp=2, domain=(-0.99, 0.99)
+    "arccos", "Return the inverse cosine, in radians.", "acos(x)", np.arccos, "-dy / sqrt((1 - x) * (1 + x))", ulp=2, domain=(-0.99, 0.99)
 )
-arctan = _unary("arctan", "Return the inverse tangent, in radians.", "atan(a)", np.arctan, "dy / (1 + a * a)", ulp=2)
+arctan = _unary("arctan", "Return the inverse tangent, in radians.", "atan(x)", np.arctan, "dy / (1 + x * x)", ulp=2)
 degrees = _unary(
-    "degrees", "Convert radians to degrees.", "a * T(57.2957795130823208768)", np.degrees, "dy * T(57.2957795130823208768)", ulp=2
+    "degrees", "Convert radians to degrees.", "x * T(57.2957795130823208768)", np.degrees, "dy * T(57.2957795130823208768)", ulp=2
 )
 radians = _unary(
-    "radians", "Convert degrees to radians.", f"a * {PI_OVER_180}", np.radians, f"dy * {PI_OVER_180}", ulp=2, domain=(-360, 360)
+    "radians", "Convert degrees to radians.", f"x * {PI_OVER_180}", np.radians, f"dy * {PI_OVER_180}", ulp=2, domain=(-360, 360)
 )
-sinh = _unary("sinh", "Return the hyperbolic sine.", "sinh(a)", np.sinh, "dy * cosh(a)", ulp=3)
-cosh = _unary("cosh", "Return the hyperbolic cosine.", "cosh(a)", np.cosh, "dy * sinh(a)", ulp=2)
-tanh = _unary("tanh", "Return the hyperbolic tangent.", "tanh(a)", np.tanh, "dy * (1 - y * y)", ulp=2)
-arcsinh = _unary("arcsinh", "Return the inverse hyperbolic sine.", "asinh(a)", np.arcsinh, "dy / sqrt(a * a + 1)", ulp=3)
+sinh = _unary("sinh", "Return the hyperbolic sine.", "sinh(x)", np.sinh, "dy * cosh(x)", ulp=3)
+cosh = _unary("cosh", "Return the hyperbolic cosine.", "cosh(x)", np.cosh, "dy * sinh(x)", ulp=2)
+tanh = _unary("tanh", "Return the hyperbolic tangent.", "tanh(x)", np.tanh, "dy / (cosh(x) * cosh(x))", ulp=2)
+arcsinh = _unary("arcsinh", "Return the inverse hyperbolic sine.", "asinh(x)", np.arcsinh, "dy / sqrt(x * x + 1)", ulp=3)
 arccosh = _unary(
-    "arccosh", "Return the inverse hyperbolic cosine.", "acosh(a)", np.arccosh, "dy / sqrt(a * a - 1)", ulp=4, domain=(1.01, 100)
+    "arccosh", "Return the inverse hyperbolic cosine.", "acosh(x)", np.arccosh, "dy / sqrt((x - 1) * (x + 1))", ulp=4, domain=(1.01, 100)
 )
 arctanh = _unary(
-    "arctanh", "Return the inverse hyperbolic tangent.", "atanh(a)", np.arctanh, "dy / (1 - a * a)", ulp=3, domain=(-0.99, 0.99)
+    "arctanh", "Return the inverse hyperbolic tangent.", "atanh(x)", np.arctanh, "dy / ((1 - x) * (1 + x))", ulp=3, domain=(-0.99, 0.99)
 )
 
-isnan = _unary("isnan", "Tell where a is NaN.", "a != a", np.isnan)
-isinf = _unary("isinf", "Tell where a is infinite.", "isinf(a)", np.isinf, whole="false")
+isnan = _unary("isnan", "Tell where x is NaN.", "x != x", np.isnan)
+isinf = _unary("isinf", "Tell where x is infinite.", "isinf(x)", np.isinf, whole="false")
 isposinf = _unary(
-    "isposinf", "Tell where a is plus infinity.", "isinf(a) && a > 0", np.isinf, whole="false", reference=lambda a: np.isinf(a) & (a > 0)
+    "isposinf", "Tell where x is plus infinity.", "isinf(x) && x > 0", np.isinf, whole="false", reference=lambda x: np.isinf(x) & (x > 0)
 )
 isneginf = _unary(
-    "isneginf", "Tell where a is minus infinity.", "isinf(a) && a < 0", np.isinf, whole="false", reference=lambda a: np.isinf(a) & (a < 0)
+    "isneginf", "Tell where x is minus infinity.", "isinf(x) && x < 0", np.isinf, whole="false", reference=lambda x: np.isinf(x) & (x < 0)
 )
-isfinite = _unary("isfinite", "Tell where a is neither infinite nor NaN.", "isfinite(a)", np.isfinite, whole="true")
-logical_not = _unary("logical_not", "Tell where a is zero.", "!a", np.logical_not)
-bitwise_not = _unary("bitwise_not", "Return a with every bit turned round.", "~a", np.invert, truth="!a")
+isfinite = _unary("isfinite", "Tell where x is neither infinite nor NaN.", "isfinite(x)", np.isfinite, whole="true")
+logical_not = _unary("logical_not", "Tell where x is zero.", "!x", np.logical_not)
+bitwise_not = _unary("bitwise_not", "Return x with every bit turned round.", "~x", np.invert, truth="!x")

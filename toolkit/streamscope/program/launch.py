@@ -77,6 +77,8 @@ class Launch:
         If not capturable, the reason.
     library : bool
         The host calls a library, which takes it longer than the launch of a kernel whose arguments are packed.
+    where : str
+        The user's line that applied the operator, as `Operation.where`; empty where there is none.
     """
 
     operation: int
@@ -92,6 +94,10 @@ class Launch:
     capturable: bool = True
     why_not: str = ""
     library: bool = False
+    where: str = ""
+
+    def __str__(self) -> str:
+        return called(self.name, self.operation, self.where)
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,8 @@ class HostCall:
     duration_ns : float
         How long it takes on the simulated device; a real run takes what it takes.
     attributes : mapping
+    where : str
+        The user's line that applied it, as `Operation.where`.
     """
 
     operation: int
@@ -118,12 +126,17 @@ class HostCall:
     function: Callable[..., Any]
     duration_ns: float
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    where: str = ""
+
+    def __str__(self) -> str:
+        return called(self.name, self.operation, self.where)
 
 
 def call_host_function(call: HostCall, reads: Sequence[Array]) -> list[Array]:
     """Call the function of a host call and return what it writes as a list of arrays.
 
-    It sees what it only reads as read-only, and gets a copy of what it updates in place.
+    It sees what it only reads as read-only, and gets a copy of what it updates in place. What it raises is passed on as it is, with a note
+    that names the operation and the user's line.
     """
     arguments = []
     for variable, array in zip(call.reads, reads, strict=True):
@@ -133,7 +146,7 @@ def call_host_function(call: HostCall, reads: Sequence[Array]) -> list[Array]:
     try:
         return as_arrays(call.function(*arguments))
     except Exception as error:
-        error.add_note(f"in host function {call.name!r} (operation {call.operation})")
+        error.add_note(f"in host function {call}")
         raise
 
 
@@ -141,3 +154,8 @@ def as_arrays(result: Any) -> list[Array]:
     """Return what a host function returned, one array or a tuple of them, as a list."""
     results = list(result) if isinstance(result, tuple | list) else [result]
     return [np.asarray(array) for array in results]
+
+
+def called(name: str, operation: int, where: str) -> str:
+    """Return what errors call a piece of work, or the operation that it belongs to: ``relu (operation 2, model.py:12)``."""
+    return f"{name} (operation {operation}{', ' if where else ''}{where})"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamscope.program.launch import HostCall, Launch
+from streamscope.program.launch import HostCall, Launch, called
 from streamscope.program.variable import ArraySpec, Place
 
 
@@ -49,7 +49,7 @@ class Operation:
     where : str
         ``"file.py:12"``: the user's line that applied it.
     work : tuple of Launch, or a single HostCall
-        What it puts on streams, or the host function it calls.
+        What it puts on streams, which is nothing where all that it writes is empty; or the host function it calls.
     """
 
     id: int
@@ -71,7 +71,7 @@ class Operation:
         return not isinstance(self.work, HostCall) and all(launch.capturable for launch in self.work)
 
     def __str__(self) -> str:
-        return f"{self.name} (operation {self.id}, {self.where})"
+        return called(self.name, self.id, self.where)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from streamscope.program.variable import ArraySpec
 
 Array = npt.NDArray[Any]
 
+_SHAPES_HINT = "what it returns is like its first argument unless ss.operator is given shapes=, or ss.host_function results="
+
 
 def run_reference(program: Program, inputs: Sequence[Array]) -> list[Array]:
     """Run a program serially in NumPy and return its outputs.
@@ -24,7 +26,8 @@ def run_reference(program: Program, inputs: Sequence[Array]) -> list[Array]:
     ProgramError
         An operator of the user's own has no NumPy reference, or its reference or a host function returns what does not fit.
     """
-    memory: dict[int, Array] = {}
+    # What is empty is never written.
+    memory: dict[int, Array] = {each.id: np.empty(each.spec.shape, each.spec.dtype) for each in program.variables if not each.spec.size}
     for variable, values in zip(program.inputs, inputs, strict=True):
         memory[variable] = np.array(values, dtype=program.variables[variable].spec.dtype)
     for operation in program.operations:
@@ -45,10 +48,12 @@ def _fitting(operation: Operation, specs: Sequence[ArraySpec], results: Sequence
     """Return what an operation computed in the dtypes of the variables that it writes."""
     arrays = [np.asarray(result) for result in results]
     if len(arrays) != len(specs):
-        raise ProgramError(f"{operation} returned {len(arrays)} arrays for {len(specs)} variables")
+        raise ProgramError(f"{operation} returned {len(arrays)} arrays for {len(specs)} variables", hint=_SHAPES_HINT)
     for array, spec in zip(arrays, specs, strict=True):
         if array.shape != spec.shape or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
-            raise ProgramError(f"{operation} returned {array.dtype.name}{list(array.shape)} for a variable that is {spec}")
+            raise ProgramError(
+                f"{operation} returned {array.dtype.name}{list(array.shape)} for a variable that is {spec}", hint=_SHAPES_HINT
+            )
     return [array.astype(spec.dtype, copy=False) for array, spec in zip(arrays, specs, strict=True)]
 
 

@@ -6,11 +6,12 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
 
 from streamscope.errors import ProgramError
+from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.symbol import Symbol
 from streamscope.program.user_line import user_line
@@ -59,8 +60,14 @@ class Tracer:
         arguments, writes = tuple(source.id for source in sources), tuple(target.id for target in targets)
         work = operator.work(number, arguments, writes, [s.spec for s in sources], [t.spec for t in targets], attributes)
         once = tuple(dict.fromkeys(arguments))
-        self.operations.append(Operation(number, operator.name, once, writes, dict(attributes), where, work))
+        self.operations.append(Operation(number, operator.name, once, writes, dict(attributes), where, self._placed(work, where)))
         return targets[0] if len(targets) == 1 else tuple(targets)
+
+    def _placed(self, work: tuple[Launch, ...] | HostCall, where: str) -> tuple[Launch, ...] | HostCall:
+        """Return the work of an operation with the user's line in it, without launches that write no elements: they would do nothing."""
+        if isinstance(work, HostCall):
+            return replace(work, where=where)
+        return tuple(replace(launch, where=where) for launch in work if any(self.symbols[v].spec.size for v in launch.writes))
 
     def _source(self, operator: Operator, argument: object, where: str) -> Symbol:
         if not isinstance(argument, Symbol):

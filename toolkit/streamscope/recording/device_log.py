@@ -54,7 +54,7 @@ class DeviceLogRecorder:
             "device log",
             ledger={"recorded_ns": makespan_ns, "unrecorded_ns": makespan_ns},
             notes=tuple(prepared.notes),
-            plan=prepared.plan.counts,
+            plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
             memory=prepared.memory,
         )
         return Trace(self._spans(prepared, host).build(), info)

@@ -170,7 +170,7 @@ class EventRecorder:
             found,
             ledger,
             (*prepared.notes, *_reference_notes(self.device.info), *_precision_notes(self.device.info, placed, natural, calibration)),
-            plan=prepared.plan.counts,
+            plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
             memory=prepared.memory,
         )
 

@@ -19,15 +19,13 @@ from streamscope.rtc.named_source import PLACE_OF_NAME, named_source
 from streamscope.rtc.placing_source import placing_source
 from streamscope.rtc.signature import RESULT, Signature
 from streamscope.rtc.source import KernelSource
-from streamscope.rtc.types_source import COMPUTE, STORAGE, conversions_source, loaded, stored
+from streamscope.rtc.types_source import COMPUTE, STORAGE, VECTORS, conversions_source, loaded, stored
 
-VECTORS = """\
-template <typename E, int W> struct alignas(sizeof(E) * W) vector { E item[W]; };
-
+MASKED_VECTORS = """\
 // The elements n to n + W - 1 of an array, of which those from 0 to size - 1 are there.
 template <int W, typename E> __device__ inline vector<E, W> read(const E* array, long long n, long long size)
 {
-    if (n >= 0 && n + W <= size) return *reinterpret_cast<const vector<E, W>*>(array + n);
+    if (n >= 0 && n + W <= size) return fetched<W>(array + n);
     vector<E, W> values = {};
     #pragma unroll
     for (int k = 0; k < W; ++k)
@@ -38,7 +36,7 @@ template <int W, typename E> __device__ inline vector<E, W> read(const E* array,
 template <int W, typename E> __device__ inline void write(E* array, long long n, long long size, const vector<E, W>& values)
 {
     if (n >= 0 && n + W <= size) {
-        *reinterpret_cast<vector<E, W>*>(array + n) = values;
+        put(array + n, values);
         return;
     }
     #pragma unroll
@@ -113,6 +111,7 @@ def elementwise_source(signature: Signature, form: Form) -> KernelSource:
     pieces = [
         conversions_source(signature.dtypes),
         VECTORS,
+        MASKED_VECTORS,
         placing_source(placed, form.rank, wide=form.wide) if placed else "",
         signature.value_source(),
         _kernel(signature, form, arrays),

@@ -23,6 +23,8 @@ class Reducer:
     identity, mapped, joined, finished : str
         CUDA expressions: the accumulator of no elements; of the element ``x`` at ``index``; of the accumulators ``a`` and ``b``; and the
         result of the accumulator ``a`` of ``count`` elements.
+    absorbed : str
+        ``joined(a, mapped(x, index))`` where ``index`` is beyond all that ``a`` has seen, which may be cheaper.
     wide : bool
         Whole numbers are joined in 64 bits, as NumPy's sums and products are; else in their own type.
     real : bool
@@ -36,6 +38,7 @@ class Reducer:
     mapped: str
     joined: str
     finished: str = "a"
+    absorbed: str = "joined(a, mapped(x, index))"
     wide: bool = False
     real: bool = False
     located: bool = False
@@ -52,7 +55,10 @@ _PROD = Reducer("prod", "value_t(1)", "value_t(x)", "a * b", wide=True)
 # NaN is passed on: a comparison with one is false.
 _MAX = Reducer("max", "lowest()", "value_t(x)", "a < b || b != b ? b : a")
 _MIN = Reducer("min", "highest()", "value_t(x)", "b < a || b != b ? b : a")
-_FIRST = "(a.index < 0 || b.index < 0 ? b.index < 0 : {better} || (!({worse}) && a.index < b.index)) ? a : b"
+_FIRST = (
+    "(a.index < 0 || b.index < 0 ? b.index < 0 : {better}(a.value, b.value) || (!{better}(b.value, a.value) && a.index < b.index)) ? a : b"
+)
+_LATER = "a.index < 0 || {better}(value_t(x), a.value) ? acc_t{{value_t(x), index}} : a"
 _ABSOLUTE = "value_t(x < 0 ? -value_t(x) : value_t(x))"
 
 REDUCERS: Mapping[str, Reducer] = {
@@ -66,25 +72,18 @@ REDUCERS: Mapping[str, Reducer] = {
     "any": Reducer("any", "value_t(0)", "value_t(x != 0)", "value_t(a || b)"),
     "all": Reducer("all", "value_t(1)", "value_t(x != 0)", "value_t(a && b)"),
     # The first NaN wins, then the largest value, then the lowest index, as in NumPy; a negative index is that of no element.
-    "argmax": Reducer(
-        "argmax",
-        "{value_t(0), -1}",
-        "{value_t(x), index}",
-        _FIRST.format(
-            better="above(a.value, b.value)",
-            worse="above(b.value, a.value)",
-        ),
-        "a.index",
-        located=True,
-    ),
-    "argmin": Reducer(
-        "argmin",
-        "{value_t(0), -1}",
-        "{value_t(x), index}",
-        _FIRST.format(better="below(a.value, b.value)", worse="below(b.value, a.value)"),
-        "a.index",
-        located=True,
-    ),
+    **{
+        name: Reducer(
+            name,
+            "{value_t(0), -1}",
+            "{value_t(x), index}",
+            _FIRST.format(better=better),
+            "a.index",
+            _LATER.format(better=better),
+            located=True,
+        )
+        for name, better in (("argmax", "above"), ("argmin", "below"))
+    },
     "norm_1": Reducer("norm_1", "value_t(0)", _ABSOLUTE, "a + b", real=True),
     "norm_2": Reducer("norm_2", "value_t(0)", "value_t(x) * value_t(x)", "a + b", "sqrt(a)", real=True),
     "norm_inf": Reducer("norm_inf", "value_t(0)", _ABSOLUTE, _MAX.joined, real=True),
@@ -99,7 +98,7 @@ def power_norm(order: float) -> Reducer:
 
 
 _LOCATED = """\
-struct acc_t { value_t value; long long index; };
+struct acc_t { value_t value; index_t index; };
 __device__ inline bool above(value_t a, value_t b) { return a > b || (a != a && b == b); }
 __device__ inline bool below(value_t a, value_t b) { return a < b || (a != a && b == b); }
 __device__ inline acc_t shuffled(acc_t a, int offset)
@@ -130,10 +129,13 @@ _LIMITS = {
 }
 
 
-def reducer_source(reducer: Reducer, dtype: str) -> str:
-    """Return the type ``acc_t`` and the functions ``identity``, ``mapped``, ``joined``, ``finished`` and ``shuffled`` of a reducer."""
+def reducer_source(reducer: Reducer, dtype: str, *, far: bool = False) -> str:
+    """Return the type ``acc_t`` and the functions ``identity``, ``mapped``, ``joined``, ``absorbed``, ``finished`` and ``shuffled``.
+
+    With ``far`` indices have 64 bits, which costs a located reducer half its speed; else 32.
+    """
     value = reducer.value_type(dtype)
-    pieces = [f"typedef {value} value_t;\n"]
+    pieces = [f"typedef {value} value_t;\ntypedef {'long long' if far else 'int'} index_t;\n"]
     if "lowest()" in reducer.identity or "highest()" in reducer.identity:
         which = "lowest" if "lowest" in reducer.identity else "highest"
         pieces.append(f"__device__ inline value_t {which}() {{ return value_t({_LIMITS[value][which == 'highest']}); }}\n")
@@ -146,8 +148,9 @@ def reducer_source(reducer: Reducer, dtype: str) -> str:
     result = "long long" if reducer.located else "value_t"
     pieces.append(
         f"""__device__ inline acc_t identity() {{ return {reducer.identity}; }}
-__device__ inline acc_t mapped({COMPUTE[dtype]} x, long long index) {{ return {reducer.mapped}; }}
+__device__ inline acc_t mapped({COMPUTE[dtype]} x, index_t index) {{ return {reducer.mapped}; }}
 __device__ inline acc_t joined(acc_t a, acc_t b) {{ return {reducer.joined}; }}
+__device__ inline acc_t absorbed(acc_t a, {COMPUTE[dtype]} x, index_t index) {{ return {reducer.absorbed}; }}
 __device__ inline {result} finished(acc_t a, long long count) {{ return {reducer.finished}; }}
 """
     )

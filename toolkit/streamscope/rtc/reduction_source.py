@@ -14,9 +14,11 @@ from enum import Enum
 from streamscope.rtc.named_source import PLACE_OF_NAME, named_source
 from streamscope.rtc.reducers_source import Reducer, reducer_source
 from streamscope.rtc.source import KernelSource
-from streamscope.rtc.types_source import STORAGE, conversions_source, loaded, stored
+from streamscope.rtc.types_source import STORAGE, VECTORS, conversions_source, loaded, stored
 
 THREADS = 256
+MOST_ACCUMULATORS = 4
+"""Accumulators of a thread in a kernel of rows: enough that additions need not wait for each other, few enough for full occupancy."""
 
 _LEAST = "__device__ inline long long least(long long a, long long b) { return a < b ? a : b; }\n"
 
@@ -44,12 +46,15 @@ class RowKernel:
         Threads that share a row: a power of two up to 32, or `THREADS`.
     kept_axes, outer_axes : int
         Axes of the results, and reduced axes besides the innermost one, after neighbours were merged.
+    far : bool
+        Indices within a row need 64 bits.
     """
 
     width: int
     lanes: int
     kept_axes: int
     outer_axes: int
+    far: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,12 +69,15 @@ class ColumnKernel:
         Threads of a block side by side on columns, a power of two up to 32; the others share their columns.
     kept_axes, reduced_axes : int
         Axes of the results besides the innermost one, and reduced axes, after neighbours were merged.
+    far : bool
+        Indices within a column need 64 bits.
     """
 
     width: int
     across: int
     kept_axes: int
     reduced_axes: int
+    far: bool = False
 
 
 def row_source(reducer: Reducer, dtype: str, result: str, kernel: RowKernel, stage: Stage, *, add: bool = False) -> KernelSource:
@@ -78,10 +86,9 @@ def row_source(reducer: Reducer, dtype: str, result: str, kernel: RowKernel, sta
     A row is ``outer`` runs of ``run`` neighbouring elements. With ``add`` the result is added to what ``out`` holds.
     """
     width, lanes = kernel.width, kernel.lanes
+    held = min(width, MOST_ACCUMULATORS)
     element = loaded(dtype, "{}")
     body = f"""{_offset("kept", kernel.kept_axes)}{_offset("outer", kernel.outer_axes)}
-struct alignas(sizeof({STORAGE[dtype]}) * {width}) pack {{ {STORAGE[dtype]} item[{width}]; }};
-
 // Every {lanes} threads reduce one part of a row; the loads of a thread are {width} elements wide between the masked ends.
 extern "C" __global__ void __launch_bounds__({THREADS})
 {PLACE_OF_NAME}(const {STORAGE[dtype]}* x, {
@@ -104,9 +111,9 @@ extern "C" __global__ void __launch_bounds__({THREADS})
         first_outer = least(split * share, outer);
         last_outer = least(first_outer + share, last_outer);
     }}
-    acc_t acc[{width}];
+    acc_t acc[{held}];
     #pragma unroll
-    for (int k = 0; k < {width}; ++k) acc[k] = identity();
+    for (int k = 0; k < {held}; ++k) acc[k] = identity();
     for (long long i = first_outer; i < last_outer; ++i) {{
         const {STORAGE[dtype]}* part = x + kept_offset(row{_names("kept", kernel.kept_axes)}) + outer_offset(i{
         _names("outer", kernel.outer_axes)
@@ -114,26 +121,25 @@ extern "C" __global__ void __launch_bounds__({THREADS})
         const long long size = last - first;
         const long long misaligned = (unsigned long long)part / sizeof({STORAGE[dtype]}) % {width};
         const long long head = least(size, ({width} - misaligned) % {width}), vectors = (size - head) / {width};
-        for (long long j = lane; j < head; j += {lanes}) acc[0] = joined(acc[0], mapped({element.format("part[j]")}, i * run + first + j));
-        const pack* body = (const pack*)(part + head);
+        for (long long j = lane; j < head; j += {lanes}) acc[0] = absorbed(acc[0], {element.format("part[j]")}, i * run + first + j);
         #pragma unroll 4
         for (long long v = lane; v < vectors; v += {lanes}) {{
-            const pack loaded = body[v];
+            const vector<{STORAGE[dtype]}, {width}> loaded = fetched<{width}>(part + head + v * {width});
             #pragma unroll
             for (int k = 0; k < {width}; ++k)
-                acc[k] = joined(acc[k], mapped({element.format("loaded.item[k]")}, i * run + first + head + v * {width} + k));
+                acc[k % {held}] = absorbed(acc[k % {held}], {element.format("loaded.item[k]")}, i * run + first + head + v * {width} + k);
         }}
         for (long long j = head + vectors * {width} + lane; j < size; j += {lanes})
-            acc[0] = joined(acc[0], mapped({element.format("part[j]")}, i * run + first + j));
+            acc[0] = absorbed(acc[0], {element.format("part[j]")}, i * run + first + j);
     }}
     acc_t value = acc[0];
     #pragma unroll
-    for (int k = 1; k < {width}; ++k) value = joined(value, acc[k]);
+    for (int k = 1; k < {held}; ++k) value = joined(value, acc[k]);
 {_join_lanes(lanes)}
     if (lane == 0 && valid) {{ {_write(stage, result, "task", "value", "run * outer", add=add)} }}
 }}
 """
-    return named_source(f"{reducer.name}_rows_{dtype}_x{width}_{stage.value}", _pieces(reducer, dtype, result) + body)
+    return named_source(f"{reducer.name}_rows_{dtype}_x{width}_{stage.value}", _pieces(reducer, dtype, result, far=kernel.far) + body)
 
 
 def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKernel, stage: Stage, *, add: bool = False) -> KernelSource:
@@ -143,11 +149,11 @@ def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKerne
     """
     width, across = kernel.width, kernel.across
     down = THREADS // across
+    fetched = "*reinterpret_cast<const vector<acc_t, 1>*>" if stage is Stage.FINAL else f"fetched<{width}>"
     held = "acc_t" if stage is Stage.FINAL else STORAGE[dtype]
-    value = "loaded.item[k]" if stage is Stage.FINAL else f"mapped({loaded(dtype, 'loaded.item[k]')}, i)"
+    element = loaded(dtype, "loaded.item[k]")
+    next_value = "joined(acc[k], loaded.item[k])" if stage is Stage.FINAL else f"absorbed(acc[k], {element}, i)"
     body = f"""{_offset("kept", kernel.kept_axes)}{_offset("reduced", kernel.reduced_axes)}
-struct alignas(sizeof({held}) * {width}) pack {{ {held} item[{width}]; }};
-
 // A block reduces a part of {across * width} neighbouring columns: {down} threads share each column.
 extern "C" __global__ void __launch_bounds__({THREADS})
 {PLACE_OF_NAME}(const {held}* x, {
@@ -168,9 +174,9 @@ extern "C" __global__ void __launch_bounds__({THREADS})
     for (int k = 0; k < {width}; ++k) acc[k] = identity();
     #pragma unroll 4
     for (long long i = split * share + threadIdx.x / {across}; i < last; i += {down}) {{
-        const pack loaded = *(const pack*)(from + reduced_offset(i{_names("reduced", kernel.reduced_axes)}));
+        const vector<{held}, {width}> loaded = {fetched}(from + reduced_offset(i{_names("reduced", kernel.reduced_axes)}));
         #pragma unroll
-        for (int k = 0; k < {width}; ++k) acc[k] = joined(acc[k], {value});
+        for (int k = 0; k < {width}; ++k) acc[k] = {next_value};
     }}
     #pragma unroll
     for (int k = 0; k < {width}; ++k) shared[threadIdx.x][k] = acc[k];
@@ -188,17 +194,20 @@ extern "C" __global__ void __launch_bounds__({THREADS})
         }}
 }}
 """
-    return named_source(f"{reducer.name}_columns_{dtype}_x{width}_{stage.value}", _pieces(reducer, dtype, result) + body)
+    return named_source(f"{reducer.name}_columns_{dtype}_x{width}_{stage.value}", _pieces(reducer, dtype, result, far=kernel.far) + body)
 
 
-def accumulator_bytes(reducer: Reducer, dtype: str) -> int:
+def accumulator_bytes(reducer: Reducer, dtype: str, *, far: bool = False) -> int:
     """Return the size of an accumulator in memory."""
     size = {"float": 4, "double": 8, "signed char": 1, "unsigned char": 1, "short": 2, "int": 4, "long long": 8, "bool": 1}
-    return 16 if reducer.located else size[reducer.value_type(dtype)]
+    value = size[reducer.value_type(dtype)]
+    if not reducer.located:
+        return value
+    return 16 if far else 2 * max(4, value)
 
 
-def _pieces(reducer: Reducer, dtype: str, result: str) -> str:
-    return conversions_source((dtype, result)) + _LEAST + reducer_source(reducer, dtype)
+def _pieces(reducer: Reducer, dtype: str, result: str, *, far: bool) -> str:
+    return conversions_source((dtype, result)) + VECTORS + _LEAST + reducer_source(reducer, dtype, far=far)
 
 
 def _axes(role: str, count: int) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from streamscope.rtc.named_source import PLACE_OF_NAME, named_source
 from streamscope.rtc.source import KernelSource
-from streamscope.rtc.types_source import COMPUTE, STORAGE, conversions_source, loaded, stored
+from streamscope.rtc.types_source import COMPUTE, STORAGE, VECTORS, conversions_source, loaded, stored
 
 THREADS = 256
 
@@ -25,14 +25,26 @@ class RowFunction:
     inputs : tuple of str
         Names of the arrays.
     accumulator : str
-        CUDA source of ``acc_t`` with ``identity``, ``term`` (of one element), ``joined`` and ``shuffled``.
+        CUDA source of ``acc_t`` with ``identity``, ``term`` (of one element), ``joined`` and ``shuffled``: what one reading of a row joins.
     value : str
         CUDA expression of a result, from the inputs' elements and the joined ``row``.
+    staged : str, optional
+        If given, a row that is kept in registers is joined in two steps: first the ``largest`` of x, then the sum of this expression of x.
+    kept : str, optional
+        What becomes of the kept x meanwhile.
+    closing : str, optional
+        What is computed once from the ``total`` of the second step.
+    closed : str, optional
+        The result, from the kept x and that ``closing``.
     """
 
     inputs: tuple[str, ...]
     accumulator: str
     value: str
+    kept: str = ""
+    staged: str = ""
+    closing: str = ""
+    closed: str = ""
 
 
 _MAXIMUM_AND_SUM = """\
@@ -42,7 +54,7 @@ __device__ inline acc_t identity() { return {-INFINITE, 0}; }
 __device__ inline acc_t term(real x) { return {x, 1}; }
 __device__ inline acc_t joined(acc_t a, acc_t b)
 {
-    const real m = a.m < b.m || b.m != b.m ? b.m : a.m;
+    const real m = larger(a.m, b.m);
     return {m, a.s * scale(a.m, m) + b.s * scale(b.m, m)};
 }
 __device__ inline acc_t shuffled(acc_t a, int offset)
@@ -65,8 +77,10 @@ __device__ inline acc_t shuffled(acc_t a, int offset) {{ return __shfl_xor_sync(
 
 
 ROW_FUNCTIONS: Mapping[str, RowFunction] = {
-    "softmax": RowFunction(("x",), _MAXIMUM_AND_SUM, "exp(x - row.m) / total(row)"),
-    "log_softmax": RowFunction(("x",), _MAXIMUM_AND_SUM, "x - row.m - log(total(row))"),
+    "softmax": RowFunction(("x",), _MAXIMUM_AND_SUM, "exp(x - row.m) / total(row)", "exp(x - largest)", "x", "1 / total", "x * closing"),
+    "log_softmax": RowFunction(
+        ("x",), _MAXIMUM_AND_SUM, "x - row.m - log(total(row))", "x - largest", "exp(x)", "log(total)", "x - closing"
+    ),
     "softmax_gradient": RowFunction(("dy", "y"), _sum_of("dy * y"), "y * (dy - row)"),
     "log_softmax_gradient": RowFunction(("dy", "y"), _sum_of("dy"), "dy - exp(y) * row"),
 }
@@ -92,15 +106,15 @@ class RowForm:
     items: int
 
 
-LONGEST_KEPT_BYTES = 128
-"""Bytes of a row that a thread keeps in registers."""
+MOST_KEPT = 32
+"""Elements of a row, over all inputs, that a thread keeps in registers."""
 
 
 def row_form(columns: int, itemsize: int, inputs: int, *, aligned: bool) -> RowForm:
     """Return a good form for rows of so many elements."""
     width = 16 // itemsize if aligned and columns % (16 // itemsize) == 0 else 1
     loads = -(-columns // width)
-    most = max(1, LONGEST_KEPT_BYTES // (width * itemsize * inputs))
+    most = max(1, MOST_KEPT // (width * inputs))
     lanes = min(32, 1 << (loads - 1).bit_length()) if loads <= 32 * most else THREADS
     items = -(-loads // lanes)
     return RowForm(width, lanes, items if items <= most else 0)
@@ -110,10 +124,18 @@ def softmax_source(function: str, dtype: str, form: RowForm) -> KernelSource:
     """Return the kernel of one of `ROW_FUNCTIONS` along the last axis: ``(inputs..., out, rows, columns)``."""
     role = ROW_FUNCTIONS[function]
     width, lanes = form.width, form.lanes
-    packs = "\n".join(f"    const pack* {name}_row = (const pack*)({name} + row_index * columns);" for name in role.inputs)
+    rows = "\n".join(f"    const {STORAGE[dtype]}* {name}_row = {name} + row_index * columns;" for name in role.inputs)
+    body, joins = (
+        _read_twice if form.items == 0 else _kept,
+        _across("across", "acc_t", "joined(value, shuffled(value, offset))", "joined", lanes),
+    )
+    if role.staged and form.items:
+        body = _kept_in_two_steps
+        shuffled = "__shfl_xor_sync(0xffffffffu, value, offset)"
+        joins = _across("across_larger", "real", f"larger(value, {shuffled})", "larger", lanes)
+        joins += _across("across_sum", "real", f"sum(value, {shuffled})", "sum", lanes)
     code = f"""{_pieces(role, dtype)}
-struct alignas(sizeof({STORAGE[dtype]}) * {width}) pack {{ {STORAGE[dtype]} item[{width}]; }};
-
+{joins}
 extern "C" __global__ void __launch_bounds__({THREADS})
 {PLACE_OF_NAME}({_parameters(role, dtype)}, long long rows, long long columns)
 {{
@@ -121,11 +143,10 @@ extern "C" __global__ void __launch_bounds__({THREADS})
     const long long task = (long long)blockIdx.x * {THREADS // lanes} + threadIdx.x / {lanes};
     // Threads past the last row work on it too, since their warp waits for them, and leave nothing.
     const bool valid = task < rows;
-    const long long row_index = valid ? task : rows - 1, packs = columns / {width};
-{packs}
-    pack* target = (pack*)(out + row_index * columns);
-    acc_t row = identity();
-{_kept(role, dtype, form) if form.items else _read_twice(role, dtype, form)}
+    const long long row_index = valid ? task : rows - 1, loads = columns / {width};
+{rows}
+    {STORAGE[dtype]}* target = out + row_index * columns;
+{body(role, dtype, form)}
 }}
 """
     return named_source(f"{function}_{dtype}_x{width}_lanes{lanes}", code)
@@ -159,7 +180,9 @@ extern "C" __global__ void __launch_bounds__({THREADS})
 def _pieces(role: RowFunction, dtype: str) -> str:
     infinite = "__longlong_as_double(0x7ff0000000000000LL)" if dtype == "float64" else "__int_as_float(0x7f800000)"
     inputs = ", ".join(f"real {name}" for name in role.inputs)
-    return f"""{conversions_source((dtype,))}typedef {COMPUTE[dtype]} real;
+    return f"""{conversions_source((dtype,))}{VECTORS}typedef {COMPUTE[dtype]} real;
+__device__ inline real larger(real a, real b) {{ return a < b || b != b ? b : a; }}
+__device__ inline real sum(real a, real b) {{ return a + b; }}
 {role.accumulator.replace("INFINITE", infinite)}\
 __device__ inline real value(acc_t row, {inputs}) {{ return {role.value}; }}
 """
@@ -171,65 +194,81 @@ def _parameters(role: RowFunction, dtype: str) -> str:
 
 def _kept(role: RowFunction, dtype: str, form: RowForm) -> str:
     """Return statements that read a row into registers, join it and write it."""
-    items, width, lanes = form.items, form.width, form.lanes
-    declared = "\n".join(f"    pack {name}_kept[{items}];" for name in role.inputs)
-    loads = "\n".join(f"        {name}_kept[i] = {name}_row[lane + i * {lanes}];" for name in role.inputs)
     elements = ", ".join(loaded(dtype, f"{name}_kept[i].item[k]") for name in role.inputs)
+    declared = "\n".join(f"    vector<{STORAGE[dtype]}, {form.width}> {name}_kept[{form.items}];" for name in role.inputs)
+    loads = " ".join(f"{name}_kept[i] = fetched<{form.width}>({name}_row + at);" for name in role.inputs)
     return f"""{declared}
-    #pragma unroll
-    for (int i = 0; i < {items}; ++i) {{
-        if (lane + i * {lanes} >= packs) continue;
-{loads}
-    }}
-    #pragma unroll
-    for (int i = 0; i < {items}; ++i) {{
-        if (lane + i * {lanes} >= packs) continue;
-        #pragma unroll
-        for (int k = 0; k < {width}; ++k) row = joined(row, term({elements}));
-    }}
-{_join(lanes)}
+    acc_t row = identity();
+{_over_kept(form, loads)}
+{_over_kept(form, _each(form, f"row = joined(row, term({elements}));"))}
+    row = across(row);
     if (!valid) return;
-    #pragma unroll
-    for (int i = 0; i < {items}; ++i) {{
-        if (lane + i * {lanes} >= packs) continue;
-        pack result;
-        #pragma unroll
-        for (int k = 0; k < {width}; ++k) {{ {stored(dtype, "result.item[k]", f"value(row, {elements})")} }}
-        target[lane + i * {lanes}] = result;
-    }}"""
+{_over_kept(form, _written(dtype, form, f"value(row, {elements})"))}"""
+
+
+def _kept_in_two_steps(role: RowFunction, dtype: str, form: RowForm) -> str:
+    """Return statements for a row in registers: its maximum, then a sum, so that each element is raised to a power once only."""
+    kept = f"kept[i * {form.width} + k]"
+    load = f"const vector<{STORAGE[dtype]}, {form.width}> x = fetched<{form.width}>(x_row + at);"
+    take = _each(form, f"{{ {kept} = {loaded(dtype, 'x.item[k]')}; row.m = larger(row.m, {kept}); }}")
+    step = _each(form, f"{{ real& x = {kept}; x = {role.kept}; row.s += {role.staged}; }}")
+    return f"""    real kept[{form.items * form.width}];
+    acc_t row = identity();
+{_over_kept(form, load + " " + take)}
+    const real largest = across_larger(row.m);
+    row.s = 0;
+{_over_kept(form, step)}
+    const real total = across_sum(row.s), closing = {role.closing};
+    if (!valid) return;
+{_over_kept(form, _written(dtype, form, role.closed.replace("x", kept)))}"""
 
 
 def _read_twice(role: RowFunction, dtype: str, form: RowForm) -> str:
     """Return statements that read a row to join it, and again, from the cache if it is there still, to write it."""
-    width, lanes = form.width, form.lanes
-    loads = " ".join(f"const pack {name}_i = {name}_row[i];" for name in role.inputs)
     elements = ", ".join(loaded(dtype, f"{name}_i.item[k]") for name in role.inputs)
-    return f"""    #pragma unroll 4
-    for (long long i = lane; i < packs; i += {lanes}) {{
+    loads = " ".join(
+        f"const vector<{STORAGE[dtype]}, {form.width}> {name}_i = fetched<{form.width}>({name}_row + at);" for name in role.inputs
+    )
+    loop = f"    #pragma unroll 4\n    for (long long at = lane * {form.width}; at < columns; at += {form.lanes * form.width}) {{"
+    return f"""    acc_t row = identity();
+{loop}
         {loads}
-        #pragma unroll
-        for (int k = 0; k < {width}; ++k) row = joined(row, term({elements}));
+        {_each(form, f"row = joined(row, term({elements}));")}
     }}
-{_join(lanes)}
+    row = across(row);
     if (!valid) return;
-    #pragma unroll 4
-    for (long long i = lane; i < packs; i += {lanes}) {{
+{loop}
         {loads}
-        pack result;
-        #pragma unroll
-        for (int k = 0; k < {width}; ++k) {{ {stored(dtype, "result.item[k]", f"value(row, {elements})")} }}
-        target[i] = result;
+        {_written(dtype, form, f"value(row, {elements})")}
     }}"""
 
 
-def _join(lanes: int) -> str:
-    """Return statements after which ``row`` is joined over all threads that share a row."""
-    warp = f"    for (int offset = {min(lanes, 32) // 2}; offset > 0; offset /= 2) row = joined(row, shuffled(row, offset));"
-    if lanes <= 32:
-        return warp
-    return f"""{warp}
-    __shared__ acc_t shared[{THREADS // 32}];
-    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = row;
+def _over_kept(form: RowForm, statements: str) -> str:
+    """Return a loop over a thread's loads of a row, with ``at`` the first element of each."""
+    return f"""    #pragma unroll
+    for (int i = 0; i < {form.items}; ++i) {{
+        if (lane + i * {form.lanes} >= loads) continue;
+        const long long at = (lane + i * {form.lanes}) * {form.width};
+        {statements}
+    }}"""
+
+
+def _each(form: RowForm, statement: str) -> str:
+    return f"\n        #pragma unroll\n        for (int k = 0; k < {form.width}; ++k) {statement}"
+
+
+def _written(dtype: str, form: RowForm, value: str) -> str:
+    each = _each(form, f"{{ {stored(dtype, 'result.item[k]', value)} }}")
+    return f"vector<{STORAGE[dtype]}, {form.width}> result;{each}\n        put(target + at, result);"
+
+
+def _across(name: str, kind: str, shuffled: str, join: str, lanes: int) -> str:
+    """Return a function, to be called once, that joins a value of each thread that shares a row; all of them get the result."""
+    warp = f"    for (int offset = {min(lanes, 32) // 2}; offset > 0; offset /= 2) value = {shuffled};"
+    block = f"""
+    __shared__ {kind} shared[{THREADS // 32}];
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
     __syncthreads();
-    row = shared[0];
-    for (int warp = 1; warp < {THREADS // 32}; ++warp) row = joined(row, shared[warp]);"""
+    value = shared[0];
+    for (int warp = 1; warp < {THREADS // 32}; ++warp) value = {join}(value, shared[warp]);"""
+    return f"__device__ inline {kind} {name}({kind} value)\n{{\n{warp}{block if lanes > 32 else ''}\n    return value;\n}}\n"

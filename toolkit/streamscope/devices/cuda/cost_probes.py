@@ -15,8 +15,10 @@ from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.device import CudaDevice
 from streamscope.devices.cuda.driver import libraries
 from streamscope.devices.cuda.streams import CudaEvent, CudaStream
+from streamscope.ops.binary import add
+from streamscope.ops.fitting import bind
+from streamscope.program.variable import ArraySpec
 from streamscope.recording.calibration import held
-from streamscope.rtc.elementwise_source import THREADS, elementwise_source, grid_blocks
 from streamscope.rtc.source import KernelSource
 
 if TYPE_CHECKING:
@@ -95,8 +97,8 @@ class Probes:
         """Prepare an addition of float32 arrays."""
         cupy = libraries().cupy
         arrays = [cupy.ones(elements, np.float32) for _ in range(3)]
-        source = elementwise_source("add", "a + b", "float32", 2, 4, broadcast_last=False)
-        return self.bench.kernel(source, grid_blocks(elements, 4), THREADS, [*arrays, ctypes.c_longlong(elements)])
+        spec = ArraySpec((elements,), np.float32)
+        return bind(self.bench, add.signature([spec, spec], {}), arrays, {})
 
     def chains(self, blocks: int, turns: int, *, second: bool) -> Call:
         """Prepare the arithmetic kernel, blocks of 256 threads."""

@@ -126,10 +126,11 @@ class CudaDevice:
     def memory_of(self, streams: Iterable[CudaStream]) -> dict[str, int]:
         """Return the bytes of device memory that streams and their auxiliary ones hold for themselves, by what it is for."""
         held = {each for stream in streams for each in (stream, stream.auxiliary) if each is not None}
-        return {
-            "workspaces_bytes": sum(stream.workspace_bytes for stream in held),
-            "temporaries_bytes": sum(stream.temporary_bytes for stream in held),
-        }
+        with self._device:  # CuPy's pools count for the current device.
+            return {
+                "workspaces_bytes": sum(stream.workspace_bytes for stream in held),
+                "temporaries_bytes": sum(stream.temporary_bytes for stream in held),
+            }
 
     def adopt(self, memory: Any, place: Place) -> CudaBuffer:
         """Use a CuPy array, or whatever else tells its memory on the device, as a buffer; blocks until CuPy's current stream has filled it.
@@ -159,7 +160,7 @@ class CudaDevice:
             np.copyto(buffer.array, values)
         else:
             with cuda_errors("copying to the device"):
-                buffer.array.set(np.ascontiguousarray(values))
+                buffer.array.set(np.asarray(values, order="C"))  # not ascontiguousarray, which makes 0 axes 1
                 self._device.synchronize()
 
     def read(self, buffer: CudaBuffer) -> Array:
@@ -233,11 +234,7 @@ class CudaDevice:
 
     def _updated(self, graph: CudaGraph, captured: int) -> CudaGraph:
         """Apply a captured graph to an instantiated one and return it or, where that is refused, a new one."""
-        try:
-            refused = graph.update(captured)
-        except DeviceError:
-            self._runtime.graphDestroy(captured)
-            raise
+        refused = graph.update(captured)
         return CudaGraph(captured, self.captures, refused) if refused else graph
 
     def abandon_capture(self, stream: CudaStream) -> None:

@@ -107,14 +107,18 @@ class CudaGraph:
         Returns
         -------
         str
-            Empty or, where CUDA refuses, why; the graph is then as it was, and ``captured`` still the caller's.
+            Empty or, where CUDA refuses, why; ``captured`` is then still the caller's.
 
         Raises
         ------
         DeviceError
             The call failed for another reason.
         """
-        refused = _update(self._executable, captured)
+        try:
+            refused = _update(self._executable, captured)
+        except DeviceError:
+            self._runtime.graphDestroy(captured)
+            raise
         if refused:
             return refused
         self._captures.destroy(partial(self._runtime.graphDestroy, self._captured))

@@ -130,4 +130,9 @@ class CudaStream:
 
     def _destroy_with_it(self, destroy: Callable[[], None]) -> None:
         """Call a function when the stream object goes, outside captures; not at the end of the process, when CUDA may have gone."""
-        weakref.finalize(self, self.device.captures.destroy, destroy).atexit = False
+        weakref.finalize(self, self.device.captures.destroy, partial(_call_with, destroy, self.handle)).atexit = False
+
+
+def _call_with(destroy: Callable[[], None], stream: object) -> None:
+    """Destroy what works on a CuPy stream, which has been kept until now."""
+    destroy()

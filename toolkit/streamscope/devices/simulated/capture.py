@@ -9,6 +9,7 @@ from streamscope.devices.simulated.events import SimulatedEvent
 from streamscope.devices.simulated.execution import Work
 from streamscope.errors import EngineError
 from streamscope.graphs.node import GraphNode, NodeKind
+from streamscope.interrupts import deferred
 from streamscope.program.launch import LaunchKind
 
 if TYPE_CHECKING:
@@ -147,11 +148,12 @@ class Capture:
 
     def leave(self) -> None:
         """Let every stream go; what was captured is lost unless `end` returned it."""
-        self._over = True
-        for stream in self._frontiers:
-            stream.capture = None
-        if self in self.origin.core.captures:
-            self.origin.core.captures.remove(self)
+        with deferred():
+            self._over = True
+            for stream in self._frontiers:
+                stream.capture = None
+            if self in self.origin.core.captures:
+                self.origin.core.captures.remove(self)
 
     def _add(self, stream: SimulatedStream, content: Work | SimulatedEvent) -> None:
         self.nodes.append(Node(content, stream.name, self._frontiers[stream]))

@@ -10,6 +10,7 @@ from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated.execution import Execution
 from streamscope.devices.simulated.timeline import Moment, Timeline
 from streamscope.errors import DeviceError
+from streamscope.interrupts import deferred
 from streamscope.program.launch import Launch
 
 if TYPE_CHECKING:
@@ -48,8 +49,10 @@ class Core:
         self.host_ns += call_ns
 
     def catch_up(self) -> None:
-        """Simulate the device up to the host's clock."""
-        self.timeline.run_to(self.host_ns)
+        """Simulate the device up to the host's clock. As everything that moves the device, it is not torn by Ctrl-C."""
+        if self.timeline.is_due(self.host_ns):
+            with deferred():
+                self.timeline.run_to(self.host_ns)
 
     def block(self, condition: Callable[[], bool], what: str) -> None:
         """Block the host until a condition of the device holds.
@@ -60,7 +63,8 @@ class Core:
             It never will. Waits are for earlier work only, so it can only be that a closed gate holds everything.
         """
         self.catch_up()
-        held = not self.timeline.run_until(condition)
+        with deferred() as interrupts:
+            held = not self.timeline.run_until(lambda: condition() or interrupts.due)
         self.host_ns = max(self.host_ns, self.timeline.now_ns)
         if held:
             raise DeviceError(

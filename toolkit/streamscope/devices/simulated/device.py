@@ -34,7 +34,7 @@ class SimulatedDevice:
     """A GPU and its host calls as a discrete-event model; `streamscope.devices.protocol.Device`.
 
     Numbers really flow: a launch reads at its simulated start and commits at its simulated end, so a missing wait gives wrong numbers.
-    Deterministic; driven by one host thread, whose clock is virtual: each call moves it by the call's cost.
+    Deterministic; driven by one host thread at a time, whose clock is virtual: each call moves it by the call's cost.
 
     Parameters
     ----------

@@ -6,6 +6,7 @@ from streamscope.devices.protocol import Stream
 from streamscope.devices.simulated.core import Core
 from streamscope.devices.simulated.streams import SimulatedStream, WaitItem
 from streamscope.devices.simulated.timeline import Moment
+from streamscope.interrupts import deferred
 
 
 class SimulatedGate:
@@ -23,6 +24,7 @@ class SimulatedGate:
 
     def open(self) -> None:
         """Let the held streams go; opening once more does nothing."""
-        self.core.catch_up()
-        if self._opened.time_ns is None:
-            self._opened.come(self.core.host_ns)
+        with deferred():
+            self.core.catch_up()
+            if self._opened.time_ns is None:
+                self._opened.come(self.core.host_ns)

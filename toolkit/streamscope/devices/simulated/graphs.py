@@ -13,6 +13,7 @@ from streamscope.devices.simulated.execution import Placement, Work
 from streamscope.devices.simulated.streams import Item, SimulatedStream
 from streamscope.devices.simulated.timeline import Moment
 from streamscope.graphs.node import GraphNode
+from streamscope.interrupts import deferred
 
 UPDATE_SHARE = 1 / 3
 """What updating a graph costs the host, as a share of instantiating it: assumed, not measured."""
@@ -92,9 +93,10 @@ class SimulatedGraph:
         if own.capture is not None:
             raise own.capture.fail("a graph was launched on a captured stream", hint="capture the work itself instead")
         replay = Replay(self.core, self.content, own, previous=self._latest)
-        own.put(replay, self.core.model.graph_launch_ns(self.node_count))
-        replay.claim_events()
-        self._latest = replay.done
+        with deferred():
+            own.put(replay, self.core.model.graph_launch_ns(self.node_count))
+            replay.claim_events()
+            self._latest = replay.done
 
 
 class Replay(Item):

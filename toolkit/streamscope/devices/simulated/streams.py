@@ -12,6 +12,7 @@ from streamscope.devices.simulated.core import Core
 from streamscope.devices.simulated.events import SimulatedEvent
 from streamscope.devices.simulated.execution import Placement, Work
 from streamscope.devices.simulated.timeline import Moment
+from streamscope.interrupts import deferred
 
 if TYPE_CHECKING:
     from streamscope.devices.simulated.capture import Capture
@@ -108,12 +109,13 @@ class SimulatedStream:
         depth = self.core.model.queue_depth
         if len(self._items) >= depth:
             self.core.block(lambda: len(self._items) < depth, f"item {depth + 1} on stream {self._name!r}")
-        self.core.spend(call_ns)
-        item.arrival_ns = self.core.host_ns
-        self._items.append(item)
-        self.last = item.done
-        if len(self._items) == 1:
-            item.begin(self)
+        with deferred():
+            self.core.spend(call_ns)
+            item.arrival_ns = self.core.host_ns
+            self._items.append(item)
+            self.last = item.done
+            if len(self._items) == 1:
+                item.begin(self)
 
     def finish(self, *, drain_ns: float = 0.0) -> None:
         """Say that the oldest item is done now; events behind it are recorded ``drain_ns`` later at the earliest."""

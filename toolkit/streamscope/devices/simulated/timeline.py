@@ -70,6 +70,10 @@ class Timeline:
         heappush(self._due, (max(time_ns, self.now_ns), next(self._order), appointment))
         return appointment
 
+    def is_due(self, time_ns: float) -> bool:
+        """Tell whether `run_to` would change anything."""
+        return self.now_ns < time_ns or bool(self._due and self._due[0][0] <= time_ns)
+
     def run_to(self, time_ns: float) -> None:
         """Do all that is due up to and at a time."""
         while self._due and self._due[0][0] <= time_ns:

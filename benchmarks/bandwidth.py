@@ -1,0 +1,171 @@
+"""Generated element-wise and reduction kernels on large arrays, against a device-to-device copy, CuPy and PyTorch, in one run.
+
+All get the same inputs, 256 MiB each, and take turns; times are CUDA events around several calls. A kernel's share is of the bandwidth
+of the copy, with each input and output counted once.
+
+    python benchmarks/bandwidth.py [RESULT.json]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cupy as cp
+import numpy as np
+import torch
+
+import streamscope as ss
+from streamscope.devices.cuda import CudaDevice
+from streamscope.files import written_whole
+from streamscope.trace.trace import library_versions
+
+MEBIBYTES, COLUMNS, CALLS, ROUNDS = 256, 4096, 8, 9
+Call = Callable[[], Any]
+
+ELEMENTWISE = {
+    # Ours: CuPy's name, PyTorch's name; None where there is none.
+    "relu": (None, "relu"),
+    "sigmoid": (None, "sigmoid"),
+    "erf": (None, "erf"),
+    "exp": ("exp", "exp"),
+    "log1p": ("log1p", "log1p"),
+    "sqrt": ("sqrt", "sqrt"),
+    "tanh": ("tanh", "tanh"),
+    "sin": ("sin", "sin"),
+    "abs": ("abs", "abs"),
+    "negative": ("negative", "neg"),
+    "square": ("square", "square"),
+    "add": ("add", "add"),
+    "multiply": ("multiply", "mul"),
+    "divide": ("divide", "div"),
+    "maximum": ("maximum", "maximum"),
+    "hypot": ("hypot", "hypot"),
+    "greater": ("greater", "gt"),
+}
+BINARY = ("add", "multiply", "divide", "maximum", "hypot", "greater")
+REDUCTIONS = {"sum": "sum", "mean": "mean", "prod": "prod", "max": "amax", "argmax": "argmax"}
+AXES = {"rows": 1, "columns": 0, "all": None}
+
+
+class Bench:
+    """Inputs of one dtype, and what the peers do with them."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+        self.stream = cp.cuda.Stream(non_blocking=True)
+        self.torch_stream = torch.cuda.ExternalStream(self.stream.ptr)
+        rows = MEBIBYTES * 2**20 // np.dtype(dtype).itemsize // COLUMNS
+        values = (np.random.default_rng(0).random((rows, COLUMNS), np.float32) + 0.5).astype(dtype)
+        self.inputs = [cp.asarray(values), cp.asarray(values)]
+        self.tensors = [torch.as_tensor(one, device="cuda") for one in self.inputs]
+
+    def time_us(self, call: Call, stream: Any) -> float:
+        start, end = cp.cuda.Event(), cp.cuda.Event()
+        with self.stream, torch.cuda.stream(self.torch_stream):
+            start.record(stream)
+            for _ in range(CALLS):
+                call()
+            end.record(stream)
+        end.synchronize()
+        return float(cp.cuda.get_elapsed_time(start, end)) / CALLS * 1e3
+
+    def copy_bytes_per_us(self) -> float:
+        source, target = self.inputs
+        copy = partial(target.data.copy_from_device_async, source.data, source.nbytes, self.stream)
+        return 2 * source.nbytes / float(np.median([self.time_us(copy, self.stream) for _ in range(ROUNDS)]))
+
+    def cases(self) -> Mapping[str, tuple[Callable[..., Any], int, dict[str, Call]]]:
+        """Return our function, its number of inputs, and the peers' calls, by name."""
+        listed: dict[str, tuple[Callable[..., Any], int, dict[str, Call]]] = {}
+        for name, (in_cupy, in_torch) in ELEMENTWISE.items():
+            count = 2 if name in BINARY else 1
+            logic = name == "greater"
+            out = cp.empty(self.inputs[0].shape, bool if logic else self.dtype)
+            peers: dict[str, Call] = {}
+            if in_cupy:
+                peers["cupy"] = partial(getattr(cp, in_cupy), *self.inputs[:count], out=out)
+            options = {} if in_torch == "relu" else {"out": torch.as_tensor(out, device="cuda")}
+            peers["torch"] = partial(getattr(torch, in_torch), *self.tensors[:count], **options)
+            listed[name] = (getattr(ss, name), count, peers)
+        for name, in_torch in REDUCTIONS.items():
+            for where, axis in AXES.items():
+                options = {} if axis is None else {"dim": axis}
+                peers = {
+                    "cupy": partial(getattr(cp, name), self.inputs[0], axis=axis),
+                    "torch": partial(getattr(torch, in_torch), self.tensors[0], **options),
+                }
+                listed[f"{name} {where}"] = (partial(getattr(ss, name), axis=axis), 1, peers)
+        norms = {"cupy": partial(cp.linalg.norm, self.inputs[0].reshape(-1)), "torch": partial(torch.linalg.vector_norm, self.tensors[0])}
+        listed["norm all"] = (ss.norm, 1, norms)
+        for name in ("softmax", "log_softmax"):
+            listed[name] = (getattr(ss, name), 1, {"torch": partial(getattr(torch, name), self.tensors[0], 1)})
+        return listed
+
+    def measure(self, device: CudaDevice, function: Callable[..., Any], count: int, peers: dict[str, Call], copy: float) -> dict[str, Any]:
+        """Time one function and its peers in turns."""
+        program = ss.program(lambda *x: function(*x)).trace(*self.inputs[:count])
+        prepared = ss.prepare(program, "async", device)
+        prepared.load(self.inputs[:count])
+        calls = {"streamscope": prepared.run, **peers}
+        streams = {"streamscope": prepared.streams[0].handle}
+        times: dict[str, list[float]] = {who: [] for who in calls}
+        for turn in range(ROUNDS + 1):
+            for who, call in calls.items():
+                taken = self.time_us(call, streams.get(who, self.stream))
+                if turn:  # the first warms up
+                    times[who].append(taken)
+        medians = {who: float(np.median(values)) for who, values in times.items()}
+        moved = sum(program.variables[v].spec.nbytes for v in (*program.inputs, *program.outputs))
+        return {
+            "bytes": moved,
+            "median_us": medians,
+            "share_of_copy": moved / medians["streamscope"] / copy,
+            "against_best_peer": medians["streamscope"] / min(medians[who] for who in peers),
+        }
+
+
+def main() -> None:
+    device = CudaDevice()
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "bandwidth.json")
+    rows: list[dict[str, Any]] = []
+    copies: dict[str, float] = {}
+    for dtype in ("float32", "float16"):
+        bench = Bench(dtype)
+        copy = bench.copy_bytes_per_us()
+        copies[dtype] = copy / 1e3
+        for name, (function, count, peers) in bench.cases().items():
+            try:
+                row = {"function": name, "dtype": dtype} | bench.measure(device, function, count, peers, copy)
+            except (RuntimeError, TypeError) as error:
+                print(f"{name} {dtype} left out: {error}", file=sys.stderr)
+                continue
+            rows.append(row)
+            times = ", ".join(f"{who} {time:.0f}" for who, time in row["median_us"].items())
+            print(
+                f"{name:16} {dtype} {row['share_of_copy']:.2f} of copy; {row['against_best_peer']:.2f} of the best peer ({times} us)",
+                flush=True,
+            )
+    report = {
+        "what": f"arrays of {MEBIBYTES} MiB; share of the bandwidth of a device-to-device copy, and time over that of the faster of CuPy and PyTorch",
+        "copy_gigabytes_per_s": copies,
+        "geometric_mean_against_best_peer": float(np.exp(np.mean([np.log(row["against_best_peer"]) for row in rows]))),
+        "least_share_of_copy": min(row["share_of_copy"] for row in rows),
+        "rows": rows,
+        "device": device.info.name,
+        "details": dict(device.info.details),
+        "versions": library_versions() | {"torch": torch.__version__},
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    with written_whole(target) as path:
+        path.write_text(json.dumps(report, indent=1) + "\n")
+    print({key: report[key] for key in ("copy_gigabytes_per_s", "geometric_mean_against_best_peer", "least_share_of_copy")})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""What may be destroyed only outside captures waits for its thread; this needs no GPU."""
+
+from __future__ import annotations
+
+import threading
+
+from streamscope.devices.cuda.graph import Captures
+
+
+def in_a_thread(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_a_thread_that_does_not_capture_destroys_at_once():
+    captures, destroyed = Captures(), []
+    captures.destroy(lambda: destroyed.append(1))
+    assert destroyed == [1]
+    captures.begun(7)
+    in_a_thread(lambda: captures.destroy(lambda: destroyed.append(2)))
+    assert destroyed == [1, 2]
+
+
+def test_a_thread_that_captures_waits_until_its_last_capture_is_over():
+    captures, destroyed = Captures(), []
+    captures.begun(7)
+    captures.begun(8)
+    captures.destroy(lambda: destroyed.append(1))
+    captures.destroy(lambda: destroyed.append(2))
+    captures.ended(7)
+    captures.ended(7)
+    assert (destroyed, captures.active) == ([], True)
+    captures.ended(8)
+    assert (destroyed, captures.active) == ([1, 2], False)
+
+
+def test_captures_are_of_their_thread():
+    captures, seen = Captures(), []
+    captures.begun(7)
+    in_a_thread(lambda: seen.append(captures.active))
+    assert (seen, captures.active) == ([False], True)
+
+
+def test_what_waits_may_be_destroyed_by_another_thread():
+    captures, destroyed = Captures(), []
+    captures.begun(7)
+    captures.destroy(lambda: destroyed.append(1))
+    in_a_thread(lambda: captures.destroy(lambda: destroyed.append(2)))
+    assert destroyed == [1, 2]
+    captures.ended(7)
+    assert destroyed == [1, 2]

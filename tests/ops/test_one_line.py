@@ -1,0 +1,130 @@
+"""Operators of the user's own from one line of CUDA."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import streamscope as ss
+from streamscope.errors import ProgramError
+from streamscope.ops.expressions import UnknownExpressionError, compiled, names_in
+from streamscope.program.reference import has_reference
+
+LEAKY = "y = x > 0 ? x : a * x"
+
+
+def test_one_line_is_an_operator(evaluate):
+    leaky = ss.elementwise(LEAKY, name="leaky_relu", gradient={"x": "x > 0 ? dy : a * dy", "a": "x > 0 ? T(0) : dy * x"})
+    x, a = np.array([[1, -2, 3], [-4, 5, -6]], np.float32), np.array([0.5, 0.25, 0.125], np.float16)
+    results = evaluate(lambda x, a: (leaky(x, a), *leaky.gradient(x, x, a), leaky(x, 0.5)), x, a)
+    assert [result.dtype.name for result in results] == ["float32", "float32", "float16", "float32"]
+    np.testing.assert_array_equal(results[0], np.where(x > 0, x, a * x))
+    np.testing.assert_array_equal(results[1], np.where(x > 0, x, a * x))
+    np.testing.assert_array_equal(results[2], np.where(x > 0, 0, x * x).sum(axis=0))
+    np.testing.assert_array_equal(results[3], np.where(x > 0, x, x / 2))
+    assert "leaky_relu_float32_x4_" in leaky.source("float32", 0.5)
+
+
+def test_operands_in_another_order_and_other_dtypes(evaluate):
+    scaled = ss.elementwise("z = b * sqrt(x)", operands=["x", "b"], like=np.arctan2)
+    np.testing.assert_allclose(evaluate(scaled, np.array([4, 9]), np.array([2.0, 1.0])), [4, 3])
+    above = ss.elementwise("y = a > b", like=np.less)
+    assert evaluate(above, np.ones(2), np.zeros(2)).dtype == np.bool_
+
+
+def test_what_cannot_be_evaluated_here_runs_on_cuda_only():
+    for operator in [
+        ss.elementwise("y = __sinf(x)"),
+        ss.elementwise("y = twice(x)", functions="__device__ float twice(float x) { return 2 * x; }\n"),
+    ]:
+        assert not has_reference(ss.program(operator).trace(np.ones(3, np.float32)))
+    assert has_reference(ss.program(ss.elementwise("y = __sinf(x)", reference=np.sin)).trace(np.ones(3)))
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "said"),
+    [
+        ("x + 1", {}, r"'x \+ 1' is no assignment.*y = a \* x \+ b"),
+        ("y == x", {}, "is no assignment"),
+        ("y = 1", {}, "has no operands"),
+        ("y = x + y", {}, "'y' is the result and an operand"),
+        ("y = n * x", {}, "'n' is a name of the kernel's own"),
+        ("y = a * x", {"operands": ["x"]}, "a is no operand.*operands are x"),
+        ("y = a * x", {"operands": ["x", "x", "a"]}, "not different"),
+        ("y = a * x", {"gradient": {"b": "dy"}}, "gradient of b, which is no operand"),
+        ("y = x", {"name": "not a name"}, "is no identifier"),
+    ],
+)
+def test_misuse(line, options, said):
+    with pytest.raises(ProgramError, match=said):
+        ss.elementwise(line, **options)
+
+
+def test_operators_without_a_gradient():
+    for apply in (ss.elementwise("y = x * x").gradient, ss.isnan.gradient):
+        with pytest.raises(ProgramError, match="it has no gradient"):
+            ss.program(apply).trace(np.ones(3), np.ones(3))
+
+
+def test_a_gradient_must_fit():
+    with pytest.raises(ProgramError, match=r"the result's gradient has shape \(4,\), the result \(3,\)"):
+        ss.program(ss.exp.gradient).trace(np.ones(4), np.ones(3))
+    with pytest.raises(ProgramError, match="the result's gradient is int32"):
+        ss.program(ss.exp.gradient).trace(np.ones(3, np.int32), np.ones(3))
+
+
+def test_operands_that_are_numbers_or_whole_have_no_gradient():
+    kept = []
+    ss.program(lambda dy, x: kept.append(ss.multiply.gradient(dy, x, 2.0)) or dy).trace(np.ones(3), np.ones(3))
+    ss.program(lambda dy, x, n: kept.append(ss.ldexp.gradient(dy, x, n)) or dy).trace(np.ones(3), np.ones(3), np.ones(3, np.int32))
+    for first, second in kept:
+        assert first is not None
+        assert second is None
+
+
+def test_a_gradient_reads_only_what_it_needs():
+    program = ss.program(lambda dy, a, b: (*ss.add.gradient(dy, a, b), *ss.multiply.gradient(dy, a, b))).trace(*[np.ones(3)] * 3)
+    assert [operation.reads for operation in program.operations] == [(0,), (0,), (0, 2), (0, 1)]
+
+
+def test_names():
+    assert names_in("x > 0 ? x : a * T(0.5) * exp(-b) + 1e5 * 0x1f + (float)c") == ["x", "a", "b", "c"]
+
+
+# Each means in C what eval() makes of its Python form.
+EXPRESSIONS = [
+    ("a + b * c", "a + b * c"),
+    ("(a + b) * c", "(a + b) * c"),
+    ("a - b - c", "a - b - c"),
+    ("-a * b", "-a * b"),
+    ("a < b ? a : b < c ? b : c", "a if a < b else b if b < c else c"),
+    ("a < b && b < c || a == c", "a < b and b < c or a == c"),
+    ("(a > b) - (a < b)", "(a > b) - (a < b)"),
+    ("!(a < b)", "not (a < b)"),
+    ("fabs(a) + max(b, c)", "abs(a) + max(b, c)"),
+    ("1.5f * a + .5 * b - 2e-1", "1.5 * a + .5 * b - 2e-1"),
+]
+
+
+@given(st.sampled_from(EXPRESSIONS), st.lists(st.integers(-9, 9), min_size=3, max_size=3))
+def test_expressions_are_evaluated_as_c_does(expression, values):
+    c_form, python_form = expression
+    named = dict(zip("abc", map(float, values), strict=True))
+    arrays = {name: np.array([value]) for name, value in named.items()}
+    assert compiled(c_form)(arrays)[0] == eval(python_form, {}, named)
+
+
+@given(st.integers(-50, 50), st.integers(-9, 9).filter(bool))
+def test_whole_numbers_are_divided_towards_zero(a, b):
+    values = {"a": np.array([a]), "b": np.array([b])}
+    assert compiled("a / b")(values)[0] == int(a / b)
+    assert compiled("a % b")(values)[0] == a - int(a / b) * b
+    assert compiled("a << 2 | 1 ^ a & 3")(values)[0] == a << 2 | 1 ^ a & 3
+
+
+@pytest.mark.parametrize("expression", ["f(a)", "a +", "a b", "(a", "a ? b", "a[0]", "a = b", "", "exp(a", "a.x", "@"])
+def test_what_is_no_expression(expression):
+    with pytest.raises(UnknownExpressionError):
+        compiled(expression)

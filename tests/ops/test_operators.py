@@ -1,0 +1,222 @@
+"""What all element-wise operators have in common: dtypes, broadcasting, numbers, requests, Python's operators; by their references."""
+
+from __future__ import annotations
+
+import operator as python
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as nps
+
+import streamscope as ss
+from streamscope.errors import ProgramError
+from streamscope.ops.elementwise import OPERATORS
+from streamscope.ops.promotion import promote
+from streamscope.program.reference import run_reference
+
+DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
+NUMPYS = {name: operator for name, operator in OPERATORS.items() if operator.definition.reference is operator.definition.like}
+
+
+@given(st.data())
+def test_dtypes_are_numpys(data):
+    operator = NUMPYS[data.draw(st.sampled_from(sorted(NUMPYS)))]
+    function = operator.definition.like
+    operands = [
+        data.draw(st.one_of(st.sampled_from(DTYPES).map(lambda dtype: np.ones(2, dtype)), st.sampled_from([1, 1.0, True, np.float32(1)])))
+        for _ in operator.definition.operands
+    ]
+    arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
+    if not arrays:
+        return
+    try:
+        with np.errstate(all="ignore"):
+            expected = function(*operands)
+    except TypeError:
+        expected = None
+
+    def program(*variables):
+        left = iter(variables)
+        return operator(*(next(left) if isinstance(operand, np.ndarray) else operand for operand in operands))
+
+    if expected is None:
+        with pytest.raises(ProgramError, match=r"dtypes .* do not fit"):
+            ss.program(program).trace(*arrays)
+        return
+    traced = ss.program(program).trace(*arrays)
+    assert traced.variables[traced.outputs[0]].spec.dtype == expected.dtype
+    (result,) = run_reference(traced, arrays)
+    np.testing.assert_allclose(result, expected, rtol=1e-3)
+
+
+@given(nps.mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=4, min_side=0))
+def test_broadcasting_is_numpys(shapes):
+    a, b = (np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for shape in shapes.input_shapes)
+    program = ss.program(ss.subtract).trace(a, b)
+    assert program.variables[program.outputs[0]].spec.shape == shapes.result_shape
+    np.testing.assert_array_equal(run_reference(program, [a, b])[0], a - b)
+
+
+PYTHONS = [
+    python.add, python.sub, python.mul, python.truediv, python.floordiv, python.mod, python.pow,
+    python.lt, python.le, python.gt, python.ge, python.eq, python.ne,
+]  # fmt: skip
+BITS = [python.and_, python.or_, python.xor, python.lshift, python.rshift]
+
+
+@pytest.mark.parametrize("function", PYTHONS + BITS)
+def test_python_operators(evaluate, function):
+    dtype = np.int32 if function in BITS else np.float32
+    a, b = np.array([1, 5, 7, 3], dtype), np.array([2, 5, 3, 4], dtype)
+    for program, expected in [
+        (function, function(a, b)),
+        (lambda a, b: function(a, 2), function(a, 2)),
+        (lambda a, b: function(2, b), function(2, b)),
+    ]:
+        result = evaluate(program, a, b)
+        np.testing.assert_allclose(result, expected, rtol=1e-6)
+        assert result.dtype == expected.dtype
+
+
+@pytest.mark.parametrize(("function", "dtype"), [(python.neg, "f4"), (python.abs, "f4"), (python.invert, "i4"), (python.invert, "?")])
+def test_python_operators_of_one_operand(evaluate, function, dtype):
+    x = np.array([1, 0, 1], dtype)
+    np.testing.assert_array_equal(evaluate(function, x), function(x))
+
+
+def test_a_comparison_is_a_variable_that_nothing_branches_on():
+    with pytest.raises(ProgramError, match="branches on the value of 'equal_0'"):
+        ss.program(lambda x: x if x == 1 else -x).trace(np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "expected"),
+    [
+        (lambda x: x + 1, "int8", "int8"),
+        (lambda x: x + 1.5, "int8", "float64"),
+        (lambda x: x * 0.1, "float16", "float16"),
+        (lambda x: x + True, "int8", "int8"),
+        (lambda x: x + np.float64(1), "float32", "float64"),
+        (lambda x: x + np.int8(1), "float32", "float32"),
+        (lambda x: x / 2, "int32", "float64"),
+        (lambda x: x + 1, "bool", "int64"),
+        (ss.exp, "int8", "float16"),
+        (ss.erf, "float16", "float16"),
+        (ss.gamma, "int32", "float64"),
+        (ss.relu, "int32", "int32"),
+        (lambda x: x < 2, "float16", "bool"),
+    ],
+)
+def test_promotion(evaluate, function, dtype, expected):
+    assert evaluate(function, np.ones(3, dtype)).dtype == expected
+
+
+def test_a_number_is_rounded_to_half_first(evaluate):
+    x = np.array([3], np.float16)
+    np.testing.assert_array_equal(evaluate(lambda x: x * 0.1, x), x * np.float16(0.1))
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "said"),
+    [
+        (lambda x: x + 300, "uint8", r"add: 300 does not fit uint8.*wider dtype"),
+        (lambda x: x < -1, "uint8", r"less: -1 does not fit uint8"),
+        (lambda x: x**-1, "int32", r"power: whole numbers to the power of -1.*floating-point exponent"),
+        (lambda x: -x, "bool", r"negative: dtypes bool do not fit"),
+        (lambda x: x - x, "bool", r"subtract: dtypes bool, bool do not fit"),
+        (lambda x: x & 1, "float32", r"bitwise_and: dtypes float32, int do not fit"),
+        (lambda x: ss.ldexp(x, x), "float32", r"ldexp: dtypes float32, float32 do not fit"),
+        (lambda x: ss.gcd(x, 2), "float32", r"gcd: dtypes float32, int do not fit"),
+        (lambda x: ss.add(x, 1, request="sub"), "float32", r"request='sub' is unknown.*write, add, null"),
+        (lambda x: ss.add(x, 1, request="add"), "float32", r"request='add' needs a variable.*out="),
+        (lambda x: ss.add(x, 1, 2), "float32", r"add: it takes 2 operands \(a, b\), got 3"),
+        (lambda x: ss.add(1, 2), "float32", r"add: all operands are numbers"),
+        (lambda x: ss.add(x, [1, 2]), "float32", r"add at .* got a list instead of a variable"),
+        (lambda x: x + 1j, "float32", r"add at .* got a complex instead of a variable"),
+        (lambda x: ss.add(x, x, out=ss.empty(4)), "float32", r"out= of add .* is float32\[4\], but the result is float32\[3\]"),
+    ],
+)
+def test_misuse(function, dtype, said):
+    with pytest.raises(ProgramError, match=said):
+        ss.program(function).trace(np.ones(3, dtype))
+
+
+def test_whole_numbers(evaluate):
+    a = np.array([7, -7, 7, -7, 5, -128, 0, 2, -1, 2], np.int8)
+    b = np.array([2, 2, -2, -2, 0, -1, 0, -1, -3, 7], np.int8)
+    results = evaluate(lambda a, b: (a // b, a % b, ss.fmod(a, b), a**b, a << b, a >> b), a, b)
+    expected = [
+        [3, -4, -4, 3, 0, -128, 0, -2, 0, 0],
+        [1, 1, -1, -1, 0, 0, 0, 0, -1, 2],
+        [1, -1, 1, -1, 0, 0, 0, 0, -1, 2],
+        [49, 49, 0, 0, 1, 0, 1, 0, -1, -128],
+        [28, -28, 0, 0, 5, 0, 0, 0, 0, 0],
+        [1, -2, 0, -1, 5, -1, 0, 0, -1, 0],
+    ]
+    for result, values in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, values)
+
+
+def test_requests(evaluate):
+    def program(x, y):
+        ss.multiply(x, 3, out=y, request="add")
+        ss.add(x, x, out=y, request="null")
+        return y
+
+    x, y = np.array([1, 2], np.float16), np.array([10, 20], np.float16)
+    np.testing.assert_array_equal(evaluate(program, x, y), [13, 26])
+    traced = ss.program(program).trace(x, y)
+    (operation,) = traced.operations
+    assert (operation.reads, operation.writes) == ((0, 1), (1,))
+    assert operation.attributes == {"scalars": {"b": 3}, "request": "add"}
+
+
+def test_adding_to_half_rounds_once(evaluate):
+    # Beside 2048, halves are 2 apart. The product is a little above 1, so the sum goes to 2050; rounded first, it is 1 and the sum goes to 2048.
+    x, y = np.array([1.03125], np.float16), np.array([2048], np.float16)
+    z = np.array([0.9697265625], np.float16)
+    assert float(x[0]) * float(z[0]) > 1
+    assert x[0] * z[0] == 1
+    np.testing.assert_array_equal(evaluate(lambda x, z, y: ss.multiply(x, z, out=y, request="add"), x, z, y), [2050])
+
+
+def test_null_checks_its_operands():
+    with pytest.raises(ProgramError, match="do not broadcast"):
+        ss.program(lambda x, y: ss.add(x, y, out=x, request="null")).trace(np.ones(3), np.ones(4))
+
+
+def test_add_n(evaluate):
+    arrays = [np.full(3, index, np.float16) for index in range(70)]
+    np.testing.assert_array_equal(evaluate(ss.add_n, *arrays), np.full(3, sum(range(70)), np.float16))
+    np.testing.assert_array_equal(evaluate(lambda *xs: ss.add_n(*xs, out=xs[69]), *arrays), np.full(3, sum(range(70)), np.float16))
+    np.testing.assert_array_equal(evaluate(ss.add_n, arrays[4]), arrays[4])
+    # Half is added up in float: 2049 additions of 1 to 2048 one by one would leave 2048.
+    ones = [np.full(1, 2048, np.float16), *[np.ones(1, np.float16)] * 4]
+    np.testing.assert_array_equal(evaluate(ss.add_n, *ones), [2052])
+    with pytest.raises(ProgramError, match="add_n: nothing to add"):
+        evaluate(lambda x: ss.add_n(), arrays[0])
+
+
+def test_every_name_is_listed():
+    public = {name for name in dir(ss) if name in OPERATORS}
+    assert public == set(OPERATORS)
+    assert all(getattr(ss, name) is operator and operator.__name__ == name for name, operator in OPERATORS.items())
+
+
+def test_promotion_of_more_operands_than_the_function_has():
+    assert promote("add_n", np.add, [np.dtype("float16"), int, np.dtype("int8")]).result == "float16"
+
+
+def test_tracing_is_quick():
+    import time
+
+    def chain(x):
+        for _ in range(1000):
+            x = x * 2.0 + x
+        return x
+
+    start = time.perf_counter()
+    ss.program(chain).trace(np.ones((3, 4), np.float32))
+    assert (time.perf_counter() - start) / 2000 < 2e-3  # seconds an operation; about 0.0001 on an idle machine

@@ -1,0 +1,103 @@
+"""The picture of a graph: valid, escaped, with a tooltip and a place for each box."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from tests.graphs.conftest import graphs, ran_twice  # noqa: F401 — a fixture
+
+from streamscope.graphs.node import GraphNode, NodeKind
+from streamscope.graphs.view import GraphView
+from streamscope_widgets.graph_picture import graph_html, graph_svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+INSIDE = re.compile(r"data:image/svg\+xml;base64,([^\"]+)")
+
+
+class Tags(HTMLParser):
+    """Collects the tags of a document with their attributes."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+
+@given(graphs())
+def test_any_graph_is_valid_and_every_node_has_a_box(nodes):
+    root = ET.fromstring(graph_svg(GraphView("<&>", 0, nodes)))
+    boxes = root.findall(f"{SVG}g")
+    assert len(boxes) == len(nodes)
+    assert len([path for path in root.findall(f"{SVG}path") if path.get("class") == "edge"]) == sum(len(node.after) for node in nodes)
+    width, height = float(root.get("width", 0)), float(root.get("height", 0))
+    for box in boxes:
+        frame = box.find(f"{SVG}rect")
+        assert float(frame.get("x")) + float(frame.get("width")) <= width
+        assert float(frame.get("y")) + float(frame.get("height")) <= height
+
+
+def test_names_are_escaped():
+    node = GraphNode(NodeKind.KERNEL, '<b>&"\x00', grid=(2, 1, 1), block=(64, 1, 1), registers=40)
+    html = graph_html(GraphView("<script>", 0, (node,)))
+    assert "<script>" not in html
+    assert "<b>" not in html
+    root = ET.fromstring(base64.b64decode(INSIDE.search(html).group(1)))
+    assert root.find(f"{SVG}g/{SVG}text").text == '<b>&"�'
+
+
+def test_tooltips_in_both_forms():
+    node = GraphNode(NodeKind.KERNEL, "relu", (), (64, 2, 1), (256, 1, 1), 40, 1024)
+    view = GraphView("p", 0, (replace(node, lane="aux", operation=3, operator="relu", where="a.py:7"),))
+    expected = [
+        "node 0",
+        "relu (kernel)",
+        "operation 3, relu, a.py:7",
+        "stream aux",
+        "grid 64·2, block 256",
+        "40 registers a thread",
+        "1,024 bytes of shared memory a block",
+    ]
+    assert ET.fromstring(view.svg()).find(f"{SVG}g/{SVG}title").text.splitlines() == expected
+    tags = Tags(view._repr_html_()).tags
+    (area,) = [attributes for tag, attributes in tags if tag == "area"]
+    assert area["title"].splitlines() == expected
+    (image,) = [attributes for tag, attributes in tags if tag == "img"]
+    (image_map,) = [attributes for tag, attributes in tags if tag == "map"]
+    assert image["usemap"] == "#" + image_map["name"]
+
+
+def test_long_chains_are_folded_with_a_count(ran_twice):  # noqa: F811
+    (view,) = ran_twice("elementwise-chain", "graph", length=600).graphs
+    root = ET.fromstring(view.svg())
+    boxes = root.findall(f"{SVG}g")
+    assert len(boxes) == 60
+    assert all("10 nodes" in "".join(box.itertext()) for box in boxes)
+    assert len(view._repr_html_()) < 200_000
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.browser
+def test_the_card_follows_the_browser(ran_twice, browser, scheme):  # noqa: F811
+    (view,) = ran_twice("branches", "graph-dual", streams=4).graphs
+    page = browser.new_page(color_scheme=scheme)
+    page.set_content(view.svg())
+    colours = page.evaluate("['card', 'box', 'band'].map(name => getComputedStyle(document.querySelector('.' + name)).fill)")
+    light = [sum(map(int, re.findall(r"\d+", colour)[:3])) > 380 for colour in colours]
+    assert light == [scheme == "light"] * 3
+    overlaps = page.evaluate(
+        """() => { const boxes = [...document.querySelectorAll('g > rect.box')].map(e => e.getBoundingClientRect());
+        const texts = [...document.querySelectorAll('g')].every(g => { const frame = g.querySelector('.box').getBoundingClientRect();
+            return [...g.querySelectorAll('text')].every(t => t.getBoundingClientRect().right <= frame.right); });
+        return [texts, boxes.length]; }"""
+    )
+    assert overlaps == [True, 35]
+    page.close()

@@ -1,0 +1,68 @@
+"""Bulk: neighbouring device operations issued as one, with one set of waits and one event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from streamscope.dynamic.applications import Application
+from streamscope.errors import EngineError
+
+
+@dataclass
+class Bulk:
+    """The operations that one thread has pushed in bulk and that are not issued yet.
+
+    Attributes
+    ----------
+    size : int
+        How many there may be.
+    applications : list of Application
+    lines : list of str
+        The user's line of each.
+    priority : int
+        The highest of theirs.
+    """
+
+    size: int
+    applications: list[Application] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    priority: int = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether it must be issued."""
+        return len(self.applications) >= self.size
+
+    def takes(self, application: Application) -> bool:
+        """Tell whether an operation can go with those that are there: on the same kind of stream."""
+        first = self.applications[0] if self.applications else application
+        return first.kind is application.kind and first.priority is application.priority
+
+    def add(self, application: Application, line: str, priority: int) -> None:
+        """Add an operation."""
+        self.priority = priority if not self.applications else max(self.priority, priority)
+        self.applications.append(application)
+        self.lines.append(line)
+
+    def take(self) -> Application | None:
+        """Return all of it as one operation, and begin anew; None if there is nothing."""
+        applications, lines = self.applications, self.lines
+        self.applications, self.lines = [], []
+        if not applications:
+            return None
+        parts = [part for application in applications for part in application.parts]
+        estimate_ns = sum(application.estimate_ns for application in applications)
+        return Application(parts, priority=applications[0].priority, lines=lines, estimate_ns=estimate_ns, lane=applications[0].lane)
+
+
+def checked_size(size: int) -> int:
+    """Return the size of a bulk.
+
+    Raises
+    ------
+    EngineError
+        It is no whole number above 0.
+    """
+    if not isinstance(size, int) or size < 1:
+        raise EngineError(f"bulk(size={size!r}) is not a whole number above 0", hint="1 issues each operation by itself")
+    return size

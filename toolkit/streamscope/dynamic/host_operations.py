@@ -1,0 +1,117 @@
+"""Host operations: a Python function over NumPy arrays, with what it waits for and what it gets and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from streamscope.dynamic.interrupts import allowed, deferred
+from streamscope.dynamic.issuing import Issuer
+from streamscope.dynamic.lanes import Clock, Stamp, needed
+from streamscope.dynamic.variable import VariableState
+from streamscope.errors import EngineError
+from streamscope.program.launch import HostCall
+from streamscope.program.variable import Place
+
+if TYPE_CHECKING:
+    from streamscope.devices.protocol import Buffer
+
+DURATION_NS = 20_000.0
+"""How long a function takes on the simulated device that does not say: the same as `ss.host_function`."""
+
+
+class HostFunction:
+    """A function with the variables it is called on.
+
+    Attributes
+    ----------
+    name, where : str
+        What errors call it, and the user's line that pushed it.
+    function : callable
+        ``function(*arrays, **attributes) -> array, tuple of arrays, or None if it writes nothing``.
+    arguments, writes : sequence of VariableState
+    attributes : mapping
+    duration_ns : float
+        On the simulated device.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        where: str,
+        function: Callable[..., Any],
+        arguments: Sequence[VariableState],
+        writes: Sequence[VariableState],
+        attributes: Mapping[str, Any],
+        duration_ns: float = DURATION_NS,
+    ) -> None:
+        self.name = name
+        self.where = where
+        self.function = function
+        self.arguments = tuple(arguments)
+        self.writes = tuple(dict.fromkeys(writes))
+        self.attributes = dict(attributes)
+        self.duration_ns = duration_ns
+
+    @property
+    def reads(self) -> tuple[VariableState, ...]:
+        """What it only reads, each once."""
+        return tuple(state for state in dict.fromkeys(self.arguments) if state not in self.writes)
+
+    def before(self, known: Clock) -> list[Stamp]:
+        """Return what the host must wait for first, given what it knows; the caller holds the lock."""
+        stamps = [state.writer for state in (*self.reads, *self.writes) if state.writer is not None]
+        return needed(known, stamps + [stamp for state in self.writes for stamp in state.readers.values()])
+
+    def written(self) -> None:
+        """Note that it has returned: its writes are finished, and the device has nothing to do with them any more."""
+        for state in self.writes:
+            state.version += 1
+            state.fault = state.writer = None
+            state.readers.clear()
+
+    def run(self, issuer: Issuer) -> None:
+        """Call the function on the calling thread, with no lock held while it runs; raises what it raises."""
+        reads = [_buffer(state) for state in self.arguments]
+        with issuer.lock, deferred():
+            for state in self.writes:
+                if state.buffer is None:
+                    state.buffer = issuer.memory.allocate(
+                        state.spec, Place.HOST, None, purpose=f"{state.name!r}, which {self.name} writes,"
+                    )
+        ids = {state: number for number, state in enumerate(dict.fromkeys((*self.arguments, *self.writes)))}
+        call = HostCall(
+            0, self.name, tuple(ids[s] for s in self.arguments), tuple(ids[s] for s in self.writes), self._called(issuer), self.duration_ns
+        )
+        writes = [_buffer(state) for state in self.writes]
+        if issuer.exclusive:
+            with issuer.lock:
+                issuer.device.bind_host(call, reads, writes)()
+        else:
+            issuer.device.bind_host(call, reads, writes)()
+
+    def _called(self, issuer: Issuer) -> Callable[..., Any]:
+        """Return the function as `bind_host` wants it; where that is called under the lock, it gives the lock away while the function runs."""
+
+        def function(*arrays: Any) -> Any:
+            if issuer.exclusive:
+                issuer.lock.release()
+            try:
+                with allowed():
+                    result = self.function(*arrays, **self.attributes)
+            finally:
+                if issuer.exclusive:
+                    issuer.lock.acquire()
+            if not self.writes:
+                return ()
+            if result is None:
+                raise EngineError(f"{self.name} returned None, and writes {len(self.writes)} variables", hint="return an array for each")
+            return result
+
+        return function
+
+
+def _buffer(state: VariableState) -> Buffer:
+    if state.buffer is None:
+        raise EngineError(f"{state.name!r} has no values, since nothing has written it without an error", hint="write it first")
+    return state.buffer

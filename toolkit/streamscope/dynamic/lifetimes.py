@@ -1,0 +1,63 @@
+"""Lifetimes of variables: made, deleted in their turn, their memory given back behind their last users."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from itertools import count
+
+from streamscope.dynamic.catalogue import Catalogue
+from streamscope.dynamic.issuing import Issuer
+from streamscope.dynamic.scheduler import Scheduler
+from streamscope.dynamic.variable import DynamicVariable, VariableState
+from streamscope.program.variable import ArraySpec, Place
+
+
+class Lifetimes:
+    """The variables of one engine.
+
+    Attributes
+    ----------
+    live : dict of int to VariableState
+        Those that have not been deleted.
+    dropped : deque of VariableState
+        Those that Python has let go; see `collect`.
+    """
+
+    def __init__(self, issuer: Issuer, scheduler: Scheduler, catalogue: Catalogue) -> None:
+        self.live: dict[int, VariableState] = {}
+        self.dropped: deque[VariableState] = deque()
+        self._issuer = issuer
+        self._scheduler = scheduler
+        self._catalogue = catalogue
+        self._numbers = count()
+
+    def new(self, spec: ArraySpec, place: Place, name: str | None) -> DynamicVariable:
+        """Make a variable; it gets memory when it is first written."""
+        number = next(self._numbers)
+        state = VariableState(number, spec, place, name or f"variable {number}")
+        with self._issuer.lock:
+            self.live[number] = state
+        return DynamicVariable(state, self.dropped)
+
+    def delete(self, state: VariableState) -> None:
+        """Delete a variable after all earlier users; the caller holds the lock and has put off Ctrl-C."""
+        if not state.deleted:
+            state.deleted = True
+            self._scheduler.take_turn((), (state,), partial(self._release, state))
+
+    def collect(self) -> None:
+        """Delete what Python has let go; the caller holds the lock and has put off Ctrl-C."""
+        while self.dropped:
+            self.delete(self.dropped.popleft())
+
+    def _release(self, state: VariableState) -> None:
+        self._catalogue.forget(state)
+        self.live.pop(state.id, None)
+        buffer, state.buffer = state.buffer, None
+        if buffer is not None:
+            stamps = [*state.readers.values(), *([] if state.writer is None else [state.writer])]
+            latest = {stamp.lane: stamp for stamp in sorted(stamps, key=lambda stamp: stamp.position)}
+            self._issuer.memory.free(buffer, [(self._issuer.lanes[stamp.lane].stream, stamp.lease) for stamp in latest.values()])
+        state.writer = None
+        state.readers.clear()

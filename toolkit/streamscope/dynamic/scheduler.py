@@ -1,0 +1,244 @@
+"""The scheduler of a dynamic engine: whose turn it is, worker threads, and waits of the host."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+from streamscope.dynamic.applications import Application
+from streamscope.dynamic.faults import Fault
+from streamscope.dynamic.host_operations import HostFunction
+from streamscope.dynamic.interrupts import deferred
+from streamscope.dynamic.issuing import Issuer
+from streamscope.dynamic.lanes import Stamp, needed
+from streamscope.dynamic.queues import Operation, enter, idle, leave
+from streamscope.dynamic.variable import VariableState
+from streamscope.dynamic.workers import Workers
+from streamscope.errors import EngineError
+
+HostRun = Callable[[], BaseException | None]
+"""Runs a host operation; returns an interruption that came meanwhile."""
+
+
+class Scheduler:
+    """Lets operations take turns, and waits for them.
+
+    A device operation is issued by the thread that gives it its last turn: the one that pushes it, or one that has finished a host operation.
+    Host operations run on worker threads or, in the synchronous engine, which has none, on the thread that gives them their last turn.
+
+    Attributes
+    ----------
+    pools : tuple of Workers
+        For ordinary host operations, and for those of priority; empty in the synchronous engine.
+    unfinished : int
+        Host operations that were pushed and have not ended. While there are none, every operation has its turn at once.
+    host_waits : int
+        Events that the host waited for.
+    """
+
+    def __init__(self, issuer: Issuer, pools: tuple[Workers, ...]) -> None:
+        self.pools = pools
+        self.unfinished = 0
+        self.host_waits = 0
+        self._issuer = issuer
+        self._sequence = count()
+        self._idle: list[threading.Event] = []
+        self._ready: list[HostRun] = []
+        self._local = threading.local()
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the calling thread runs a host operation of this engine."""
+        return getattr(self._local, "inside", False)
+
+    # Turns.
+
+    def submit(self, application: Application, where: str | None, priority: int) -> threading.Event | None:
+        """Issue a device operation when it has its turn; the caller holds the lock and has put off Ctrl-C.
+
+        Returns what is set when it is issued, if that is later.
+        """
+        if not self.unfinished or idle(application.reads, application.writes):
+            self._issuer.issue(application, where)
+            return None
+        operation = Operation(application.reads, application.writes, partial(self._issuer.issue, application, where), priority=priority)
+        operation.done = threading.Event()
+        self._enter(operation)
+        return operation.done
+
+    def take_turn(self, reads: Sequence[VariableState], writes: Sequence[VariableState], start: Callable[[], None]) -> threading.Event:
+        """Call ``start`` when it has its turn, which ends with that; the caller holds the lock and has put off Ctrl-C."""
+        operation = Operation(reads, writes, start)
+        operation.done = threading.Event()
+        self._enter(operation)
+        return operation.done
+
+    def submit_host(self, function: HostFunction, priority: int) -> threading.Event:
+        """Run a host operation when it has its turn; the caller does not hold the lock. Returns what is set when it has ended."""
+        done = threading.Event()
+        operation = Operation(function.reads, function.writes, _nothing, priority=priority, on_host=True)
+        operation.start = partial(self._start_host, operation, function, done)
+        with self._issuer.lock, deferred():
+            self.unfinished += 1
+            self._enter(operation)
+            ready = self._take_ready()
+        self._run_here(ready)
+        return done
+
+    def _enter(self, operation: Operation) -> None:
+        operation.sequence = next(self._sequence)
+        if enter(operation):
+            self._advance([operation])
+
+    def _advance(self, ready: list[Operation]) -> None:
+        """Start what is ready, and what becomes so by that, in the order of priorities."""
+        heapify(ready)
+        while ready:
+            operation = heappop(ready)
+            operation.start()
+            if not operation.on_host:
+                if operation.done is not None:
+                    operation.done.set()
+                for freed in leave(operation):
+                    heappush(ready, freed)
+
+    # Host operations.
+
+    def _start_host(self, operation: Operation, function: HostFunction, done: threading.Event) -> None:
+        skipped = self._issuer.passed_on(function.arguments, function.writes)
+        stamps = [] if skipped else function.before(self._issuer.known)
+        run = partial(self._run, operation, function, stamps, done, skipped=skipped)
+        if self.pools:
+            self.pools[operation.priority > 0].put(operation.priority, operation.sequence, run)
+        else:
+            self._ready.append(run)
+
+    def _run(
+        self, operation: Operation, function: HostFunction, stamps: Sequence[Stamp], done: threading.Event, *, skipped: bool
+    ) -> BaseException | None:
+        """Run a host operation and end its turns; whatever happens, they are ended."""
+        failure: BaseException | None = None
+        with deferred():
+            if not skipped:
+                try:
+                    self.wait_for(stamps)
+                    self._local.inside = True
+                    function.run(self._issuer)
+                except BaseException as error:  # noqa: BLE001 — kept, and raised where the results are waited for
+                    failure = error
+                finally:
+                    self._local.inside = False
+            with self._issuer.lock:
+                if failure is not None:
+                    self._issuer.fail(function.writes, Fault(function.name, function.where, failure))
+                elif not skipped:
+                    function.written()
+                self.unfinished -= 1
+                self._advance(leave(operation))
+                ready = self._take_ready()
+                if not self.unfinished:
+                    for event in self._idle:
+                        event.set()
+                    self._idle.clear()
+            done.set()
+        self._run_here(ready)
+        return None if isinstance(failure, Exception) else failure
+
+    def _take_ready(self) -> list[HostRun]:
+        ready, self._ready = self._ready, []
+        return ready
+
+    def _run_here(self, ready: Sequence[HostRun]) -> None:
+        """Run host operations on the calling thread, all of them, and then let go on what interrupted one."""
+        interruptions = [run() for run in ready]
+        for interruption in interruptions:
+            if interruption is not None:
+                raise interruption
+
+    # Waits of the host.
+
+    def wait(self, state: VariableState, *, write: bool) -> None:
+        """Block the host until a variable can be read, or written, in the order of what was pushed; then raise its fault.
+
+        Raises
+        ------
+        StreamscopeError
+            What the variable holds is not what was asked for.
+        """
+        self._forbid_inside()
+        stamps: list[Stamp] = []
+
+        def look() -> None:
+            if state.writer is not None:
+                stamps.append(state.writer)
+            if write:
+                stamps.extend(state.readers.values())
+
+        with self._issuer.lock, deferred():
+            turn = self.take_turn(*(((), (state,)) if write else ((state,), ())), look)
+        turn.wait()
+        self.wait_for(stamps)
+        with self._issuer.lock:
+            error = self._issuer.faults.take(state.fault)
+        if error is not None:
+            raise error
+
+    def wait_all(self) -> None:
+        """Block the host until all that was pushed is done; then raise the faults that no wait has raised.
+
+        Raises
+        ------
+        StreamscopeError
+            An operation failed.
+        """
+        self._forbid_inside()
+        idle_again = threading.Event()
+        with self._issuer.lock, deferred():
+            if self.unfinished:
+                self._idle.append(idle_again)
+            else:
+                idle_again.set()
+        idle_again.wait()
+        failure: Exception | None = None
+        try:
+            self.wait_for([lane.last for lane in self._issuer.lanes if lane.last is not None])
+        except Exception as error:  # noqa: BLE001 — raised below, with what else went wrong
+            failure = error
+        with self._issuer.lock:
+            error = self._issuer.faults.take_all()
+        if error is not None and failure is not None:
+            error.add_note(f"also: {failure}")
+        if error is not None or failure is not None:
+            raise error or failure
+
+    def wait_for(self, stamps: Sequence[Stamp]) -> None:
+        """Block the host until the device has done what the stamps stand for; raises what the device reports.
+
+        The caller does not hold the lock.
+        """
+        issuer, failure = self._issuer, None
+        for stamp in needed(issuer.known, stamps):
+            self.host_waits += 1
+            try:
+                if issuer.exclusive:
+                    with issuer.lock, deferred():
+                        stamp.lease.event.synchronize()
+                else:
+                    stamp.lease.event.synchronize()
+            except Exception as error:  # noqa: BLE001 — raised when all have been waited for
+                failure = failure or error
+            with issuer.lock, deferred():
+                issuer.learn(stamp)
+        if failure is not None:
+            raise failure
+
+    def _forbid_inside(self) -> None:
+        if self.is_inside:
+            raise EngineError("a host operation cannot wait for the engine that runs it", hint="name what it needs in reads= instead")
+
+
+def _nothing() -> None:
+    """Start nothing: the operation gets its own start before it is queued."""

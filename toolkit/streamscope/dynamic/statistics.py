@@ -1,0 +1,37 @@
+"""What a dynamic engine has done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EngineStatistics:
+    """Counts of one engine since it was made.
+
+    Attributes
+    ----------
+    pushed : int
+        Operations pushed, those among them that the engine pushes itself for `Engine.read` and `Engine.write`.
+    stream_waits, host_waits : int
+        Waits of streams for events of other streams, and of the host for events.
+    events_created, events_recorded : int
+        Events made; records of them. The first stops growing when as many are there as are held together.
+    threads : int
+        Worker threads.
+    in_use_bytes, high_water_bytes : int
+        Device memory of variables and temporaries, and the most that was in use at a time.
+    cache_hits, cache_misses : int
+        Device operations that were only launched, and those that were bound first.
+    """
+
+    pushed: int
+    stream_waits: int
+    host_waits: int
+    events_created: int
+    events_recorded: int
+    threads: int
+    in_use_bytes: int
+    high_water_bytes: int
+    cache_hits: int
+    cache_misses: int

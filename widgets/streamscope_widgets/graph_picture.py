@@ -1,0 +1,227 @@
+"""A captured graph as a picture: a box for each node, in rows by level and columns by stream, and arrows for what must come first.
+
+In a notebook it is an image with a data URI, which untrusted notebooks keep (an inline ``<svg>`` they drop), and an image map, which is how
+an image shows a tooltip for each box. It brings a card of its own, in light or dark as the browser prefers.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from streamscope.graphs.layout import Box, Layout, layout
+from streamscope.graphs.node import GraphNode, NodeKind
+from streamscope.graphs.view import GraphView
+from streamscope_widgets import palette
+from streamscope_widgets.static_timeline import data_uri
+
+BOX_WIDTH, BOX_HEIGHT, STRIPE = 248, 26, 5
+COLUMN_GAP, ROW_GAP, PADDING = 40, 18, 14
+TRACKS, TRACK = 4, 4
+"""Arrows that go the long way beside a column keep to so many tracks, so many px apart."""
+HEAD, LANE_HEAD = 34, 24
+CHARACTER = 6.1
+"""About the width of a character in px, at a font size of 11."""
+TIP_LINES = 12
+MOST_HEIGHT = 640
+"""Pixels of a notebook's output before it scrolls."""
+
+STYLE = """
+.g { --card: #ffffff; --band: #f4f6f9; --box: #ffffff; --ink: #1f2430; --soft: #5b6472; --rule: #c3cad4; --arrow: #8b93a1; }
+@media (prefers-color-scheme: dark) {
+.g { --card: #15181e; --band: #1c2028; --box: #262b35; --ink: #e8eaee; --soft: #a3abb8; --rule: #424956; --arrow: #7d8697; } }
+.g text { font: 11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; fill: var(--ink); }
+.g .title { font-size: 12.5px; font-weight: 600; } .g .soft { fill: var(--soft); font-size: 10px; }
+.g .card { fill: var(--card); } .g .band { fill: var(--band); }
+.g .box { fill: var(--box); stroke: var(--rule); } .g .edge { fill: none; stroke: var(--arrow); stroke-width: 1.3; }
+.g .tip { fill: var(--arrow); }
+"""
+_KIND_COLOURS = {
+    NodeKind.COPY: palette.COPY,
+    NodeKind.SET: palette.COPY,
+    NodeKind.EVENT_RECORD: palette.EVENT_CALL,
+    NodeKind.EVENT_WAIT: palette.EVENT_CALL,
+    NodeKind.HOST: palette.HOST_FUNCTION,
+}
+
+
+def graph_html(view: GraphView) -> str:
+    """Return a graph as HTML for a notebook, with a tooltip for each box."""
+    picture = _Picture.of(view)
+    name = f"graph-{secrets.token_hex(4)}"
+    areas = "".join(
+        f'<area shape="rect" coords="{x:.0f},{y:.0f},{x + BOX_WIDTH:.0f},{y + BOX_HEIGHT}" title="{escape(tip)}" alt="{escape(tip)}">'
+        for x, y, tip in picture.tips()
+    )
+    size = f'width="{picture.width}" height="{picture.height}" style="max-width:none;border-radius:6px"'
+    image = f'<img src="{data_uri(picture.svg())}" alt="{escape(picture.title)}" usemap="#{name}" {size}>'
+    return f'<div style="overflow:auto;max-height:{MOST_HEIGHT}px">{image}<map name="{name}">{areas}</map></div>'
+
+
+def graph_svg(view: GraphView) -> str:
+    """Return a graph as an SVG document, with a ``<title>`` for each box."""
+    return _Picture.of(view).svg()
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """A layout with what is written on it.
+
+    Attributes
+    ----------
+    title : str
+    nodes : sequence of GraphNode
+    layout : Layout
+    colours : mapping of str to str
+        Of kernels, by name.
+    """
+
+    title: str
+    nodes: Sequence[GraphNode]
+    layout: Layout
+    colours: Mapping[str, str]
+
+    @classmethod
+    def of(cls, view: GraphView) -> _Picture:
+        kernels = Counter(node.name for node in view.nodes if node.kind is NodeKind.KERNEL)
+        colours = {name: palette.KERNELS[rank % len(palette.KERNELS)] for rank, (name, _) in enumerate(kernels.most_common())}
+        laid_out = layout(view.nodes, view.lanes)
+        lanes = f", {len(laid_out.lanes)} streams" if len(laid_out.lanes) > 1 else ""
+        return cls(f"{view.title}: a graph of {_counted(len(view.nodes), 'node')}{lanes}", view.nodes, laid_out, colours)
+
+    @property
+    def top(self) -> float:
+        """Where the first row begins."""
+        return HEAD + (LANE_HEAD if any(lane.name for lane in self.layout.lanes) else 0)
+
+    @property
+    def width(self) -> int:
+        boxes = 2 * PADDING + max(1, self.layout.columns) * (BOX_WIDTH + COLUMN_GAP)
+        return max(boxes, round(2 * PADDING + len(self.title) * CHARACTER * 1.2))
+
+    @property
+    def height(self) -> int:
+        return round(self.top + self.layout.levels * (BOX_HEIGHT + ROW_GAP) + PADDING)
+
+    def x(self, column: int) -> float:
+        return PADDING + COLUMN_GAP / 2 + column * (BOX_WIDTH + COLUMN_GAP)
+
+    def y(self, level: int) -> float:
+        return self.top + ROW_GAP / 2 + level * (BOX_HEIGHT + ROW_GAP)
+
+    def tips(self) -> Iterator[tuple[float, float, str]]:
+        """Yield for each box its corner and its tooltip."""
+        for box in self.layout.boxes:
+            yield self.x(box.column), self.y(box.level), "\n".join(self.tip(box))
+
+    def tip(self, box: Box) -> list[str]:
+        if len(box.nodes) == 1:
+            return [f"node {box.nodes[0]}", *self.nodes[box.nodes[0]].details]
+        lines = [f"{index}: {self.nodes[index].name} {self.nodes[index].shape}".rstrip() for index in box.nodes]
+        more = [f"and {len(lines) - TIP_LINES} more"] if len(lines) > TIP_LINES else []
+        return [f"nodes {box.nodes[0]} to {box.nodes[-1]}, one after the other", *lines[:TIP_LINES], *more]
+
+    def svg(self) -> str:
+        size = f'width="{self.width}" height="{self.height}" viewBox="0 0 {self.width} {self.height}"'
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" class="g" {size} role="img" aria-label="{_xml(self.title)}">'
+        marker = '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+        arrow = f'<defs>{marker}<path class="tip" d="M0 .8 8 4 0 7.2z"/></marker></defs>'
+        card = f'<rect class="card" width="100%" height="100%" rx="6"/><text class="title" x="{PADDING}" y="22">{_xml(self.title)}</text>'
+        edges = "".join(f'<path class="edge" marker-end="url(#tip)" d="{path}"/>' for path in self.edges())
+        boxes = "".join(self.box(box) for box in self.layout.boxes)
+        return "".join([head, f"<style>{STYLE}</style>", arrow, card, *self.lanes(), edges, boxes, "</svg>"])
+
+    def lanes(self) -> Iterator[str]:
+        """Yield a band behind the columns of each stream, with its name."""
+        for lane in self.layout.lanes:
+            if lane.name:
+                x, width = self.x(lane.first) - COLUMN_GAP / 2 + 3, lane.count * (BOX_WIDTH + COLUMN_GAP) - 6
+                height = self.height - HEAD - PADDING / 2
+                yield f'<rect class="band" x="{x:.0f}" y="{HEAD}" width="{width:.0f}" height="{height:.0f}" rx="6"/>'
+                yield f'<text class="soft" x="{x + COLUMN_GAP / 2 - 3:.0f}" y="{HEAD + 16}">{_xml(lane.name)}</text>'
+
+    def box(self, box: Box) -> str:
+        """Draw one box: a stripe in the kernel's colour, the name, and the shape in faint ink."""
+        node, x, y = self.nodes[box.nodes[0]], self.x(box.column), self.y(box.level)
+        name, shape = (node.name, node.shape) if len(box.nodes) == 1 else self.summary(box)
+        room = int((BOX_WIDTH - STRIPE - 22) / CHARACTER) - len(shape)
+        deep = f'<rect class="box" x="{x + 3:.0f}" y="{y + 3:.0f}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="4"/>'
+        frame = f'<rect class="box" x="{x:.0f}" y="{y:.0f}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="4"/>'
+        words = f'<text x="{x + STRIPE + 8:.0f}" y="{y + 17:.0f}">{_xml(_shortened(name, room))}</text>'
+        beside = f'<text class="soft" x="{x + BOX_WIDTH - 8:.0f}" y="{y + 17:.0f}" text-anchor="end">{_xml(shape)}</text>' if shape else ""
+        tip = f"<title>{_xml(chr(10).join(self.tip(box)))}</title>"
+        return f"<g>{tip}{deep if len(box.nodes) > 1 else ''}{frame}{self.stripe(box)}{words}{beside}</g>"
+
+    def stripe(self, box: Box) -> str:
+        """Draw the stripe at the left edge of a box; that of a folded chain has the colours of its nodes, by their share."""
+        colours = Counter(self.colour(self.nodes[index]) for index in box.nodes)
+        x, y, parts = self.x(box.column), self.y(box.level) + 0.5, []
+        for colour, count in colours.most_common():
+            height = (BOX_HEIGHT - 1) * count / len(box.nodes)
+            parts.append(f'<rect x="{x + 0.5:.1f}" y="{y:.1f}" width="{STRIPE}" height="{height:.1f}" fill="{colour}"/>')
+            y += height
+        return "".join(parts)
+
+    def summary(self, box: Box) -> tuple[str, str]:
+        """Return what is written on a folded chain: its names, the most frequent first, and how many nodes it has."""
+        names = Counter(self.nodes[index].name for index in box.nodes)
+        return ", ".join(name for name, _ in names.most_common()), _counted(len(box.nodes), "node")
+
+    def colour(self, node: GraphNode) -> str:
+        return self.colours[node.name] if node.kind is NodeKind.KERNEL else _KIND_COLOURS.get(node.kind, palette.HOST_CALL)
+
+    def edges(self) -> Iterator[str]:
+        """Yield the path of each arrow."""
+        used: Counter[int] = Counter()
+        for source, target in self.layout.edges:
+            before, after = self.layout.boxes[source], self.layout.boxes[target]
+            yield self.edge(before, after, used[after.column] % TRACKS)
+            # Only what does not simply go down takes a track.
+            used[after.column] += before.column != after.column or after.level > before.level + 1
+
+    def edge(self, source: Box, target: Box, track: int) -> str:
+        """Draw an arrow straight down, over to another column or, past other rows, through the gap beside the target's column."""
+        x1, y1 = self.x(source.column) + BOX_WIDTH / 2, self.y(source.level) + BOX_HEIGHT
+        x2, y2 = self.x(target.column) + BOX_WIDTH / 2, self.y(target.level)
+        near = target.level == source.level + 1
+        if near and source.column == target.column:
+            return f"M{x1:.0f} {y1:.0f}V{y2:.0f}"
+        # From a column on the left it comes in on the left; what comes from the right, or from above, on the right.
+        side = -1 if source.column < target.column else 1
+        enter, down = x2 + side * (BOX_WIDTH / 4 + track * TRACK), y1 + ROW_GAP / 2 - TRACK + track * 2
+        if near:
+            return _rounded([(x1, y1), (x1, down), (enter, down), (enter, y2)])
+        gap = x2 + side * ((BOX_WIDTH + COLUMN_GAP) / 2 + (track - (TRACKS - 1) / 2) * TRACK)
+        over = y2 - ROW_GAP / 2 - TRACK + track * 2
+        leave = x1 + (BOX_WIDTH / 4 if source.column == target.column else 0)
+        return _rounded([(leave, y1), (leave, down), (gap, down), (gap, over), (enter, over), (enter, y2)])
+
+
+def _rounded(points: Sequence[tuple[float, float]], radius: float = 4) -> str:
+    """Return a path along points, each to the next across or down, with round corners."""
+    path = [f"M{points[0][0]:.0f} {points[0][1]:.0f}"]
+    for (x0, y0), (x, y), (x2, y2) in zip(points, points[1:], points[2:], strict=False):
+        before, after = (min(radius, (abs(x - a) + abs(y - b)) / 2) for a, b in ((x0, y0), (x2, y2)))
+        path.append(f"L{x - before * _sign(x - x0):.1f} {y - before * _sign(y - y0):.1f}")
+        path.append(f"Q{x:.1f} {y:.1f} {x + after * _sign(x2 - x):.1f} {y + after * _sign(y2 - y):.1f}")
+    return "".join([*path, f"L{points[-1][0]:.1f} {points[-1][1]:.1f}"])
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _shortened(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: max(1, room - 1)].rstrip() + "…"
+
+
+def _xml(text: str) -> str:
+    """Escape a text; XML has no control characters but the line break."""
+    return escape("".join(character if character.isprintable() or character == "\n" else "�" for character in text))
