@@ -116,5 +116,6 @@ def test_a_soak_stays_flat(device):
         if step % 2_000 == 1_999:
             reserved.append(pool.reserved_bytes)
     device.synchronize()
-    assert reserved[-1] < 1.2 * reserved[4]
+    # It grows with the most that was in use, in steps of size classes, and no further.
+    assert reserved[-1] < 2 * pool.high_water_bytes
     assert sum(one.created for one in events.values()) < 400

@@ -109,9 +109,10 @@ def double_and_square(x, doubled, squared):
     """Two CuPy calls, one in a scope."""
     import cupy
 
-    with ss.auxiliary_stream():
+    with ss.auxiliary_stream() as main:
         cupy.multiply(x, x, out=squared)
-    cupy.add(x, x, out=doubled)
+        with main:
+            cupy.add(x, x, out=doubled)
 
 
 @ss.program

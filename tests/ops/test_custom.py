@@ -5,7 +5,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.errors import DeviceError, ProgramError
-from streamscope.program.reference import has_reference
+from streamscope.program.reference import has_reference, run_reference
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -55,6 +55,39 @@ def test_shapes_of_what_it_does_not_make(name):
     wrong = ss.operator(lambda x, total: None, reads=["x"], writes=["total"], shapes=lambda x: {name: ((1,), "float32")})
     with pytest.raises(ProgramError, match=rf"shapes= gives '{name}'.*\(it is asked for total\)"):
         ss.program(wrong).trace(X)
+
+
+@pytest.mark.parametrize("declared", [(3,), 3, ("three", "float32"), ((2,), "float32", 1)])
+def test_what_shapes_says_is_no_shape_and_dtype(declared):
+    @ss.operator(reads=["x"], writes=["y"], shapes=lambda x: {"y": declared})
+    def kernel(x, y):
+        raise AssertionError
+
+    with pytest.raises(ProgramError, match=r"kernel: shapes= gives .* for 'y'.*\(shape, dtype\)|shape .* is not a tuple of whole numbers"):
+        ss.program(lambda x: kernel(x)).trace(X)
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        (lambda x: x[:1], r"float32\[1, 3\]"),
+        (lambda x: x + 1j, r"complex64\[2, 3\]"),
+        (lambda x: (x, x), "returned 2 arrays for 1 variables"),
+    ],
+)
+def test_a_reference_that_does_not_fit_is_told_of_shapes(reference, said):
+    @ss.operator(reads=["x"], writes=["y"], reference=reference)
+    def kernel(x, y):
+        raise AssertionError
+
+    program = ss.program(lambda x: kernel(x)).trace(X)
+    with pytest.raises(ProgramError, match=rf"^kernel \(operation 0, test_custom.py:\d+\) returned .*{said.removeprefix('returned ')}.*give.* shapes="):
+        run_reference(program, [X])
+    prepared = ss.prepare(program, "async", "simulated")
+    prepared.load([X])
+    prepared.run()
+    with pytest.raises(DeviceError, match=rf"kernel \(operation 0, test_custom.py:\d+\) failed: .*{said}"):
+        prepared.wait()
 
 
 def test_nothing_to_tell_the_shape_from():

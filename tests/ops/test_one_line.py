@@ -54,6 +54,7 @@ def test_what_cannot_be_evaluated_here_runs_on_cuda_only():
         ("y = a * x", {"operands": ["x"]}, "a is no operand.*operands are x"),
         ("y = a * x", {"operands": ["x", "x", "a"]}, "not different"),
         ("y = a * x", {"gradient": {"b": "dy"}}, "gradient of b, which is no operand"),
+        ("y = a * x", {"gradient": {"a": "dz * x"}}, "the gradient of a names dz.*it may name a, dy, x, y"),
         ("y = x", {"name": "not a name"}, "is no identifier"),
     ],
 )

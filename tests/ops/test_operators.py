@@ -174,9 +174,9 @@ def test_requests(evaluate):
 
 
 def test_adding_to_half_rounds_once(evaluate):
-    # Beside 2048, halves are 2 apart. The product is a little above 1, so the sum goes to 2050; rounded first, it is 1 and the sum goes to 2048.
-    x, y = np.array([1.03125], np.float16), np.array([2048], np.float16)
-    z = np.array([0.9697265625], np.float16)
+    # Beside 2048, halves are 2 apart: a product a little above 1 takes the sum to 2050; rounded first to 1, it would leave 2048.
+    x, y = np.array([1.0009765625], np.float16), np.array([2048], np.float16)
+    z = np.array([0.99951171875], np.float16)
     assert float(x[0]) * float(z[0]) > 1
     assert x[0] * z[0] == 1
     np.testing.assert_array_equal(evaluate(lambda x, z, y: ss.multiply(x, z, out=y, request="add"), x, z, y), [2050])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 import threading
 
@@ -76,6 +78,19 @@ class TestOperations:
         program = trace(function, image, weights, np.ones((1, 4, 4, 3), np.float32))
         assert program.operations[0].writes == (4, 3)
         assert not program.single_output
+
+    def test_what_writes_empty_arrays_only_puts_nothing_on_a_stream(self):
+        program = trace(lambda x: (ss.relu(x), ss.sum(x)), X[:0])
+        empty, total = program.operations
+        assert empty.work == ()
+        assert empty.capturable
+        assert [launch.name for launch in total.launches] == ["sum"]
+
+    def test_launches_and_host_calls_know_the_users_line(self):
+        program = trace(lambda raw: ss.relu(ss.to_device(negate(raw))), X)
+        for operation in program.operations:
+            for work in operation.launches or (operation.work,):
+                assert str(work) == str(operation)
 
     def test_an_output_may_be_an_input_and_may_be_named_twice(self):
         program = trace(lambda x: (x, x), X)
@@ -229,6 +244,33 @@ class TestMisuse:
             trace(lambda x: ss.relu(np.exp(x)), X)
         with pytest.raises(ProgramError, match=r"NumPy at test_tracing\.py:\d+ asks for the values of 'x'"):
             trace(lambda x: ss.relu(np.asarray(x)), X)
+
+    @pytest.mark.parametrize(
+        ("use", "said"),
+        [
+            (lambda x: x.sum(), r"\.sum at test_tracing\.py:\d+ is not something that 'x' has: .*\(use the operator: ss\.sum"),
+            (lambda x: x.dot(x), r"\.dot at .*ss\.matmul\(a, b\)"),
+            (lambda x: x.T, r"\.T at .*change the array before it goes into the program, or .* ss\.operator"),
+            (lambda x: x.reshape(8), r"\.reshape at test_tracing\.py:\d+"),
+            (lambda x: x.item(), r"\.item at .*values are known when the program runs"),
+        ],
+    )
+    def test_a_variable_used_like_an_array(self, use, said):
+        with pytest.raises(ProgramError, match=said):
+            trace(use, X)
+
+    def test_a_variable_can_be_asked_what_it_is_and_be_copied(self):
+        def function(x):
+            assert not hasattr(x, "sum")
+            assert getattr(x, "__cuda_array_interface__", None) is None
+            twin = copy.copy(x)
+            assert (twin.id, twin.spec, twin.tracer) == (x.id, x.spec, x.tracer)
+            deep = copy.deepcopy(x)
+            assert deep.spec == x.spec
+            assert pickle.loads(pickle.dumps(x)).name == "x"
+            return ss.relu(x)
+
+        trace(function, X)
 
     def test_branching_on_a_value(self):
         with pytest.raises(ProgramError, match=r"test_tracing\.py:\d+ branches on the value of 'x', .*branch on shapes"):

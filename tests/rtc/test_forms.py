@@ -11,7 +11,7 @@ import streamscope as ss
 from streamscope.ops.fitting import bind, fitted
 from streamscope.program.variable import ArraySpec
 from streamscope.rtc.form import Access, Form, choose_form
-from streamscope.rtc.layout import compact, row_major
+from streamscope.rtc.layout import broadcast_strides, compact, row_major
 
 CANARY = 0x5A
 FUNCTIONS = {"add": np.add, "multiply": np.multiply, "less": np.less}
@@ -195,6 +195,16 @@ def test_the_form_chosen(chosen, width, lead, accesses, rows):
     letters = {Access.LINEAR: "L", Access.ROW: "W", Access.REPEATED: "R", Access.STRIDED: "S"}
     assert (chosen.form.width, chosen.lead, chosen.form.rows) == (width, lead, rows)
     assert "".join(letters[access] for access in chosen.form.accesses) == accesses
+
+
+def test_two_vectors_in_flight_only_where_no_operand_streams():
+    def items(first, second, result):
+        steps = [broadcast_strides(shape, row_major(shape), result) for shape in (first, second)]
+        return form(result, *steps).form.items
+
+    assert items((4096, 1), (1, 4096), (4096, 4096)) == 2
+    assert items((4096, 4096), (1, 4096), (4096, 4096)) == 1
+    assert items((64, 1), (1, 64), (64, 64)) == 1
 
 
 def test_blocks_cover_the_array_and_its_lead():

@@ -107,20 +107,20 @@ def test_a_source_is_readable():
 
 PLAIN = """\
 template <typename T> __device__ inline T sigmoid(T a) { return 1 / (1 + exp(-a)); }
-__device__ inline float value(float a)
+__device__ inline float value(float x)
 {
-    return sigmoid(a);
+    return sigmoid(x);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-sigmoid_float32_x4_NAME(const float* a, float* out, long long size, int lead)
+sigmoid_float32_x4_NAME(const float* x, float* out, long long size, int lead)
 {
     const long long n = ((long long)blockIdx.x * 256 + threadIdx.x) * 4 - lead;
     if (n >= size) return;
-    const vector<float, 4> a_values = read<4>(a, n, size);
+    const vector<float, 4> x_values = read<4>(x, n, size);
     vector<float, 4> results;
     #pragma unroll
-    for (int k = 0; k < 4; ++k) results.item[k] = value(a_values.item[k]);
+    for (int k = 0; k < 4; ++k) results.item[k] = value(x_values.item[k]);
     write(out, n, size, results);
 }
 """
@@ -155,3 +155,14 @@ def test_a_new_shape_or_number_needs_no_new_kernel():
 def test_sources_that_cannot_be(arguments):
     with pytest.raises(ProgramError):
         ss.add.source(*arguments)
+
+
+def test_the_source_of_a_gradient():
+    code = ss.multiply.source("float32", "float16", shapes=[(4, 8), (8,)], gradient_of="b")
+    assert "multiply_gradient_b_float32_float32_float16_sum_32_1d1d_" in code
+    assert "return dy * a;" in code
+    assert "return dy * y * sigmoid(-x);" in ss.sigmoid.source("float32", gradient_of="x")
+    with pytest.raises(ProgramError, match="multiply: it has no gradient of 'b'"):
+        ss.multiply.source("float32", 2.0, gradient_of="b")
+    with pytest.raises(ProgramError, match="add: request='null' has no kernel"):
+        ss.add.source("float32", 2.0, request="null")

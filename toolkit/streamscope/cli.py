@@ -1,13 +1,14 @@
-"""The command line: ``streamscope compare``, ``workloads``, ``doctor`` and ``calibrate``.
+"""The command line: ``streamscope compare``, ``advise``, ``workloads``, ``doctor`` and ``calibrate``.
 
 What is asked for goes to standard output, everything else (progress, notes, errors) to standard error. Exit codes: 0 done, 1 failed,
-2 wrong usage, 3 the results of an engine are wrong, 130 interrupted.
+2 wrong usage (an unknown workload, setting or engine too), 3 the results of an engine are wrong, 130 interrupted.
 
 A command is a function in a file of its own in `streamscope.commands`, listed in `COMMANDS`.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -16,16 +17,20 @@ from typing import Annotated, Any
 import typer
 
 import streamscope
+from streamscope.commands.advise import advise
 from streamscope.commands.calibrate import calibrate
 from streamscope.commands.compare import compare
 from streamscope.commands.doctor import doctor
 from streamscope.commands.terminal import complain
 from streamscope.commands.workloads import workloads
+from streamscope.commands.wrong_usage import WrongUsageError
 from streamscope.errors import StreamscopeError
 
-COMMANDS = (compare, workloads, doctor, calibrate)
+COMMANDS = (compare, advise, workloads, doctor, calibrate)
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What the system says when standard output cannot take more."""
 
 # Newer versions of Typer carry a Click of their own, older ones import it: this is how to reach its class in both.
 UsageError: Any = typer.BadParameter.__mro__[1]
@@ -63,10 +68,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has gone (``| head``). Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # Whoever read it has gone (``| head``).
+        return FAILED
+    except OSError as error:
+        if error.errno not in UNWRITABLE or error.filename is not None:
+            raise
+        _drop_output()
+        complain(f"cannot write the output: {error.strerror}", "free space, or send it elsewhere")
         return FAILED
     return code
+
+
+def _drop_output() -> None:
+    """Send what is still to be written nowhere; Python would complain once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -74,6 +89,9 @@ def _run(arguments: Sequence[str]) -> int:
         code = app(args=list(arguments) or ["--help"], prog_name="streamscope", standalone_mode=False) or 0
     except UsageError as error:
         complain(error.format_message(), f"see {error.ctx.command_path if error.ctx else 'streamscope'} --help")
+        return WRONG_USAGE
+    except WrongUsageError as error:
+        complain(error.message, error.hint)
         return WRONG_USAGE
     except StreamscopeError as error:
         complain(error.message, error.hint)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,29 +9,22 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.capturing.function import CapturedFunction
+from streamscope.choosing.choice import Choice
+from streamscope.choosing.contest import MOST_ROUNDS, Contest, simplest_first
+from streamscope.choosing.memory_limit import memory_bytes
+from streamscope.choosing.task import Entrant, Task, recorder_of
 from streamscope.comparison import Comparison, Run
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
-from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import engine_names
 from streamscope.engines.lanes import checked_streams
-from streamscope.engines.prepared import Prepared, host_array, prepare
-from streamscope.errors import EngineError, ProgramError
-from streamscope.program.operation import Program
-from streamscope.program.reference import has_reference, run_reference
+from streamscope.errors import EngineError
 from streamscope.program.tracing import ProgramFunction
-from streamscope.recording.device_log import DeviceLogRecorder
-from streamscope.recording.events import EventRecorder
 
-Array = npt.NDArray[Any]
-
-RELATIVE_TOLERANCE = {"float16": 2e-2, "float32": 2e-3, "float64": 1e-9}
-"""Allowed error of an output, as a share of its largest reference value. For float32 it is that of TF32, which cuDNN uses; other kernels
-are far below it. Whole numbers must be equal."""
-
+AUTO = "auto"
+"""What ``engines`` says when one of them is to be chosen."""
 SIMULATED_REPEATS = 3
 """A simulated device repeats itself to the nanosecond, so more would show nothing."""
 
@@ -49,6 +41,8 @@ def compare(
     device: str | Device = "auto",
     progress: bool | Progress = True,
     name: str | None = None,
+    memory_limit: int | str | None = None,
+    settings: Mapping[str, int] | None = None,
 ) -> Comparison:
     """Run one program under several engines and compare them.
 
@@ -62,7 +56,8 @@ def compare(
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays.
     engines : sequence of str, optional
-        Which engines; all by default. A string may name several, with commas.
+        Which engines; all by default. A string may name several, with commas. ``"auto"`` compares all and chooses one as `ss.best` does,
+        on the same repeats and, where they do not decide it, up to 100 of them; see `Comparison.choice`.
     repeats : int
         Timed runs of each engine; a simulated device, which repeats itself exactly, is run three times at most.
     streams : int
@@ -72,130 +67,87 @@ def compare(
         Show a progress bar, or call ``progress(what, step, steps)``.
     name : str, optional
         What the comparison is called; the program's name by default.
+    memory_limit : int or str, optional
+        With ``engines="auto"``: device memory that the chosen engine may hold, in bytes or for example as ``"512 MiB"``.
+    settings : mapping of str to int, optional
+        What the program was made with; kept with the comparison, and shown.
 
     Raises
     ------
     ProgramError
         The program or its inputs are wrong.
     EngineError
-        An engine is unknown, ``repeats`` is not positive, or ``streams`` is out of range.
+        An engine is unknown, ``repeats`` is not positive, ``streams`` is out of range, or ``memory_limit`` is no size, stands without
+        ``engines="auto"``, or leaves no engine to choose.
     DeviceError
         The device is missing, or failed.
     """
-    if not isinstance(program, ProgramFunction | CapturedFunction):
-        raise ProgramError(f"compare wants a program, not a {type(program).__name__}", hint="decorate the function with @ss.program")
-    captured = program if isinstance(program, CapturedFunction) else None
-    if captured is not None and inputs:
-        raise ProgramError(f"captured {program.name!r} takes no inputs: the capture holds its own", hint="call ss.compare(captured)")
     if not isinstance(repeats, int):
         raise EngineError(f"repeats={repeats!r} is not a whole number")
     if repeats < 1:
         raise EngineError(f"repeats={repeats} is not positive")
     checked_streams(streams)
-    names = engine_names(engines)
-    traced = program.trace(*inputs)
-    arrays = [host_array(value) for value in inputs]
+    names, limit = compared_engines(engines, memory_limit)
+    task = Task.of(program, inputs, "compare")
     opened = open_device(device)
     count = min(repeats, SIMULATED_REPEATS) if opened.info.kind == "simulated" else repeats
     with _reporting(2 * len(names) + count, progress=progress) as step:
-        reference = _reference(traced, arrays) if captured is None else captured.expected()
-        prepared, errors = {}, {}
+        entrants = {}
         for engine in names:
             step(f"preparing {engine}")
-            prepared[engine] = _warm(traced, engine, opened, arrays, streams)
-            errors[engine] = _error(_outputs(prepared[engine], captured), reference)
-        makespans = _repeat(prepared, arrays, count, step)
-        recorder = _recorder(opened)
+            entrants[engine] = task.enter(engine, opened, streams)
+        contest = _contest(task, opened, entrants, limit) if engines == AUTO else None
+        rounds, choice = _rounds(task, entrants, contest, count, step)
+        recorder = recorder_of(opened)
         runs = []
-        for engine in names:
+        for engine, entrant in entrants.items():
             step(f"recording {engine}")
-            _load(prepared[engine], arrays)
-            trace = recorder.record(prepared[engine], partial(_load, prepared[engine], arrays))
-            runs.append(Run(engine, makespans[engine], *errors[engine], trace))
-    return Comparison(name or traced.name, opened.info, runs)
+            reload = partial(task.reload, entrant.prepared)
+            reload()
+            makespans_ns = np.asarray([times_ns[engine] for times_ns in rounds], dtype=np.float64)
+            trace = recorder.record(entrant.prepared, reload)
+            runs.append(Run(engine, makespans_ns, entrant.max_abs_error, entrant.tolerance, trace))
+    return Comparison(name or task.program.name, opened.info, runs, choice=choice, settings=settings)
 
 
-def _warm(program: Program, engine: str, device: Device, inputs: Sequence[Array], streams: int) -> Prepared:
-    """Prepare an engine and run it until its graphs are captured and replayed; leaves the results of the program in its outputs."""
-    prepared = prepare(program, engine, device, streams=streams)
-    for _ in range(3):
-        prepared.load(inputs)
-        prepared.run()
-        prepared.wait()
-    return prepared
+def compared_engines(engines: Sequence[str] | str | None, memory_limit: int | str | None) -> tuple[tuple[str, ...], int | None]:
+    """Return the engines that ``engines`` names, all of them for ``"auto"``, and the memory limit in bytes.
+
+    Raises
+    ------
+    EngineError
+        An engine is unknown, or the limit is no size or stands without ``"auto"``.
+    """
+    if memory_limit is None:
+        return engine_names(None if engines == AUTO else engines), None
+    if engines != AUTO:
+        raise EngineError(f"memory_limit={memory_limit!r} is for choosing an engine", hint='give it with engines="auto"')
+    return engine_names(), memory_bytes(memory_limit)
 
 
-def _reference(program: Program, inputs: Sequence[Array]) -> list[Array] | None:
-    return run_reference(program, inputs) if has_reference(program) else None
+def _contest(task: Task, device: Device, entrants: Mapping[str, Entrant], limit: int | None) -> Contest:
+    contest = Contest(task, device, limit)
+    for engine in simplest_first(entrants):
+        contest.admit(engine, entrants[engine])
+    return contest
 
 
-def _outputs(prepared: Prepared, captured: CapturedFunction | None) -> list[Array]:
-    """Return what the last run left; captured code is run once more, on results that are overwritten first."""
-    if captured is None:
-        return prepared.outputs()
-    captured.clear_outputs()
-    prepared.run()
-    prepared.wait()
-    return captured.outputs()
-
-
-def _load(prepared: Prepared, inputs: Sequence[Array]) -> None:
-    if prepared.program.changes_inputs:
-        prepared.load(inputs)
-
-
-def _repeat(
-    prepared: Mapping[str, Prepared], inputs: Sequence[Array], repeats: int, step: Callable[[str], None]
-) -> dict[str, npt.NDArray[np.float64]]:
-    """Let the engines take turns; return each one's makespans in ns."""
+def _rounds(
+    task: Task, entrants: Mapping[str, Entrant], contest: Contest | None, count: int, step: Callable[[str], None]
+) -> tuple[list[dict[str, int]], Choice | None]:
+    """Let the engines take turns; return the makespans of each round, in ns, and the choice that they lead to, if one is asked for."""
     random = np.random.default_rng(0)
-    makespans: dict[str, list[int]] = {name: [] for name in prepared}
-    for _ in range(repeats):
-        step("timing")
-        for name in random.permutation(list(prepared)):
-            engine = prepared[str(name)]
-            _load(engine, inputs)
-            with _no_garbage_collection():
-                start = engine.device.now_ns()
-                engine.run()
-                engine.wait()
-                end = engine.device.now_ns()
-            makespans[str(name)].append(end - start)
-    return {name: np.asarray(values, dtype=np.float64) for name, values in makespans.items()}
-
-
-def _error(outputs: Sequence[Array], reference: Sequence[Array] | None) -> tuple[float, float]:
-    """Return the largest absolute error and the tolerance, of the output that uses most of its tolerance."""
-    if reference is None:
-        return float("nan"), float("nan")
-    worst = (0.0, 0.0)
-    used = -1.0
-    for output, expected in zip(outputs, reference, strict=True):
-        if expected.size == 0:
-            continue
-        with np.errstate(invalid="ignore"):  # Infinity less infinity; see below.
-            difference = np.abs(output.astype(np.float64) - expected.astype(np.float64))
-        # Equal infinities and NaN where NaN is due are no error; a NaN anywhere else is an infinite one.
-        same = (output == expected) | (np.isnan(output.astype(np.float64)) & np.isnan(expected.astype(np.float64)))
-        error = float(np.nan_to_num(np.where(same, 0.0, difference), nan=np.inf).max())
-        scale = float(np.nanmax(np.abs(np.where(np.isfinite(expected), expected, 0)), initial=0.0))
-        tolerance = RELATIVE_TOLERANCE.get(expected.dtype.name, 0.0) * scale
-        share = error / tolerance if tolerance > 0 else (np.inf if error > 0 else 0.0)
-        if share > used:
-            worst, used = (error, tolerance), share
-    return worst
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Keep the collector from running inside a timed run."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+    prepared = {engine: entrant.prepared for engine, entrant in entrants.items()}
+    elimination = None if contest is None else contest.elimination()
+    rounds: list[dict[str, int]] = []
+    # A choice may take more rounds than were asked for; they count for all engines.
+    while len(rounds) < count or (elimination is not None and not elimination.decided and len(rounds) < MOST_ROUNDS):
+        if len(rounds) < count:
+            step("timing")
+        rounds.append(task.round_ns(prepared, random))
+        if elimination is not None:
+            elimination.add({engine: float(rounds[-1][engine]) for engine in elimination.names})
+    return rounds, None if contest is None or elimination is None else contest.choice(elimination)
 
 
 @contextmanager
@@ -218,10 +170,6 @@ def _reporting(steps: int, *, progress: bool | Progress) -> Iterator[Callable[[s
         with Bar(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("comparing engines", total=steps)
             yield lambda what: bar.update(task, advance=1, description=what)
-
-
-def _recorder(device: Device) -> EventRecorder | DeviceLogRecorder:
-    return DeviceLogRecorder(device) if isinstance(device, SimulatedDevice) else EventRecorder.on(device)
 
 
 def _in_notebook() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.definitions import format_mib
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.verdict import Verdict, assess, difference, reference_engine
+from streamscope.choosing.choice import Choice
 from streamscope.errors import EngineError, TraceError
 from streamscope.files import writable_folder, written_whole
 from streamscope.trace.trace import DeviceInfo, Trace
@@ -72,11 +74,30 @@ class Comparison(Mapping[str, Run]):
     """What `compare` found: a `Run` for each engine, by name.
 
     Displayed in a notebook, it shows the verdict, the metrics and a static picture, which survive closing and opening the notebook.
+
+    Attributes
+    ----------
+    program : str
+    device : DeviceInfo
+    choice : Choice, optional
+        The engine that was chosen, where that was asked for (``engines="auto"``).
+    settings : mapping of str to int
+        What the program was made with, where that is known: the settings of a workload.
     """
 
-    def __init__(self, program: str, device: DeviceInfo, runs: Sequence[Run]) -> None:
+    def __init__(
+        self,
+        program: str,
+        device: DeviceInfo,
+        runs: Sequence[Run],
+        *,
+        choice: Choice | None = None,
+        settings: Mapping[str, int] | None = None,
+    ) -> None:
         self.program = program
         self.device = device
+        self.choice = choice
+        self.settings = dict(settings or {})
         self._runs = {run.engine: run for run in runs}
 
     def __getitem__(self, engine: str) -> Run:
@@ -101,8 +122,13 @@ class Comparison(Mapping[str, Run]):
 
     @cached_property
     def assessment(self) -> Verdict:
-        """The verdict with what it rests on."""
-        return assess(self.metrics, self.device)
+        """The verdict with what it rests on; it ends with the engine that was chosen, if one was."""
+        found = assess(self.metrics, self.device)
+        if self.choice is None:
+            return found
+        limited = "" if self.choice.memory_limit is None else f" within {format_mib(self.choice.memory_limit)} MiB"
+        chosen = f"Chosen{limited}: {self.choice.engine}."
+        return replace(found, text=f"{found.text} {chosen}", evidence=(*found.evidence, f"Chosen: {self.choice.reason}"))
 
     @property
     def verdict(self) -> str:
@@ -142,7 +168,8 @@ class Comparison(Mapping[str, Run]):
                 "flags": list(m.flags),
             }
         device = {"kind": self.device.kind, "name": self.device.name, "details": dict(self.device.details)}
-        return {"workload": self.program, "device": device, "engines": engines, "verdict": self.verdict}
+        content = {"workload": self.program, "settings": self.settings, "device": device, "engines": engines, "verdict": self.verdict}
+        return content if self.choice is None else content | {"choice": self.choice.to_json()}
 
     def groups(self) -> list[TimelineGroup]:
         """Return the traces with their makespans, as the timeline draws them."""
@@ -227,7 +254,9 @@ def load_comparison(folder: str | Path) -> Comparison:
             )
             for engine, values in content["engines"].items()
         ]
-        return Comparison(content["workload"], device, runs)
+        chosen = content.get("choice")
+        choice = None if chosen is None else Choice.from_json(chosen, content["workload"], device)
+        return Comparison(content["workload"], device, runs, choice=choice, settings=content.get("settings"))
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror or error}", hint="give the folder that save() wrote") from error
     except (ValueError, KeyError, TypeError) as error:

@@ -7,12 +7,12 @@ simulated device in the middle of a step would then stay as it is for ever.
 from __future__ import annotations
 
 # The C functions: those of `signal` look up enumerations, which takes longer than a simulated launch.
-import _signal
+import _signal  # type: ignore[import-not-found]
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident, main_thread
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Self
 
 _Handler = Callable[[int, FrameType | None], Any]
 _SIGINT: int = _signal.SIGINT
@@ -36,7 +36,7 @@ class Deferral:
         """Whether Ctrl-C will be raised as soon as this block ends: one that takes long can stop for it where it is safe to."""
         return self._arrived is not None and self._depth == 1 and get_ident() == main_thread().ident
 
-    def __enter__(self) -> Deferral:
+    def __enter__(self) -> Self:
         if get_ident() == main_thread().ident:
             if not self._depth:
                 self._begin()

@@ -175,6 +175,8 @@ def _provenance(comparison: Comparison) -> str:
 
 
 def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    if comparison.settings:
+        yield "settings", _plain(comparison.settings)
     yield "device", device_words(comparison.device)
     yield from ((name.replace("_", " "), _plain(value)) for name, value in comparison.device.details.items())
     for engine, run in comparison.items():

@@ -23,8 +23,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 from IPython.display import display
 
-from streamscope.comparing import compare
-from streamscope.engines import engine_names
+from streamscope.comparing import compare, compared_engines
 from streamscope.errors import EngineError
 from streamscope.options import COMPARE_OPTIONS, Option
 from streamscope.program.tracing import program
@@ -64,11 +63,17 @@ def run_magic(shell: InteractiveShell, line: str, cell: str | None = None) -> No
         return
     if cell is None:
         raise UsageError("streamscope needs a cell: write %%streamscope on its first line (%streamscope --help says more)")
-    names = _engines(chosen.engines)
+    _check_engines(chosen.engines, chosen.memory_limit)
     made = _program(shell, line, cell)
     inputs = [shell.user_ns[name] for name in made.inputs]
     comparison = compare(
-        program(made.function), *inputs, engines=names, repeats=chosen.repeats, streams=chosen.streams, device=chosen.device
+        program(made.function),
+        *inputs,
+        engines=chosen.engines,
+        repeats=chosen.repeats,
+        streams=chosen.streams,
+        device=chosen.device,
+        memory_limit=chosen.memory_limit,
     )
     if chosen.output:
         shell.user_ns[chosen.output] = comparison
@@ -85,9 +90,9 @@ def _program(shell: InteractiveShell, line: str, cell: str) -> CellProgram:
     return cell_program(ast.parse(f"\n{source}", filename), shell.user_ns, name=PROGRAM_NAME, filename=filename)
 
 
-def _engines(names: str | None) -> tuple[str, ...]:
+def _check_engines(names: str | None, memory_limit: str | None) -> None:
     try:
-        return engine_names(names)
+        compared_engines(names, memory_limit)
     except EngineError as error:
         raise UsageError(str(error)) from None
 

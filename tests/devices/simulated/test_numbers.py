@@ -172,7 +172,7 @@ def test_a_failed_launch_is_raised_once_at_the_next_synchronisation(bench, funct
     bench.compute(main, lambda v: v, [x], [z])()
     main.record(event)
     synchronize = {"stream": main, "event": event, "device": device}[through].synchronize
-    with pytest.raises(DeviceError, match=rf"launch 'bad' of operation 0 failed: .*{reason}"):
+    with pytest.raises(DeviceError, match=rf"^bad \(operation 0\) failed: .*{reason}"):
         synchronize()
     synchronize()
     assert (bench.value(y), bench.value(z)) == (5, 1)
@@ -182,7 +182,7 @@ def test_of_two_failed_launches_the_first_is_raised(bench):
     main = bench.device.stream("main")
     for name in ("first", "second"):
         bench.compute(main, fails, [], [bench.buffer()], name=name)()
-    with pytest.raises(DeviceError, match="'first'"):
+    with pytest.raises(DeviceError, match="^first "):
         main.synchronize()
     main.synchronize()
 

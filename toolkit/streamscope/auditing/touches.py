@@ -153,7 +153,7 @@ def _undeclared(program: Program, operation: Operation) -> Iterator[Finding]:
             message = f"A launch of {operation} {verb} {quoted(variables)}, which the operation does not declare."
             advice = f"name it in what the operation {verb}."
             yield Finding(Kind.UNDECLARED_TOUCH, Severity.ERROR, (operation,), variables, message, advice)
-    if unused := set(operation.reads) - reads:
+    if operation.work and (unused := set(operation.reads) - reads):  # what writes empty arrays only has no launches
         variables = named(program, unused)
         message = f"{operation} declares that it reads {quoted(variables)}, but no launch of it does."
         yield Finding(Kind.NEEDLESS_READ, Severity.NOTE, (operation,), variables, message, "take it out of its reads.")

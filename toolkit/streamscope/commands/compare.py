@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 from streamscope import options
 from streamscope.commands.terminal import complain, notes, output
+from streamscope.commands.wrong_usage import WrongUsageError, named_workload, setting_values
 
 if TYPE_CHECKING:
     from streamscope.comparison import Comparison
@@ -53,6 +55,12 @@ def compare(
     streams: Annotated[
         int, typer.Option(options.STREAMS.flag, metavar=options.STREAMS.metavar, help=options.STREAMS.help, min=options.STREAMS.least)
     ] = int(options.STREAMS.default or 1),
+    memory_limit: Annotated[
+        str | None,
+        typer.Option(
+            options.MEMORY_LIMIT.flag, metavar=options.MEMORY_LIMIT.metavar, help=options.MEMORY_LIMIT.help, show_default=False
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -67,15 +75,24 @@ def compare(
     Exits with 3 if the results of an engine differ from the NumPy reference.
     """
     from streamscope import comparing as module
-    from streamscope.workloads import workload as find
 
-    chosen = find(workload)
-    program, inputs = chosen.build(**_values(settings or []))
+    chosen, used = named_workload(workload, setting_values(settings or []))
+    _check_engines(engines, memory_limit)
+    program, inputs = chosen.build(**used)
 
     def run() -> Comparison:
         shown = notes().is_terminal  # A progress bar is of no use in a file.
         return module.compare(
-            program, *inputs, engines=engines, repeats=repeats, streams=streams, device=device, progress=shown, name=chosen.name
+            program,
+            *inputs,
+            engines=engines,
+            repeats=repeats,
+            streams=streams,
+            device=device,
+            progress=shown,
+            name=chosen.name,
+            memory_limit=memory_limit,
+            settings=used,
         )
 
     comparison = run() if out is None else _written(out, run)
@@ -90,30 +107,48 @@ def compare(
     return _judge(comparison)
 
 
-def _values(settings: Sequence[str]) -> dict[str, str]:
-    """Split ``name=value`` pairs."""
-    values = {}
-    for setting in settings:
-        name, sign, value = setting.partition("=")
-        if not sign or not name.strip():
-            raise typer.BadParameter(f"{setting!r} is not NAME=VALUE", param_hint="--set")
-        values[name.strip()] = value.strip()
-    return values
+def _check_engines(engines: str | None, memory_limit: str | None) -> None:
+    """Find what is wrong with the names of engines and the limit before anything runs."""
+    from streamscope.comparing import compared_engines
+    from streamscope.errors import EngineError
+
+    try:
+        compared_engines(engines, memory_limit)
+    except EngineError as error:
+        raise WrongUsageError(error.message, hint=error.hint) from None
 
 
 def _written(folder: Path, run: Callable[[], Comparison]) -> Comparison:
-    """Find the folder writable, run, and fill it: with everything or with nothing."""
+    """Find the folder writable, run, and fill it: with everything or with nothing. Traces of an older comparison there are removed."""
     from streamscope.files import filled_whole
 
+    older = _traces_of(folder)
     with filled_whole(folder) as unfinished:
         comparison = run()
         comparison.save(unfinished)
         comparison.report(unfinished / "report.html")
+    for name in older - {_trace_name(engine) for engine in comparison}:
+        with suppress(OSError):  # Whatever holds it, what was asked for is there.
+            (folder / name).unlink(missing_ok=True)
     return comparison
 
 
+def _traces_of(folder: Path) -> set[str]:
+    """Return the names of the traces that a comparison in a folder says it wrote."""
+    try:
+        engines: Iterable[object] = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["engines"]
+        names = {_trace_name(str(engine)) for engine in engines}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()  # There is none of ours.
+    return {name for name in names if Path(name).name == name}
+
+
+def _trace_name(engine: str) -> str:
+    return f"{engine}.parquet"
+
+
 def _where(folder: Path, comparison: Comparison) -> str:
-    traces = ", ".join(f"{engine}.parquet" for engine in comparison)
+    traces = ", ".join(map(_trace_name, comparison))
     return f"Report, for a browser: {folder / 'report.html'}\nIn the same folder: comparison.json, {traces}"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from streamscope.dynamic.lanes import Lane
 from streamscope.dynamic.memory_pool import MemoryPool
 from streamscope.dynamic.templates import Template
-from streamscope.dynamic.variable import VariableState
+from streamscope.dynamic.variable import VariableState, buffer_of
 from streamscope.program.launch import LaunchKind
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class Part:
         for state in self.writes:
             if state.buffer is None:
                 state.buffer = memory.allocate(state.spec, state.place, stream, purpose=f"{state.name!r}, which {self.name} writes,")
-        buffers = dict(zip(program.inputs, (state.buffer for state in self.inputs), strict=True))
-        buffers.update(zip(program.outputs, (state.buffer for state in self.writes), strict=True))
+        buffers = dict(zip(program.inputs, map(buffer_of, self.inputs), strict=True))
+        buffers.update(zip(program.outputs, map(buffer_of, self.writes), strict=True))
         scratch = Scratch(memory, lane)
         for variable in self.template.temporaries:
             declared = program.variables[variable]
@@ -99,11 +99,19 @@ class Application:
         It goes on the stream of higher priority.
     lines : tuple of str or None
         The user's line of each part, where it is known already.
+    estimate_ns : float
+        About how long it runs alone.
+    lane : Lane or None
+        Where it goes always; None if that is chosen afresh each time.
+    kind : LaunchKind
+        Of the parts' launches, see `Template`.
     """
 
     __slots__ = ("estimate_ns", "kind", "lane", "lines", "parts", "priority", "reads", "writes")
 
-    def __init__(self, parts: Sequence[Part], *, priority: bool, lines: Sequence[str | None], estimate_ns: float, lane: Lane | None) -> None:
+    def __init__(
+        self, parts: Sequence[Part], *, priority: bool, lines: Sequence[str | None], estimate_ns: float, lane: Lane | None
+    ) -> None:
         self.parts = tuple(parts)
         self.priority = priority
         self.lines = tuple(lines)

@@ -16,46 +16,44 @@ class Bulk:
     ----------
     size : int
         How many there may be.
-    applications : list of Application
-    lines : list of str
-        The user's line of each.
+    pushed : list of (Application, str)
+        With the user's line of each.
     priority : int
         The highest of theirs.
     """
 
     size: int
-    applications: list[Application] = field(default_factory=list)
-    lines: list[str] = field(default_factory=list)
+    pushed: list[tuple[Application, str]] = field(default_factory=list)
     priority: int = 0
 
     @property
     def full(self) -> bool:
         """Whether it must be issued."""
-        return len(self.applications) >= self.size
+        return len(self.pushed) >= self.size
 
     def takes(self, application: Application) -> bool:
         """Tell whether an operation can go with those that are there: on the same kind of stream."""
-        first = self.applications[0] if self.applications else application
+        first = self.pushed[0][0] if self.pushed else application
         return first.kind is application.kind and first.priority is application.priority
 
     def add(self, application: Application, line: str, priority: int) -> None:
         """Add an operation."""
-        self.priority = priority if not self.applications else max(self.priority, priority)
-        self.applications.append(application)
-        self.lines.append(line)
+        self.priority = max(self.priority, priority) if self.pushed else priority
+        self.pushed.append((application, line))
 
     def take(self) -> Application | None:
         """Return all of it as one operation, and begin anew; None if there is nothing."""
-        applications, lines = self.applications, self.lines
-        self.applications, self.lines = [], []
-        if not applications:
+        pushed, self.pushed = self.pushed, []
+        if not pushed:
             return None
+        applications, lines = zip(*pushed, strict=True)
         parts = [part for application in applications for part in application.parts]
         estimate_ns = sum(application.estimate_ns for application in applications)
-        return Application(parts, priority=applications[0].priority, lines=lines, estimate_ns=estimate_ns, lane=applications[0].lane)
+        first = applications[0]
+        return Application(parts, priority=first.priority, lines=lines, estimate_ns=estimate_ns, lane=first.lane)
 
 
-def checked_size(size: int) -> int:
+def checked_size(size: object) -> int:
     """Return the size of a bulk.
 
     Raises

@@ -44,30 +44,21 @@ class Catalogue:
 
     def application(
         self,
-        key: Key,
-        function: Callable[..., Any],
+        key: Key | None,
         name: str,
+        template: Template,
         arguments: Sequence[VariableState],
         writes: Sequence[VariableState],
-        attributes: Mapping[str, Any],
         *,
         priority: bool,
     ) -> Application:
-        """Make an application; traces with no lock held.
-
-        Raises
-        ------
-        TracingError
-        ProgramError
-            What was traced does not fit the variables.
-        """
-        template = self.template(function, name, arguments, writes, attributes)
+        """Make an application and, with a key, keep it; the caller holds the lock."""
+        self.misses += 1
         part = Part(name, template, tuple(dict.fromkeys(arguments)), writes)
         estimate_ns = sum(self._issuer.device.estimate_ns(launch) for launch in template.launches)
         lane = self._issuer.lane_for(template.kind, priority=priority)
         application = Application([part], priority=priority, lines=[None], estimate_ns=estimate_ns, lane=lane)
-        with self._issuer.lock, self._issuer.unbroken():
-            self.misses += 1
+        if key is not None:
             self._applications.put(key, application)
             for state in application.states:
                 state.keys.add(key)
@@ -81,7 +72,7 @@ class Catalogue:
         writes: Sequence[VariableState],
         attributes: Mapping[str, Any],
     ) -> Template:
-        """Return the template of a function for variables like these, traced if it is not kept.
+        """Return the template of a function for variables like these, traced if it is not kept, with no lock held.
 
         Raises
         ------

@@ -27,7 +27,7 @@ def chosen_engine(name: str | None) -> str:
     return chosen
 
 
-def checked_workers(count: int, argument: str) -> int:
+def checked_workers(count: object, argument: str) -> int:
     """Return a number of threads.
 
     Raises

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
-from streamscope.dynamic.interrupts import allowed, deferred
 from streamscope.dynamic.issuing import Issuer
 from streamscope.dynamic.lanes import Clock, Stamp, needed
-from streamscope.dynamic.variable import VariableState
+from streamscope.dynamic.turns import given_away
+from streamscope.dynamic.variable import VariableState, buffer_of
 from streamscope.errors import EngineError
+from streamscope.interrupts import allowed, deferred
 from streamscope.program.launch import HostCall
 from streamscope.program.variable import Place
-
-if TYPE_CHECKING:
-    from streamscope.devices.protocol import Buffer
 
 DURATION_NS = 20_000.0
 """How long a function takes on the simulated device that does not say: the same as `ss.host_function`."""
@@ -72,7 +71,7 @@ class HostFunction:
 
     def run(self, issuer: Issuer) -> None:
         """Call the function on the calling thread, with no lock held while it runs; raises what it raises."""
-        reads = [_buffer(state) for state in self.arguments]
+        reads = [buffer_of(state) for state in self.arguments]
         with issuer.lock, deferred():
             for state in self.writes:
                 if state.buffer is None:
@@ -83,7 +82,7 @@ class HostFunction:
         call = HostCall(
             0, self.name, tuple(ids[s] for s in self.arguments), tuple(ids[s] for s in self.writes), self._called(issuer), self.duration_ns
         )
-        writes = [_buffer(state) for state in self.writes]
+        writes = [buffer_of(state) for state in self.writes]
         if issuer.exclusive:
             with issuer.lock:
                 issuer.device.bind_host(call, reads, writes)()
@@ -91,17 +90,12 @@ class HostFunction:
             issuer.device.bind_host(call, reads, writes)()
 
     def _called(self, issuer: Issuer) -> Callable[..., Any]:
-        """Return the function as `bind_host` wants it; where that is called under the lock, it gives the lock away while the function runs."""
+        """Return the function as `bind_host` wants it; where that is called under the lock, the function runs without."""
+        without = partial(given_away, issuer.lock) if issuer.exclusive else allowed
 
         def function(*arrays: Any) -> Any:
-            if issuer.exclusive:
-                issuer.lock.release()
-            try:
-                with allowed():
-                    result = self.function(*arrays, **self.attributes)
-            finally:
-                if issuer.exclusive:
-                    issuer.lock.acquire()
+            with without():
+                result = self.function(*arrays, **self.attributes)
             if not self.writes:
                 return ()
             if result is None:
@@ -109,9 +103,3 @@ class HostFunction:
             return result
 
         return function
-
-
-def _buffer(state: VariableState) -> Buffer:
-    if state.buffer is None:
-        raise EngineError(f"{state.name!r} has no values, since nothing has written it without an error", hint="write it first")
-    return state.buffer

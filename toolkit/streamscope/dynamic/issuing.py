@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from streamscope.dynamic.applications import Application, Part
 from streamscope.dynamic.faults import Fault, FaultLog
-from streamscope.dynamic.interrupts import deferred
 from streamscope.dynamic.lanes import Clock, Lane, Stamp, merged
 from streamscope.dynamic.memory_pool import MemoryPool
 from streamscope.dynamic.placement import earliest, expect
@@ -16,6 +14,7 @@ from streamscope.dynamic.turns import lock_of, one_thread_at_a_time
 from streamscope.dynamic.variable import VariableState
 from streamscope.engines.plan import AUXILIARY, COPY_IN, COPY_OUT, MAIN
 from streamscope.errors import EngineError
+from streamscope.interrupts import deferred
 from streamscope.program.launch import LaunchKind
 from streamscope.program.user_line import user_line
 
@@ -28,9 +27,8 @@ PRIORITY = "priority"
 class Issuer:
     """Issues operations on one device; the caller holds `lock`.
 
-    Ctrl-C may come in the middle of `issue`, since to put it off takes longer than all of that. The operation then counts as failed, and the
-    device is waited for, so that no event can be missing behind what was launched. On a simulated device, which must not stop halfway itself,
-    it is put off.
+    Ctrl-C may come in the middle of `issue`, since to put it off takes as long as all of that. The operation then counts as failed, and
+    the device is waited for, so that no event can be missing behind what was launched.
 
     Attributes
     ----------
@@ -60,10 +58,6 @@ class Issuer:
         self._priority, self._copy_in, self._copy_out = self.lanes[streams:]
         self._synchronous = synchronous
         self._issuing = False
-
-    def unbroken(self) -> AbstractContextManager[None]:
-        """Put off Ctrl-C around calls of a device that must not stop halfway."""
-        return deferred() if self.exclusive else nullcontext()
 
     def lane_for(self, kind: LaunchKind, *, priority: bool) -> Lane | None:
         """Return the lane that operations of a kind go on; None if it is chosen afresh each time."""
@@ -116,6 +110,7 @@ class Issuer:
                 state.writer = stamp
             if self._synchronous:
                 lane.stream.synchronize()
+                self.learn(stamp)
         except BaseException as error:
             self._tear(application, where, error)
             if not isinstance(error, Exception):

@@ -51,6 +51,14 @@ class Lifetimes:
         while self.dropped:
             self.delete(self.dropped.popleft())
 
+    def clear(self) -> None:
+        """Delete all variables, of which nothing is in use any more; the caller holds the lock and has put off Ctrl-C."""
+        for state in list(self.live.values()):
+            state.deleted = True
+            self._release(state)
+        self.dropped.clear()
+        self._issuer.memory.trim(wait=True)
+
     def _release(self, state: VariableState) -> None:
         self._catalogue.forget(state)
         self.live.pop(state.id, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
@@ -12,8 +12,8 @@ from typing import Any
 import numpy.typing as npt
 
 from streamscope.capturing.function import CapturedFunction
-from streamscope.dynamic.interrupts import allowed, deferred
 from streamscope.dynamic.issuing import Issuer
+from streamscope.dynamic.turns import given_away
 from streamscope.engines.prepared import Prepared, prepare
 from streamscope.errors import ProgramError
 from streamscope.program.launch import HostCall
@@ -70,7 +70,7 @@ class PreparedPrograms:
         entry = self._entry(function, inputs)
         if isinstance(function, CapturedFunction):
             with entry.lock:  # There is one memory, that of the capture.
-                outputs = self._outputs(entry, inputs, lambda prepared: (prepared.wait(), function.outputs())[1])
+                outputs = self._outputs(entry, inputs, lambda prepared: _captured_outputs(prepared, function))
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
         outputs = self._outputs(entry, inputs, Prepared.outputs)
         return outputs[0] if entry.program.single_output else tuple(outputs)
@@ -100,19 +100,11 @@ class PreparedPrograms:
         return entry
 
     def _outputs(self, entry: _Entry, inputs: Sequence[Any], collect: Callable[[Prepared], list[Array]]) -> list[Array]:
-        with self._turn(), self._borrowed(entry) as prepared:
+        # A simulated device wants one thread at a time.
+        with self._issuer.lock if self._issuer.exclusive else nullcontext(), self._borrowed(entry) as prepared:
             prepared.load(inputs)
             prepared.run()
             return collect(prepared)
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Hold the lock and put off Ctrl-C where the device wants one thread at a time."""
-        if not self._issuer.exclusive:
-            yield
-            return
-        with self._issuer.lock, deferred():
-            yield
 
     @contextmanager
     def _borrowed(self, entry: _Entry) -> Iterator[Prepared]:
@@ -137,11 +129,12 @@ class PreparedPrograms:
         lock, function = self._issuer.lock, operation.work.function
 
         def yielding(*arrays: Array) -> Any:
-            lock.release()
-            try:
-                with allowed():
-                    return function(*arrays)
-            finally:
-                lock.acquire()
+            with given_away(lock):
+                return function(*arrays)
 
         return replace(operation, work=replace(operation.work, function=yielding))
+
+
+def _captured_outputs(prepared: Prepared, function: CapturedFunction) -> list[Array]:
+    prepared.wait()
+    return function.outputs()

@@ -30,9 +30,10 @@ class Recent(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """Return what is kept for a key, or None."""
         found = self._young.get(key)
-        if found is None and key in self._old:
-            found = self._old.pop(key)
-            self.put(key, found)
+        if found is None:
+            found = self._old.pop(key, None)
+            if found is not None:
+                self.put(key, found)
         return found
 
     def put(self, key: K, value: V) -> None:

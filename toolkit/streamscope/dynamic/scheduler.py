@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -11,13 +12,13 @@ from itertools import count
 from streamscope.dynamic.applications import Application
 from streamscope.dynamic.faults import Fault
 from streamscope.dynamic.host_operations import HostFunction
-from streamscope.dynamic.interrupts import deferred
 from streamscope.dynamic.issuing import Issuer
 from streamscope.dynamic.lanes import Stamp, needed
 from streamscope.dynamic.queues import Operation, enter, idle, leave
 from streamscope.dynamic.variable import VariableState
 from streamscope.dynamic.workers import Workers
 from streamscope.errors import EngineError
+from streamscope.interrupts import deferred
 
 HostRun = Callable[[], BaseException | None]
 """Runs a host operation; returns an interruption that came meanwhile."""
@@ -168,7 +169,7 @@ class Scheduler:
         StreamscopeError
             What the variable holds is not what was asked for.
         """
-        self._forbid_inside()
+        self.forbid_inside()
         stamps: list[Stamp] = []
 
         def look() -> None:
@@ -178,7 +179,7 @@ class Scheduler:
                 stamps.extend(state.readers.values())
 
         with self._issuer.lock, deferred():
-            turn = self.take_turn(*(((), (state,)) if write else ((state,), ())), look)
+            turn = self.take_turn(() if write else (state,), (state,) if write else (), look)
         turn.wait()
         self.wait_for(stamps)
         with self._issuer.lock:
@@ -194,7 +195,7 @@ class Scheduler:
         StreamscopeError
             An operation failed.
         """
-        self._forbid_inside()
+        self.forbid_inside()
         idle_again = threading.Event()
         with self._issuer.lock, deferred():
             if self.unfinished:
@@ -208,11 +209,12 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001 — raised below, with what else went wrong
             failure = error
         with self._issuer.lock:
-            error = self._issuer.faults.take_all()
-        if error is not None and failure is not None:
-            error.add_note(f"also: {failure}")
-        if error is not None or failure is not None:
-            raise error or failure
+            kept = self._issuer.faults.take_all()
+        if kept is not None and failure is not None:
+            kept.add_note(f"also: {failure}")
+        first = kept if kept is not None else failure
+        if first is not None:
+            raise first
 
     def wait_for(self, stamps: Sequence[Stamp]) -> None:
         """Block the host until the device has done what the stamps stand for; raises what the device reports.
@@ -223,10 +225,7 @@ class Scheduler:
         for stamp in needed(issuer.known, stamps):
             self.host_waits += 1
             try:
-                if issuer.exclusive:
-                    with issuer.lock, deferred():
-                        stamp.lease.event.synchronize()
-                else:
+                with issuer.lock if issuer.exclusive else nullcontext():
                     stamp.lease.event.synchronize()
             except Exception as error:  # noqa: BLE001 — raised when all have been waited for
                 failure = failure or error
@@ -235,7 +234,8 @@ class Scheduler:
         if failure is not None:
             raise failure
 
-    def _forbid_inside(self) -> None:
+    def forbid_inside(self) -> None:
+        """Raise EngineError in a host operation of this engine, where a wait could be for the operation itself."""
         if self.is_inside:
             raise EngineError("a host operation cannot wait for the engine that runs it", hint="name what it needs in reads= instead")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from streamscope.errors import ProgramError
 from streamscope.program.variable import ArraySpec, Place
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class VariableState:
     """
 
     __slots__ = (
-        "buffer", "deleted", "fault", "id", "keys", "name", "place", "readers", "reading", "spec", "version", "waiting", "writer", "writing",
-        "written",
+        "buffer", "deleted", "fault", "id", "keys", "name", "place", "readers", "reading", "spec", "version", "waiting",
+        "writer", "writing", "written",
     )  # fmt: skip
 
     def __init__(self, number: int, spec: ArraySpec, place: Place, name: str) -> None:
@@ -63,6 +64,19 @@ class VariableState:
         self.waiting: deque[tuple[Operation, bool]] = deque()
         self.fault: Fault | None = None
         self.keys: set[tuple[object, ...]] = set()
+
+
+def buffer_of(state: VariableState) -> Buffer:
+    """Return the memory of a variable.
+
+    Raises
+    ------
+    ProgramError
+        It has none, since whatever was to write it first has failed.
+    """
+    if state.buffer is None:
+        raise ProgramError(f"{state.name!r} has no values, since nothing has written it without an error", hint="write it first")
+    return state.buffer
 
 
 class DynamicVariable:
@@ -95,7 +109,7 @@ class DynamicVariable:
 
     @property
     def version(self) -> int:
-        """0 at first, and one more for each finished write; a device's write counts once it is issued, since all that follows comes after it."""
+        """0 at first, and one more for each finished write; the device's count when issued, since all that follows comes after them."""
         return self._state.version
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from queue import SimpleQueue
 
-Task = Callable[[], None]
+Task = Callable[[], object]
 
 
 class Workers:

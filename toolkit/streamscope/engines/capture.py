@@ -9,13 +9,15 @@ from streamscope.devices.protocol import Device, Graph, Stream
 from streamscope.engines.binding import Bound
 from streamscope.engines.plan import Issue
 from streamscope.errors import EngineError, StreamscopeError
+from streamscope.interrupts import deferred
 
 Describe = Callable[[Bound], str]
 
 
 @contextmanager
 def capturing(device: Device, stream: Stream, update: Graph | None = None) -> Iterator[list[Graph]]:
-    """Capture what the block puts on a stream; the list then holds the graph. Whatever happens, no stream is left capturing.
+    """Capture what the block puts on a stream; the list then holds the graph. Whatever happens, no stream is left capturing: Ctrl-C waits
+    for the end.
 
     Parameters
     ----------
@@ -25,13 +27,14 @@ def capturing(device: Device, stream: Stream, update: Graph | None = None) -> It
         Updated, where the device accepts it, instead of making a new one.
     """
     graphs: list[Graph] = []
-    try:
-        device.begin_capture(stream)
-        yield graphs
-    except BaseException:
-        device.abandon_capture(stream)
-        raise
-    graphs.append(device.end_capture(stream, update))
+    with deferred():
+        try:
+            device.begin_capture(stream)
+            yield graphs
+        except BaseException:
+            device.abandon_capture(stream)
+            raise
+        graphs.append(device.end_capture(stream, update))
 
 
 class _StepFailedError(EngineError):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Direction = Literal["forward", "data_gradient", "weight_gradient"]
 
+_LAYOUT = "the layouts are x[N, H, W, C], w[K, R, S, C] and dy[N, P, Q, K], of one floating dtype"
+
 
 @dataclass(frozen=True)
 class ConvolutionShape:
@@ -90,14 +92,14 @@ def weight_gradient_reference(shape: ConvolutionShape, x: Array, dy: Array) -> A
 
 
 def _shape(operator: str, x: tuple[int, ...], w: tuple[int, ...], attributes: Attributes) -> ConvolutionShape:
-    require(len(x) == 4 and len(w) == 4, operator, f"shapes {x} and {w} are not [N, H, W, C] and [K, R, S, C]")
-    require(x[3] == w[3], operator, f"input {x} has {x[3]} channels, weights {w} have {w[3]}")
+    require(len(x) == 4 and len(w) == 4, operator, f"input {x} and weights {w} do not have four axes each", _LAYOUT)
+    require(x[3] == w[3], operator, f"input {x} has {x[3]} channels, weights {w} have {w[3]}", _LAYOUT)
     stride, padding = attributes["stride"], attributes["padding"]
     whole = isinstance(stride, int | np.integer) and isinstance(padding, int | np.integer)
     require(whole, operator, f"stride {stride!r} and padding {padding!r} are not whole numbers")
     require(stride >= 1 and padding >= 0, operator, f"stride {stride} and padding {padding} are not possible")
     shape = ConvolutionShape((x[0], x[1], x[2], x[3]), (w[0], w[1], w[2], w[3]), int(stride), int(padding))
-    require(min(*shape.y, *x, *w) > 0, operator, f"weights {w} do not fit input {x} with padding {padding}")
+    require(min(*shape.y, *x, *w) > 0, operator, f"weights {w} do not fit input {x} with padding {padding}", _LAYOUT)
     return shape
 
 
@@ -134,7 +136,7 @@ def _launch(application: Application, part: int, shape: ConvolutionShape, direct
 
 
 def _infer_forward(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
-    require_float(specs, "convolution")
+    require_float(specs, "convolution", _LAYOUT)
     return [ArraySpec(_shape("convolution", specs[0].shape, specs[1].shape, attributes).y, specs[0].dtype)]
 
 
@@ -144,9 +146,10 @@ def _build_forward(application: Application) -> tuple[Launch, ...]:
 
 
 def _backward_shape(x: ArraySpec, w: ArraySpec, dy: ArraySpec, attributes: Attributes) -> ConvolutionShape:
-    require_float([x, w, dy], "convolution_backward")
+    require_float([x, w, dy], "convolution_backward", _LAYOUT)
     shape = _shape("convolution_backward", x.shape, w.shape, attributes)
-    require(dy.shape == shape.y, "convolution_backward", f"gradient of shape {dy.shape} should have the output's shape {shape.y}")
+    problem = f"gradient {dy.shape} does not have the output's shape, {shape.y}"
+    require(dy.shape == shape.y, "convolution_backward", problem, _LAYOUT)
     return shape
 
 

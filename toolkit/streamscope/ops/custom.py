@@ -60,7 +60,7 @@ def operator(
     """Make an operator of a function that launches work on the current CuPy stream (a decorator).
 
     The function gets CuPy arrays: CuPy calls, a ``RawKernel``, or PyTorch through ``torch.cuda.ExternalStream`` all work.
-    It must not synchronise; inside it, ``with ss.auxiliary_stream():`` puts work on a second stream where the engine has one.
+    It must not synchronise; inside it, ``with ss.auxiliary_stream():`` puts work on a second stream where the engine has one (see there).
 
     Parameters
     ----------
@@ -123,13 +123,20 @@ def _infer(
         if target in known:
             results.append(known[target])
         elif target in declared:
-            shape, dtype = declared[target]
-            results.append(ArraySpec(tuple(shape), dtype))
+            results.append(_declared_spec(name, target, declared[target]))
         elif specs:
             results.append(specs[0])
         else:
             raise ProgramError(f"{name}: the shape of {target!r} is unknown", hint="give shapes=")
     return results
+
+
+def _declared_spec(name: str, target: str, declared: Any) -> ArraySpec:
+    try:
+        shape, dtype = declared
+        return ArraySpec(tuple(shape), dtype)
+    except (TypeError, ValueError):
+        raise ProgramError(f"{name}: shapes= gives {declared!r} for {target!r}", hint="give (shape, dtype)") from None
 
 
 def _launch(

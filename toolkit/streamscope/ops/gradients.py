@@ -27,6 +27,7 @@ from streamscope.rtc.form import THREADS
 from streamscope.rtc.layout import INDEX32_LIMIT, Layout, broadcast_strides, compact, row_major
 from streamscope.rtc.placing_source import layout_numbers
 from streamscope.rtc.signature import Parameter, Signature
+from streamscope.rtc.source import KernelSource
 from streamscope.rtc.types_source import COMPUTE
 
 if TYPE_CHECKING:
@@ -113,11 +114,7 @@ def _launch(application: Application, signature: Signature, scalars: Numbers) ->
     (target,) = application.write_specs
     shapes = tuple(spec.shape for spec in (*specs, target))
     walked = shapes[0]  # the shape of the result's gradient, which all are broadcast to
-    if walked == target.shape:
-        kernel = fitted_fresh(signature, shapes)
-        blocks = kernel.blocks
-    else:
-        blocks = _fitted_sum(signature, shapes, tuple(map(row_major, shapes)), walked).form.blocks(target.size)
+    _, blocks = _fresh_kernel(signature, shapes)
 
     def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
         arrays = [*reads[: len(specs)], *writes]
@@ -136,6 +133,28 @@ def _launch(application: Application, signature: Signature, scalars: Numbers) ->
         _reference(signature, scalars, target),
         cuda,
     )
+
+
+def _fresh_kernel(signature: Signature, shapes: tuple[Shape, ...]) -> tuple[KernelSource, int]:
+    """Return the kernel for freshly allocated arrays, and its blocks."""
+    if shapes[0] == shapes[-1]:
+        kernel = fitted_fresh(signature, shapes)
+        return kernel.source, kernel.blocks
+    form = _fitted_sum(shapes, [row_major(shape) for shape in shapes]).form
+    return broadcast_sum_source(signature, form), form.blocks(math.prod(shapes[-1]))
+
+
+def gradient_source(operator: Elementwise, name: str, specs: Sequence[ArraySpec], scalars: Mapping[str, Any], *, accumulate: bool) -> str:
+    """Return the source of the kernel of one operand's gradient; see `Elementwise.source`."""
+    definition = operator.definition
+    expressions = dict(zip(definition.operands, definition.gradient or (), strict=False))
+    require(expressions.get(name) is not None and name not in scalars, operator.__name__, f"it has no gradient of {name!r}")
+    arrays = dict(zip((each for each in definition.operands if each not in scalars), specs, strict=True))
+    promoted = operator.promoted(specs, scalars)
+    forward = operator.signature(specs, scalars)
+    signature = _signature(definition, forward, name, str(expressions[name]), arrays[name].dtype.name, promoted.result.name, accumulate)
+    shape = broadcast_shape(operator.__name__, [spec.shape for spec in specs])
+    return _fresh_kernel(signature, (shape, *(arrays[each.name].shape for each in signature.arrays[1:]), arrays[name].shape))[0].code
 
 
 def _reference(signature: Signature, scalars: Numbers, target: ArraySpec) -> Any:
@@ -178,7 +197,8 @@ class _FittedSum:
     count: int
 
 
-def _fitted_sum(signature: Signature, shapes: Sequence[Shape], strides: Sequence[Sequence[int]], walked: Shape) -> _FittedSum:
+def _fitted_sum(shapes: Sequence[Shape], strides: Sequence[Sequence[int]]) -> _FittedSum:
+    walked = shapes[0]
     target = (1,) * (len(walked) - len(shapes[-1])) + shapes[-1]
     steps = [broadcast_strides(shape, each, walked) for shape, each in zip(shapes, strides, strict=True)]
     kept = [axis for axis, extent in enumerate(walked) if target[axis] == extent]
@@ -198,7 +218,7 @@ def _layout(shape: Shape, axes: Sequence[int], strides: Sequence[Sequence[int]])
 
 def _bind_sum(bench: CudaBench, signature: Signature, arrays: Sequence[Any], scalars: Numbers) -> CudaCall:
     strides = [[step // array.itemsize for step in array.strides] for array in arrays]
-    kernel = _fitted_sum(signature, [array.shape for array in arrays], strides, arrays[0].shape)
+    kernel = _fitted_sum([array.shape for array in arrays], strides)
     operands = iter(arrays)
     arguments = [
         CTYPES[COMPUTE[parameter.taken]](scalars[parameter.name].item()) if parameter.scalar else next(operands)

@@ -84,20 +84,23 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
         if not condition:
             raise ProgramError(f"ss.elementwise {called!r}: {problem}", hint=hint)
 
-    require(called.isidentifier(), "the name is no identifier", "kernels are named after it")
+    def usable(word: str) -> bool:
+        return word.isidentifier() and word.isascii() and word not in RESERVED and word != "dy" and not word.endswith("_values")
+
+    require(called.isidentifier() and called.isascii(), "the name is no identifier", "kernels are named after it")
     require(bool(operands), f"{expression!r} has no operands", "name at least one")
     require(len(set(operands)) == len(operands), f"operands {', '.join(operands)} are not different", "name each once")
     for operand in (*operands, result):
-        require(
-            operand.isidentifier() and operand not in RESERVED and operand != "dy",
-            f"{operand!r} is a name of the kernel's own",
-            "use another",
-        )
+        require(usable(operand), f"{operand!r} is a name of the kernel's own", "use another")
     require(result not in operands, f"{result!r} is the result and an operand", "give out= where it is applied to update in place")
     unknown = [operand for operand in names_in(expression) if operand not in operands]
     require(not unknown, f"{', '.join(unknown)} is no operand", f"operands are {', '.join(operands)}")
     strange = [operand for operand in gradient if operand not in operands]
     require(not strange, f"gradient of {', '.join(strange)}, which is no operand", f"operands are {', '.join(operands)}")
+    known = {*operands, result, f"d{result}"}
+    for operand, text in gradient.items():
+        unknown = [each for each in names_in(text) if each not in known]
+        require(not unknown, f"the gradient of {operand} names {', '.join(unknown)}", f"it may name {', '.join(sorted(known))}")
 
 
 def _evaluated(operands: Sequence[str], expression: str, functions: str) -> Reference | None:

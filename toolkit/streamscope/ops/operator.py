@@ -90,12 +90,12 @@ def require(condition: bool, operator: str, problem: str, hint: str | None = Non
         raise ProgramError(f"{operator}: {problem}", hint=hint)
 
 
-def require_float(specs: Sequence[ArraySpec], operator: str) -> None:
-    """Raise a `ProgramError` unless all arguments are of one floating dtype that the kernels support."""
+def require_float(specs: Sequence[ArraySpec], operator: str, hint: str = "") -> None:
+    """Raise a `ProgramError`, with a further hint, unless all arguments are of one floating dtype that the kernels support."""
     names = {spec.dtype.name for spec in specs}
     require(
         len(names) == 1 and names <= set(FLOATS),
         operator,
         f"dtypes {', '.join(spec.dtype.name for spec in specs)} do not fit",
-        f"use one of {', '.join(FLOATS)} for all arguments",
+        f"use one of {', '.join(FLOATS)} for all arguments{'; ' if hint else ''}{hint}",
     )

@@ -107,7 +107,12 @@ class Elementwise:
         return gradients(self, dy, operands, out=out, request=request)
 
     def source(
-        self, *operands: Any, shapes: Sequence[Sequence[int]] | None = None, request: str = "write", items: int | None = None
+        self,
+        *operands: Any,
+        shapes: Sequence[Sequence[int]] | None = None,
+        request: str = "write",
+        items: int | None = None,
+        gradient_of: str | None = None,
     ) -> str:
         """Return the CUDA source of the kernel for operands like these, in fresh memory.
 
@@ -120,6 +125,8 @@ class Elementwise:
         request : {"write", "add"}
         items : int, optional
             Vectors that a thread has in flight; by default by the size.
+        gradient_of : str, optional
+            Name of an operand: return the kernel of its gradient instead.
 
         Raises
         ------
@@ -127,10 +134,15 @@ class Elementwise:
             The operands do not fit.
         """
         arrays, scalars = self.sorted_operands(operands)
+        require(request in ("write", "add"), self.__name__, f"request={request!r} has no kernel", "use write or add")
         each = shapes if shapes is not None else [(2**20,)] * len(arrays)
         require(len(each) == len(arrays), self.__name__, f"{len(each)} shapes for {len(arrays)} arrays")
         specs = [ArraySpec(tuple(shape), dtype) for shape, dtype in zip(each, arrays, strict=True)]
         (result,) = self._infer(specs, {"scalars": scalars})
+        if gradient_of is not None:
+            from streamscope.ops.gradients import gradient_source
+
+            return gradient_source(self, gradient_of, specs, scalars, accumulate=request == "add")
         signature = self.signature(specs, scalars, accumulate=request == "add")
         return fitted_fresh(signature, tuple(spec.shape for spec in (*specs, result)), items).source.code
 
@@ -268,7 +280,9 @@ def _check_request(operator: str, request: str, out: object) -> None:
 def _call_signature(definition: Definition) -> inspect.Signature:
     """Return how the operator is called; a program that is an operator takes the names of its arguments from it."""
     operands = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in definition.operands]
-    options = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in (("out", None), ("request", "write"))]
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in (("out", None), ("request", "write"))
+    ]
     return inspect.Signature([*operands, *options])
 
 

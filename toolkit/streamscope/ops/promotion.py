@@ -6,7 +6,8 @@ Python numbers are weak, as in NumPy 2: they take the dtype of the arrays beside
 - NumPy's 8-bit functions of whole numbers stay as they are: ``exp`` of int8 is half, ``divide`` of whole numbers is float64;
 - a whole number to a negative whole power gives the power's whole part where NumPy raises (a Python number as exponent raises here too);
 - a Python number that does not fit the dtype raises for comparisons too, where NumPy compares it exactly;
-- signalling is left out: what divides by zero or overflows goes on, as on a GPU.
+- ``gammaln`` of minus infinity is infinity, as C has it, where SciPy has minus infinity;
+- nothing is signalled: what divides by zero or overflows goes on, as on a GPU. Whole numbers divided by zero give 0, as in NumPy.
 """
 
 from __future__ import annotations

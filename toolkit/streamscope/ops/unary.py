@@ -85,7 +85,9 @@ rcbrt = _unary("rcbrt", "Return ``1 / cbrt(x)``.", "rcbrt(x)", np.cbrt, "dy * y 
 sin = _unary("sin", "Return the sine of radians.", "sin(x)", np.sin, "dy * cos(x)", ulp=2)
 cos = _unary("cos", "Return the cosine of radians.", "cos(x)", np.cos, "-dy * sin(x)", ulp=2)
 tan = _unary("tan", "Return the tangent of radians.", "tan(x)", np.tan, "dy * (1 + y * y)", ulp=4)
-arcsin = _unary("arcsin", "Return the inverse sine, in radians.", "asin(x)", np.arcsin, "dy / sqrt((1 - x) * (1 + x))", ulp=2, domain=(-0.99, 0.99))
+arcsin = _unary(
+    "arcsin", "Return the inverse sine, in radians.", "asin(x)", np.arcsin, "dy / sqrt((1 - x) * (1 + x))", ulp=2, domain=(-0.99, 0.99)
+)
 arccos = _unary(
     "arccos", "Return the inverse cosine, in radians.", "acos(x)", np.arccos, "-dy / sqrt((1 - x) * (1 + x))", ulp=2, domain=(-0.99, 0.99)
 )

@@ -17,6 +17,9 @@ Array = npt.NDArray[Any]
 Reference = Callable[[Sequence[Array]], Sequence[Array]]
 CudaBuilder = Callable[["CudaBench", Sequence[Any], Sequence[Any]], "CudaCall"]
 
+RESULTS_HINT = "a result is like the first argument unless ss.operator is given shapes=, or ss.host_function results="
+"""What to do where a function of the user's returns arrays that do not fit."""
+
 
 class LaunchKind(Enum):
     """Which part of a device does the work: the multiprocessors, or one of the two copy engines."""

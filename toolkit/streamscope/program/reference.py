@@ -9,13 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import ProgramError
-from streamscope.program.launch import HostCall, call_host_function
+from streamscope.program.launch import RESULTS_HINT, HostCall, call_host_function
 from streamscope.program.operation import Operation, Program
 from streamscope.program.variable import ArraySpec
 
 Array = npt.NDArray[Any]
-
-_SHAPES_HINT = "what it returns is like its first argument unless ss.operator is given shapes=, or ss.host_function results="
 
 
 def run_reference(program: Program, inputs: Sequence[Array]) -> list[Array]:
@@ -48,11 +46,11 @@ def _fitting(operation: Operation, specs: Sequence[ArraySpec], results: Sequence
     """Return what an operation computed in the dtypes of the variables that it writes."""
     arrays = [np.asarray(result) for result in results]
     if len(arrays) != len(specs):
-        raise ProgramError(f"{operation} returned {len(arrays)} arrays for {len(specs)} variables", hint=_SHAPES_HINT)
+        raise ProgramError(f"{operation} returned {len(arrays)} arrays for {len(specs)} variables", hint=RESULTS_HINT)
     for array, spec in zip(arrays, specs, strict=True):
         if array.shape != spec.shape or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
             raise ProgramError(
-                f"{operation} returned {array.dtype.name}{list(array.shape)} for a variable that is {spec}", hint=_SHAPES_HINT
+                f"{operation} returned {array.dtype.name}{list(array.shape)} for a variable that is {spec}", hint=RESULTS_HINT
             )
     return [array.astype(spec.dtype, copy=False) for array, spec in zip(arrays, specs, strict=True)]
 

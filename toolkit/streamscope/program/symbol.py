@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from streamscope.program.tracing import Tracer
 
 
+class UnknownAttributeError(ProgramError, AttributeError):
+    """A symbol was used like an array; an `AttributeError` too, so that ``hasattr`` and ``getattr`` with a default work."""
+
+
 @dataclass(eq=False)
 class Symbol:
     """What a traced function sees instead of an array: a variable of the program that is being made.
@@ -49,6 +53,15 @@ class Symbol:
         return self.spec.dtype
 
     __hash__ = object.__hash__
+
+    def __getattr__(self, name: str) -> Any:
+        # Python asks for special names to find out what an object can do; and a symbol that is being copied has no fields yet.
+        if name.startswith("__") or "name" not in vars(self):
+            raise AttributeError(name)
+        raise UnknownAttributeError(
+            f".{name} at {user_line()} is not something that {self.name!r} has: it is a variable of a program, not an array",
+            hint=_instead_of(name),
+        )
 
     def __matmul__(self, other: object) -> Any:
         from streamscope.ops.linear import matmul
@@ -121,3 +134,16 @@ class Symbol:
 
     __getitem__, __setitem__, __iter__ = _refuse("indexing"), _refuse("item assignment"), _refuse("iteration")
     del _refuse
+
+
+def _instead_of(attribute: str) -> str:
+    """Say what to use in a program instead of an attribute or a method of an array."""
+    import streamscope
+
+    if attribute == "dot":
+        return "use a @ b, or ss.matmul(a, b)"
+    if attribute in streamscope.__all__:
+        return f"use the operator: ss.{attribute}(...)"
+    if attribute in ("item", "tolist", "get", "numpy", "cpu"):
+        return "values are known when the program runs: return the variable, or read it in a host function"
+    return "change the array before it goes into the program, or make an operator of your own with ss.operator"

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from streamscope.devices.protocol import Device, Event, Stream
-from streamscope.errors import RecordingError
+from streamscope.devices.protocol import Device, Event, Gate, Stream
+from streamscope.engines.capture import capturing
+from streamscope.errors import DeviceError, RecordingError
+from streamscope.interrupts import deferred
 from streamscope.ops.elementwise import add
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import program
 from streamscope.program.variable import ArraySpec, Place
 
 PAIRS = 100
-WATCHDOG_S = 5.0
-"""A gate is opened after so long even if the host is stuck: an operator that waits for the device would wait for ever."""
 CLOCK_SAMPLES = 20
 
 REFERENCE_SPEC = ArraySpec((4096,), np.dtype(np.float32))
@@ -111,44 +110,34 @@ def _issue(stream: Stream, pairs: Sequence[tuple[Event, Event]], body: Callable[
 
 @contextmanager
 def held(device: Device, streams: Sequence[Stream], what: str = "an operation") -> Iterator[None]:
-    """Hold streams while the block queues work on them, then let them go, whatever happens.
+    """Hold streams while the block queues work on them, then let them go, whatever happens; Ctrl-C waits for that.
 
     Raises
     ------
     RecordingError
-        The block did not end before the watchdog opened the gate: something in it waits for the device.
+        The block did not end before the device opened the gate by itself: something in it waits for the device.
     """
-    gate = device.gate()
-    late = threading.Event()
+    with deferred():
+        gate = device.gate()
+        try:
+            for stream in streams:
+                gate.hold(stream)
+            yield
+        finally:
+            _open(gate, what)
 
-    def give_up() -> None:
-        late.set()
-        gate.open()
 
-    watchdog = threading.Timer(WATCHDOG_S, give_up)
-    watchdog.daemon = True
-    watchdog.start()
+def _open(gate: Gate, what: str) -> None:
     try:
-        for stream in streams:
-            gate.hold(stream)
-        yield
-    finally:
-        watchdog.cancel()
         gate.open()
-    if late.is_set():
-        raise RecordingError(
-            f"{what} waited for the device for {WATCHDOG_S:g} s while it was timed", hint="an operator must not synchronise"
-        )
+    except DeviceError as error:
+        raise RecordingError(f"{what} waited for the device while it was timed: {error.message}", hint=error.hint) from error
 
 
 def _graph_reading(device: Device, stream: Stream, body: Callable[[], None], pairs: Sequence[tuple[Event, Event]]) -> float:
-    device.begin_capture(stream)
-    try:
+    with capturing(device, stream) as graphs:
         _issue(stream, pairs, body)
-    except BaseException:
-        device.abandon_capture(stream)
-        raise
-    graph = device.end_capture(stream)
+    (graph,) = graphs
     for _ in range(3):
         with held(device, [stream]):
             graph.launch(stream)

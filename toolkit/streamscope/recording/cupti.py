@@ -12,11 +12,14 @@ from functools import cache
 from typing import Any
 
 from streamscope.devices.cuda import CudaDevice
-from streamscope.devices.cuda.driver import checked, libraries
+from streamscope.devices.cuda.driver import libraries
 from streamscope.devices.cuda.streams import CudaStream
+from streamscope.engines.binding import Bound
+from streamscope.engines.capture import capturing
 from streamscope.engines.plan import Issue, Replay
-from streamscope.engines.prepared import Bound, Prepared
+from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
+from streamscope.interrupts import deferred
 from streamscope.recording.events import add_device_span, add_host_span, device_lanes
 from streamscope.recording.passes import HostInterval, steps_of
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
@@ -64,10 +67,11 @@ class _Activities:
         except self.cupti.cuptiError as error:
             raise RecordingError(f"CUPTI cannot record: {error}", hint="run as root, or allow profiling; see streamscope doctor") from error
         finally:
-            libraries().runtime.deviceSynchronize()
-            self.cupti.activity_flush_all(1)
-            for kind in chosen:
-                self.cupti.activity_disable(kind)
+            with deferred():
+                libraries().runtime.deviceSynchronize()
+                self.cupti.activity_flush_all(1)
+                for kind in chosen:
+                    self.cupti.activity_disable(kind)
 
 
 @cache
@@ -174,18 +178,12 @@ class CuptiRecorder:
         """Return how many kernels, copies and sets a launch consists of, by capturing it alone."""
         if not isinstance(bound.stream, CudaStream):
             return 0
-        lib = libraries()
-        self.device.begin_capture(bound.stream)
         try:
-            bound.call()
-            graph = self.device.end_capture_raw(bound.stream)
-        except BaseException as error:
-            self.device.abandon_capture(bound.stream)
+            with capturing(self.device, bound.stream) as graphs:
+                bound.call()
+        except Exception as error:
             raise RecordingError(f"{bound.step} cannot be captured, so its records cannot be told apart", hint="use events") from error
-        try:
-            return int(checked(lib.cuda.cuGraphGetNodes(lib.cuda.CUgraph(graph)))[1])
-        finally:
-            lib.runtime.graphDestroy(graph)
+        return graphs[0].node_count
 
 
 def kernel_durations_ns(work: Callable[[], object]) -> list[int]:

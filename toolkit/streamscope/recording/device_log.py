@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines.faults import settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.recording.events import add_device_span, add_host_span, device_lanes
@@ -38,14 +39,8 @@ class DeviceLogRecorder:
         """
         reload()
         self.device.log.clear()
-        steps, host = steps_of(prepared), []
-        for bound in steps:
-            start = self.device.now_ns()
-            bound.call()
-            host.append(HostInterval(bound.step, start, self.device.now_ns()))
-        start = self.device.now_ns()
-        prepared.wait()
-        host.append(HostInterval(None, start, self.device.now_ns()))
+        with settled(self.device):
+            host = self._run(prepared)
         makespan_ns = float(host[-1].end_ns - host[0].start_ns)
         info = TraceInfo(
             prepared.plan.engine,
@@ -58,6 +53,17 @@ class DeviceLogRecorder:
             memory=prepared.memory,
         )
         return Trace(self._spans(prepared, host).build(), info)
+
+    def _run(self, prepared: Prepared) -> list[HostInterval]:
+        host = []
+        for bound in steps_of(prepared):
+            start = self.device.now_ns()
+            bound.call()
+            host.append(HostInterval(bound.step, start, self.device.now_ns()))
+        start = self.device.now_ns()
+        prepared.wait()
+        host.append(HostInterval(None, start, self.device.now_ns()))
+        return host
 
     def _spans(self, prepared: Prepared, host: list[HostInterval]) -> SpanBuilder:
         zero, lanes = host[0].start_ns, prepared.plan.lanes

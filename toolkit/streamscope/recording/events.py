@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamscope.devices.protocol import Device
+from streamscope.engines.faults import settled
 from streamscope.engines.plan import CallHost, HostWait, Issue, RecordEvent, Replay, Step, Synchronize, WaitEvent
 from streamscope.engines.prepared import Bound, Prepared
 from streamscope.errors import EngineError
@@ -95,6 +96,10 @@ class EventRecorder:
         Trace
             Of the natural pass with the median makespan; its zero is the start of the first call.
         """
+        with settled(self.device):
+            return self._record(prepared, reload)
+
+    def _record(self, prepared: Prepared, reload: Callable[[], None]) -> Trace:
         passes = sorted((_after(reload, natural_pass, prepared) for _ in range(self.passes)), key=lambda one: one.makespan_ns)
         natural = passes[len(passes) // 2]
         # Calibrated for each trace: the excess drifts by some tenths of a microsecond while clocks go up.

@@ -8,6 +8,8 @@ from enum import Enum
 
 from streamscope.rtc.layout import INDEX32_LIMIT, Layout, row_major
 
+LARGE = 2**22
+"""From so many elements on, two vectors a thread still leave enough blocks to fill a GPU."""
 THREADS = 256
 VECTOR_BYTES = 16
 
@@ -98,13 +100,17 @@ def choose_form(layout: Layout, itemsizes: Sequence[int], addresses: Sequence[in
     if not rows:
         accesses = [access if access is Access.LINEAR else Access.STRIDED for access in accesses]
     wide = layout.size >= INDEX32_LIMIT
-    form = Form(width, items or default_items(layout.size, width), layout.rank, tuple(accesses), rows, wide)
+    form = Form(width, items or default_items(layout.size, accesses), layout.rank, tuple(accesses), rows, wide)
     return Choice(form, lead)
 
 
-def default_items(size: int, width: int) -> int:
-    """Return how many vectors a thread has in flight."""
-    return 1
+def default_items(size: int, accesses: Sequence[Access]) -> int:
+    """Return how many vectors a thread has in flight: one, or two for large results of which no operand is as large.
+
+    Measured on an H200, 256 MiB: with one, additions, comparisons and biases reach the rate of a device-to-device copy (4.2 TB/s), with two
+    up to 10 % less; an outer product reaches 3.8 TB/s with one and 4.4 with two, products over four axes 3.6 and 3.8.
+    """
+    return 2 if size >= LARGE and Access.LINEAR not in accesses[:-1] else 1
 
 
 def _access(layout: Layout, strides: Sequence[int]) -> Access:

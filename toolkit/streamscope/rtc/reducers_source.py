@@ -58,7 +58,7 @@ _MIN = Reducer("min", "highest()", "value_t(x)", "b < a || b != b ? b : a")
 _FIRST = (
     "(a.index < 0 || b.index < 0 ? b.index < 0 : {better}(a.value, b.value) || (!{better}(b.value, a.value) && a.index < b.index)) ? a : b"
 )
-_LATER = "a.index < 0 || {better}(value_t(x), a.value) ? acc_t{{value_t(x), index}} : a"
+_LATER = "{better}(value_t(x), a.value) ? acc_t{{value_t(x), index}} : a"
 _ABSOLUTE = "value_t(x < 0 ? -value_t(x) : value_t(x))"
 
 REDUCERS: Mapping[str, Reducer] = {
@@ -71,18 +71,19 @@ REDUCERS: Mapping[str, Reducer] = {
     "min": _MIN,
     "any": Reducer("any", "value_t(0)", "value_t(x != 0)", "value_t(a || b)"),
     "all": Reducer("all", "value_t(1)", "value_t(x != 0)", "value_t(a && b)"),
-    # The first NaN wins, then the largest value, then the lowest index, as in NumPy; a negative index is that of no element.
+    # The first NaN wins, then the largest value, then the lowest index, as in NumPy. A negative index is that of no element better than the
+    # worst there can be; if no element is better, all are alike, and the first is it.
     **{
         name: Reducer(
             name,
-            "{value_t(0), -1}",
+            f"{{{worst}(), -1}}",
             "{value_t(x), index}",
             _FIRST.format(better=better),
-            "a.index",
+            "a.index < 0 ? 0 : a.index",
             _LATER.format(better=better),
             located=True,
         )
-        for name, better in (("argmax", "above"), ("argmin", "below"))
+        for name, better, worst in (("argmax", "above", "lowest"), ("argmin", "below", "highest"))
     },
     "norm_1": Reducer("norm_1", "value_t(0)", _ABSOLUTE, "a + b", real=True),
     "norm_2": Reducer("norm_2", "value_t(0)", "value_t(x) * value_t(x)", "a + b", "sqrt(a)", real=True),
@@ -99,8 +100,8 @@ def power_norm(order: float) -> Reducer:
 
 _LOCATED = """\
 struct acc_t { value_t value; index_t index; };
-__device__ inline bool above(value_t a, value_t b) { return a > b || (a != a && b == b); }
-__device__ inline bool below(value_t a, value_t b) { return a < b || (a != a && b == b); }
+__device__ inline bool above(value_t a, value_t b) { return !(a <= b) && b == b; }
+__device__ inline bool below(value_t a, value_t b) { return !(a >= b) && b == b; }
 __device__ inline acc_t shuffled(acc_t a, int offset)
 {
     return {__shfl_xor_sync(0xffffffffu, a.value, offset), __shfl_xor_sync(0xffffffffu, a.index, offset)};

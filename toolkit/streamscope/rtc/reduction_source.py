@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__({THREADS})
         const long long misaligned = (unsigned long long)part / sizeof({STORAGE[dtype]}) % {width};
         const long long head = least(size, ({width} - misaligned) % {width}), vectors = (size - head) / {width};
         for (long long j = lane; j < head; j += {lanes}) acc[0] = absorbed(acc[0], {element.format("part[j]")}, i * run + first + j);
-        #pragma unroll 4
+        #pragma unroll {4 if reducer.located and lanes == THREADS else 8}
         for (long long v = lane; v < vectors; v += {lanes}) {{
             const vector<{STORAGE[dtype]}, {width}> loaded = fetched<{width}>(part + head + v * {width});
             #pragma unroll
@@ -172,7 +172,7 @@ extern "C" __global__ void __launch_bounds__({THREADS})
     acc_t acc[{width}];
     #pragma unroll
     for (int k = 0; k < {width}; ++k) acc[k] = identity();
-    #pragma unroll 4
+    #pragma unroll 8
     for (long long i = split * share + threadIdx.x / {across}; i < last; i += {down}) {{
         const vector<{held}, {width}> loaded = {fetched}(from + reduced_offset(i{_names("reduced", kernel.reduced_axes)}));
         #pragma unroll

@@ -96,7 +96,7 @@ class RowForm:
     width : int
         Elements that a thread loads at once.
     lanes : int
-        Threads that share a row: a power of two up to 32, or `THREADS`.
+        Threads that share a row: a power of two up to `THREADS`.
     items : int
         Loads of a thread that it keeps in registers; 0 if the row is too long for that and is read twice.
     """
@@ -115,7 +115,7 @@ def row_form(columns: int, itemsize: int, inputs: int, *, aligned: bool) -> RowF
     width = 16 // itemsize if aligned and columns % (16 // itemsize) == 0 else 1
     loads = -(-columns // width)
     most = max(1, MOST_KEPT // (width * inputs))
-    lanes = min(32, 1 << (loads - 1).bit_length()) if loads <= 32 * most else THREADS
+    lanes = min(THREADS, 1 << (-(-loads // most) - 1).bit_length() if loads > 32 * most else min(32, 1 << (loads - 1).bit_length()))
     items = -(-loads // lanes)
     return RowForm(width, lanes, items if items <= most else 0)
 
@@ -181,11 +181,17 @@ def _pieces(role: RowFunction, dtype: str) -> str:
     infinite = "__longlong_as_double(0x7ff0000000000000LL)" if dtype == "float64" else "__int_as_float(0x7f800000)"
     inputs = ", ".join(f"real {name}" for name in role.inputs)
     return f"""{conversions_source((dtype,))}{VECTORS}typedef {COMPUTE[dtype]} real;
-__device__ inline real larger(real a, real b) {{ return a < b || b != b ? b : a; }}
+__device__ inline real larger(real a, real b) {{ return fmax(a, b); }}  // a NaN is noticed in the sum
 __device__ inline real sum(real a, real b) {{ return a + b; }}
+{_HALF_POWER if dtype == "float16" else "__device__ inline real power(real x) { return exp(x); }"}
 {role.accumulator.replace("INFINITE", infinite)}\
 __device__ inline real value(acc_t row, {inputs}) {{ return {role.value}; }}
 """
+
+
+_HALF_POWER = """\
+// Half needs no more digits, and a kernel waits for exp.
+__device__ inline real power(real x) { return exp2(x * real(1.4426950408889634)); }"""
 
 
 def _parameters(role: RowFunction, dtype: str) -> str:
@@ -211,7 +217,7 @@ def _kept_in_two_steps(role: RowFunction, dtype: str, form: RowForm) -> str:
     kept = f"kept[i * {form.width} + k]"
     load = f"const vector<{STORAGE[dtype]}, {form.width}> x = fetched<{form.width}>(x_row + at);"
     take = _each(form, f"{{ {kept} = {loaded(dtype, 'x.item[k]')}; row.m = larger(row.m, {kept}); }}")
-    step = _each(form, f"{{ real& x = {kept}; x = {role.kept}; row.s += {role.staged}; }}")
+    step = _each(form, f"{{ real& x = {kept}; x = {role.kept.replace('exp', 'power')}; row.s += {role.staged.replace('exp', 'power')}; }}")
     return f"""    real kept[{form.items * form.width}];
     acc_t row = identity();
 {_over_kept(form, load + " " + take)}
@@ -269,6 +275,7 @@ def _across(name: str, kind: str, shuffled: str, join: str, lanes: int) -> str:
     __shared__ {kind} shared[{THREADS // 32}];
     if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
     __syncthreads();
-    value = shared[0];
-    for (int warp = 1; warp < {THREADS // 32}; ++warp) value = {join}(value, shared[warp]);"""
+    const int first = threadIdx.x / {lanes} * {lanes // 32};
+    value = shared[first];
+    for (int warp = 1; warp < {lanes // 32}; ++warp) value = {join}(value, shared[first + warp]);"""
     return f"__device__ inline {kind} {name}({kind} value)\n{{\n{warp}{block if lanes > 32 else ''}\n    return value;\n}}\n"

@@ -73,22 +73,36 @@ export function decode(header, block) {
     simulated: groups.some((group) => group.device.kind === "simulated"),
     extent: Math.max(0, ...groups.map((group) => group.extent_ns)),
     count: groups.reduce((sum, group) => sum + group.count, 0),
-    operationName: operationNames(groups, kinds),
+    ...launchNames(groups, kinds),
   };
 }
 
 const LARGEST_TABLE = 1 << 24;
 
-/** For each operation id the name code of its first device span, so that its host calls can wear its colour; -1 for none. */
-function operationNames(groups, kinds) {
+const PARTS = 1 << 16;
+
+/**
+ * Name codes of what operations put on the device, so that host calls can wear its colour: `operationName` for each operation id
+ * that of its first part, -1 for none; `partName` those of further parts, which may be other kernels.
+ */
+function launchNames(groups, kinds) {
   let largest = -1;
   for (const { operation } of groups) for (let i = 0; i < operation.length; i++) largest = Math.max(largest, operation[i]);
-  const table = new Int32Array(Math.min(largest + 1, LARGEST_TABLE)).fill(-1);
-  for (const { operation, kind, name } of groups) {
+  const operationName = new Int32Array(Math.min(largest + 1, LARGEST_TABLE)).fill(-1);
+  const partName = new Map();
+  for (const { operation, part, kind, name } of groups) {
     for (let i = 0; i < operation.length; i++) {
       const id = operation[i];
-      if (kinds.isDevice(kind[i]) && id >= 0 && id < table.length && table[id] < 0) table[id] = name[i];
+      if (!kinds.isDevice(kind[i]) || id < 0 || id >= operationName.length) continue;
+      if (part[i]) partName.set(id * PARTS + part[i], name[i]);
+      else if (operationName[id] < 0) operationName[id] = name[i];
     }
   }
-  return table;
+  return { operationName, partName };
+}
+
+/** Name code of what a host call put on the device, or of what a device span itself is; -1 for none. */
+export function launchedName(model, group, span) {
+  const [operation, part] = [group.operation[span], group.part[span]];
+  return (part ? model.partName.get(operation * PARTS + part) : model.operationName[operation]) ?? -1;
 }

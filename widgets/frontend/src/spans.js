@@ -1,5 +1,6 @@
 // Drawing the spans of one track.
 
+import { launchedName } from "./decode.js";
 import { coverage, visible } from "./lod.js";
 import { SHADES } from "./palette.js";
 
@@ -84,7 +85,7 @@ export function drawSpan(ctx, scene, row, k, shown, y, height) {
   if (!shown) return;
   const onDevice = model.kinds.isDevice(kind);
   if (group.basis[span] && width >= 10 * g.dpr) notchEdges(ctx, g, scene, group.basis[span], x, width, y, height);
-  if (!onDevice && width >= STRIPE_LEAST * g.dpr) drawOperatorStripe(ctx, scene, group.operation[span], x, width, y, height);
+  if (!onDevice && width >= STRIPE_LEAST * g.dpr) drawOperatorStripe(ctx, scene, launchedName(model, group, span), x, width, y, height);
   if (width >= LABEL_LEAST * g.dpr) drawLabel(ctx, scene, group.name[span], onDevice ? swatch.ink : theme.ink, x, width, y + height / 2);
 }
 
@@ -99,9 +100,8 @@ function notchEdges(ctx, g, scene, basis, x, width, y, height) {
   }
 }
 
-/** Host calls wear their operation's colour as a thin foot, so that the eye finds the kernel they launch. */
-function drawOperatorStripe(ctx, scene, operation, x, width, y, height) {
-  const name = scene.model.operationName[operation] ?? -1;
+/** Host calls wear the colour of what they launch as a thin foot, so that the eye finds it. */
+function drawOperatorStripe(ctx, scene, name, x, width, y, height) {
   if (name < 0) return;
   const stripe = scene.geometry.px(3);
   ctx.fillStyle = scene.theme.operators[name].fill;

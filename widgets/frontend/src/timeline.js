@@ -2,6 +2,7 @@
 
 import { Animation } from "./animation.js";
 import { BusyTimes } from "./busy.js";
+import { launchedName } from "./decode.js";
 import { describeGroup, describeSpan } from "./describe.js";
 import { drawBase } from "./draw.js";
 import { frameGeometry, positionOf, timeAt } from "./geometry.js";
@@ -272,11 +273,11 @@ export class Timeline {
   }
 
   setFilter({ code, text }) {
-    const { names, operationName } = this.model;
+    const { names } = this.model;
     const matching = names.map((name, index) => (code !== null ? index === code : name.toLowerCase().includes(text)));
     const active = code !== null || text !== "";
     this.shows = active
-      ? this.model.groups.map(({ name, operation }) => (i) => matching[name[i]] || (matching[operationName[operation[i]]] ?? false))
+      ? this.model.groups.map((group) => (i) => matching[group.name[i]] || (matching[launchedName(this.model, group, i)] ?? false))
       : null;
     this.parts.forEach(({ lanes }, index) => {
       for (const { rows } of lanes) for (const track of rows) track.longest.rebuild(this.shows?.[index] ?? null);

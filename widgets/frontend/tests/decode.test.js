@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { decodeColumn } from "../src/decode.js";
+import { decodeColumn, launchedName } from "../src/decode.js";
 import { fromBase64, unpacked } from "../src/page.js";
 import { gallop, lowerBound, upperBound } from "../src/search.js";
 import { makeModel } from "./model.js";
@@ -26,8 +26,18 @@ test("host calls learn their operation's name from the device", () => {
   const model = makeModel({ async: [
     { kind: "launch", name: "cuLaunchKernel", start: 0, end: 3, operation: 4 }, { kind: "kernel", name: "relu", lane: 1, start: 3, end: 5, operation: 4 },
   ] });
-  assert.equal(model.names[model.operationName[4]], "relu");
+  assert.equal(model.names[launchedName(model, model.groups[0], 0)], "relu");
   assert.equal(model.operationName[0], -1);
+});
+
+test("the launches of one operation wear the colours of what each puts on the device, whichever begins first", () => {
+  const span = (kind, name, part, start, lane = 0) => ({ kind, name, part, start, end: start + 2, lane, operation: 0 });
+  const model = makeModel({ dual: [
+    span("launch", "launch dw", 0, 0), span("launch", "launch dx", 1, 2), span("host", "load", 2, 4),
+    span("kernel", "dx", 1, 5, 1), span("kernel", "dw", 0, 6, 2),
+  ] });
+  const name = (row) => model.names[launchedName(model, model.groups[0], row)];
+  assert.deepEqual([0, 1, 2, 3, 4].map(name), ["dw", "dx", undefined, "dx", "dw"]);
 });
 
 test("a report's block is read back", async () => {

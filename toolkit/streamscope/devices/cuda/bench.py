@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -84,11 +85,18 @@ _scope: ContextVar[CudaBench | None] = ContextVar("streamscope_scope", default=N
 
 
 @contextlib.contextmanager
-def auxiliary_stream() -> Iterator[None]:
+def auxiliary_stream() -> Iterator[AbstractContextManager[Any]]:
     """Put what the block launches on an auxiliary stream, inside an operator made with `ss.operator`.
 
     On entering, the auxiliary stream waits for the operator's; on leaving, the operator's for the auxiliary one; by events, never by the
-    host. Under an engine with one stream it does nothing, so the operator's code is the same.
+    host. What runs beside it on the operator's own stream goes inside the block, too::
+
+        with ss.auxiliary_stream() as main:
+            cupy.multiply(x, x, out=squared)
+            with main:
+                cupy.add(x, x, out=doubled)
+
+    Under an engine with one stream both are that stream, so the operator's code is the same.
 
     Raises
     ------
@@ -100,14 +108,14 @@ def auxiliary_stream() -> Iterator[None]:
         raise ProgramError("ss.auxiliary_stream was used outside an operator", hint="use it in a function decorated with @ss.operator")
     auxiliary = bench.device.auxiliary_of(bench.stream)
     if auxiliary is None:
-        yield
+        yield bench.stream.current()
         return
     fork, join = bench.device.scope_events(bench.stream)
     bench.stream.record(fork)
     auxiliary.wait(fork)
     try:
         with auxiliary.current():
-            yield
+            yield bench.stream.current()
     finally:
         auxiliary.record(join)
         bench.stream.wait(join)

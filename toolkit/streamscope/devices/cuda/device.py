@@ -59,6 +59,7 @@ class CudaDevice:
         self._cache_lock = threading.RLock()
         self._modules: dict[KernelSource, Any] = {}
         self._gates = GateWord()
+        self._of_thread = threading.local()
         self._model = model_of(self.properties["name"].decode())
 
     @property
@@ -159,16 +160,22 @@ class CudaDevice:
         if buffer.place is Place.HOST:
             np.copyto(buffer.array, values)
         else:
-            with cuda_errors("copying to the device"):
+            with cuda_errors("copying to the device"), self._transfers() as stream:
                 buffer.array.set(np.asarray(values, order="C"))  # not ascontiguousarray, which makes 0 axes 1
-                self._device.synchronize()
+                stream.synchronize()
 
     def read(self, buffer: CudaBuffer) -> Array:
         """Return a copy of a buffer's values, blocking."""
         if buffer.place is Place.HOST:
             return np.array(buffer.array)
-        with cuda_errors("copying from the device"):
+        with cuda_errors("copying from the device"), self._transfers():
             return np.asarray(buffer.array.get())
+
+    def _transfers(self) -> Any:
+        """Return a stream of the calling thread's own: CUDA forbids what waits for the default stream while any thread captures."""
+        if not hasattr(self._of_thread, "transfers"):
+            self._of_thread.transfers = libraries().cupy.cuda.Stream(non_blocking=True)
+        return self._of_thread.transfers
 
     def bind(self, launch: Launch, reads: Sequence[CudaBuffer], writes: Sequence[CudaBuffer], stream: CudaStream) -> Call:
         """Prepare a launch on a stream, arguments packed once."""

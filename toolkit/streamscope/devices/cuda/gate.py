@@ -8,8 +8,14 @@ import numpy as np
 
 from streamscope.devices.cuda.driver import checked, libraries
 from streamscope.devices.cuda.streams import CudaStream
+from streamscope.devices.cuda.watchdog import Watchdog
+from streamscope.errors import DeviceError
 
 _GREATER_OR_EQUAL = 0  # CU_STREAM_WAIT_VALUE_GEQ
+
+WATCHDOG_S = 5.0
+"""A gate opens by itself after so long: whoever waits for a stream that it holds would wait for ever, and could not be interrupted."""
+_watchdog = Watchdog(WATCHDOG_S)
 
 
 class GateWord:
@@ -33,13 +39,38 @@ class CudaGate:
     def __init__(self, shared: GateWord, number: int) -> None:
         self._shared = shared
         self._number = number
+        self._holds = False
+        self._late = False
 
     def hold(self, stream: CudaStream) -> None:
         """Let everything put on the stream from now on wait for `open`."""
+        if not self._holds:
+            self._holds = True
+            _watchdog.arm(self, self._give_up)
         cuda = libraries().cuda
         address = self._shared.memory.ptr
         checked(cuda.cuStreamWaitValue32(stream.binding, address, self._number, _GREATER_OR_EQUAL))
 
     def open(self) -> None:
-        """Let the held streams go."""
+        """Let the held streams go.
+
+        Raises
+        ------
+        DeviceError
+            It has opened by itself, because it held them for too long.
+        """
+        self._let_go()
+        _watchdog.disarm(self)
+        late, self._late = self._late, False
+        if late:
+            raise DeviceError(
+                f"a gate opened by itself after {WATCHDOG_S:g} s: something waited for a stream that it held",
+                hint="what is put on a held stream must not synchronise",
+            )
+
+    def _let_go(self) -> None:
         self._shared.word[0] = max(self._number, int(self._shared.word[0]))
+
+    def _give_up(self) -> None:
+        self._late = True
+        self._let_go()

@@ -81,15 +81,35 @@ class TemporaryMemory:
     def __init__(self) -> None:
         cupy = libraries().cupy
         self._cuda = cupy.cuda
-        self._pool = cupy.cuda.MemoryPool(cupy.get_default_memory_pool().malloc)
+        self._pool = _Pool(cupy.cuda.MemoryPool(cupy.get_default_memory_pool().malloc))
 
     @property
     def nbytes(self) -> int:
         """Bytes that the pool holds: the most that was needed at a time, but for fragments."""
-        return int(self._pool.total_bytes())
+        return int(self._pool.blocks.total_bytes())
 
     def malloc(self, nbytes: int) -> Any:
         """Allocate as CuPy's allocators do; the memory keeps the pool, which would else take it along when it goes."""
-        pointer = self._pool.malloc(nbytes)
-        owned = self._cuda.UnownedMemory(pointer.ptr, nbytes, (pointer, self._pool), pointer.device_id)
+        pointer = self._pool.blocks.malloc(nbytes)
+        owned = self._cuda.UnownedMemory(pointer.ptr, nbytes, _Owner(pointer, self._pool), pointer.device_id)
         return self._cuda.MemoryPointer(owned, 0)
+
+
+class _Pool:
+    """A pool of CuPy's that gives its memory back when nobody needs it any more; CuPy's own does not where it draws from another pool."""
+
+    def __init__(self, blocks: Any) -> None:
+        self.blocks = blocks
+
+    def __del__(self) -> None:
+        self.blocks.free_all_blocks()
+
+
+class _Owner:
+    """Keeps a piece of memory, and its pool for longer."""
+
+    def __init__(self, pointer: Any, pool: _Pool) -> None:
+        self.pointer, self.pool = pointer, pool
+
+    def __del__(self) -> None:
+        del self.pointer  # Before the pool, which then has it back.

@@ -109,8 +109,9 @@ class Capture:
         if event.mark is None or event.mark.capture is not self:
             hint = "record the event in this capture, or wait before it"
             raise self.fail("a captured stream waits for an event from outside its capture", hint=hint)
-        stream.capture = self
+        # In this order, so that `leave` lets go of every stream, whatever comes between.
         self._frontiers[stream] = self._frontiers.get(stream, frozenset()) | event.mark.frontier
+        stream.capture = self
 
     def fail(self, message: str, *, hint: str) -> EngineError:
         """Break the capture, if it is not broken yet, and return the error that says so."""

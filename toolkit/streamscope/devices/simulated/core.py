@@ -65,7 +65,7 @@ class Core:
         self.catch_up()
         with deferred() as interrupts:
             held = not self.timeline.run_until(lambda: condition() or interrupts.due)
-        self.host_ns = max(self.host_ns, self.timeline.now_ns)
+            self.host_ns = max(self.host_ns, self.timeline.now_ns)
         if held:
             raise DeviceError(
                 f"deadlock: {what} would block the host for ever, because a gate that is still closed holds the work back",

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices.cost_model import CostModel, Residency
@@ -14,9 +13,10 @@ from streamscope.devices.simulated.copy_engine import CopyEngine
 from streamscope.devices.simulated.log import DeviceLog, LogRecord
 from streamscope.devices.simulated.memory import SimulatedBuffer, outcome
 from streamscope.devices.simulated.multiprocessors import Multiprocessors
+from streamscope.devices.simulated.recall import Recall
 from streamscope.devices.simulated.timeline import Action, Timeline
-from streamscope.errors import DeviceError
-from streamscope.program.launch import Launch, LaunchKind, Reference
+from streamscope.errors import DeviceError, StreamscopeError
+from streamscope.program.launch import RESULTS_HINT, Launch, LaunchKind, Reference
 
 Array = npt.NDArray[Any]
 
@@ -32,12 +32,14 @@ class Work:
     alone_ns: float
     held: Residency
 
-    def compute(self) -> list[Array]:
+    def compute(self, recall: Recall) -> list[Array]:
         """Return what the launch writes, from what is in memory now."""
         arrays = [buffer.values for buffer in self.reads]
-        with np.errstate(all="ignore"):
-            results = [np.asarray(result) for result in self.reference(arrays)]
-        return outcome("its reference", results, arrays, self.writes)
+        results = recall.results(self.launch, self.reference, arrays)
+        try:
+            return outcome("its reference", results, arrays, self.writes)
+        except DeviceError as error:
+            raise DeviceError(error.message, hint=RESULTS_HINT) from None
 
     def commit(self, results: Sequence[Array]) -> None:
         """Put the results into memory."""
@@ -62,7 +64,8 @@ class Execution:
         self.timeline = timeline
         self._multiprocessors = Multiprocessors(timeline, model)
         self._copy_engines = {kind: CopyEngine(timeline) for kind in (LaunchKind.COPY_IN, LaunchKind.COPY_OUT)}
-        self._fault: DeviceError | None = None
+        self.recall = Recall()
+        self._fault: BaseException | None = None
 
     def run(self, work: Work, placement: Placement, finished: Action) -> None:
         """Run a launch from now on; ``finished`` is called at its end, when its results are in memory."""
@@ -74,12 +77,16 @@ class Execution:
         else:
             self._copy_engines[work.launch.kind].put(duration_ns, run.start, run.end)
 
-    def fail(self, launch: Launch, error: Exception) -> None:
+    def fail(self, launch: Launch, error: BaseException) -> None:
         """Keep the first failure until `raise_fault`; like the values of what failed, the later ones are lost."""
-        if self._fault is None:
-            reason = error.message if isinstance(error, DeviceError) else f"{type(error).__name__}: {error}"
-            self._fault = DeviceError(f"launch {launch.name!r} of operation {launch.operation} failed: {reason}")
-            self._fault.__cause__ = error
+        if self._fault is not None:
+            return
+        if not isinstance(error, Exception):  # somebody wants to stop, which is not the launch's failure
+            self._fault = error
+            return
+        ours = error if isinstance(error, StreamscopeError) else StreamscopeError(f"{type(error).__name__}: {error}")
+        self._fault = DeviceError(f"{launch} failed: {ours.message}", hint=ours.hint)
+        self._fault.__cause__ = error
 
     def raise_fault(self) -> None:
         """Raise, once, what went wrong since the last call."""
@@ -105,8 +112,8 @@ class _Run:
         """Read, and compute what `end` will commit."""
         self._start_ns = self._execution.timeline.now_ns
         try:
-            self._results = self._work.compute()
-        except Exception as error:  # noqa: BLE001 — a reference is the user's code: what it raises is a failed launch
+            self._results = self._work.compute(self._execution.recall)
+        except BaseException as error:  # noqa: BLE001 — a reference is the user's code: what it raises is a failed launch
             self._execution.fail(self._work.launch, error)
 
     def end(self) -> None:

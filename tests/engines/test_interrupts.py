@@ -1,0 +1,196 @@
+"""Ctrl-C at every call of a device, and between any two lines, of a comparison and of a recording: the device works on as if new."""
+
+from __future__ import annotations
+
+import gc
+import random
+import signal
+import sys
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.devices.simulated.events import SimulatedEvent
+from streamscope.devices.simulated.gates import SimulatedGate
+from streamscope.devices.simulated.graphs import SimulatedGraph
+from streamscope.devices.simulated.streams import SimulatedStream
+from streamscope.engines import PLANNERS
+from streamscope.engines.prepared import prepare
+from streamscope.program.reference import run_reference
+from streamscope.recording import calibration, passes
+from streamscope.recording.events import EventRecorder
+
+CALLS = {
+    SimulatedDevice: (
+        "adopt", "allocate", "begin_capture", "bind", "bind_host", "captured_nodes", "elapsed_ns", "end_capture", "event", "gate",
+        "now_ns", "read", "stream", "synchronize", "write",
+    ),
+    SimulatedStream: ("launch", "record", "synchronize", "wait"),
+    SimulatedEvent: ("synchronize",),
+    SimulatedGate: ("hold", "open"),
+    SimulatedGraph: ("launch",),
+}  # fmt: skip
+
+
+@ss.host_function
+def shifted(values):
+    """A step on the host in the middle, so that there are two segments."""
+    return values + 1
+
+
+@ss.program
+def step(x, raw):
+    """Two branches, a host step, and an input that is written over."""
+    left, right = ss.multiply(x, x), ss.add(x, x)
+    y = ss.to_device(shifted(raw))
+    x = ss.add(left, right, out=x)
+    return x, ss.multiply(y, x)
+
+
+INPUTS = (np.arange(1.0, 5.0), np.arange(4.0))
+EXPECTED = run_reference(step.trace(*INPUTS), INPUTS)
+
+
+def comparison(engine, device):
+    ss.compare(step, *INPUTS, engines=[engine], device=device, repeats=1, progress=False)
+
+
+def recording(engine, device):
+    prepared = prepare(step.trace(*INPUTS), engine, device)
+    for _ in range(3):
+        prepared.load(INPUTS)
+        prepared.run()
+    EventRecorder.on(device).record(prepared, partial(prepared.load, INPUTS))
+
+
+class Bystander:
+    """Another program on the device, that is under way while the first is interrupted."""
+
+    def __init__(self, device):
+        self.prepared = prepare(ss.program(lambda x: ss.multiply(ss.add(x, x, out=x), x)).trace(INPUTS[0]), "dual", device)
+        self.prepared.load(INPUTS[:1])
+        for _ in range(3):
+            self.prepared.run()
+
+    def check(self):
+        np.testing.assert_array_equal(self.prepared.outputs()[0], (8 * INPUTS[0]) ** 2)
+
+
+def check(device, engine):
+    """The device computes what it should, under the same engine as before, and all is as it was."""
+    prepared = prepare(step.trace(*INPUTS), engine, device)
+    for _ in range(3):
+        prepared.load(INPUTS)
+        prepared.run()
+        for found, expected in zip(prepared.outputs(), EXPECTED, strict=True):
+            np.testing.assert_array_equal(found, expected)
+    assert prepared.notes == []
+    assert gc.isenabled()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+class Countdown:
+    """Interrupts at the n-th time that it is asked; counts on."""
+
+    def __init__(self, at=None):
+        self.at = at
+        self.count = 0
+
+    def tick(self):
+        self.count += 1
+        if self.count == self.at:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def counted(countdown):
+    """Let every call of a simulated device tick twice: as it begins, and when it has ended."""
+
+    def ticking(method):
+        def call(*arguments, **options):
+            countdown.tick()
+            result = method(*arguments, **options)
+            countdown.tick()
+            return result
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for kind, names in CALLS.items():
+            for name in names:
+                patch.setattr(kind, name, ticking(getattr(kind, name)))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _few_samples(monkeypatch):
+    monkeypatch.setattr(calibration, "PAIRS", 2)
+    monkeypatch.setattr(calibration, "CLOCK_SAMPLES", 2)
+    monkeypatch.setitem(passes.MOST_VARIANTS, "simulated", 2)
+
+
+@pytest.fixture(autouse=True)
+def _default_handler():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("scenario", [comparison, recording])
+def test_an_interrupt_at_any_call_of_the_device(scenario, engine):
+    undisturbed = Countdown()
+    with counted(undisturbed):
+        scenario(engine, SimulatedDevice())
+    device = SimulatedDevice()
+    for at in range(1, undisturbed.count + 1):
+        bystander = Bystander(device)
+        with counted(Countdown(at)), pytest.raises(KeyboardInterrupt):
+            scenario(engine, device)
+        bystander.check()
+        check(device, engine)
+    scenario(engine, device)
+
+
+class Lines:
+    """Interrupts at the n-th line of this package that is run; counts on."""
+
+    def __init__(self, at=None):
+        self.countdown = Countdown(at)
+
+    def __call__(self, frame, event, argument):
+        if not frame.f_globals.get("__name__", "").startswith(("streamscope.", "contextlib")):
+            return None
+        if event == "line":
+            self.countdown.tick()
+        return self
+
+
+@contextmanager
+def traced(lines):
+    before = sys.gettrace()
+    sys.settrace(lines)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("scenario", [comparison, recording])
+def test_an_interrupt_between_any_two_lines(scenario, engine):
+    scenario(engine, SimulatedDevice())  # so that all modules are loaded
+    undisturbed = Lines()
+    with traced(undisturbed):
+        scenario(engine, SimulatedDevice())
+    device, samples = SimulatedDevice(), random.Random(f"{scenario.__name__} {engine}")
+    for _ in range(40):
+        bystander = Bystander(device)
+        with pytest.raises(KeyboardInterrupt), traced(Lines(samples.randint(1, undisturbed.countdown.count - 1))):
+            scenario(engine, device)
+        bystander.check()
+        check(device, engine)

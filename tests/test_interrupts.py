@@ -1,0 +1,123 @@
+"""Ctrl-C that waits until it does no harm."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from streamscope.interrupts import allowed, deferred
+
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture(autouse=True)
+def _handler_is_as_before():
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_it_comes_at_the_end_of_the_outermost_block():
+    done = []
+    with pytest.raises(KeyboardInterrupt):
+        with deferred():
+            with deferred():
+                interrupt()
+                done.append("inner")
+            done.append("outer")
+        done.append("never")
+    assert done == ["inner", "outer"]
+
+
+def test_without_one_nothing_comes():
+    with deferred():
+        pass
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+
+
+def test_a_long_block_can_ask_whether_one_is_due():
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        with deferred() as outer:
+            seen.append(outer.due)
+            interrupt()
+            seen.append(outer.due)
+            with deferred() as inner:
+                seen.append(inner.due)  # It would not be raised here.
+    assert seen == [False, True, False]
+
+
+def test_an_error_in_the_block_is_not_lost():
+    with pytest.raises(KeyboardInterrupt) as caught, deferred():
+        interrupt()
+        raise ValueError("of the block")
+    assert isinstance(caught.value.__context__, ValueError)
+    with pytest.raises(ValueError, match="of the block"), deferred():
+        raise ValueError("of the block")
+    # It is spent: the next block is not interrupted.
+    with deferred():
+        pass
+
+
+def test_it_is_let_through_for_a_function_of_the_users():
+    done = []
+    with pytest.raises(KeyboardInterrupt), deferred():
+        try:
+            with allowed():
+                interrupt()
+                done.append("never")
+        finally:
+            interrupt()
+            done.append("cleaned up")
+    assert done == ["cleaned up"]
+
+
+def test_one_that_came_before_is_let_through_at_once():
+    done = []
+    with pytest.raises(KeyboardInterrupt), deferred(), deferred():
+        interrupt()
+        with allowed():
+            done.append("never")
+    assert done == []
+
+
+def test_a_handler_of_the_users_is_called_and_one_that_the_block_sets_is_kept(monkeypatch):
+    calls = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: calls.append(number))
+    try:
+        with deferred():
+            interrupt()
+            assert calls == []
+        assert calls == [signal.SIGINT]
+        with deferred():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        with deferred():
+            interrupt()  # ignored, as it was
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_other_threads_do_not_defer():
+    def worker():
+        with deferred() as one, allowed():
+            started.set()
+            assert release.wait(10)
+            dues.append(one.due)
+
+    started, release, dues = threading.Event(), threading.Event(), []
+    thread = threading.Thread(target=worker)
+    thread.start()
+    assert started.wait(10)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupt()
+    finally:
+        release.set()
+        thread.join()
+    assert dues == [False]

@@ -1,0 +1,173 @@
+"""A task: one program with its inputs, prepared for engine after engine, and what each of them made of it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.capturing.function import CapturedFunction
+from streamscope.devices.protocol import Device
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines.prepared import Prepared, host_array, prepare
+from streamscope.errors import ProgramError
+from streamscope.program.operation import Program
+from streamscope.program.reference import has_reference, run_reference
+from streamscope.program.tracing import ProgramFunction
+from streamscope.recording.device_log import DeviceLogRecorder
+from streamscope.recording.events import EventRecorder
+
+Array = npt.NDArray[Any]
+
+RELATIVE_TOLERANCE = {"float16": 2e-2, "float32": 2e-3, "float64": 1e-9}
+"""Allowed error of an output, as a share of its largest reference value. For float32 it is that of TF32, which cuDNN uses; other kernels
+are far below it. Whole numbers must be equal."""
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A task prepared for one engine: graphs captured, results in its outputs and checked.
+
+    Attributes
+    ----------
+    prepared : Prepared
+    max_abs_error, tolerance : float
+        Largest difference of an output from the NumPy reference, and what is allowed; NaN where there is no reference.
+    """
+
+    prepared: Prepared
+    max_abs_error: float
+    tolerance: float
+
+    @property
+    def correct(self) -> bool:
+        """Whether the results are within the tolerance; true where there is nothing to compare them with."""
+        return bool(np.isnan(self.tolerance) or self.max_abs_error <= self.tolerance)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be run.
+
+    Attributes
+    ----------
+    program : Program
+    inputs : tuple of array
+        On the host.
+    expected : list of array, optional
+        What the outputs should be; None where there is no reference.
+    captured : CapturedFunction, optional
+        Where the program was captured: it has memory of its own, in which its results are.
+    """
+
+    program: Program
+    inputs: tuple[Array, ...]
+    expected: list[Array] | None
+    captured: CapturedFunction | None = None
+
+    @classmethod
+    def of(cls, function: object, inputs: Sequence[Any], caller: str) -> Task:
+        """Trace a program function and compute its reference; ``caller`` is what errors name.
+
+        Raises
+        ------
+        ProgramError
+            It is no program, or the inputs do not fit it.
+        """
+        if isinstance(function, CapturedFunction):
+            if inputs:
+                raise ProgramError(
+                    f"captured {function.name!r} takes no inputs: the capture holds its own", hint=f"call ss.{caller}(captured)"
+                )
+            return cls(function.trace(), (), function.expected(), function)
+        if not isinstance(function, ProgramFunction):
+            raise ProgramError(f"{caller} wants a program, not a {type(function).__name__}", hint="decorate the function with @ss.program")
+        program = function.trace(*inputs)
+        arrays = tuple(host_array(value) for value in inputs)
+        return cls(program, arrays, run_reference(program, arrays) if has_reference(program) else None)
+
+    def enter(self, engine: str, device: Device, streams: int) -> Entrant:
+        """Prepare the task for an engine, run it until its graphs are captured and replayed, and check the results."""
+        prepared = prepare(self.program, engine, device, streams=streams)
+        for _ in range(3):
+            prepared.load(self.inputs)
+            prepared.run()
+            prepared.wait()
+        return Entrant(prepared, *largest_error(self._outputs(prepared), self.expected))
+
+    def reload(self, prepared: Prepared) -> None:
+        """Fill the inputs again, if the program changes them."""
+        if self.program.changes_inputs:
+            prepared.load(self.inputs)
+
+    def round_ns(self, entrants: Mapping[str, Prepared], random: np.random.Generator) -> dict[str, int]:
+        """Let engines run once each, in random order; return each one's makespan, in ns."""
+        makespans_ns = {}
+        for name in random.permutation(list(entrants)):
+            prepared = entrants[str(name)]
+            self.reload(prepared)
+            makespans_ns[str(name)] = run_ns(prepared)[1]
+        return makespans_ns
+
+    def _outputs(self, prepared: Prepared) -> list[Array]:
+        """Return what the last run left; captured code is run once more, on results that are overwritten first."""
+        if self.captured is None:
+            return prepared.outputs()
+        self.captured.clear_outputs()
+        prepared.run()
+        prepared.wait()
+        return self.captured.outputs()
+
+
+def run_ns(prepared: Prepared) -> tuple[int, int]:
+    """Run once, on an idle device; return after how long all was issued, and after how long the host knew that all was done, in ns."""
+    with _no_garbage_collection():
+        start = prepared.device.now_ns()
+        prepared.run()
+        issued = prepared.device.now_ns()
+        prepared.wait()
+        return issued - start, prepared.device.now_ns() - start
+
+
+def recorder_of(device: Device) -> EventRecorder | DeviceLogRecorder:
+    """Return the recorder that suits a device."""
+    return DeviceLogRecorder(device) if isinstance(device, SimulatedDevice) else EventRecorder.on(device)
+
+
+def largest_error(outputs: Sequence[Array], expected: Sequence[Array] | None) -> tuple[float, float]:
+    """Return the largest absolute error and the tolerance, of the output that uses most of its tolerance; NaN without a reference."""
+    if expected is None:
+        return float("nan"), float("nan")
+    worst = (0.0, 0.0)
+    used = -1.0
+    for output, reference in zip(outputs, expected, strict=True):
+        if reference.size == 0:
+            continue
+        with np.errstate(invalid="ignore"):  # Infinity less infinity; see below.
+            difference = np.abs(output.astype(np.float64) - reference.astype(np.float64))
+        # Equal infinities and NaN where NaN is due are no error; a NaN anywhere else is an infinite one.
+        same = (output == reference) | (np.isnan(output.astype(np.float64)) & np.isnan(reference.astype(np.float64)))
+        error = float(np.nan_to_num(np.where(same, 0.0, difference), nan=np.inf).max())
+        scale = float(np.nanmax(np.abs(np.where(np.isfinite(reference), reference, 0)), initial=0.0))
+        tolerance = RELATIVE_TOLERANCE.get(reference.dtype.name, 0.0) * scale
+        share = error / tolerance if tolerance > 0 else (np.inf if error > 0 else 0.0)
+        if share > used:
+            worst, used = (error, tolerance), share
+    return worst
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Keep the collector from running inside a timed run."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

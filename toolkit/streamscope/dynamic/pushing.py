@@ -1,0 +1,226 @@
+"""Pushing, but for what was pushed before: arguments are checked, functions traced or taken for host operations, bulks filled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import Event, get_ident
+from typing import Any
+
+from streamscope.dynamic.applications import Application
+from streamscope.dynamic.bulk import Bulk
+from streamscope.dynamic.catalogue import Catalogue, Key, TracingError
+from streamscope.dynamic.faults import Fault
+from streamscope.dynamic.host_operations import HostFunction
+from streamscope.dynamic.issuing import Issuer
+from streamscope.dynamic.lifetimes import Lifetimes
+from streamscope.dynamic.scheduler import Scheduler
+from streamscope.dynamic.templates import Template, is_operator
+from streamscope.dynamic.variable import DynamicVariable, VariableState
+from streamscope.errors import EngineError, ProgramError
+from streamscope.interrupts import deferred
+from streamscope.program.user_line import user_line
+from streamscope.program.variable import Place
+
+States = tuple[VariableState, ...]
+
+
+class Pusher:
+    """Makes operations of what is pushed.
+
+    Attributes
+    ----------
+    bulks : dict of int to Bulk
+        By thread: the bulk that it has open.
+    pushed, found : int
+        Operations that came this way, and device operations among them that were bound already.
+    closed : bool
+        Nothing can be pushed any more.
+    """
+
+    def __init__(self, issuer: Issuer, scheduler: Scheduler, catalogue: Catalogue, lifetimes: Lifetimes) -> None:
+        self.bulks: dict[int, Bulk] = {}
+        self.pushed = 0
+        self.found = 0
+        self.closed = False
+        self._issuer = issuer
+        self._scheduler = scheduler
+        self._catalogue = catalogue
+        self._lifetimes = lifetimes
+
+    def push(
+        self,
+        key: Key | None,
+        function: Callable[..., Any],
+        reads: Iterable[DynamicVariable],
+        writes: Iterable[DynamicVariable],
+        priority: int,
+        name: str | None,
+        attributes: Mapping[str, Any],
+    ) -> None:
+        """Push an operation; see `Engine.push`."""
+        self.check_open()
+        arguments, targets = self._states("reads", reads), tuple(dict.fromkeys(self._states("writes", writes)))
+        title = _checked_name(function, name)
+        _check_hashable(function, attributes)
+        if not isinstance(priority, int):
+            raise ProgramError(f"priority={priority!r} is not a whole number")
+        for state in arguments:
+            if not state.written:
+                raise ProgramError(f"{title} reads {state.name!r}, which nothing has written", hint="write it first, or make it of values")
+        where = user_line()
+        if not is_operator(function) and all(state.place is Place.HOST for state in (*arguments, *targets)):
+            self.push_host(HostFunction(title, where, function, arguments, targets, attributes), priority)
+            return
+        try:
+            template = self._catalogue.template(function, title, arguments, targets, attributes)
+        except TracingError as error:
+            self._fail_in_turn(title, where, arguments, targets, error)
+            return
+        if template.host_call is not None:
+            self.push_host(_host_function(title, where, template, arguments, targets), priority)
+            return
+        self._push_device(key, title, where, template, arguments, targets, priority)
+
+    def push_known(self, application: Application, where: str, priority: int) -> None:
+        """Push what is traced and checked already: into a bulk, or to wait for its turn."""
+        bulk = self.bulks.get(get_ident())
+        if bulk is not None:
+            if not bulk.takes(application):
+                self.flush()
+            bulk.add(application, where, priority)
+            if bulk.full:
+                self.flush()
+            return
+        with self._issuer.lock, deferred():
+            _check_alive(application.states)
+            done = self._scheduler.submit(application, where, priority)
+        self._wait_if_synchronous(done)
+
+    def push_host(self, function: HostFunction, priority: int = 0) -> Event:
+        """Push a host operation and return what is set when it has ended."""
+        self.flush()
+        with self._issuer.lock, deferred():
+            self.pushed += 1
+            self._prepare(function.writes, function.arguments)
+        return self._scheduler.submit_host(function, priority)
+
+    def flush(self) -> None:
+        """Issue what the calling thread has pushed in bulk."""
+        bulk = self.bulks.get(get_ident())
+        application = None if bulk is None else bulk.take()
+        if bulk is not None and application is not None:
+            with self._issuer.lock, deferred():
+                done = self._scheduler.submit(application, None, bulk.priority)
+            self._wait_if_synchronous(done)
+
+    def state_of(self, variable: DynamicVariable, what: str = "the variable") -> VariableState:
+        """Return what the engine knows of a variable.
+
+        Raises
+        ------
+        ProgramError
+            It is no variable, or not one of this engine's, or was deleted.
+        """
+        if not isinstance(variable, DynamicVariable):
+            raise ProgramError(
+                f"{what} is a {type(variable).__name__}, not a variable of an engine", hint="make one with engine.variable(values)"
+            )
+        state: VariableState = variable._state  # noqa: SLF001 — the handle hides it from users, not from the engine
+        _check_alive((state,))
+        if self._lifetimes.live.get(state.id) is not state:
+            raise ProgramError(f"{state.name!r} belongs to another engine", hint="use the engine that made it")
+        return state
+
+    def check_open(self) -> None:
+        """Raise EngineError if the engine was closed."""
+        if self.closed:
+            raise EngineError("the engine was closed", hint="make a new one with ss.Engine()")
+
+    def _push_device(
+        self, key: Key | None, title: str, where: str, template: Template, arguments: States, targets: States, priority: int
+    ) -> None:
+        with self._issuer.lock, deferred():
+            self._prepare(targets, arguments)
+            self.pushed += 1
+            application = None if key is None else self._catalogue.get(key)
+            if application is None:
+                application = self._catalogue.application(key, title, template, arguments, targets, priority=priority > 0)
+            else:
+                self.found += 1
+        self.push_known(application, where, priority)
+
+    def _fail_in_turn(self, title: str, where: str, arguments: States, targets: States, error: TracingError) -> None:
+        self.flush()
+        reads = tuple(state for state in dict.fromkeys(arguments) if state not in targets)
+        fault = Fault(title, where, error.__cause__ or error)
+
+        def fail() -> None:
+            if not self._issuer.passed_on(arguments, targets):
+                self._issuer.fail(targets, fault)
+
+        with self._issuer.lock, deferred():
+            self.pushed += 1
+            self._prepare(targets, arguments)
+            self._scheduler.take_turn(reads, targets, fail)
+
+    def _prepare(self, writes: Sequence[VariableState], reads: Sequence[VariableState]) -> None:
+        """Look at everything once more under the lock, before something is queued."""
+        self.check_open()
+        if self._issuer.torn:
+            self._issuer.mend()
+        self._lifetimes.collect()
+        _check_alive((*reads, *writes))
+        for state in writes:
+            state.written = True
+
+    def _wait_if_synchronous(self, done: Event | None) -> None:
+        if done is not None and not self._scheduler.pools and not self._scheduler.is_inside:
+            done.wait()
+
+    def _states(self, argument: str, variables: Iterable[DynamicVariable]) -> States:
+        named = enumerate(listed(argument, variables))
+        return tuple(self.state_of(variable, f"{argument}[{number}]") for number, variable in named)
+
+
+def _check_alive(states: Iterable[VariableState]) -> None:
+    for state in states:
+        if state.deleted:
+            raise ProgramError(f"{state.name!r} was deleted", hint="make a new variable")
+
+
+def listed(argument: str, variables: Iterable[DynamicVariable]) -> tuple[DynamicVariable, ...]:
+    """Return variables as a tuple.
+
+    Raises
+    ------
+    ProgramError
+        They are none.
+    """
+    try:
+        return tuple(variables)
+    except TypeError:
+        raise ProgramError(f"{argument}= is {variables!r}", hint=f"give a tuple of variables: {argument}=(x,)") from None
+
+
+def _checked_name(function: object, name: str | None) -> str:
+    if not callable(function):
+        raise ProgramError(f"push wants a function or an operator, not a {type(function).__name__}")
+    return name or getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__
+
+
+def _check_hashable(function: object, attributes: Mapping[str, Any]) -> None:
+    for what, value in (("the function", function), *((f"attribute {key}=", value) for key, value in attributes.items())):
+        try:
+            hash(value)
+        except TypeError:
+            raise ProgramError(
+                f"{what} is a {type(value).__name__}, which cannot be looked up", hint="pass a tuple, or fix it in a function"
+            ) from None
+
+
+def _host_function(title: str, where: str, template: Template, arguments: States, targets: States) -> HostFunction:
+    program, call = template.program, template.host_call
+    assert call is not None
+    states = dict(zip(program.inputs, dict.fromkeys(arguments), strict=True)) | dict(zip(program.outputs, targets, strict=True))
+    used, written = ([states[variable] for variable in ids] for ids in (call.reads, call.writes))
+    return HostFunction(title, where, call.function, used, written, {}, call.duration_ns)

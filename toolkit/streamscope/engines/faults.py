@@ -1,0 +1,45 @@
+"""What is left to do when a run breaks off: say which operation it was, and let nothing stay pending."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from streamscope.devices.protocol import Call, Device
+from streamscope.engines.binding import Bound
+from streamscope.engines.plan import Issue
+from streamscope.errors import StreamscopeError
+from streamscope.interrupts import deferred
+
+
+def settle(device: Device, error: BaseException) -> None:
+    """Wait until nothing is pending, after an error in the middle of a run: the waits of a plan rest on runs being whole.
+
+    What goes wrong meanwhile becomes a note on the error.
+    """
+    with deferred():
+        try:
+            device.synchronize()
+        except StreamscopeError as other:
+            error.add_note(f"meanwhile {other}")
+
+
+@contextmanager
+def settled(device: Device) -> Iterator[None]:
+    """Carry out a run's steps in a block; where it breaks off, see `settle`."""
+    try:
+        yield
+    except BaseException as error:
+        settle(device, error)
+        raise
+
+
+def name_launch(error: BaseException, steps: Sequence[Bound], call: Call | None) -> None:
+    """Add a note to an error that a call of one of the steps raised, which names the operation and the user's line.
+
+    Host functions do so themselves, and an interrupt is nobody's fault.
+    """
+    if isinstance(error, Exception):
+        for bound in steps:
+            if bound.call is call and isinstance(bound.step, Issue):
+                error.add_note(f"while {bound.step.launch} was issued")
