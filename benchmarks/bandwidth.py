@@ -66,6 +66,7 @@ class Bench:
         self.tensors = [torch.as_tensor(one, device="cuda") for one in self.inputs]
 
     def time_us(self, call: Call, stream: Any) -> float:
+        """Return the device time of one of several calls in a row."""
         start, end = cp.cuda.Event(), cp.cuda.Event()
         with self.stream, torch.cuda.stream(self.torch_stream):
             start.record(stream)
@@ -76,6 +77,7 @@ class Bench:
         return float(cp.cuda.get_elapsed_time(start, end)) / CALLS * 1e3
 
     def copy_bytes_per_us(self) -> float:
+        """Return the bandwidth of a copy, bytes read and written."""
         source, target = self.inputs
         copy = partial(target.data.copy_from_device_async, source.data, source.nbytes, self.stream)
         return 2 * source.nbytes / float(np.median([self.time_us(copy, self.stream) for _ in range(ROUNDS)]))
@@ -109,7 +111,7 @@ class Bench:
 
     def measure(self, device: CudaDevice, function: Callable[..., Any], count: int, peers: dict[str, Call], copy: float) -> dict[str, Any]:
         """Time one function and its peers in turns."""
-        program = ss.program(lambda *x: function(*x)).trace(*self.inputs[:count])
+        program = ss.program(function).trace(*self.inputs[:count])
         prepared = ss.prepare(program, "async", device)
         prepared.load(self.inputs[:count])
         calls = {"streamscope": prepared.run, **peers}
@@ -152,7 +154,7 @@ def main() -> None:
                 flush=True,
             )
     report = {
-        "what": f"arrays of {MEBIBYTES} MiB; share of the bandwidth of a device-to-device copy, and time over that of the faster of CuPy and PyTorch",
+        "what": f"arrays of {MEBIBYTES} MiB; share of the bandwidth of a copy, and time over that of the faster peer",
         "copy_gigabytes_per_s": copies,
         "geometric_mean_against_best_peer": float(np.exp(np.mean([np.log(row["against_best_peer"]) for row in rows]))),
         "least_share_of_copy": min(row["share_of_copy"] for row in rows),

@@ -58,21 +58,17 @@ def test_ten_thousand_operations_over_a_hundred_variables(engine):
 
 
 class WithoutOneWait:
-    """Lets each wait of a stream happen but one, and remembers which stream it was for."""
+    """Lets each wait of a stream happen but one, and counts them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, left_out: int | None) -> None:
         self.waits = 0
-        self.left_out = left_out
-        self.waited_for = ""
         needed = lanes.needed
 
         def some(clock, stamps):
             kept = []
             for stamp in needed(clock, stamps):
-                if self.waits != self.left_out:
+                if self.waits != left_out:
                     kept.append(stamp)
-                else:
-                    self.waited_for = stamp.lane
                 self.waits += 1
             return kept
 

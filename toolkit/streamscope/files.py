@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from streamscope.errors import OutputError
+from streamscope.interrupts import deferred
 
 
 @contextmanager
@@ -21,13 +22,12 @@ def written_whole(path: Path) -> Iterator[Path]:
     OutputError
         The folder does not exist or cannot be written, or the disk is full.
     """
+    temporary = None
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-        os.close(handle)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}", hint="choose another folder, or free space") from error
-    temporary = Path(name)
-    try:
+        with deferred():  # else Ctrl-C could leave a file that nobody knows of
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+            os.close(handle)
+            temporary = Path(name)
         yield temporary
         # mkstemp makes files that only the owner can read; give what an ordinary file would have.
         umask = os.umask(0)
@@ -37,8 +37,9 @@ def written_whole(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}", hint="choose another folder, or free space") from error
     finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 def writable_folder(path: Path) -> Path:
@@ -69,14 +70,16 @@ def filled_whole(folder: Path) -> Iterator[Path]:
         The folder cannot be made or written to, or a folder has the name of one of the files.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
+    temporary = None
     try:
-        temporary = Path(tempfile.mkdtemp(dir=writable_folder(folder), prefix=".streamscope."))
-        try:
-            yield temporary
-            _move_files(temporary, folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        with deferred():
+            temporary = Path(tempfile.mkdtemp(dir=writable_folder(folder), prefix=".streamscope."))
+        yield temporary
+        _move_files(temporary, folder)
+        shutil.rmtree(temporary, ignore_errors=True)
     except BaseException as error:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
         for path in made:
             with suppress(OSError):  # Somebody else may have put something into it.
                 path.rmdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamscope.choosing.break_even import graph_pays, launch_bound_below_ns, second_stream_pays
@@ -18,7 +19,7 @@ BRANCH_LENGTHS = (1, 4, 16)
 """Kernels in a branch for which break-even lengths are told."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Advice:
     """What `ss.advise` found. Shown in a notebook, it is the verdict and the costs that it rests on; `chart` draws it.
 
@@ -57,9 +58,7 @@ class Advice:
         content: dict[str, Any] = {
             "device": {"kind": device.kind, "name": device.name},
             "verdict": self.verdict,
-            "costs": {
-                name: {"ns": fitted.value_ns, "margin_ns": _finite(fitted.margin_ns)} for name, fitted in self.costs.fitted.items()
-            },
+            "costs": {name: {"ns": fitted.value_ns, "margin_ns": _finite(fitted.margin_ns)} for name, fitted in self.costs.fitted.items()},
             "residual": self.costs.residual,
             "captures_ns": [list(point) for point in self.costs.captures],
             "launch_bound_below_ns": launch_bound_below_ns(self.costs),
@@ -75,11 +74,29 @@ class Advice:
         }
         return content if self.forecast is None else content | {"program": _forecast_json(self.forecast)}
 
+    def save_html(self, path: str | Path) -> Path:
+        """Write the verdict, the picture and the costs to one HTML file that needs no network, and return its path.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be written.
+        """
+        from streamscope_widgets.advice_page import advice_page
+
+        return advice_page(self, Path(path))
+
     def __str__(self) -> str:
         return advice_text(self.costs, self.forecast)
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
-        return advice_html(self.costs, self.forecast)
+        from streamscope_widgets.advice_picture import advice_svg
+        from streamscope_widgets.static_timeline import data_uri
+
+        picture = data_uri(advice_svg(self.costs, self.forecast))
+        return advice_html(self.costs, self.forecast, picture)
 
 
 def _forecast_json(forecast: Forecast) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from math import inf, sqrt
+from math import inf, isnan, nan, sqrt
 
 from streamscope.choosing.device_costs import DeviceCosts
 from streamscope.choosing.probe_programs import forked
@@ -44,7 +44,7 @@ class BreakEven:
     @property
     def never(self) -> bool:
         """Whether it pays at no length."""
-        return self.low_ns != self.low_ns  # noqa: PLR0124 — that is how NaN is told.
+        return isnan(self.low_ns)
 
 
 def chain_async_ns(costs: DeviceCosts, count: int, length_ns: float) -> float:
@@ -120,7 +120,7 @@ def _range(speedup: Callable[[float], float]) -> BreakEven:
         lengths_ns.append(lengths_ns[-1] * ratio)
     pays = [speedup(length_ns) >= 1 + WORTH for length_ns in lengths_ns]
     if not any(pays):
-        return BreakEven(float("nan"), float("nan"))
+        return BreakEven(nan, nan)
     first, last = pays.index(True), len(pays) - 1 - pays[::-1].index(True)
     low_ns = 0.0 if first == 0 else _crossing(speedup, lengths_ns[first - 1], lengths_ns[first])
     high_ns = inf if last == len(pays) - 1 else _crossing(speedup, lengths_ns[last], lengths_ns[last + 1])

@@ -135,7 +135,9 @@ def _with_host_durations(program: Program, spans: SpanTable) -> Program:
     calls = spans.of_kind([SpanKind.HOST])
     taken: Mapping[int, Any] = dict(zip(calls.operation.tolist(), calls.duration_ns.tolist(), strict=True))
     operations = tuple(
-        replace(one, work=replace(one.work, duration_ns=float(taken[one.id]))) if isinstance(one.work, HostCall) and one.id in taken else one
+        replace(one, work=replace(one.work, duration_ns=float(taken[one.id])))
+        if isinstance(one.work, HostCall) and one.id in taken
+        else one
         for one in program.operations
     )
     return replace(program, operations=operations)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from html import escape
 from math import isfinite
 
@@ -65,8 +66,8 @@ def device_sentences(costs: DeviceCosts) -> str:
     paid = f"; capturing 100 of those costs as much as {_count(replays)} replays save" if isfinite(replays) else ""
     alone, inside = (second_stream_pays(costs, BRANCH, in_graph=in_graph) for in_graph in (False, True))
     streams = (
-        f"A second stream, for two branches of {BRANCH} kernels that leave each other room, pays {_range_words(alone)} launched one by one, "
-        f"and {_range_words(inside)} in a graph."
+        f"A second stream, for two branches of {BRANCH} kernels that leave each other room, pays {_range_words(alone)} "
+        f"launched one by one, and {_range_words(inside)} in a graph."
     )
     return f"{host} {graph}{enough}{paid}. {streams}"
 
@@ -80,15 +81,16 @@ def advice_text(costs: DeviceCosts, forecast: Forecast | None) -> str:
     return "\n".join([device_words(costs.device), *textwrap.wrap(verdict(costs, forecast), _WIDTH), *own, "", *lines, basis(costs)])
 
 
-def advice_html(costs: DeviceCosts, forecast: Forecast | None) -> str:
-    """Return advice as HTML that needs no script and no style sheet."""
+def advice_html(costs: DeviceCosts, forecast: Forecast | None, picture: str) -> str:
+    """Return advice as HTML that needs no script and no style sheet; ``picture`` is the address of its picture."""
     own, general = ("" if forecast is None else program_words(costs, forecast)), device_sentences(costs)
     first, second = (own, general) if own else (general, "")
     costs_rows = [(words, f"{value} µs", margin) for name, words in COSTS.items() for value, margin in [_fitted(costs.fitted[name])]]
     program = "" if forecast is None else _table(("engine", "predicted", "measured", "against async"), _forecast_rows(forecast))
     return (
         f'<div style="{SANS}"><p style="margin:0 0 2px 0;color:#808080">{escape(device_words(costs.device))}</p>'
-        f'<p style="margin:0 0 6px 0;font-size:15px">{escape(first)}</p><p style="margin:0 0 10px 0">{escape(second)}</p>{program}'
+        f'<p style="margin:0 0 6px 0;font-size:15px">{escape(first)}</p><p style="margin:0 0 10px 0">{escape(second)}</p>'
+        f'<img style="max-width:100%;height:auto" alt="{escape(first)}" src="{picture}">{program}'
         f'<details style="margin:6px 0 0 0;font-size:12px"><summary>The costs that this rests on</summary>'
         f"{_table(('cost', 'fitted', '95 % interval'), costs_rows)}<p>{escape(basis(costs))}</p></details></div>"
     )
@@ -125,7 +127,7 @@ def _measured(forecast: Forecast, engine: str) -> str:
     return f"{found.median:.2f}× measured" + (f" ({found.low:.2f} to {found.high:.2f})" if found.count > 1 else "")
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f'<th style="{CELL};font-weight:600">{escape(cell)}</th>' for cell in heads)
     body = "".join(f"<tr>{''.join(f'<td style={chr(34)}{CELL}{chr(34)}>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f'<table style="border-collapse:collapse;font-size:12px"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,21 +12,12 @@ import typer
 
 from streamscope import options
 from streamscope.commands.terminal import complain, notes, output
-from streamscope.commands.wrong_usage import WrongUsageError, named_workload, setting_values
+from streamscope.commands.wrong_usage import WrongUsageError, built_workload, one_of, setting_values
 
 if TYPE_CHECKING:
     from streamscope.comparison import Comparison
 
 WRONG_RESULTS = 3
-
-
-def _one_of(choices: Sequence[str]) -> Callable[[str], str]:
-    def check(value: str) -> str:
-        if value not in choices:
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
-        return value
-
-    return check
 
 
 def compare(
@@ -43,7 +34,7 @@ def compare(
             options.DEVICE.flag,
             metavar="|".join(options.DEVICE.choices),
             help=options.DEVICE.help,
-            callback=_one_of(options.DEVICE.choices),
+            callback=one_of(options.DEVICE.choices),
         ),
     ] = str(options.DEVICE.default),
     engines: Annotated[
@@ -57,9 +48,7 @@ def compare(
     ] = int(options.STREAMS.default or 1),
     memory_limit: Annotated[
         str | None,
-        typer.Option(
-            options.MEMORY_LIMIT.flag, metavar=options.MEMORY_LIMIT.metavar, help=options.MEMORY_LIMIT.help, show_default=False
-        ),
+        typer.Option(options.MEMORY_LIMIT.flag, metavar=options.MEMORY_LIMIT.metavar, help=options.MEMORY_LIMIT.help, show_default=False),
     ] = None,
     out: Annotated[
         Path | None,
@@ -76,9 +65,8 @@ def compare(
     """
     from streamscope import comparing as module
 
-    chosen, used = named_workload(workload, setting_values(settings or []))
+    (program, inputs), used = built_workload(workload, setting_values(settings or []))
     _check_engines(engines, memory_limit)
-    program, inputs = chosen.build(**used)
 
     def run() -> Comparison:
         shown = notes().is_terminal  # A progress bar is of no use in a file.
@@ -90,7 +78,7 @@ def compare(
             streams=streams,
             device=device,
             progress=shown,
-            name=chosen.name,
+            name=workload,
             memory_limit=memory_limit,
             settings=used,
         )

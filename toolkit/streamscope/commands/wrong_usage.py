@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,11 +10,22 @@ import typer
 from streamscope.errors import StreamscopeError, WorkloadError
 
 if TYPE_CHECKING:
-    from streamscope.workloads import Workload
+    from streamscope.workloads.workload import Made
 
 
 class WrongUsageError(StreamscopeError):
     """An argument names something that is not there, or has a value that it cannot have."""
+
+
+def one_of(choices: Sequence[str]) -> Callable[[str], str]:
+    """Return a check that an option has one of a few values."""
+
+    def check(value: str) -> str:
+        if value not in choices:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
+        return value
+
+    return check
 
 
 def setting_values(settings: Sequence[str]) -> dict[str, str]:
@@ -34,8 +45,8 @@ def setting_values(settings: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def named_workload(name: str, values: Mapping[str, str]) -> tuple[Workload, dict[str, int]]:
-    """Return a workload and all its settings, those that were not given by their defaults.
+def built_workload(name: str, values: Mapping[str, str]) -> tuple[Made, dict[str, int]]:
+    """Return a workload's program and inputs, and all its settings, those that were not given by their defaults.
 
     Raises
     ------
@@ -46,6 +57,7 @@ def named_workload(name: str, values: Mapping[str, str]) -> tuple[Workload, dict
 
     try:
         found = workload(name)
-        return found, found.values(values)
+        made = found.build(**values)
     except WorkloadError as error:
         raise WrongUsageError(error.message, hint=error.hint) from None
+    return made, {key: int(values.get(key, setting.default)) for key, setting in found.settings.items()}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from streamscope.devices.protocol import Call, Device
-from streamscope.engines.binding import Bound
 from streamscope.engines.plan import Issue
 from streamscope.errors import StreamscopeError
 from streamscope.interrupts import deferred
+
+if TYPE_CHECKING:
+    from streamscope.engines.binding import Bound
 
 
 def settle(device: Device, error: BaseException) -> None:
@@ -34,7 +37,7 @@ def settled(device: Device) -> Iterator[None]:
         raise
 
 
-def name_launch(error: BaseException, steps: Sequence[Bound], call: Call | None) -> None:
+def name_launch(error: BaseException, steps: Iterable[Bound], call: Call | None) -> None:
     """Add a note to an error that a call of one of the steps raised, which names the operation and the user's line.
 
     Host functions do so themselves, and an interrupt is nobody's fault.

@@ -40,12 +40,21 @@ class Recall:
     A comparison runs a program dozens of times on the same inputs, and NumPy takes a thousand times longer for a convolution than a GPU.
     A reference is a function of its arguments, or a program could not be checked against it; what only a user's operator does is left alone
     unless its author declares flops. What a missing wait makes of the inputs differs from what is kept, so it is computed as it is.
+
+    Parameters
+    ----------
+    most_bytes : int
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes that are kept now.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._kept: OrderedDict[int, Computed] = OrderedDict()
-        self._nbytes = 0
+        self.nbytes = 0
 
     def results(self, launch: Launch, reference: Reference, arguments: Sequence[Array]) -> Sequence[Array]:
         """Return what a launch's reference makes of its arguments; the results must not be changed."""
@@ -62,11 +71,11 @@ class Recall:
 
     def _keep(self, computed: Computed) -> None:
         former = self._kept.pop(id(computed.launch), None)
-        self._nbytes += computed.nbytes - (former.nbytes if former is not None else 0)
+        self.nbytes += computed.nbytes - (former.nbytes if former is not None else 0)
         self._kept[id(computed.launch)] = computed
-        while self._nbytes > self._most_bytes:
+        while self.nbytes > self._most_bytes:
             _, oldest = self._kept.popitem(last=False)
-            self._nbytes -= oldest.nbytes
+            self.nbytes -= oldest.nbytes
 
 
 def _computed(reference: Reference, arguments: Sequence[Array]) -> list[Array]:

@@ -1,0 +1,80 @@
+"""Convolution backward, weight and data gradient one after the other against side by side, launched one by one and as a graph.
+
+Three layers in float16, batches 1 to 256, four engines in turns; medians, and the memory of each.
+
+    python benchmarks/conv_backward_table.py [RESULT.json] [simulated|cuda]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+import streamscope as ss
+from streamscope.devices.protocol import Device
+from streamscope.files import written_whole
+from streamscope.trace.trace import library_versions
+from streamscope.workloads import WORKLOADS
+
+LAYERS = ((64, 56), (256, 14), (512, 7))
+BATCHES = (1, 8, 32, 128, 256)
+ENGINES = ("async", "dual", "graph", "graph-dual")
+ROUNDS = {"simulated": 1, "cuda": 100}
+
+
+def measure(channels: int, size: int, batch: int, device: Device) -> dict:
+    function, inputs = WORKLOADS["conv-backward"].build(channels=channels, size=size, batch=batch)
+    program = function.trace(*inputs)
+    made = {engine: ss.prepare(program, engine, device) for engine in ENGINES}
+    for prepared in made.values():
+        prepared.load(inputs)
+        for _ in range(3):
+            prepared.run()
+            prepared.wait()
+    times: dict[str, list[float]] = {engine: [] for engine in ENGINES}
+    order = np.random.default_rng(0)
+    for _ in range(ROUNDS[device.info.kind]):
+        for engine in order.permutation(ENGINES):
+            start = device.now_ns()
+            made[str(engine)].run()
+            made[str(engine)].wait()
+            times[str(engine)].append((device.now_ns() - start) / 1e3)
+    medians = {engine: float(np.median(values)) for engine, values in times.items()}
+    return {
+        "layer": f"{channels} to {channels}, {size} x {size}",
+        "batch": batch,
+        "median_us": medians,
+        "quartiles_us": {engine: [float(q) for q in np.quantile(values, (0.25, 0.75))] for engine, values in times.items()},
+        "dual_over_async": medians["async"] / medians["dual"],
+        "graph_dual_over_graph": medians["graph"] / medians["graph-dual"],
+        "device_bytes": {engine: prepared.memory["device_bytes"] for engine, prepared in made.items()},
+    }
+
+
+def main() -> None:
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "conv_backward_table.json")
+    device = ss.open_device(sys.argv[2] if len(sys.argv) > 2 else "cuda")
+    rows = [measure(channels, size, batch, device) for channels, size in LAYERS for batch in BATCHES]
+    print("| layer | batch | dual against async | graph-dual against graph | memory of graph-dual against graph |\n|---|---|---|---|---|")
+    for row in rows:
+        memory = row["device_bytes"]["graph-dual"] / row["device_bytes"]["graph"] - 1
+        print(f"| {row['layer']} | {row['batch']} | {row['dual_over_async']:.2f} | {row['graph_dual_over_graph']:.2f} | {memory:+.1%} |")
+    content = {
+        "what": "conv-backward, float16, 3 x 3: speed-up of two streams over one, and device memory",
+        "rounds": ROUNDS[device.info.kind],
+        "rows": rows,
+        "device": device.info.name,
+        "details": dict(device.info.details),
+        "versions": library_versions(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    with written_whole(target) as path:
+        path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
