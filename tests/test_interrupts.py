@@ -9,6 +9,8 @@ import pytest
 
 from streamscope.interrupts import allowed, deferred
 
+# ruff: noqa: PT012 — it is the order of statements in the block that is tested.
+
 
 def interrupt():
     signal.raise_signal(signal.SIGINT)
@@ -42,13 +44,12 @@ def test_without_one_nothing_comes():
 
 def test_a_long_block_can_ask_whether_one_is_due():
     seen = []
-    with pytest.raises(KeyboardInterrupt):
-        with deferred() as outer:
-            seen.append(outer.due)
-            interrupt()
-            seen.append(outer.due)
-            with deferred() as inner:
-                seen.append(inner.due)  # It would not be raised here.
+    with pytest.raises(KeyboardInterrupt), deferred() as outer:
+        seen.append(outer.due)
+        interrupt()
+        seen.append(outer.due)
+        with deferred() as inner:
+            seen.append(inner.due)  # It would not be raised here.
     assert seen == [False, True, False]
 
 

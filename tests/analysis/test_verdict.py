@@ -71,7 +71,9 @@ def test_a_simulated_device_has_no_noise():
     alike = {name: metrics[name] for name in ("async", "dual")}
     device = DeviceInfo("simulated", "card")
     assert verdict(alike, device).endswith("No engine is the fastest: all are the same within 1 %.")
-    assert verdict(alike | {"sync": engine(200, simulated=True)}, device).endswith("Fastest: async and dual, which are the same within 1 %.")
+    assert verdict(alike | {"sync": engine(200, simulated=True)}, device).endswith(
+        "Fastest: async and dual, which are the same within 1 %."
+    )
     for text in (judged.text, *judged.evidence):
         assert "noise" not in text
         assert "told apart" not in text

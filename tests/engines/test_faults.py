@@ -70,6 +70,11 @@ def runs_right(prepared, expected, times=3):
     assert prepared.notes == []
 
 
+def run_and_wait(prepared):
+    prepared.run()
+    prepared.wait()
+
+
 def told(error):
     """What a user sees of an error."""
     return "".join(traceback.format_exception(error))
@@ -136,14 +141,16 @@ def test_an_operator_of_the_users_own_that_raises(device, engine, bystander, bef
         switch.on = True
         # On the simulated device it computes when the device gets there, on CUDA when it is issued.
         with pytest.raises((ValueError, DeviceError), match="the operator is broken") as caught:
-            prepared.run()
-            prepared.wait()
+            run_and_wait(prepared)
         assert "fragile (operation 1, test_faults.py:" in told(caught.value)
         assert "in reference" in told(caught.value) or "in fragile" in told(caught.value)
         switch.on = False
         prepared.wait()
         runs_right(prepared, expected)
         bystander()
+
+
+ONE_MORE = 'extern "C" __global__ void one_more(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x] + 1; }'
 
 
 def launch_program(switch):
@@ -153,8 +160,7 @@ def launch_program(switch):
     def fragile(x, y):
         import cupy
 
-        kernel = cupy.RawKernel('extern "C" __global__ void one_more(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x] + 1; }', "one_more")
-        kernel((1,), (4096 if switch.on else x.size,), (x, y))
+        cupy.RawKernel(ONE_MORE, "one_more")((1,), (4096 if switch.on else x.size,), (x, y))
 
     return ss.program(lambda x: ss.relu(fragile(ss.multiply(x, x))))
 
@@ -235,8 +241,7 @@ def test_who_wants_to_stop_is_not_taken_for_a_fault(engine, stop):
     runs_right(prepared, expected)
     switch.on = True
     with pytest.raises(stop):
-        prepared.run()
-        prepared.wait()
+        run_and_wait(prepared)
     switch.on = False
     prepared.wait()
     runs_right(prepared, expected)

@@ -1,6 +1,7 @@
 """Ctrl-C at every call of a device, and between any two lines, of a comparison and of a recording: the device works on as if new.
 
-There are some thousand such calls; `STREAMSCOPE_EVERY_INTERRUPT=1` tries each of them (in two minutes), else a sample that differs by engine.
+There are some thousand such calls. With `STREAMSCOPE_EVERY_INTERRUPT=1` each of them is tried, which takes some minutes, else a sample that
+differs by engine.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.program.reference import run_reference
 
-
 LAYOUT = r"x\[N, H, W, C\], w\[K, R, S, C\] and dy\[N, P, Q, K\]"
 
 

@@ -182,7 +182,7 @@ def test_of_two_failed_launches_the_first_is_raised(bench):
     main = bench.device.stream("main")
     for name in ("first", "second"):
         bench.compute(main, fails, [], [bench.buffer()], name=name)()
-    with pytest.raises(DeviceError, match="^first "):
+    with pytest.raises(DeviceError, match=r"^first "):
         main.synchronize()
     main.synchronize()
 

@@ -66,7 +66,7 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> Verdict:
     The bottleneck is named after the shares of the reference engine's makespan: *GPU-bound* where a kernel runs for at least 75 % of it;
     else *copy-bound*, *host-bound* or *launch-bound* where copies alone, host functions alone, or the rest (launching and waiting) take at
     least 50 %; else *mixed*.
-    Engines whose intervals overlap are not ranked; nor are, on a simulated device, which repeats itself, those that are the same within 1 %.
+    Engines whose intervals overlap are not ranked. A simulated device repeats itself: there, those that are the same within 1 % are not.
 
     Raises
     ------

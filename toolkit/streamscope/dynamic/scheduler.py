@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -20,8 +21,8 @@ from streamscope.dynamic.workers import Workers
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred
 
-HostRun = Callable[[], BaseException | None]
-"""Runs a host operation; returns an interruption that came meanwhile."""
+HostRun = Callable[[], "tuple[list[HostRun], BaseException | None]"]
+"""Runs a host operation; returns those that the calling thread has to run next, and an interruption that came meanwhile."""
 
 
 class Scheduler:
@@ -119,7 +120,7 @@ class Scheduler:
 
     def _run(
         self, operation: Operation, function: HostFunction, stamps: Sequence[Stamp], done: threading.Event, *, skipped: bool
-    ) -> BaseException | None:
+    ) -> tuple[list[HostRun], BaseException | None]:
         """Run a host operation and end its turns; whatever happens, they are ended."""
         failure: BaseException | None = None
         with deferred():
@@ -145,19 +146,22 @@ class Scheduler:
                         event.set()
                     self._idle.clear()
             done.set()
-        self._run_here(ready)
-        return None if isinstance(failure, Exception) else failure
+        return ready, None if isinstance(failure, Exception) else failure
 
     def _take_ready(self) -> list[HostRun]:
         ready, self._ready = self._ready, []
         return ready
 
     def _run_here(self, ready: Sequence[HostRun]) -> None:
-        """Run host operations on the calling thread, all of them, and then let go on what interrupted one."""
-        interruptions = [run() for run in ready]
-        for interruption in interruptions:
-            if interruption is not None:
-                raise interruption
+        """Run host operations on the calling thread, all of them and those they make ready; then raise what interrupted one."""
+        interruption: BaseException | None = None
+        left = deque(ready)
+        while left:
+            freed, interrupted = left.popleft()()
+            left += freed
+            interruption = interruption or interrupted
+        if interruption is not None:
+            raise interruption
 
     # Waits of the host.
 

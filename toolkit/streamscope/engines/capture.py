@@ -16,8 +16,9 @@ Describe = Callable[[Bound], str]
 
 @contextmanager
 def capturing(device: Device, stream: Stream, update: Graph | None = None) -> Iterator[list[Graph]]:
-    """Capture what the block puts on a stream; the list then holds the graph. Whatever happens, no stream is left capturing: Ctrl-C waits
-    for the end.
+    """Capture what the block puts on a stream; the list then holds the graph.
+
+    Whatever happens, no stream is left capturing: Ctrl-C waits for the end.
 
     Parameters
     ----------

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.ops.definition import Definition
+from streamscope.ops.elementwise_call import ElementwiseCall
 from streamscope.ops.expressions import UnknownExpressionError, compiled
-from streamscope.ops.fitting import CTYPES, Shape, bind, fitted_fresh
+from streamscope.ops.fitting import CTYPES, Shape, fitted_fresh
 from streamscope.ops.operator import Application, Attributes, Operator, require
 from streamscope.ops.pointwise import Elementwise, broadcast_shape, operand_values
 from streamscope.ops.promotion import arithmetic
@@ -116,9 +117,8 @@ def _launch(application: Application, signature: Signature, scalars: Numbers) ->
     walked = shapes[0]  # the shape of the result's gradient, which all are broadcast to
     _, blocks = _fresh_kernel(signature, shapes)
 
-    def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
-        arrays = [*reads[: len(specs)], *writes]
-        return bind(bench, signature, arrays, scalars) if walked == target.shape else _bind_sum(bench, signature, arrays, scalars)
+    def summing(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
+        return _bind_sum(bench, signature, [*reads[: len(specs)], *writes], scalars)
 
     moved = sum(spec.nbytes for spec in (*application.read_specs, target))
     cost = Cost(moved, 4 * math.prod(walked), max(1, blocks), THREADS)
@@ -131,7 +131,7 @@ def _launch(application: Application, signature: Signature, scalars: Numbers) ->
         application.writes,
         cost,
         _reference(signature, scalars, target),
-        cuda,
+        ElementwiseCall(signature, scalars) if walked == target.shape else summing,
     )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from streamscope.errors import ProgramError
 from streamscope.ops.definition import Definition
-from streamscope.ops.fitting import bind, fitted_fresh
+from streamscope.ops.elementwise_call import ElementwiseCall
+from streamscope.ops.fitting import fitted_fresh
 from streamscope.ops.operator import Application, Attributes, Operator, require
 from streamscope.ops.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
@@ -20,9 +21,6 @@ from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
 from streamscope.rtc.form import THREADS
 from streamscope.rtc.signature import Parameter, Signature
-
-if TYPE_CHECKING:
-    from streamscope.devices.cuda import CudaBench, CudaCall
 
 REQUESTS = ("write", "add", "null")
 Scalars = Mapping[str, Any]
@@ -196,9 +194,6 @@ class Elementwise:
         signature = self.signature(specs, scalars, accumulate=accumulate)
         kernel = fitted_fresh(signature, tuple(spec.shape for spec in (*specs, result)))
 
-        def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
-            return bind(bench, signature, [*reads[: len(specs)], *writes], numbers)
-
         moved = sum(spec.nbytes for spec in (*application.read_specs, result))
         return (
             Launch(
@@ -210,7 +205,7 @@ class Elementwise:
                 application.writes,
                 Cost(moved, self.definition.flops * result.size, max(1, kernel.blocks), THREADS),
                 self._reference(signature, numbers, accumulate=accumulate),
-                cuda,
+                ElementwiseCall(signature, numbers),
             ),
         )
 

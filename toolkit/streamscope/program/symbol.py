@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -138,11 +139,9 @@ class Symbol:
 
 def _instead_of(attribute: str) -> str:
     """Say what to use in a program instead of an attribute or a method of an array."""
-    import streamscope
-
     if attribute == "dot":
         return "use a @ b, or ss.matmul(a, b)"
-    if attribute in streamscope.__all__:
+    if attribute in sys.modules["streamscope"].__all__:  # not imported: that would be importing what comes after this package
         return f"use the operator: ss.{attribute}(...)"
     if attribute in ("item", "tolist", "get", "numpy", "cpu"):
         return "values are known when the program runs: return the variable, or read it in a host function"

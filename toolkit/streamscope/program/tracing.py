@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import update_wrapper
-from typing import TYPE_CHECKING, Any
+from functools import partial, update_wrapper
+from typing import TYPE_CHECKING, Any, overload
 
 from streamscope.errors import ProgramError
 from streamscope.program.launch import HostCall, Launch
@@ -156,11 +156,14 @@ class ProgramFunction:
     ----------
     function : callable
         Takes variables, applies operators to them, and returns a variable or a tuple of variables.
+    fuse : bool
+        Neighbouring element-wise operations become one each; see `program`.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, fuse: bool = False) -> None:
         update_wrapper(self, function, updated=())
         self.function = function
+        self.fuse = fuse
         self.name = getattr(function, "__name__", "program")
 
     def __call__(self, *arguments: object) -> Any:
@@ -193,7 +196,7 @@ class ProgramFunction:
             result = self.function(*inputs)
         outputs = self._outputs(tracer, result)
         variables = tuple(Variable(s.id, s.name, s.spec, s.place or Place.DEVICE) for s in tracer.symbols)
-        return Program(
+        traced = Program(
             self.name,
             variables,
             tuple(tracer.operations),
@@ -201,6 +204,11 @@ class ProgramFunction:
             tuple(symbol.id for symbol in outputs),
             not isinstance(result, tuple | list),
         )
+        if not self.fuse:
+            return traced
+        from streamscope.ops.fusion import fused
+
+        return fused(traced)
 
     def _argument_names(self, arguments: Sequence[object]) -> list[str]:
         try:
@@ -228,8 +236,16 @@ class ProgramFunction:
         return outputs
 
 
-def program(function: Callable[..., Any]) -> ProgramFunction:
-    """Make a program of a function over variables (a decorator).
+@overload
+def program(function: Callable[..., Any], *, fuse: bool = False) -> ProgramFunction: ...
+
+
+@overload
+def program(*, fuse: bool = False) -> Callable[[Callable[..., Any]], ProgramFunction]: ...
+
+
+def program(function: Callable[..., Any] | None = None, *, fuse: bool = False) -> Any:
+    """Make a program of a function over variables: a decorator, as ``@ss.program`` or ``@ss.program(fuse=True)``.
 
     The function is called once for each set of argument shapes, with symbols instead of arrays; what it does with them becomes a
     static list of operations.
@@ -238,15 +254,21 @@ def program(function: Callable[..., Any]) -> ProgramFunction:
     ----------
     function : callable
         Takes variables, applies operators to them, and returns a variable or a tuple of variables.
+    fuse : bool
+        Make one kernel of neighbouring element-wise operations of one result shape. Intermediates that nothing else reads are then not
+        written to memory, but rounded as if they were, so that results are the same to the last bit (but for signs and payloads of NaNs).
+        A program that another one calls is traced into that one, whose option counts.
 
     Raises
     ------
     ProgramError
         It is not callable.
     """
+    if function is None:
+        return partial(program, fuse=fuse)
     if not callable(function):
         raise ProgramError(f"ss.program wants a function, not a {type(function).__name__}")
-    return ProgramFunction(function)
+    return ProgramFunction(function, fuse=fuse)
 
 
 def empty(shape: int | Sequence[int], dtype: Any = "float32", *, name: str = "empty") -> Symbol:

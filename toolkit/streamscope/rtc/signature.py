@@ -89,11 +89,15 @@ class Signature:
 
     def value_source(self) -> str:
         """Return the device function ``value`` of one element of each operand, with the functions that it calls."""
+        texts = [self.expression, *(text for _, text in self.lets), self.functions]
+        return functions_source(texts) + self.own_source()
+
+    def own_source(self) -> str:
+        """Return the device function ``value`` with the user's own functions, but without the shared ones that it calls."""
         parameters = ", ".join(f"{COMPUTE[parameter.taken]} {parameter.name}" for parameter in self.parameters)
         texts = [self.expression, *(text for _, text in self.lets)]
         lines = [f"const T {name} = {text};" for name, text in self.lets] + [f"return {self.expression};"]
         if self.lets or any(re.search(r"\bT\b", text) for text in texts):
             lines.insert(0, f"using T = {COMPUTE[self.arithmetic]};")
         body = "\n".join(f"    {line}" for line in lines)
-        called = functions_source([*texts, self.functions]) + self.functions
-        return f"{called}__device__ inline {COMPUTE[self.result]} value({parameters})\n{{\n{body}\n}}\n"
+        return f"{self.functions}__device__ inline {COMPUTE[self.result]} value({parameters})\n{{\n{body}\n}}\n"

@@ -1,0 +1,162 @@
+"""Fusion: neighbouring element-wise operations of a program as one kernel each, with the bits that they have one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from streamscope.ops.elementwise_call import ElementwiseCall
+from streamscope.ops.fitting import fitted_fresh
+from streamscope.ops.fusion_groups import elementwise_call, fusible_groups
+from streamscope.program.launch import Array, Cost, HostCall, Launch, LaunchKind, Reference
+from streamscope.program.operation import Operation, Program, Variable
+from streamscope.rtc.form import THREADS
+from streamscope.rtc.fused_source import Step, fused_signature
+from streamscope.rtc.signature import Parameter
+
+MOST_NAMED = 3
+"""Operations whose names are all in the name of what they were fused to."""
+
+
+def fused(program: Program) -> Program:
+    """Return a program that computes the same, its neighbouring element-wise operations fused to one each.
+
+    A fused operation is where its last one was; intermediates that only it would read are no variables any more. Results are the same to
+    the last bit, but for signs and payloads of NaNs. ``attributes["fused"]`` says what it was made of; ``where`` is the line of the first.
+
+    Parameters
+    ----------
+    program : Program
+    """
+    by_last = {group[-1]: group for group in fusible_groups(program)}
+    inside = {each for group in by_last.values() for each in group[:-1]}
+    operations = [
+        _fused_operation(program, [program.operations[each] for each in by_last[operation.id]]) if operation.id in by_last else operation
+        for operation in program.operations
+        if operation.id not in inside
+    ]
+    return _renumbered(program, operations) if by_last else program
+
+
+def _fused_operation(program: Program, operations: Sequence[Operation]) -> Operation:
+    names = [operation.name for operation in operations]
+    last = operations[-1]
+    launch = _launch(program, operations)
+    made_of = {"fused": tuple(f"{operation.name} at {operation.where}" for operation in operations)}
+    return Operation(last.id, _title(names), launch.reads, last.writes, made_of, operations[0].where, (launch,))
+
+
+def _title(names: Sequence[str]) -> str:
+    return "+".join(names) if len(names) <= MOST_NAMED else f"{names[0]}+...+{names[-1]} ({len(names)})"
+
+
+class _Operands:
+    """The operands of a fused kernel, each once, and what its steps call them."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.arrays: dict[int, Parameter] = {}
+        self.numbers: dict[tuple[str, bytes], tuple[Parameter, np.generic]] = {}
+        self.inside: dict[int, str] = {}
+        """By variable, what the latest step that wrote it is called."""
+
+    def array(self, variable: int) -> str:
+        """Return what a variable's value is called where it is read now."""
+        if variable in self.inside:
+            return self.inside[variable]
+        dtype = self.program.variables[variable].spec.dtype.name
+        return self.arrays.setdefault(variable, Parameter(f"x{len(self.arrays)}", dtype, dtype)).name
+
+    def number(self, number: np.generic) -> str:
+        """Return what a number is called."""
+        key = number.dtype.name, number.tobytes()
+        parameter = Parameter(f"c{len(self.numbers)}", key[0], key[0], scalar=True)
+        return self.numbers.setdefault(key, (parameter, number))[0].name
+
+    def step(self, launch: Launch, call: ElementwiseCall) -> Step:
+        """Return an operation as a step, which is called ``v`` and its number."""
+        reads = iter(launch.reads)
+        arguments = [
+            self.number(call.numbers[parameter.name]) if parameter.scalar else self.array(next(reads))
+            for parameter in call.signature.parameters
+        ]
+        return Step(call.signature, (*arguments, *map(self.array, reads)))
+
+
+def _launch(program: Program, operations: Sequence[Operation]) -> Launch:
+    operands, steps = _Operands(program), []
+    launches = [operation.launches[0] for operation in operations]
+    for index, (operation, launch) in enumerate(zip(operations, launches, strict=True)):
+        call = elementwise_call(operation)
+        if call is not None:  # None is in no group
+            steps.append(operands.step(launch, call))
+            operands.inside[launch.writes[0]] = f"v{index}"
+    scalars = [parameter for parameter, _ in operands.numbers.values()]
+    name = f"fused_{operations[0].name}_{operations[-1].name}_{len(steps)}"
+    signature = fused_signature(name, [*operands.arrays.values(), *scalars], steps)
+    reads, last = tuple(operands.arrays), launches[-1]
+    specs = [program.variables[variable].spec for variable in (*reads, *last.writes)]
+    kernel = fitted_fresh(signature, tuple(spec.shape for spec in specs))
+    flops = sum(launch.cost.flops for launch in launches)
+    numbers = {parameter.name: number for parameter, number in operands.numbers.values()}
+    return Launch(
+        last.operation,
+        0,
+        _title([launch.name for launch in launches]),
+        LaunchKind.KERNEL,
+        reads,
+        last.writes,
+        Cost(sum(spec.nbytes for spec in specs), flops, max(1, kernel.blocks), THREADS),
+        _reference(program, launches, reads),
+        ElementwiseCall(signature, numbers),
+        where=operations[0].where,
+    )
+
+
+def _reference(program: Program, launches: Sequence[Launch], reads: Sequence[int]) -> Reference | None:
+    """Return the references of several launches one after the other; None where one has none."""
+    functions = [launch.reference for launch in launches]
+    if any(function is None for function in functions):
+        return None
+
+    def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+        memory = dict(zip(reads, arrays, strict=True))
+        for launch, function in zip(launches, functions, strict=True):
+            if function is not None:
+                (result,) = function([memory[variable] for variable in launch.reads])
+                (written,) = launch.writes
+                memory[written] = np.asarray(result).astype(program.variables[written].spec.dtype, copy=False)
+        return [memory[launches[-1].writes[0]]]
+
+    return reference
+
+
+def _renumbered(program: Program, operations: Sequence[Operation]) -> Program:
+    """Return a program of operations of another one, with the variables that they touch."""
+    touched = {variable for operation in operations for variable in (*operation.reads, *operation.writes)}
+    left = [variable for variable in program.variables if variable.id in touched or variable.id in (*program.inputs, *program.outputs)]
+    new = {variable.id: index for index, variable in enumerate(left)}
+    return replace(
+        program,
+        variables=tuple(Variable(new[variable.id], variable.name, variable.spec, variable.place) for variable in left),
+        operations=tuple(_moved(operation, index, new) for index, operation in enumerate(operations)),
+        inputs=tuple(new[variable] for variable in program.inputs),
+        outputs=tuple(new[variable] for variable in program.outputs),
+    )
+
+
+def _moved(operation: Operation, number: int, new: Mapping[int, int]) -> Operation:
+    def places(variables: Sequence[int]) -> tuple[int, ...]:
+        return tuple(new[variable] for variable in variables)
+
+    def work(of: Launch) -> Launch:
+        return replace(of, operation=number, reads=places(of.reads), writes=places(of.writes))
+
+    if isinstance(operation.work, HostCall):
+        call = operation.work
+        moved: tuple[Launch, ...] | HostCall = replace(call, operation=number, reads=places(call.reads), writes=places(call.writes))
+    else:
+        moved = tuple(work(launch) for launch in operation.work)
+    return replace(operation, id=number, reads=places(operation.reads), writes=places(operation.writes), work=moved)
