@@ -15,8 +15,10 @@ import pytest
 import streamscope as ss
 
 PUBLIC = [
+    "Advice",
     "ArraySpec",
     "Audit",
+    "Choice",
     "Comparison",
     "Program",
     "Run",
@@ -26,6 +28,7 @@ PUBLIC = [
     "abs",
     "add",
     "add_n",
+    "advise",
     "arccos",
     "arccosh",
     "arcsin",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 import streamscope as ss
@@ -18,9 +20,14 @@ def device():
     return ss.open_device("cuda")
 
 
+def report(found):
+    """Show what was found, for whoever runs pytest with ``-s``."""
+    sys.stdout.write(f"\n{found}\n")
+
+
 def test_costs_are_within_reason_and_explain_the_times(device):
     costs = device_costs(device)
-    print(ss.advise(device=device))
+    report(ss.advise(device=device))
     assert 1_000 < costs.ns("launch") < 12_000
     assert 1_000 < costs.ns("graph_launch") < 12_000
     assert 1_000 < costs.ns("round_trip") < 30_000
@@ -30,11 +37,13 @@ def test_costs_are_within_reason_and_explain_the_times(device):
     assert costs.capture_ns(1000) > costs.capture_ns(100) > costs.capture_ns(1) > 0
 
 
-@pytest.mark.parametrize("settings", [{"length": 200}, {"length": 20}, {"length": 50, "size": 1 << 20}, {"length": 20, "size": 1 << 24}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"length": 200}, {"length": 20}, {"length": 50, "size": 1 << 20}, {"length": 20, "size": 1 << 24}], ids=str
+)
 def test_chains_are_predicted(device, settings):
     function, inputs = WORKLOADS["elementwise-chain"].build(**settings)
     advice = ss.advise(function, *inputs, device=device)
-    print(advice)
+    report(advice)
     for engine in ("async", "graph"):
         assert advice.forecast.predicted_ns[engine] == pytest.approx(advice.forecast.makespans_ns[engine].median, rel=0.25), engine
     assert advice.forecast.predicted_speedup("graph") == pytest.approx(advice.forecast.speedups["graph"].median, rel=0.25)
@@ -44,7 +53,7 @@ def test_chains_are_predicted(device, settings):
 def test_workloads_are_predicted(device, workload):
     function, inputs = WORKLOADS[workload].build()
     advice = ss.advise(function, *inputs, device=device)
-    print(advice)
+    report(advice)
     for engine in BRANCHED:
         assert advice.forecast.predicted_ns[engine] == pytest.approx(advice.forecast.makespans_ns[engine].median, rel=0.4), engine
 
@@ -52,7 +61,7 @@ def test_workloads_are_predicted(device, workload):
 def test_many_short_kernels_are_a_graph(device):
     function, inputs = WORKLOADS["elementwise-chain"].build(length=100)
     choice = ss.best(function, *inputs, device=device)
-    print(choice)
+    report(choice)
     assert choice.engine == "graph"
     standings = {candidate.engine: candidate.standing for candidate in choice.candidates}
     assert standings["sync"] is standings["async"] is Standing.SLOWER
@@ -61,17 +70,17 @@ def test_many_short_kernels_are_a_graph(device):
 def test_long_kernels_need_no_graph(device):
     function, inputs = WORKLOADS["elementwise-chain"].build(length=4, size=1 << 27)
     choice = ss.best(function, *inputs, device=device, candidates="async,graph")
-    print(choice)
+    report(choice)
     assert choice.engine == "async"
 
 
 def test_memory_is_limited(device):
     function, inputs = WORKLOADS["conv-backward"].build()
     free = ss.best(function, *inputs, device=device)
-    print(free)
+    report(free)
     held = {candidate.engine: candidate.device_bytes for candidate in free.candidates}
     limited = ss.best(function, *inputs, device=device, memory_limit=held["async"])
-    print(limited)
+    report(limited)
     assert all(candidate.device_bytes <= held["async"] for candidate in limited.candidates if candidate.standing is not Standing.RULED_OUT)
 
 

@@ -48,8 +48,8 @@ def test_the_fit_follows_another_device():
         event_pair_gated_excess_ns=h200.event_pair_empty_ns + 330.0 + 1_500.0,
         graph_node_gap_ns=80.0,
         event_pair_graph_excess_ns=2_000.0,
-        launch_latency_ns=6_000.0,
-        synchronize_return_ns=5_000.0,
+        launch_latency_ns=5_500.0,
+        synchronize_return_ns=5_500.0,
         graph_launch_latency_ns=4_000.0,
         graph_launch_points=((1.0, 3_000.0), (1000.0, 8_000.0)),
     )
@@ -57,12 +57,19 @@ def test_the_fit_follows_another_device():
     fitted, residual = fit(samples(device), device.info)
     assert residual < 0.02
     expected = truth(other) | {"graph_launch_node": 5_000 / 999}
-    for name in ("launch", "ordering", "graph_launch", "graph_launch_node", "round_trip", "kernel_gap", "crossing", "graph_gap"):
+    for name in (
+        "launch",
+        "ordering",
+        "graph_launch",
+        "graph_launch_node",
+        "round_trip",
+        "graph_latency",
+        "kernel_gap",
+        "crossing",
+        "graph_gap",
+    ):
         assert abs(fitted[name].value_ns - expected[name]) <= max(0.03 * expected[name], fitted[name].margin_ns), name
         assert fitted[name].value_ns == pytest.approx(expected[name], rel=0.1), name
-    # What a replay takes apart from its nodes: the two latencies are divided as on the reference device.
-    there = fitted["graph_latency"].value_ns + fitted["round_trip"].value_ns * h200.synchronize_return_ns / truth(h200)["round_trip"]
-    assert there == pytest.approx(4_000 + 5_000, rel=0.02)
 
 
 def test_captures_are_as_dear_as_launching_and_instantiating(costs):

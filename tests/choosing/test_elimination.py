@@ -15,7 +15,14 @@ from streamscope.choosing.elimination import ERROR_RATE, MARGIN, Dropped, Elimin
 
 @pytest.mark.parametrize(
     ("wins", "losses", "expected"),
-    [(0, 0, 1), (1, 0, Fraction(3, 2)), (0, 1, Fraction(1, 2)), (2, 0, Fraction(7, 3)), (1, 1, Fraction(2, 3)), (11, 0, Fraction(4095, 12))],
+    [
+        (0, 0, 1),
+        (1, 0, Fraction(3, 2)),
+        (0, 1, Fraction(1, 2)),
+        (2, 0, Fraction(7, 3)),
+        (1, 1, Fraction(2, 3)),
+        (11, 0, Fraction(4095, 12)),
+    ],
 )
 def test_evidence_by_hand(wins, losses, expected):
     assert evidence(wins, losses) == pytest.approx(float(expected), rel=1e-14)

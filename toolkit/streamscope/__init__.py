@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 _HOME = {
+    "Advice": "choosing.advice",
     "ArraySpec": "program.variable",
     "Audit": "auditing.audit",
+    "Choice": "choosing.choice",
     "Comparison": "comparison",
     "Program": "program.operation",
     "Run": "comparison",

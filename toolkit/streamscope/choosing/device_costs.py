@@ -34,7 +34,7 @@ COSTS = {
     "crossing": "what comes on top where that is on another stream",
     "graph_gap": "from a node's end to the next one's start in a graph",
 }
-"""What is fitted, in words. ``round_trip`` is a sum, since its two parts never show apart."""
+"""What is fitted, in words. ``round_trip`` is a sum, since its two parts hardly show apart; they are divided as on the reference device."""
 LEAST_NS = 0.01
 
 

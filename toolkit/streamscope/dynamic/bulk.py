@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from streamscope.dynamic.applications import Application
+from streamscope.dynamic.variable import DynamicVariable
 from streamscope.errors import EngineError
 
 
@@ -16,14 +18,14 @@ class Bulk:
     ----------
     size : int
         How many there may be.
-    pushed : list of (Application, str)
-        With the user's line of each.
+    pushed : list of (Application, str, tuple of DynamicVariable)
+        With the user's line of each, and its variables, which must not be let go before it is issued.
     priority : int
         The highest of theirs.
     """
 
     size: int
-    pushed: list[tuple[Application, str]] = field(default_factory=list)
+    pushed: list[tuple[Application, str, tuple[DynamicVariable, ...]]] = field(default_factory=list)
     priority: int = 0
 
     @property
@@ -36,21 +38,19 @@ class Bulk:
         first = self.pushed[0][0] if self.pushed else application
         return first.kind is application.kind and first.priority is application.priority
 
-    def add(self, application: Application, line: str, priority: int) -> None:
+    def add(self, application: Application, line: str, priority: int, variables: tuple[DynamicVariable, ...]) -> None:
         """Add an operation."""
         self.priority = max(self.priority, priority) if self.pushed else priority
-        self.pushed.append((application, line))
+        self.pushed.append((application, line, variables))
 
-    def take(self) -> Application | None:
-        """Return all of it as one operation, and begin anew; None if there is nothing."""
-        pushed, self.pushed = self.pushed, []
-        if not pushed:
-            return None
-        applications, lines = zip(*pushed, strict=True)
-        parts = [part for application in applications for part in application.parts]
-        estimate_ns = sum(application.estimate_ns for application in applications)
-        first = applications[0]
-        return Application(parts, priority=first.priority, lines=lines, estimate_ns=estimate_ns, lane=first.lane)
+
+def combined(pushed: Sequence[tuple[Application, str]]) -> Application:
+    """Return operations, with the user's lines, as one."""
+    applications, lines = zip(*pushed, strict=True)
+    parts = [part for application in applications for part in application.parts]
+    estimate_ns = sum(application.estimate_ns for application in applications)
+    first = applications[0]
+    return Application(parts, priority=first.priority, lines=lines, estimate_ns=estimate_ns, lane=first.lane)
 
 
 def checked_size(size: object) -> int:

@@ -57,13 +57,14 @@ class Engine:
     ``graph-dual``    likewise as in ``dual``
     ================  ================================================================================================================
 
-    An operation that fails does not stop the engine. What went wrong is kept on the variables that it writes; operations that read those are
-    skipped, and pass it on; the first wait that meets it raises it, once, with the operation's name and the line that pushed it. Whatever shares
-    it counts as good again from then on, with the values that are there. An operation that writes a variable without reading it, and works,
-    makes it good as well, and so does deleting it; `wait_all` still raises what nobody has met.
+    An operation that fails does not stop the engine. What went wrong is kept on the variables that it writes; operations that read those
+    are skipped, and pass it on; the first wait that meets it raises it, once, with the operation's name and the line that pushed it.
+    Whatever shares it counts as good again from then on, with the values that are there. A variable that is written without being read is
+    good again as well; `wait_all` still raises what nobody has met. What the device itself reports, it reports to whichever wait comes
+    first. An operation whose push is interrupted by Ctrl-C counts as failed.
 
-    Engines may be used by several threads. Closing one, best by ``with``, waits, stops its threads and frees its memory; one that is not closed
-    is cleaned up when Python lets it go.
+    Engines may be used by several threads. Closing one, best by ``with``, waits, stops its threads and frees its memory; one that is not
+    closed is cleaned up when Python lets it go.
 
     Parameters
     ----------
@@ -171,13 +172,14 @@ class Engine:
     ) -> None:
         """Push an operation. It returns when that is issued or, for the host and what must come after it, queued.
 
-        If all variables lie in host memory and ``function`` is no operator, it is a *host operation*: ``function(*arrays, **attributes)`` is
-        called with the NumPy arrays of ``reads`` on a worker thread, and returns what is written: an array, a tuple, or None. What it only reads
-        is read-only.
+        If all variables lie in host memory and ``function`` is no operator, it is a *host operation*: ``function(*arrays, **attributes)``
+        is called with the NumPy arrays of ``reads`` on a worker thread, and returns what is written: an array, a tuple, or None. What it
+        only reads is read-only.
 
-        Otherwise it is a *device operation*: an operator of Streamscope (``ss.add``, one made with ``ss.operator``), or a function of several, as
-        in a program. It is traced once for such shapes and attributes, and bound once to these variables; pushed again, it is only launched. So
-        push the same function object again, not a new ``lambda`` each time. Functions made with ``ss.host_function`` are host operations.
+        Otherwise it is a *device operation*: an operator of Streamscope (``ss.add``, one made with ``ss.operator``), or a function of
+        several, as in a program. It is traced once for such shapes and attributes, and bound once to these variables; pushed again, it is
+        only launched. So push the same function object again, not a new ``lambda`` each time. Functions made with ``ss.host_function`` are
+        host operations.
 
         Parameters
         ----------
@@ -185,8 +187,8 @@ class Engine:
         reads, writes : sequence of DynamicVariable
             The arguments, and what the results are written to. A variable in both is updated in place, where the function can.
         priority : int
-            Of what is ready, the highest goes first. Above 0, kernels go on a stream of higher priority, and host operations have threads of
-            their own.
+            Of what is ready, the highest goes first. Above 0, kernels go on a stream of higher priority, and host operations have threads
+            of their own.
         name : str, optional
             What errors call the operation.
         **attributes : object
@@ -195,39 +197,43 @@ class Engine:
         Raises
         ------
         ProgramError
-            ``reads`` or ``writes`` are not this engine's variables, or were deleted, or were never written; or the function's results do not fit
-            ``writes``. What the function itself raises, when it is traced or later, is raised by a wait.
+            ``reads`` or ``writes`` are not this engine's variables, or were deleted, or were never written; or the function's results do not
+            fit ``writes``. What the function itself raises, when it is traced or later, is raised by a wait.
         EngineError
             The engine was closed.
         """
         if type(reads) is not tuple or type(writes) is not tuple:
             reads, writes = listed("reads", reads), listed("writes", writes)
+        if not hasattr(self._local, "entered"):
+            self._enter()
         key: tuple[Any, ...] | None = None
         try:
-            self._local.entered  # noqa: B018 — cheaper than to call `_enter` each time
             key = (function, priority > 0, *map(_NUMBER, reads), None, *map(_NUMBER, writes))
             if attributes or name:
                 key = (*key, name, *((attribute, typed(value)) for attribute, value in attributes.items()))
-            hit = self._push_again(key, priority)
         except (AttributeError, TypeError):
-            # A thread's first push, or an argument that is no variable or cannot be looked up: the other way says what is wrong.
-            self._enter()
-            key, hit = None, False
-        if not hit:
+            key = None  # Something is wrong with the arguments; the slower way says what.
+        if key is None or not self._push_again(key, reads, writes, priority):
             self._pusher.push(key, function, reads, writes, priority, name, attributes)
 
-    def _push_again(self, key: tuple[Any, ...], priority: int) -> bool:
+    def _push_again(
+        self, key: tuple[Any, ...], reads: tuple[DynamicVariable, ...], writes: tuple[DynamicVariable, ...], priority: int
+    ) -> bool:
         """Push what was pushed before with the same variables; False if it was not. This is the quick path."""
         issuer = self._issuer
         with issuer.lock:
-            application = self._catalogue.get(key)
+            try:
+                application = self._catalogue.get(key)
+            except TypeError:  # It cannot be hashed.
+                return False
             if application is None or self._lifetimes.dropped or issuer.torn:
                 return False
             self._hits += 1
             if not self._pusher.bulks and (not self._scheduler.unfinished or idle(application.reads, application.writes)):
                 issuer.issue(application)
                 return True
-        self._pusher.push_known(application, self._lines.of(sys._getframe(2)), priority)  # noqa: SLF001 — as in `user_line`
+        line = self._lines.of(sys._getframe(2))  # noqa: SLF001 — as in `user_line`
+        self._pusher.push_known(application, line, priority, (*reads, *writes))
         return True
 
     def write(self, variable: DynamicVariable, values: Any) -> None:
@@ -306,7 +312,8 @@ class Engine:
     def bulk(self, size: int = 16) -> Iterator[None]:
         """Issue neighbouring device operations that the calling thread pushes in the block as one: one set of waits, one event.
 
-        They are issued when there are ``size`` of them, before anything on the host or of another kind of stream, before a wait, and at the end.
+        They are issued when there are ``size`` of them, before anything on the host or of another kind of stream, before a wait, and at the
+        end of the block.
 
         Raises
         ------
@@ -331,8 +338,8 @@ class Engine:
     def run(self, program: ProgramFunction | CapturedFunction, *inputs: Any) -> Any:
         """Run a program and return its outputs: a NumPy array, or a tuple, as the program does.
 
-        It is prepared once for such shapes; threads that run it at a time each have a preparation of their own, and so replay side by side. It
-        does not wait for what was pushed, whose variables it does not use.
+        It is prepared once for such shapes; threads that run it at a time each have a preparation of their own, and so replay side by side.
+        It does not wait for what was pushed, whose variables it does not use.
 
         Parameters
         ----------
@@ -354,7 +361,10 @@ class Engine:
         return self._programs.run(program, inputs)
 
     def close(self) -> None:
-        """Wait for all that was pushed, stop the threads, free the memory; then raise what no wait has raised. Closing twice does nothing."""
+        """Wait for all that was pushed, stop the threads, free the memory; then raise what no wait has raised.
+
+        Closing twice does nothing.
+        """
         if self._pusher.closed:
             return
         self._scheduler.forbid_inside()

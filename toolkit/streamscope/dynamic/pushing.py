@@ -7,7 +7,7 @@ from threading import Event, get_ident
 from typing import Any
 
 from streamscope.dynamic.applications import Application
-from streamscope.dynamic.bulk import Bulk
+from streamscope.dynamic.bulk import Bulk, combined
 from streamscope.dynamic.catalogue import Catalogue, Key, TracingError
 from streamscope.dynamic.faults import Fault
 from streamscope.dynamic.host_operations import HostFunction
@@ -51,8 +51,8 @@ class Pusher:
         self,
         key: Key | None,
         function: Callable[..., Any],
-        reads: Iterable[DynamicVariable],
-        writes: Iterable[DynamicVariable],
+        reads: tuple[DynamicVariable, ...],
+        writes: tuple[DynamicVariable, ...],
         priority: int,
         name: str | None,
         attributes: Mapping[str, Any],
@@ -79,15 +79,16 @@ class Pusher:
         if template.host_call is not None:
             self.push_host(_host_function(title, where, template, arguments, targets), priority)
             return
-        self._push_device(key, title, where, template, arguments, targets, priority)
+        application = self._application(key, title, template, arguments, targets, priority)
+        self.push_known(application, where, priority, (*reads, *writes))
 
-    def push_known(self, application: Application, where: str, priority: int) -> None:
+    def push_known(self, application: Application, where: str, priority: int, variables: tuple[DynamicVariable, ...]) -> None:
         """Push what is traced and checked already: into a bulk, or to wait for its turn."""
         bulk = self.bulks.get(get_ident())
         if bulk is not None:
             if not bulk.takes(application):
                 self.flush()
-            bulk.add(application, where, priority)
+            bulk.add(application, where, priority, variables)
             if bulk.full:
                 self.flush()
             return
@@ -102,16 +103,31 @@ class Pusher:
         with self._issuer.lock, deferred():
             self.pushed += 1
             self._prepare(function.writes, function.arguments)
-        return self._scheduler.submit_host(function, priority)
+            done, ready = self._scheduler.submit_host(function, priority)
+        self._scheduler.run_here(ready)
+        self._wait_if_synchronous(done)
+        return done
 
     def flush(self) -> None:
         """Issue what the calling thread has pushed in bulk."""
         bulk = self.bulks.get(get_ident())
-        application = None if bulk is None else bulk.take()
-        if bulk is not None and application is not None:
-            with self._issuer.lock, deferred():
-                done = self._scheduler.submit(application, None, bulk.priority)
-            self._wait_if_synchronous(done)
+        if bulk is None or not bulk.pushed:
+            return
+        done = None
+        with self._issuer.lock, deferred():
+            alive = [(application, line) for application, line, _ in bulk.pushed if self._is_alive(application, line)]
+            if alive:
+                done = self._scheduler.submit(combined(alive), None, bulk.priority)
+            bulk.pushed = []
+        self._wait_if_synchronous(done)
+
+    def _is_alive(self, application: Application, line: str) -> bool:
+        """Tell whether all variables are there; another thread may have deleted one since the operation was put into the bulk."""
+        gone = [state for state in application.states if state.deleted]
+        if gone:
+            error = ProgramError(f"{gone[0].name!r} was deleted before the bulk was issued", hint="delete it after the block")
+            self._issuer.fail(application.writes, Fault(application.parts[0].name, line, error))
+        return not gone
 
     def state_of(self, variable: DynamicVariable, what: str = "the variable") -> VariableState:
         """Return what the engine knows of a variable.
@@ -136,9 +152,9 @@ class Pusher:
         if self.closed:
             raise EngineError("the engine was closed", hint="make a new one with ss.Engine()")
 
-    def _push_device(
-        self, key: Key | None, title: str, where: str, template: Template, arguments: States, targets: States, priority: int
-    ) -> None:
+    def _application(
+        self, key: Key | None, title: str, template: Template, arguments: States, targets: States, priority: int
+    ) -> Application:
         with self._issuer.lock, deferred():
             self._prepare(targets, arguments)
             self.pushed += 1
@@ -147,7 +163,7 @@ class Pusher:
                 application = self._catalogue.application(key, title, template, arguments, targets, priority=priority > 0)
             else:
                 self.found += 1
-        self.push_known(application, where, priority)
+        return application
 
     def _fail_in_turn(self, title: str, where: str, arguments: States, targets: States, error: TracingError) -> None:
         self.flush()
@@ -177,9 +193,8 @@ class Pusher:
         if done is not None and not self._scheduler.pools and not self._scheduler.is_inside:
             done.wait()
 
-    def _states(self, argument: str, variables: Iterable[DynamicVariable]) -> States:
-        named = enumerate(listed(argument, variables))
-        return tuple(self.state_of(variable, f"{argument}[{number}]") for number, variable in named)
+    def _states(self, argument: str, variables: tuple[DynamicVariable, ...]) -> States:
+        return tuple(self.state_of(variable, f"{argument}[{number}]") for number, variable in enumerate(variables))
 
 
 def _check_alive(states: Iterable[VariableState]) -> None:

@@ -1,8 +1,8 @@
 """The queues of variables: whose turn it is.
 
-Of each variable there are many readers or one writer at a time, in the order in which they were pushed: no read passes an earlier write, no
-write an earlier read. An operation starts when it has its turn with all of its variables. For an operation on the device, a turn lasts until it
-is issued, since from then on streams and events keep the order; for one on the host, until it is finished.
+Of each variable there are many readers or one writer at a time, in the order in which they were pushed: no read passes an earlier write,
+no write an earlier read. An operation starts when it has its turn with all of its variables. For an operation on the device, a turn lasts
+until it is issued, since from then on streams and events keep the order; for one on the host, until it is finished.
 
 All of this is called under the engine's lock.
 """

@@ -28,8 +28,9 @@ HostRun = Callable[[], "tuple[list[HostRun], BaseException | None]"]
 class Scheduler:
     """Lets operations take turns, and waits for them.
 
-    A device operation is issued by the thread that gives it its last turn: the one that pushes it, or one that has finished a host operation.
-    Host operations run on worker threads or, in the synchronous engine, which has none, on the thread that gives them their last turn.
+    A device operation is issued by the thread that gives it its last turn: the one that pushes it, or one that has finished a host
+    operation. Host operations run on worker threads or, in the synchronous engine, which has none, on the thread that gives them their last
+    turn.
 
     Attributes
     ----------
@@ -78,17 +79,17 @@ class Scheduler:
         self._enter(operation)
         return operation.done
 
-    def submit_host(self, function: HostFunction, priority: int) -> threading.Event:
-        """Run a host operation when it has its turn; the caller does not hold the lock. Returns what is set when it has ended."""
+    def submit_host(self, function: HostFunction, priority: int) -> tuple[threading.Event, list[HostRun]]:
+        """Run a host operation when it has its turn; the caller holds the lock and has put off Ctrl-C.
+
+        Returns what is set when it has ended, and what the caller must give to `run_here` when it has let go of the lock.
+        """
         done = threading.Event()
         operation = Operation(function.reads, function.writes, _nothing, priority=priority, on_host=True)
         operation.start = partial(self._start_host, operation, function, done)
-        with self._issuer.lock, deferred():
-            self.unfinished += 1
-            self._enter(operation)
-            ready = self._take_ready()
-        self._run_here(ready)
-        return done
+        self.unfinished += 1
+        self._enter(operation)
+        return done, self._take_ready()
 
     def _enter(self, operation: Operation) -> None:
         operation.sequence = next(self._sequence)
@@ -152,7 +153,7 @@ class Scheduler:
         ready, self._ready = self._ready, []
         return ready
 
-    def _run_here(self, ready: Sequence[HostRun]) -> None:
+    def run_here(self, ready: Sequence[HostRun]) -> None:
         """Run host operations on the calling thread, all of them and those they make ready; then raise what interrupted one."""
         interruption: BaseException | None = None
         left = deque(ready)
@@ -227,13 +228,13 @@ class Scheduler:
         """
         issuer, failure = self._issuer, None
         for stamp in needed(issuer.known, stamps):
-            self.host_waits += 1
             try:
                 with issuer.lock if issuer.exclusive else nullcontext():
                     stamp.lease.event.synchronize()
             except Exception as error:  # noqa: BLE001 — raised when all have been waited for
                 failure = failure or error
             with issuer.lock, deferred():
+                self.host_waits += 1
                 issuer.learn(stamp)
         if failure is not None:
             raise failure

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from streamscope.dynamic.variable import VariableState
 from streamscope.errors import ProgramError
 from streamscope.program.launch import HostCall, Launch, LaunchKind
@@ -51,7 +53,7 @@ def typed(value: object) -> object:
     """Return what stands for an attribute in a key: 1, 1.0 and True are equal, and so are 0.0 and -0.0, but they mean different kernels."""
     if isinstance(value, tuple):
         return tuple(map(typed, value))
-    return (type(value), repr(value)) if isinstance(value, float | complex) else (type(value), value)
+    return (type(value), repr(value)) if isinstance(value, float | complex | np.generic) else (type(value), value)
 
 
 def template_key(

@@ -79,8 +79,9 @@ class DependencyTracker:
         written = set(writes)
         stamps = [stamp for v in written for stamp in self._object(v).conflicts(write=True)]
         stamps += [stamp for v in set(reads) - written for stamp in self._object(v).conflicts(write=False)]
+        knowledge = self._knowledge(lane)
         for stamp in (*stamps, *extra):
-            if not self._covered(self._knowledge(lane), stamp):
+            if not self._covered(knowledge, stamp):
                 latest[stamp.lane] = max(stamp, latest.get(stamp.lane, stamp))
         return sorted(
             stamp
@@ -134,4 +135,5 @@ class DependencyTracker:
     @staticmethod
     def _merge(clock: Clock, other: Clock) -> None:
         for lane, position in other.items():
-            clock[lane] = max(position, clock.get(lane, -1))
+            if clock.get(lane, -1) < position:
+                clock[lane] = position

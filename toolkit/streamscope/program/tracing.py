@@ -257,7 +257,7 @@ def program(function: Callable[..., Any] | None = None, *, fuse: bool = False) -
     fuse : bool
         Make one kernel of neighbouring element-wise operations of one result shape. Intermediates that nothing else reads are then not
         written to memory, but rounded as if they were, so that results are the same to the last bit (but for signs and payloads of NaNs).
-        A program that another one calls is traced into that one, whose option counts.
+        A program that another one calls is traced into that one, whose option counts; a program of a program keeps it.
 
     Raises
     ------
@@ -268,7 +268,7 @@ def program(function: Callable[..., Any] | None = None, *, fuse: bool = False) -
         return partial(program, fuse=fuse)
     if not callable(function):
         raise ProgramError(f"ss.program wants a function, not a {type(function).__name__}")
-    return ProgramFunction(function, fuse=fuse)
+    return ProgramFunction(function, fuse=fuse or (isinstance(function, ProgramFunction) and function.fuse))
 
 
 def empty(shape: int | Sequence[int], dtype: Any = "float32", *, name: str = "empty") -> Symbol:

@@ -1,0 +1,112 @@
+"""Whatever the program, the results are those of serial execution, under every engine."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from tests.engines.random_programs import DEVICE_VARIABLES, HOST_VARIABLES, RandomProgram, random_program
+
+from streamscope.auditing.races import races
+from streamscope.devices import open_device
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines import PLANNERS
+from streamscope.engines.prepared import Prepared, prepare
+from streamscope.program.reference import run_reference
+
+CONFIGURATIONS = [*((name, 2) for name in PLANNERS), ("dual", 4), ("graph-dual", 4)]
+
+
+def adversary(seed: int):
+    """Return delays that let launches start late and last long at random, so that what is not ordered shows."""
+    chance = random.Random(seed)
+    return lambda launch, stream: (chance.choice([0, 0, 0, 20_000, 200_000]), chance.choice([1, 1, 30]))
+
+
+def states(made: RandomProgram, runs: int) -> list[list[np.ndarray]]:
+    """Return the outputs after each of several serial runs."""
+    found, state = [], list(made.inputs)
+    for _ in range(runs):
+        state = run_reference(made.program, state)
+        found.append(state)
+    return found
+
+
+def equal(outputs, expected) -> bool:
+    return all(np.array_equal(one, other) for one, other in zip(outputs, expected, strict=True))
+
+
+@pytest.fixture(scope="module")
+def ten_thousand():
+    """Ten thousand operations over a hundred variables, with what they should compute in two runs."""
+    made = random_program(1, 10_000)
+    assert len(made.program.operations) >= 10_000
+    assert len(made.program.variables) == DEVICE_VARIABLES + HOST_VARIABLES == 100
+    return made, states(made, 2)[-1]
+
+
+@pytest.mark.parametrize(("name", "streams"), CONFIGURATIONS)
+def test_ten_thousand_operations(ten_thousand, name, streams):
+    made, expected = ten_thousand
+    prepared = prepare(made.program, name, SimulatedDevice(delays=adversary(streams)), streams=streams)
+    prepared.load(made.inputs)
+    prepared.run()
+    prepared.run()
+    assert equal(prepared.outputs(), expected)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("name", "streams"), CONFIGURATIONS)
+def test_hundreds_of_operations(name, streams, seed):
+    made = random_program(100 + seed, 300, host_share=(0.0, 0.02, 0.1, 0.3)[seed % 4])
+    prepared = prepare(made.program, name, SimulatedDevice(delays=adversary(seed)), streams=streams)
+    prepared.load(made.inputs)
+    for expected in states(made, 3):
+        prepared.run()
+        assert equal(prepared.outputs(), expected)
+
+
+@pytest.mark.parametrize(("name", "streams"), [("async", 2), ("dual", 2), ("dual", 4), ("graph-dual", 4)])
+def test_a_wait_taken_away_is_caught(name, streams):
+    """The audit finds the race, and mostly the results are wrong where the earlier work is late (else nobody sees what it wrote)."""
+    made = random_program(5, 400)
+    expected = states(made, 3)[-1]
+    plan = PLANNERS[name](made.program, lambda launch: 1e5, streams)
+    assert races(plan) == []
+    chosen = random.Random(0).sample(range(plan.waits), min(20, plan.waits))
+    wrong = 0
+    for index in chosen:
+        broken = plan.without_wait(index)
+        found = races(broken)
+        assert found, f"the audit does not find that wait {index} of {plan.waits} is gone"
+        wrong += not all(right(broken, made, expected, late(race.earlier.work)) for race in found)
+    assert wrong >= 0.5 * len(chosen)
+
+
+def late(work):
+    """Return delays that let one launch start very late, so that what should wait for it does not."""
+    return lambda launch, stream: (1e7 if (launch.operation, launch.part) == (work.operation, getattr(work, "part", 0)) else 0.0, 1.0)
+
+
+def right(plan, made: RandomProgram, expected, delays) -> bool:
+    prepared = Prepared(plan, SimulatedDevice(delays=delays))
+    prepared.load(made.inputs)
+    for _ in range(3):
+        prepared.run()
+    return equal(prepared.outputs(), expected) and not prepared.notes
+
+
+@pytest.mark.gpu
+def test_two_hundred_programs_on_a_gpu():
+    device = open_device("cuda")
+    for seed in range(200):
+        made = random_program(seed, 10_000 if seed == 0 else 100 + 10 * (seed % 50), host_share=(0.0, 0.02, 0.1)[seed % 3])
+        expected = states(made, 2)[-1]
+        for name, streams in CONFIGURATIONS if seed % 10 == 0 else random.Random(seed).sample(CONFIGURATIONS, 3):
+            prepared = prepare(made.program, name, device, streams=streams)
+            prepared.load(made.inputs)
+            prepared.run()
+            prepared.run()
+            assert equal(prepared.outputs(), expected), f"program {seed} under {name} on {streams} streams"
+            assert prepared.notes == []

@@ -1,0 +1,125 @@
+"""The charts of an advice: the finding in the title, the regions where they belong, the program as a point."""
+
+from __future__ import annotations
+
+import re
+from math import log10
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.choosing.break_even import chain_async_ns, chain_graph_ns, graph_speedup, replays_to_pay
+from streamscope.workloads import WORKLOADS
+from streamscope_widgets import advice_marks
+from streamscope_widgets.advice_picture import advice_svg
+
+
+def advice_on(name, **settings):
+    function, inputs = WORKLOADS[name].build(**settings)
+    return ss.advise(function, *inputs, device="simulated")
+
+
+@pytest.fixture(scope="module")
+def branches():
+    return advice_on("branches")
+
+
+@pytest.fixture(scope="module")
+def chain():
+    return advice_on("elementwise-chain", length=50)
+
+
+def words(figure):
+    return " ".join(note.text for note in figure.layout.annotations)
+
+
+def points(figure):
+    """Positions of the program in the panels."""
+    return [(trace.x[0], trace.y[0]) for trace in figure.data if trace.type == "scatter" and trace.mode == "markers"]
+
+
+def test_the_title_is_the_finding(branches, chain):
+    title = branches.chart().layout.title.text
+    assert title.startswith("parallel_branches, 35 kernels of 0.872 µs: graph-dual is 3.8× as fast as async (predicted 3.8×)")
+    assert "simulated times" in title
+    assert "graph is " in chain.chart().layout.title.text
+    assert "A graph pays for kernels of up to 14.9 µs" in ss.advise(device="simulated").chart().layout.title.text
+
+
+def test_the_program_is_a_point_at_its_length_and_count(branches, chain):
+    (only,) = points(chain.chart())
+    assert only == (pytest.approx(log10(0.872)), pytest.approx(log10(50)))
+    left, right = points(branches.chart())
+    assert left == (pytest.approx(log10(0.872)), pytest.approx(log10(35)))
+    assert right == (pytest.approx(log10(0.872)), pytest.approx(log10(branches.forecast.per_branch)))
+    measured = branches.forecast.speedups["graph-dual"].median
+    assert f"graph-dual: {measured:.1f}× as fast" in words(branches.chart())
+    assert points(ss.advise(device="simulated").chart()) == []
+
+
+def test_a_program_outside_the_picture_stands_at_its_edge():
+    (only,) = points(advice_on("elementwise-chain", length=1500, size=64).chart())
+    assert only[1] == pytest.approx(3)
+
+
+def test_regions_are_coloured_by_their_winner(chain):
+    heat = next(trace for trace in chain.chart().data if trace.type == "heatmap")
+    winner = heat.z // 4
+    for row, column in ((0, 0), (-1, 0), (-1, -1), (20, 30)):
+        length_ns, count = 10 ** heat.x[column] * 1e3, round(10 ** heat.y[row])
+        assert winner[row, column] == (graph_speedup(chain.costs, count, length_ns) >= 1.05)
+    colours = [colour for _, colour in heat.colorscale]
+    assert set(colours) == {*advice_marks.SHADES["async"], *advice_marks.SHADES["graph"]}
+
+
+def test_lines_of_equal_speedup_are_where_the_speedup_is(chain):
+    left, _ = advice_marks.panels(chain.costs, None)
+    lines = {line.words: line for line in left.speedups}
+    assert {"1.5×", "2×", "3×"} <= set(lines)
+    for name, line in lines.items():
+        for x, y in zip(line.x, line.y, strict=True):
+            assert graph_speedup(chain.costs, round(10**y), 10**x * 1e3) == pytest.approx(float(name.rstrip("×")), rel=0.04)
+
+
+def test_the_capture_chart_is_what_a_capture_costs_over_what_a_replay_saves(chain):
+    figure = chain.capture_chart()
+    line = next(trace for trace in figure.data if trace.name == "100 kernels")
+    for index in (0, 40, 99):
+        length_ns = line.x[index] * 1e3
+        saved_ns = chain_async_ns(chain.costs, 100, length_ns) - chain_graph_ns(chain.costs, 100, length_ns)
+        assert line.y[index] == pytest.approx(replays_to_pay(chain.costs, 100, saved_ns))
+    (point,) = [trace for trace in figure.data if trace.name == "yours"]
+    assert (point.x[0], point.y[0]) == (pytest.approx(0.872), chain.forecast.capture_replays)
+    assert figure.layout.xaxis.title.text.endswith("simulated")
+
+
+def test_the_picture_is_small_and_whole(branches):
+    svg = advice_svg(branches.costs, branches.forecast)
+    assert len(svg) < 60_000
+    root = ET.fromstring(svg)
+    texts = [element.text for element in root.iter() if element.tag.endswith("text")]
+    assert {"graph", "async", "dual", "yours", "2×", "kernel length, µs, simulated"} <= set(texts)
+    fills = {element.get("fill") for element in root.iter()}
+    assert {advice_marks.SHADES["async"][0], advice_marks.SHADES["dual"][1], advice_marks.SHADES["graph-dual"][3]} <= fills
+
+
+def test_the_picture_shows_the_same_point_as_the_chart(branches):
+    svg = advice_svg(branches.costs, branches.forecast)
+    circles = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', svg)
+    low, high = np.log10([0.5, 100])
+    expected = 58 + (log10(0.872) - low) / (high - low) * 400
+    assert float(circles[0][0]) == pytest.approx(expected, abs=0.1)
+    assert len(circles) == 2
+
+
+def test_what_a_notebook_keeps(branches, tmp_path):
+    html = branches._repr_html_()
+    assert len(html) < 200_000
+    assert "<svg" not in html
+    assert "<script" not in html
+    assert 'src="data:image/svg+xml;base64,' in html
+    assert html.index("Your 35 kernels") < html.index("<img") < html.index("<table")
+    page = branches.save_html(tmp_path / "advice.html")
+    assert html in page.read_text(encoding="utf-8")
