@@ -5,7 +5,11 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
+import streamscope as ss
 from streamscope.devices.cuda.watchdog import Watchdog
+from streamscope.errors import DeviceError
 
 
 def test_what_takes_too_long_is_called_once_and_not_before():
@@ -50,6 +54,27 @@ def test_one_thread_watches_all_and_goes_on_after_a_pause():
         watchdog.arm(event, event.set)
     assert all(event.wait(10) for event in done[10:])
     assert threading.active_count() == before + 1
+
+
+@pytest.mark.gpu
+def test_a_gate_opens_by_itself_and_says_so(monkeypatch):
+    from streamscope.devices.cuda import gate as module
+
+    monkeypatch.setattr(module, "_watchdog", Watchdog(0.5))
+    device = ss.open_device("cuda")
+    stream = device.stream("main")
+    for _ in range(2):
+        gate, start = device.gate(), time.monotonic()
+        gate.hold(stream)
+        stream.synchronize()
+        assert 0.5 <= time.monotonic() - start < 5
+        with pytest.raises(DeviceError, match="a gate opened by itself"):
+            gate.open()
+        gate.open()  # It says so once.
+    gate = device.gate()
+    gate.hold(stream)
+    gate.open()
+    stream.synchronize()
 
 
 def test_arming_is_cheap():

@@ -112,9 +112,22 @@ class Countdown:
             signal.raise_signal(signal.SIGINT)
 
 
+def cuda_calls():
+    from streamscope.devices.cuda.device import CudaDevice
+    from streamscope.devices.cuda.gate import CudaGate
+    from streamscope.devices.cuda.graph import CudaGraph
+    from streamscope.devices.cuda.streams import CudaEvent, CudaStream
+
+    kinds = (CudaDevice, CudaStream, CudaEvent, CudaGate, CudaGraph)
+    return {
+        kind: [name for name in names if name in vars(kind)]  # a launch is a call of CuPy's
+        for kind, names in zip(kinds, CALLS.values(), strict=True)
+    }
+
+
 @contextmanager
-def counted(countdown):
-    """Let every call of a simulated device tick twice: as it begins, and when it has ended."""
+def counted(countdown, calls=CALLS):
+    """Let every call of a device tick twice: as it begins, and when it has ended."""
 
     def ticking(method):
         def call(*arguments, **options):
@@ -126,7 +139,7 @@ def counted(countdown):
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        for kind, names in CALLS.items():
+        for kind, names in calls.items():
             for name in names:
                 patch.setattr(kind, name, ticking(getattr(kind, name)))
         yield
@@ -160,6 +173,24 @@ def test_an_interrupt_at_any_call_of_the_device(scenario, engine, stride):
         bystander.check()
         check(device, engine)
     scenario(engine, device)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("scenario", [comparison, recording])
+def test_an_interrupt_at_any_call_of_a_gpu(scenario, engine):
+    device = ss.open_device("cuda")
+    scenario(engine, device)
+    undisturbed = Countdown()
+    with counted(undisturbed, cuda_calls()):
+        scenario(engine, device)
+    stride = 1 if EVERY else max(1, undisturbed.count // 30)
+    for at in range(1 + list(PLANNERS).index(engine), undisturbed.count + 1, stride):
+        bystander = Bystander(device)
+        with counted(Countdown(at), cuda_calls()), pytest.raises(KeyboardInterrupt):
+            scenario(engine, device)
+        bystander.check()
+        check(device, engine)
 
 
 class Lines:

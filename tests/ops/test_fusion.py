@@ -183,19 +183,17 @@ FUNCTIONS = {
     "square": lambda a, b, **to: ss.square(a, **to),
     "scaled": lambda a, b, **to: ss.multiply(a, 1.5, **to),
     "reversed": lambda a, b, **to: ss.subtract(2, a, **to),
-    "add": lambda a, b, **to: ss.add(a, b, **to),
-    "multiply": lambda a, b, **to: ss.multiply(a, b, **to),
-    "maximum": lambda a, b, **to: ss.maximum(a, b, **to),
-    "less": lambda a, b, **to: ss.less(a, b, **to),
-    "leaky": lambda a, b, **to: leaky(a, b, **to),
+    "add": ss.add,
+    "multiply": ss.multiply,
+    "maximum": ss.maximum,
+    "less": ss.less,
+    "leaky": leaky,
     "gradient": lambda a, b, **to: ss.tanh.gradient(b, a, **to),
     "add_n": lambda a, b, **to: ss.add_n(a, b, a, 3, **{key: value for key, value in to.items() if key == "out"}),
     "sum": lambda a, b, **to: ss.sum(a, axis=0, **{key: value for key, value in to.items() if key == "out"}),
     "softmax": lambda a, b, **to: ss.softmax(a, **{key: value for key, value in to.items() if key == "out"}),
 }
-INSTRUCTIONS = st.tuples(
-    st.sampled_from(list(FUNCTIONS)), *[st.integers(0, 9)] * 3, st.sampled_from(["new", "new", "out", "out", "add"])
-)
+INSTRUCTIONS = st.tuples(st.sampled_from(list(FUNCTIONS)), *[st.integers(0, 9)] * 3, st.sampled_from(["new", "new", "out", "out", "add"]))
 INPUTS = [
     np.linspace(-2, 2, 9, dtype=np.float16).reshape(3, 3),
     np.linspace(-1, 1.5, 9, dtype=np.float32).reshape(3, 3),

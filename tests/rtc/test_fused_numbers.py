@@ -20,8 +20,9 @@ HOST_APART = "inline float apart(float value) { return value; }\ninline double a
 OPCODES = {0x020: "FMUL", 0x021: "FADD", 0x023: "FFMA", 0x028: "DMUL", 0x029: "DADD", 0x02B: "DFMA"}
 
 fma = ss.elementwise("y = a * b + c", name="fma")
-helped = ss.elementwise("y = helper(x) + sigmoid(x)", name="helped", functions="__device__ inline float helper(float x) { return 2 * x; }\n")
-helped_too = ss.elementwise("y = helper(x)", name="helped", functions="__device__ inline float helper(float x) { return 3 * x; }\n")
+HELPER = "__device__ inline float helper(float x) {{ return {} * x; }}\n"
+helped = ss.elementwise("y = helper(x) + sigmoid(x)", name="helped", functions=HELPER.format(2))
+helped_too = ss.elementwise("y = helper(x)", name="helped", functions=HELPER.format(3))
 
 
 def chain(x, y):
@@ -61,7 +62,11 @@ def values(dtype, shape=(SIZE,), seed=0):
 
 
 CASES = {
-    **{f"{f.__name__} {t}": (f, (values(t), values(t, seed=1))) for t in ("float16", "float32", "float64") for f in (chain, gradients, adding)},
+    **{
+        f"{f.__name__} {t}": (f, (values(t), values(t, seed=1)))
+        for t in ("float16", "float32", "float64")
+        for f in (chain, gradients, adding)
+    },
     "dtypes": (dtypes, (values("float16"), values("float32", seed=1))),
     "broadcasting": (broadcasting, (values("float16", (7, 29)), values("float32", (29,), 1))),
     "a whole array and one number": (broadcasting, (values("float16", (7, 29)), values("float16", (1,), 1))),
@@ -130,7 +135,7 @@ A = np.ones(1024, np.float32)
 @pytest.mark.parametrize(("dtype", "letter"), [("float32", "F"), ("float64", "D")])
 def test_a_product_and_a_sum_are_contracted_within_an_operation_only(machine_code, architecture, dtype, letter):
     a = A.astype(dtype)
-    inside = machine_code(lambda a, b, c: fma(a, b, c), a, a, a, architecture=architecture)
+    inside = machine_code(fma, a, a, a, architecture=architecture)
     assert (inside[f"{letter}FMA"] > 0, inside[f"{letter}MUL"]) == (True, 0)  # so these opcodes are what we take them for
     between = machine_code(lambda a, b, c: a * b + c, a, a, a, architecture=architecture)
     assert between[f"{letter}FMA"] == 0

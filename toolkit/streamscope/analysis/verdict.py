@@ -126,7 +126,7 @@ def difference(metrics: EngineMetrics, base: EngineMetrics) -> str:
 
     Formula: ratio = longer / shorter makespan; from 1.5 on told as ``"3.4× faster"``, below as ``"12 % slower"`` (ratio - 1, in per cent).
     Told only where the two intervals do not overlap (else ``"within the noise"``) and the medians differ by 1 % or more (else
-    ``"same within 1 %"``). Simulated times have no noise: there the medians alone count.
+    ``"same within 1 %"``). Times that come from a cost model have no noise: there the medians alone count.
     """
     told = order(metrics, base)
     if told not in (Order.FASTER, Order.SLOWER):

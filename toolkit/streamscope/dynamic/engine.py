@@ -197,8 +197,8 @@ class Engine:
         Raises
         ------
         ProgramError
-            ``reads`` or ``writes`` are not this engine's variables, or were deleted, or were never written; or the function's results do not
-            fit ``writes``. What the function itself raises, when it is traced or later, is raised by a wait.
+            ``reads`` or ``writes`` are not this engine's variables, or were deleted, or were never written; or the function's results do
+            not fit ``writes``. What the function itself raises, when it is traced or later, is raised by a wait.
         EngineError
             The engine was closed.
         """

@@ -2,8 +2,8 @@
 
 A group is made from its last operation backwards. An operation joins if it is element-wise and of the same result shape, nobody outside
 the group reads its result, and nothing that it reads is overwritten between it and the end of the group, where the group runs. Then its
-result need not be written at all. No cycle can come of that: nobody outside waits for what a group has inside, and what it reads is there at
-its end as it was before.
+result need not be written at all. No cycle can come of that: nobody outside waits for what a group has inside, and what it reads is there
+at its end as it was before.
 """
 
 from __future__ import annotations
