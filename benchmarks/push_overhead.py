@@ -1,7 +1,7 @@
 """What pushing one small element-wise operation costs the host, beside the peers, in one run and in turns.
 
-`Engine.push` of an operation that was pushed before, under ``async`` and ``dual`` and in bulk, without recording; a packed launch of the same
-kernel alone, ``torch.add(out=)`` and CuPy's ufunc; and how much of a push is Python, with a device whose calls do nothing.
+`Engine.push` of an operation that was pushed before, under ``async`` and ``dual`` and in bulk, without recording; a packed launch of the
+same kernel alone, ``torch.add(out=)`` and CuPy's ufunc; and how much of a push is Python, with a device whose calls do nothing.
 
     python benchmarks/push_overhead.py [RESULT.json]     on a GPU
     python benchmarks/push_overhead.py --python          anywhere: only the share that is Python, printed
@@ -29,48 +29,25 @@ PUSHES, SIZE, ROUNDS, BULK = 300, 4096, 100, 16
 ALLOWED_US = 12.0
 
 
+def nothing(*arguments: Any) -> None:
+    pass
+
+
 class Nothing:
     """A device, and all that it hands out, whose calls do nothing: what is left of a push is Python."""
 
     info = SimpleNamespace(kind="nothing", name="a device whose calls do nothing")
+    nbytes = 1 << 20
 
-    def __init__(self, name: str = "", spec: Any = None, place: Any = None, nbytes: int = 0) -> None:
-        self.name, self.spec, self.place, self.nbytes = name, spec, place, nbytes
-
-    def stream(self, name: str, *, priority: int = 0) -> Nothing:
-        return Nothing(name)
-
-    def event(self) -> Nothing:
-        return Nothing()
-
-    def allocate_block(self, nbytes: int, place: Any) -> Nothing:
-        return Nothing(place=place, nbytes=nbytes)
-
-    def buffer_on(self, block: Nothing, spec: Any, stream: Any = None) -> Nothing:
-        return Nothing(spec=spec, place=block.place)
-
-    def bind(self, *arguments: Any) -> Callable[[], None]:
-        return self.use
-
-    def estimate_ns(self, launch: Any) -> float:
-        return 1000.0
-
-    def now_ns(self) -> int:
-        return time.perf_counter_ns()
-
-    def use(self) -> None:
-        pass
-
-    def record(self, event: Any) -> None:
-        pass
-
-    wait = record
-
-    def write(self, buffer: Any, values: Any) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
+    def __init__(self, spec: Any = None, place: Any = None) -> None:
+        self.spec, self.place = spec, place
+        self.now_ns = time.perf_counter_ns
+        self.use = self.record = self.wait = self.write = self.synchronize = nothing
+        self.stream = self.event = lambda *arguments, **options: Nothing()
+        self.allocate_block = lambda nbytes, place: Nothing(place=place)
+        self.buffer_on = lambda block, spec, stream=None: Nothing(spec, block.place)
+        self.bind = lambda *arguments: nothing
+        self.estimate_ns = lambda launch: 1000.0
 
 
 def pushes(engine: ss.Engine) -> Callable[[], None]:

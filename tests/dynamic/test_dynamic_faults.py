@@ -21,7 +21,7 @@ def ones():
     return np.ones(4, np.int64)
 
 
-class Planned(Exception):
+class Planned(Exception):  # noqa: N818 — it is no error, but planned
     """What the tests' functions raise."""
 
 
@@ -165,7 +165,7 @@ def test_faults_that_nobody_waits_for_do_not_pile_up():
 def test_an_error_of_ours_keeps_its_class_and_hint(engine):
     x, y, z = (engine.variable(values) for values in (ones(), np.ones(3, np.int64), ones()))
     engine.push(ss.add, reads=(x, y), writes=(z,))
-    with pytest.raises(ProgramError, match="add .pushed at test_dynamic_faults"):
+    with pytest.raises(ProgramError, match=r"add \(pushed at test_dynamic_faults"):
         engine.wait_to_read(z)
 
 
@@ -187,7 +187,7 @@ def test_a_device_fault_is_raised_by_the_wait_that_meets_it():
             x = engine.variable(ones())
             y = engine.variable(SPEC)
             engine.push(broken, reads=(x,), writes=(y,))
-            with pytest.raises(DeviceError, match="broken.*as planned"):
+            with pytest.raises(DeviceError, match=r"broken.*as planned"):
                 engine.wait_all()
             engine.wait_all()
             np.testing.assert_array_equal(engine.read(x), ones())
@@ -211,7 +211,7 @@ def test_a_device_fault_that_a_host_operation_meets_is_its_own():
         engine.push(broken, reads=(x,), writes=(y,))
         engine.push(ss.to_host, reads=(y,), writes=(h,))
         engine.push(lambda values: values, reads=(h,), writes=(h,), name="reader")
-        with pytest.raises(DeviceError, match="reader .*broken"):
+        with pytest.raises(DeviceError, match=r"reader .*broken"):
             engine.wait_to_read(h)
         engine.wait_all()
 
@@ -270,7 +270,7 @@ def test_an_operator_that_uses_the_engine_that_calls_it():
 
 
 def test_an_exception_in_the_with_block_is_the_one_that_is_raised(device):
-    with pytest.raises(Planned), Engine("async", device=device) as engine:
+    with pytest.raises(Planned), Engine("async", device=device) as engine:  # noqa: PT012 — the block is what is tested
         engine.push(fails_on_host)
         raise Planned
     assert engine._pusher.closed

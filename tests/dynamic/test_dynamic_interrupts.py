@@ -51,7 +51,7 @@ def test_in_a_wait(device, name, wait):
             go.wait(10)
             return values
 
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 — either call may be the one
             engine.push(interrupt, reads=(h,), writes=(h,))
             getattr(engine, wait)(*([] if wait == "wait_all" else [h]))
             pytest.fail("the wait was not interrupted")
@@ -70,7 +70,7 @@ def test_in_a_host_operation_of_the_synchronous_engine(device):
 
         with pytest.raises(KeyboardInterrupt):
             engine.push(stopped, reads=(h,), writes=(h,))
-        with pytest.raises(EngineError, match="stopped .* was interrupted by KeyboardInterrupt"):
+        with pytest.raises(EngineError, match=r"stopped .* was interrupted by KeyboardInterrupt"):
             engine.wait_to_read(h)
         works(engine)
 
@@ -87,7 +87,7 @@ def test_in_the_middle_of_a_push(device, name, moment, monkeypatch):
             with pytest.raises(KeyboardInterrupt):
                 engine.push(ss.add, reads=(x, x), writes=(x,))
         engine.push(ss.to_host, reads=(x,), writes=(h,))
-        with pytest.raises(EngineError, match="add .* was interrupted"):
+        with pytest.raises(EngineError, match=r"add .* was interrupted"):
             engine.wait_to_read(h)
         engine.push(ss.to_host, reads=(x,), writes=(h,))  # It holds what it holds: the addition was done, or was not.
         assert set(engine.read(h).tolist()) <= {2, 4}

@@ -20,7 +20,7 @@ def in_threads(count, work):
     def guarded(number):
         try:
             work(number)
-        except BaseException as error:  # Told by the assertion below.
+        except BaseException as error:  # noqa: BLE001 — told by the assertion below
             errors.append(error)
 
     threads = [threading.Thread(target=guarded, args=(number,)) for number in range(count)]
@@ -47,7 +47,11 @@ def test_each_thread_has_variables_of_its_own(engine):
 
 def test_threads_write_the_same_variable(engine):
     """Additions commute, so the order in which the threads push does not matter, and a lost one would."""
-    x, h, one = engine.variable(np.zeros(4, np.int64)), engine.variable(np.zeros(4, np.int64), place="host"), engine.variable(np.ones(4, np.int64))
+    x, h, one = (
+        engine.variable(np.zeros(4, np.int64)),
+        engine.variable(np.zeros(4, np.int64), place="host"),
+        engine.variable(np.ones(4, np.int64)),
+    )
 
     def work(number):
         for _ in range(100):
@@ -138,7 +142,7 @@ def test_the_priority_pool_is_not_held_up(device):
     with Engine("async", device=device, workers=1, priority_workers=1) as engine:
         go = threading.Event()
         engine.push(lambda: go.wait(30) and None)
-        engine.push(lambda: go.set(), priority=1)
+        engine.push(go.set, priority=1)
         engine.wait_all()
         assert go.is_set()
 

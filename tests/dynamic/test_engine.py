@@ -365,5 +365,5 @@ class TestTheDefaultEngine:
         monkeypatch.setenv("STREAMSCOPE_ENGINE", "naive")
         with pytest.raises(EngineError, match="'naive' in the environment variable STREAMSCOPE_ENGINE"):
             Engine(device="simulated")
-        with pytest.raises(EngineError, match="unknown engine 'fast' .choose"):
+        with pytest.raises(EngineError, match=r"unknown engine 'fast' \(choose"):
             Engine("fast", device="simulated")

@@ -16,7 +16,10 @@ from streamscope.dynamic.engine import Engine
 from streamscope.errors import DeviceError
 
 OPERATION = st.tuples(
-    st.sampled_from(list(KINDS)), st.lists(st.integers(0, 5), min_size=2, max_size=2), st.lists(st.integers(0, 5), min_size=2, max_size=2), st.integers(-1, 1)
+    st.sampled_from(list(KINDS)),
+    st.lists(st.integers(0, 5), min_size=2, max_size=2),
+    st.lists(st.integers(0, 5), min_size=2, max_size=2),
+    st.integers(-1, 1),
 )
 
 

@@ -9,6 +9,9 @@ from streamscope.dynamic.applications import Application
 from streamscope.dynamic.variable import DynamicVariable
 from streamscope.errors import EngineError
 
+Variables = tuple[tuple[DynamicVariable, ...], tuple[DynamicVariable, ...]]
+"""What an operation reads, and what it writes."""
+
 
 @dataclass
 class Bulk:
@@ -18,30 +21,30 @@ class Bulk:
     ----------
     size : int
         How many there may be.
-    pushed : list of (Application, str, tuple of DynamicVariable)
+    pushed : list of (Application, str, Variables)
         With the user's line of each, and its variables, which must not be let go before it is issued.
     priority : int
         The highest of theirs.
     """
 
     size: int
-    pushed: list[tuple[Application, str, tuple[DynamicVariable, ...]]] = field(default_factory=list)
+    pushed: list[tuple[Application, str, Variables]] = field(default_factory=list)
     priority: int = 0
-
-    @property
-    def full(self) -> bool:
-        """Whether it must be issued."""
-        return len(self.pushed) >= self.size
 
     def takes(self, application: Application) -> bool:
         """Tell whether an operation can go with those that are there: on the same kind of stream."""
-        first = self.pushed[0][0] if self.pushed else application
+        if not self.pushed:
+            return True
+        first = self.pushed[0][0]
         return first.kind is application.kind and first.priority is application.priority
 
-    def add(self, application: Application, line: str, priority: int, variables: tuple[DynamicVariable, ...]) -> None:
-        """Add an operation."""
-        self.priority = max(self.priority, priority) if self.pushed else priority
-        self.pushed.append((application, line, variables))
+    def add(self, application: Application, line: str, priority: int, variables: Variables) -> bool:
+        """Add an operation; True if that is as many as there may be."""
+        pushed = self.pushed
+        if priority > self.priority or not pushed:
+            self.priority = priority
+        pushed.append((application, line, variables))
+        return len(pushed) >= self.size
 
 
 def combined(pushed: Sequence[tuple[Application, str]]) -> Application:

@@ -233,7 +233,7 @@ class Engine:
                 issuer.issue(application)
                 return True
         line = self._lines.of(sys._getframe(2))  # noqa: SLF001 — as in `user_line`
-        self._pusher.push_known(application, line, priority, (*reads, *writes))
+        self._pusher.push_known(application, line, priority, (reads, writes))
         return True
 
     def write(self, variable: DynamicVariable, values: Any) -> None:

@@ -7,7 +7,7 @@ from threading import Event, get_ident
 from typing import Any
 
 from streamscope.dynamic.applications import Application
-from streamscope.dynamic.bulk import Bulk, combined
+from streamscope.dynamic.bulk import Bulk, Variables, combined
 from streamscope.dynamic.catalogue import Catalogue, Key, TracingError
 from streamscope.dynamic.faults import Fault
 from streamscope.dynamic.host_operations import HostFunction
@@ -80,16 +80,15 @@ class Pusher:
             self.push_host(_host_function(title, where, template, arguments, targets), priority)
             return
         application = self._application(key, title, template, arguments, targets, priority)
-        self.push_known(application, where, priority, (*reads, *writes))
+        self.push_known(application, where, priority, (reads, writes))
 
-    def push_known(self, application: Application, where: str, priority: int, variables: tuple[DynamicVariable, ...]) -> None:
+    def push_known(self, application: Application, where: str, priority: int, variables: Variables) -> None:
         """Push what is traced and checked already: into a bulk, or to wait for its turn."""
         bulk = self.bulks.get(get_ident())
         if bulk is not None:
             if not bulk.takes(application):
                 self.flush()
-            bulk.add(application, where, priority, variables)
-            if bulk.full:
+            if bulk.add(application, where, priority, variables):
                 self.flush()
             return
         with self._issuer.lock, deferred():

@@ -12,8 +12,8 @@ V = TypeVar("V")
 class Recent(Generic[K, V]):
     """Two generations of entries: when the young one is full it becomes the old one, and what was in the old one is dropped.
 
-    What is used while it is in the old one becomes young again. So about the ``size`` entries that were used last are kept, and at most twice
-    as many.
+    What is used while it is in the old one becomes young again. So the ``size`` entries that were used last are kept, and at most twice as
+    many.
 
     Parameters
     ----------
