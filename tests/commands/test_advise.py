@@ -97,6 +97,7 @@ def test_compare_with_auto(tmp_path, capsys):
     assert main(("compare", *CHAIN, "--engines", "auto", "--memory-limit", "1GiB", "--out", str(tmp_path))) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "Chosen within 1,024 MiB: graph." in out
+    assert "Chosen: graph takes " in out
     loaded = load_comparison(tmp_path)
     assert loaded.choice.engine == "graph"
     assert "Chosen within 1,024 MiB: graph." in (tmp_path / "report.html").read_text(encoding="utf-8")

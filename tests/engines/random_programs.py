@@ -1,9 +1,13 @@
-"""Random programs: thousands of operations over a hundred variables, in whole numbers, so that results are right to the bit or wrong."""
+"""Random programs: thousands of operations over a hundred variables, in whole numbers, so that results are right to the bit or wrong.
+
+Nothing in them hides a mistake. Every operator is one-to-one in each operand while the other stays (in arithmetic modulo 2 to the 32), and
+what was written is read before it is overwritten; so a value that is wrong anywhere goes on to the outputs.
+"""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +17,7 @@ from streamscope.program.operation import Program
 
 DEVICE_VARIABLES, HOST_VARIABLES = 75, 25
 SHAPE = (7,)
+DEVICE_OPERATORS = (ss.add, ss.subtract, ss.bitwise_xor)
 
 
 @ss.host_function(duration_us=2.0)
@@ -29,40 +34,81 @@ class RandomProgram:
     inputs: tuple[Any, ...]
 
 
-def random_program(seed: int, operations: int, *, host_share: float = 0.05) -> RandomProgram:
-    """Make a program of so many operations over `DEVICE_VARIABLES` and `HOST_VARIABLES` variables, most of them written again and again.
+@dataclass
+class _Place:
+    """The variables of one place, and which of them hold what nobody has read yet."""
 
-    Operands are mostly variables that were touched lately, which makes long chains beside each other and conflicts of every kind.
+    variables: list[Any]
+    chance: random.Random
+    unread: set[int] = field(default_factory=set)
+
+    def near(self, progress: float) -> int:
+        """Choose one of a few neighbours, which move on slowly: that makes long chains beside each other and conflicts of every kind."""
+        count = len(self.variables)
+        return int(progress * count + self.chance.gauss(0, count / 8)) % count
+
+    def pair(self, progress: float) -> tuple[int, int, int]:
+        """Choose two operands, which differ, and a variable for the result; one that is still unread is an operand, too."""
+        first, result = self.near(progress), self.near(progress)
+        if result in self.unread:
+            first = result
+        second = next(other for other in iter(lambda: self.near(progress), None) if other != first)
+        return first, second, result
+
+    def free(self, progress: float) -> int | None:
+        """Choose a variable that may be overwritten without being read; None if that cannot be."""
+        result = self.near(progress)
+        return None if result in self.unread else result
+
+    def write(self, result: int, *reads: int) -> None:
+        """Note what was read, and then written."""
+        self.unread.difference_update(reads)
+        self.unread.add(result)
+
+
+def random_program(seed: int, operations: int, *, host_share: float = 0.05) -> RandomProgram:
+    """Make a program of so many operations over `DEVICE_VARIABLES` and `HOST_VARIABLES` variables, which are written again and again.
+
+    ``host_share`` of them are host functions, as many are copies to the device, and as many are copies back.
     """
     chance = random.Random(seed)
-    device_operators = (ss.add, ss.subtract, ss.multiply, ss.maximum, ss.bitwise_xor)
 
     @ss.program
     def many(*variables: Any) -> Any:
-        on_device, on_host = list(variables[:DEVICE_VARIABLES]), list(variables[DEVICE_VARIABLES:])
+        device = _Place(list(variables[:DEVICE_VARIABLES]), chance)
+        host = _Place(list(variables[DEVICE_VARIABLES:]), chance)
 
-        def some(place: list[Any]) -> Any:
-            # A few neighbours that move on slowly.
-            middle = done * len(place) // operations
-            return place[(middle + int(chance.gauss(0, len(place) / 8))) % len(place)]
+        def combine(place: _Place, operator: Any, progress: float) -> None:
+            first, second, result = place.pair(progress)
+            operator(place.variables[first], place.variables[second], out=place.variables[result])
+            place.write(result, first, second)
 
-        for done in range(operations):
-            kind = chance.random()
+        def copy(operator: Any, source: _Place, target: _Place, progress: float) -> None:
+            result = target.free(progress)
+            if result is None:
+                combine(device, ss.add, progress)
+                return
+            read = source.near(progress)
+            operator(source.variables[read], out=target.variables[result])
+            source.unread.discard(read)
+            target.unread.add(result)
+
+        for done in range(operations - len(variables)):
+            progress, kind = done / operations, chance.random()
             if kind < host_share:
-                mix(some(on_host), some(on_host), out=some(on_host))
+                combine(host, mix, progress)
             elif kind < 2 * host_share:
-                ss.to_device(some(on_host), out=some(on_device))
+                copy(ss.to_device, host, device, progress)
             elif kind < 3 * host_share:
-                ss.to_host(some(on_device), out=some(on_host))
+                copy(ss.to_host, device, host, progress)
             else:
-                chance.choice(device_operators)(some(on_device), some(on_device), out=some(on_device))
+                combine(device, chance.choice(DEVICE_OPERATORS), progress)
         # Every variable is used, so that each comes to lie in its memory.
-        for variable in on_device:
-            ss.add(variable, variable, out=variable)
-        for variable in on_host:
-            mix(variable, variable, out=variable)
+        for place, operator in ((device, ss.subtract), (host, mix)):
+            for index, variable in enumerate(place.variables):
+                operator(variable, place.variables[index - 1], out=variable)
         return tuple(variables)
 
-    values = np.random.default_rng(seed).integers(-50, 50, (DEVICE_VARIABLES + HOST_VARIABLES, *SHAPE)).astype(np.int32)
+    values = np.random.default_rng(seed).integers(-(2**31), 2**31, (DEVICE_VARIABLES + HOST_VARIABLES, *SHAPE)).astype(np.int32)
     inputs = tuple(values)
     return RandomProgram(many.trace(*inputs), inputs)

@@ -10,6 +10,7 @@ from streamscope.analysis.intervals import intersection_ns, union
 from streamscope.trace.spans import SpanKind
 from streamscope.workloads import WORKLOADS
 
+
 def both_ns(trace) -> tuple[int, int, int]:
     """Return for how long host functions run, the device works, and both at once, in ns."""
     spans = trace.spans

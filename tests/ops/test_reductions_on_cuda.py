@@ -25,7 +25,8 @@ SHAPES = [
     ((), None),
     ((4, 0), 0),
 ]
-REDUCTIONS = [getattr(reductions, name) for name in ("sum", "mean", "prod", "nansum", "nanprod", "max", "min", "any", "all", "argmax", "argmin")]
+NAMES = ("sum", "mean", "prod", "nansum", "nanprod", "max", "min", "any", "all", "argmax", "argmin")
+REDUCTIONS = [getattr(reductions, name) for name in NAMES]
 NORMS = [norm_of_order(order) for order in (1.0, 2.0, 3.0, float("inf"))]
 TOLERANCE = {"float16": 4e-3, "float32": 1e-5, "float64": 1e-12}
 
@@ -85,8 +86,9 @@ def test_gradients(reduction, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize(("shape", "axis"), [((300, 5), 1), ((300, 64), 1), ((20, 3000), 1), ((3, 100_001), 1), ((7, 129, 40), 1), ((2, 65_536), 1)])
-def test_softmax(shape, axis, dtype):
+@pytest.mark.parametrize("shape", [(300, 5), (300, 64), (20, 3000), (3, 100_001), (7, 129, 40), (2, 65_536)])
+def test_softmax(shape, dtype):
+    axis = 1
     x, dy = (np.random.default_rng(seed).standard_normal(shape).astype(dtype) for seed in (0, 1))
     for function in (ss.softmax, ss.log_softmax):
         (got,), (expected,) = both(lambda x, function=function: function(x, axis), x)

@@ -18,7 +18,17 @@ TOLERANCE = {"float16": 2e-3, "float32": 2e-6, "float64": 1e-14}
 ONE_INPUT = {"softmax": scipy.special.softmax, "log_softmax": scipy.special.log_softmax}
 TWO_INPUTS = {"softmax_gradient": _softmax_gradient_of, "log_softmax_gradient": _log_softmax_gradient_of}
 # Every number of lanes, kept and not; odd lengths; an axis with others behind it.
-SHAPES = [((3, 1), 1), ((5, 7), 1), ((9, 32), 1), ((3, 33), 1), ((300, 2), 1), ((2, 600), 1), ((2, 2056), 1), ((2, 20_001), 1), ((3, 5, 4), 1)]
+SHAPES = [
+    ((3, 1), 1),
+    ((5, 7), 1),
+    ((9, 32), 1),
+    ((3, 33), 1),
+    ((300, 2), 1),
+    ((2, 600), 1),
+    ((2, 2056), 1),
+    ((2, 20_001), 1),
+    ((3, 5, 4), 1),
+]
 
 
 @pytest.fixture(scope="module")

@@ -174,3 +174,16 @@ def test_a_failing_cell_stops_the_notebook():
 def test_importing_the_library_does_not_import_ipython(repository):
     code = "import sys, streamscope; streamscope.compare; sys.exit('IPython' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, env={"PYTHONPATH": str(repository / "toolkit")}).returncode == 0
+
+
+def test_auto_chooses_an_engine_within_the_limit(shell):
+    options = f"{SIMULATED} --engines auto --memory-limit 1GiB -o runs --no-timeline"
+    run(shell, f"%%streamscope {options}\nfor _ in range(4):\n    x = ss.relu(x)\nx")[0].raise_error()
+    assert shell.user_ns["runs"].choice.engine == "graph"
+    assert shell.user_ns["runs"].verdict.endswith("Chosen within 1,024 MiB: graph.")
+
+
+@pytest.mark.parametrize("options", ["--memory-limit 1GiB", "--engines auto --memory-limit lots"])
+def test_a_limit_that_cannot_be_kept_is_wrong_usage(shell, options):
+    result = run(shell, f"%%streamscope {SIMULATED} {options}\nss.relu(x)")[0]
+    assert isinstance(result.error_in_exec, UsageError)

@@ -6,7 +6,7 @@ Positions are logarithms to base 10 of kernel lengths in µs and of numbers of k
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite, log10
+from math import log10
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from streamscope.choosing.break_even import graph_pays, second_stream_pays
 from streamscope.choosing.device_costs import DeviceCosts
 from streamscope.choosing.forecast import Forecast
 from streamscope.choosing.regions import LONGEST_US, SHORTEST_US, Regions, branch_regions, chain_regions
+from streamscope.choosing.wording import BRANCH, range_words
 
 Array = npt.NDArray[np.float64]
 
@@ -114,9 +115,8 @@ def panels(costs: DeviceCosts, forecast: Forecast | None) -> tuple[Panel, Panel]
 def headline(costs: DeviceCosts, forecast: Forecast | None) -> str:
     """Return the finding: for the program if there is one, else for the device."""
     if forecast is None or not forecast.kernels:
-        high_ns, low_ns = graph_pays(costs).high_ns, second_stream_pays(costs, 4, in_graph=False).low_ns
-        graph = f"A graph pays for kernels of up to {format_us(high_ns / 1e3)} µs" if isfinite(high_ns) else "A graph pays"
-        return f"{graph}, a second stream launched one by one from {format_us(low_ns / 1e3)} µs on" if isfinite(low_ns) else graph
+        alone = second_stream_pays(costs, BRANCH, in_graph=False)
+        return f"A graph pays {range_words(graph_pays(costs))}, a second stream launched one by one {range_words(alone)}"
     engine = min(forecast.makespans_ns, key=lambda name: forecast.makespans_ns[name].median * (1.02 if name.endswith("dual") else 1.0))
     what = f"{forecast.kernels:,} kernels of {format_us(forecast.kernel_ns / 1e3)} µs"
     if engine == "async":

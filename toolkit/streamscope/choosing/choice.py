@@ -40,6 +40,8 @@ class Candidate:
         Its makespan over that of the chosen engine in the same round; None for the chosen one.
     device_bytes : int, optional
         Device memory that it holds; None where it is not known.
+    against : str
+        The engine that it is slower, or no faster, than; empty where there is none.
     """
 
     engine: str
@@ -48,6 +50,7 @@ class Candidate:
     makespan_ns: MedianInterval | None = None
     ratio: MedianInterval | None = None
     device_bytes: int | None = None
+    against: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,7 @@ class Choice:
                     "makespan_ns": _interval_json(one.makespan_ns),
                     "ratio": _interval_json(one.ratio),
                     "device_bytes": one.device_bytes,
+                    "against": one.against,
                 }
                 for one in self.candidates
             ],
@@ -127,6 +131,7 @@ class Choice:
                 _interval(one["makespan_ns"]),
                 _interval(one["ratio"]),
                 one["device_bytes"],
+                one["against"],
             )
             for one in content["candidates"]
         )

@@ -120,7 +120,7 @@ class Contest:
             ratio = median_interval(ratios)
         why = f"{dropped.why.value} than {dropped.against}" if dropped else "" if name == chosen else f"after {len(times_ns)} rounds"
         held = device_memory_bytes(self.entrants[name].prepared.memory)
-        return Candidate(name, standing, why, median_interval(times_ns), ratio, held)
+        return Candidate(name, standing, why, median_interval(times_ns), ratio, held, dropped.against if dropped else "")
 
     def _objection(self, entrant: Entrant, held: int | None) -> str:
         prepared = entrant.prepared

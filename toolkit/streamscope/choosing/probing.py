@@ -98,7 +98,7 @@ def _sizes() -> Iterator[int]:
 
 
 def _kernel_ns(device: Device, program: ProgramFunction, inputs: Inputs) -> Mapping[str, float]:
-    """Return the median duration of a program's kernels alone, in ns, by name."""
+    """Return the median duration of a program's kernels alone, in ns, by name: those of one name are alike in a probe."""
     prepared = _warm(program.trace(*inputs), "async", device, inputs)
     durations = launch_durations_ns(recorder_of(device).record(prepared).spans)
     names: dict[str, list[float]] = {}

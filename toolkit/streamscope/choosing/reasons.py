@@ -53,10 +53,8 @@ def _tie(candidate: Candidate, chosen: str) -> str:
     if candidate.standing is Standing.UNDECIDED:
         count = candidate.ratio.count if candidate.ratio else 0
         return f"{candidate.engine} cannot be told apart from it in {count} rounds, and {chosen} is simpler."
-    against = candidate.why.rpartition(" ")[2]
-    if against == chosen:
-        return f"{candidate.engine} is not faster by more than {MARGIN:.0%}, and {chosen} is simpler.".replace("%", " %")
-    return f"{candidate.engine} is not faster by more than {MARGIN:.0%} than {against}, which is slower.".replace("%", " %")
+    told = f"{candidate.engine} is not faster by more than {MARGIN * 100:g} %"
+    return f"{told}, and {chosen} is simpler." if candidate.against == chosen else f"{told} than {candidate.against}, which is slower."
 
 
 def _listed(head: str, parts: Sequence[str]) -> str:

@@ -60,14 +60,14 @@ def device_sentences(costs: DeviceCosts) -> str:
         if bound_ns
         else f"On the {name} the host launches faster than the shortest kernels run."
     )
-    graph = f"A graph makes a long chain at least {WORTH:.0%} faster {_range_words(graph_pays(costs))}".replace("%", " %")
+    graph = f"A graph makes a long chain at least {WORTH * 100:g} % faster {range_words(graph_pays(costs))}"
     enough = f", from {fewest} kernel{'s' if fewest > 1 else ''} on where they take {_us(short_ns)}" if fewest else ""
     replays = replays_to_pay(costs, 100, 100 * spared_ns)
     paid = f"; capturing 100 of those costs as much as {_count(replays)} replays save" if isfinite(replays) else ""
     alone, inside = (second_stream_pays(costs, BRANCH, in_graph=in_graph) for in_graph in (False, True))
     streams = (
-        f"A second stream, for two branches of {BRANCH} kernels that leave each other room, pays {_range_words(alone)} "
-        f"launched one by one, and {_range_words(inside)} in a graph."
+        f"A second stream, for two branches of {BRANCH} kernels that leave each other room, pays {range_words(alone)} "
+        f"launched one by one, and {range_words(inside)} in a graph."
     )
     return f"{host} {graph}{enough}{paid}. {streams}"
 
@@ -160,7 +160,8 @@ def _times(ratio: float) -> str:
     return "as fast as" if abs(ratio - 1) < ALIKE else f"{ratio:.2f}× as fast as"
 
 
-def _range_words(pays: BreakEven) -> str:
+def range_words(pays: BreakEven) -> str:
+    """Say at which kernel lengths something pays."""
     if pays.never:
         return "at no kernel length"
     if pays.low_ns == 0 and not isfinite(pays.high_ns):

@@ -90,6 +90,8 @@ def compare(
         from streamscope.commands.comparison_table import print_comparison
 
         print_comparison(output(), comparison)
+        if comparison.choice is not None:
+            output().print(f"Chosen: {comparison.choice.reason}\n")
     if out is not None:
         (notes() if as_json else output()).print(_where(out, comparison), soft_wrap=True)
     return _judge(comparison)

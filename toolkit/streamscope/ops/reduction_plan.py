@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 VECTOR_BYTES = 16
 SHARED_BYTES = 32 * 1024
 WANTED_BLOCKS = 4 * 132
-"""Blocks that fill a big GPU at once, at the registers that these kernels take; a reduction with fewer results is split into about so many."""
+"""Blocks that fill a big GPU at once, with the registers that they take; a reduction with fewer results is split into about so many."""
 LEAST_LOADS = 8
 """A thread of a split reduction has at least so many loads, or splitting costs more than it brings."""
 

@@ -97,7 +97,7 @@ class Probes:
         """Prepare an addition of float32 arrays."""
         cupy = libraries().cupy
         arrays = [cupy.ones(elements, np.float32) for _ in range(3)]
-        spec = ArraySpec((elements,), np.float32)
+        spec = ArraySpec((elements,), np.dtype(np.float32))
         return bind(self.bench, add.signature([spec, spec], {}), arrays, {})
 
     def chains(self, blocks: int, turns: int, *, second: bool) -> Call:
