@@ -28,8 +28,8 @@ STRETCHES: tuple[tuple[str, str, str, Callable[[EngineMetrics], float]], ...] = 
     ("one kernel", palette.BUSY, "#ffffff", lambda m: m.gpu_busy_us - m.overlap_us),
     ("two or more kernels", palette.OVERLAPPED, "#ffffff", lambda m: m.overlap_us),
     ("copies alone", palette.COPY, "#ffffff", lambda m: m.copy_us),
-    ("host wait (not launched yet)", palette.HOST_WAIT, palette.INK, lambda m: m.host_wait_us),
-    ("kernel wait (on its way)", palette.KERNEL_WAIT, palette.INK, lambda m: m.kernel_wait_us),
+    ("host wait (not launched in time)", palette.HOST_WAIT, palette.INK, lambda m: m.host_wait_us),
+    ("kernel wait (between kernels)", palette.KERNEL_WAIT, palette.INK, lambda m: m.kernel_wait_us),
     ("other idle", palette.OTHER_IDLE, palette.INK, lambda m: m.other_idle_us),
 )
 """Where a makespan goes: name, colour, colour of the label, and length in µs. They add up to the makespan."""

@@ -99,11 +99,13 @@ class Pusher:
     def push_host(self, function: HostFunction, priority: int = 0) -> Event:
         """Push a host operation and return what is set when it has ended."""
         self.flush()
-        with self._issuer.lock, deferred():
-            self.pushed += 1
-            self._prepare(function.writes, function.arguments)
-            done, ready = self._scheduler.submit_host(function, priority)
-        self._scheduler.run_here(ready)
+        # Ctrl-C must not come between: what is queued and for this thread to run, nobody else would.
+        with deferred():
+            with self._issuer.lock:
+                self.pushed += 1
+                self._prepare(function.writes, function.arguments)
+                done, ready = self._scheduler.submit_host(function, priority)
+            self._scheduler.run_here(ready)
         self._wait_if_synchronous(done)
         return done
 

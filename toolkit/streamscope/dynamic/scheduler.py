@@ -154,7 +154,10 @@ class Scheduler:
         return ready
 
     def run_here(self, ready: Sequence[HostRun]) -> None:
-        """Run host operations on the calling thread, all of them and those they make ready; then raise what interrupted one."""
+        """Run host operations on the calling thread, all of them and those they make ready; then raise what interrupted one.
+
+        The caller has put off Ctrl-C, which comes only in the functions.
+        """
         interruption: BaseException | None = None
         left = deque(ready)
         while left:

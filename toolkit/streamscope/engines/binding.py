@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from streamscope.devices.protocol import Buffer, Call, Device, Event, Graph, Stream
+from streamscope.engines.faults import name_launch
 from streamscope.engines.plan import AUXILIARY, CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
 from streamscope.errors import OutOfMemoryError
 from streamscope.program.launch import Launch
@@ -160,7 +161,11 @@ class Binder:
 def run_all(steps: Sequence[Bound]) -> None:
     """Carry out bound steps one after the other."""
     for bound in steps:
-        bound.call()
+        try:
+            bound.call()
+        except Exception as error:
+            name_launch(error, (bound,), bound.call)
+            raise
 
 
 def variables_of(step: Step) -> frozenset[int]:

@@ -17,6 +17,7 @@ from streamscope.devices.protocol import Buffer, Call, Device, Graph, Stream
 from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.binding import Binder, Bound, run_all, variables_of
 from streamscope.engines.capture import captured, capturing
+from streamscope.engines.faults import name_launch, settle
 from streamscope.engines.lanes import checked_streams
 from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent
 from streamscope.errors import EngineError, ProgramError
@@ -174,12 +175,13 @@ class Prepared:
         with self.lock:
             if self._to_capture and self._runs:
                 self.capture()
+            call: Call | None = None
             try:
                 for call in self._calls:
                     call()
-            except BaseException:
-                # The waits of a plan rest on runs being whole; after one that was not, nothing may be pending.
-                self.device.synchronize()
+            except BaseException as error:
+                name_launch(error, self.bound, call)
+                settle(self.device, error)
                 raise
             self._runs += 1
 
