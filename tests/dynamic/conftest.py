@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,12 @@ from streamscope.program.variable import ArraySpec
 LENGTH = 4
 SPEC = ArraySpec((LENGTH,), np.dtype(np.int64))
 """Whole numbers, which wrap round: no order of operations is hidden by infinities, and a GPU computes them exactly."""
+
+
+@pytest.fixture
+def environment(repository: Path) -> dict[str, str]:
+    """Return the environment of a process of its own that imports this checkout."""
+    return {**os.environ, "PYTHONPATH": str(repository / "toolkit")}
 
 
 @pytest.fixture(params=["simulated", pytest.param("cuda", marks=pytest.mark.gpu)])

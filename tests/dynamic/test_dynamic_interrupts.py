@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -157,3 +160,13 @@ def test_in_run(device):
             with pytest.raises(KeyboardInterrupt):
                 engine.run(stopped, np.ones(3))
             works(engine)
+
+
+@pytest.mark.parametrize("device", ["simulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("name", ["sync", "async", "dual"])
+def test_at_random_and_often(name, device, environment):
+    script = Path(__file__).with_name("interrupted_pushes.py")
+    command = [sys.executable, script, name, device, "1"]
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert int(finished.stdout) > 20

@@ -166,6 +166,6 @@ print("done")
 """
 
 
-def test_an_engine_that_is_left_open_does_not_hold_up_the_exit():
-    finished = subprocess.run([sys.executable, "-c", LEFT_OPEN], capture_output=True, text=True, timeout=60, check=True)
+def test_an_engine_that_is_left_open_does_not_hold_up_the_exit(environment):
+    finished = subprocess.run([sys.executable, "-c", LEFT_OPEN], env=environment, capture_output=True, text=True, timeout=60, check=True)
     assert (finished.stdout, finished.stderr) == ("done\n", "")

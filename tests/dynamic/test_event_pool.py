@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 from typing import Any
@@ -137,3 +138,26 @@ def test_threads_never_get_the_same_event():
         thread.join()
     assert clashes == []
     assert pool.created <= 6 * 7
+
+
+def test_a_lease_that_dies_in_a_cycle_leaves_its_event_alive():
+    """An exception's traceback makes such cycles; the collector then finalises everything that only the cycle holds."""
+
+    class Handle:
+        destroyed = False
+
+        def __del__(self):
+            self.destroyed = True
+
+    class Fake:
+        def event(self):
+            return Handle()
+
+    pool = EventPool(Fake(), None)
+    cycle = [pool.lease()]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+    again = pool.lease()
+    assert pool.created == 1
+    assert not again.event.destroyed

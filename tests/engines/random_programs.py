@@ -1,13 +1,14 @@
 """Random programs: thousands of operations over a hundred variables, in whole numbers, so that results are right to the bit or wrong.
 
-Nothing in them hides a mistake. Every operator is one-to-one in each operand while the other stays (in arithmetic modulo 2 to the 32), and
-what was written is read before it is overwritten; so a value that is wrong anywhere goes on to the outputs.
+Nothing in them hides a mistake. Every operator is one-to-one in each operand while the other stays (in arithmetic modulo 2 to the 32), what
+was written is read before it is overwritten, what is done in place shows the order in which it was done, and products and exclusive ors
+together keep two wrong values from making a right one. So a value that is wrong anywhere goes on to the outputs.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,15 @@ from streamscope.program.operation import Program
 
 DEVICE_VARIABLES, HOST_VARIABLES = 75, 25
 SHAPE = (7,)
-DEVICE_OPERATORS = (ss.add, ss.subtract, ss.bitwise_xor)
+
+weigh = ss.elementwise("weigh = (3 * a) ^ (5 * b)")
+DEVICE_OPERATORS = (ss.add, ss.bitwise_xor, weigh)
 
 
 @ss.host_function(duration_us=2.0)
 def mix(first: Any, second: Any) -> Any:
     """Compute something on the host in which the order of the operands shows."""
-    return first * 3 - second
+    return (3 * first) ^ (5 * second)
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,13 @@ class RandomProgram:
 
 @dataclass
 class _Place:
-    """The variables of one place, and which of them hold what nobody has read yet."""
+    """The variables of one place, and which of them hold what nobody has read yet: at first all, from the run before."""
 
     variables: list[Any]
     chance: random.Random
-    unread: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.unread = set(range(len(self.variables)))
 
     def near(self, progress: float) -> int:
         """Choose one of a few neighbours, which move on slowly: that makes long chains beside each other and conflicts of every kind."""
@@ -80,6 +85,8 @@ def random_program(seed: int, operations: int, *, host_share: float = 0.05) -> R
 
         def combine(place: _Place, operator: Any, progress: float) -> None:
             first, second, result = place.pair(progress)
+            if operator in DEVICE_OPERATORS and result in {first, second}:
+                operator, first, second = weigh, first + second - result, result
             operator(place.variables[first], place.variables[second], out=place.variables[result])
             place.write(result, first, second)
 
@@ -104,9 +111,9 @@ def random_program(seed: int, operations: int, *, host_share: float = 0.05) -> R
             else:
                 combine(device, chance.choice(DEVICE_OPERATORS), progress)
         # Every variable is used, so that each comes to lie in its memory.
-        for place, operator in ((device, ss.subtract), (host, mix)):
+        for place, operator in ((device, weigh), (host, mix)):
             for index, variable in enumerate(place.variables):
-                operator(variable, place.variables[index - 1], out=variable)
+                operator(place.variables[index - 1], variable, out=variable)
         return tuple(variables)
 
     values = np.random.default_rng(seed).integers(-(2**31), 2**31, (DEVICE_VARIABLES + HOST_VARIABLES, *SHAPE)).astype(np.int32)

@@ -78,7 +78,7 @@ def test_hundreds_of_operations(name, streams, seed):
         assert equal(prepared.outputs(), expected)
 
 
-@pytest.mark.parametrize(("name", "streams"), CONFIGURATIONS)
+@pytest.mark.parametrize(("name", "streams"), [("async", 2), ("graph", 2), ("dual", 4), ("graph-dual", 4)])
 def test_preparing_takes_time_in_proportion_to_the_operations(name, streams):
     def calls(operations: int) -> int:
         program = random_program(2, operations).program
@@ -86,18 +86,18 @@ def test_preparing_takes_time_in_proportion_to_the_operations(name, streams):
             PLANNERS[name](program, lambda launch: 1e5, streams)
         return pstats.Stats(profile).total_calls
 
-    assert calls(2000) < 6 * calls(500)
+    assert calls(1000) < 6 * calls(250)
 
 
 @pytest.mark.parametrize(("name", "streams"), [("async", 2), ("dual", 2), ("dual", 4), ("graph", 2), ("graph-dual", 2), ("graph-dual", 4)])
 def test_a_wait_taken_away_is_caught(name, streams):
     """The audit finds it, and the results are wrong in a schedule in which what was not waited for is late; every time."""
-    made = random_program(5, 400)
+    made = random_program(5, 300)
     expected = states(made, 3)[-1]
     plan = PLANNERS[name](made.program, lambda launch: 1e5, streams)
     assert audited(plan) == (False, [])
     assert right(plan, made, expected)
-    for index in random.Random(0).sample(range(plan.waits), min(20, plan.waits)):
+    for index in random.Random(0).sample(range(plan.waits), min(40, plan.waits)):
         broken = plan.without_wait(index)
         breaks, found = audited(broken)
         assert breaks or found, f"the audit does not find that wait {index} of {plan.waits} is gone"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 LENGTH_TITLE = "kernel length, µs"
-REPLAY_TICKS = (0.5, 1, 2, 5, 10, 20, 50, 100, 1000)
+REPLAY_TICKS = (0.5, 1, 2, 3, 4, 5, 7, 10, 20, 50, 100, 1000)
 CHAIN_LENGTHS = (10, 100, 1000)
 """Kernels in the chains whose capture is drawn."""
 FONT = {"family": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif", "size": 13, "color": palette.INK}

@@ -8,7 +8,6 @@ lets go, which CPython's reference counting notices at once. So there are as man
 from __future__ import annotations
 
 from collections import deque
-from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -49,19 +48,20 @@ class EventPool:
         self.stream = stream
         self._device = device
         self._free: deque[Event] = deque()  # Appending and popping are atomic: a lease may end on any thread, in the middle of anything.
-        self._made = 0
+        # All of them, free or lent. Garbage that the collector finds in a cycle is finalised as a whole, so an event that only a lease held
+        # would come back to the pool, and be destroyed as well.
+        self._made: list[Event] = []
         self._recorded = 0
-        self._making = Lock()
 
     @property
     def created(self) -> int:
         """Number of events made so far; it stops growing when as many are there as are held together."""
-        return self._made
+        return len(self._made)
 
     @property
     def leased(self) -> int:
         """Number of events that somebody holds."""
-        return self._made - len(self._free)
+        return len(self._made) - len(self._free)
 
     @property
     def recorded(self) -> int:
@@ -91,6 +91,5 @@ class EventPool:
 
     def _make(self) -> Event:
         event = self._device.event()
-        with self._making:
-            self._made += 1
+        self._made.append(event)
         return event
