@@ -57,3 +57,25 @@ def test_device_and_dates(repository, readme, accuracy):
     recorded = {run.trace.info.created[:10] for folder in folders for run in ss.load_comparison(folder).values()}
     assert len(recorded) == 1
     assert f"{accuracy['device']}, CUDA {accuracy['details']['driver'] / 1000:.1f}, {recorded.pop()}" in readme
+
+
+def test_pushes(repository, readme):
+    measured = json.loads((repository / "benchmarks" / "results" / "push_overhead.json").read_text(encoding="utf-8"))["per_operation_us"]
+    push, packed, torch, cupy = (measured[name]["median"] for name in ("push, async", "packed launch", "torch.add(out=)", "cupy.add(out=)"))
+    assert f"costs the host {push:.1f} µs under `async`" in readme
+    assert f"alone takes {packed:.1f}, `torch.add(out=)` {torch:.1f} and CuPy's ufunc {cupy:.1f}" in readme
+    assert json.loads((repository / "benchmarks" / "results" / "soak.json").read_text(encoding="utf-8"))["flat"]
+
+
+def test_bandwidth(repository, readme):
+    measured = json.loads((repository / "benchmarks" / "results" / "bandwidth.json").read_text(encoding="utf-8"))
+    rows = measured["rows"]
+    assert f"in {sum(row['share_of_copy'] >= 0.9 for row in rows)} of {len(rows)} cases" in readme
+    assert f"take {measured['geometric_mean_against_best_peer']:.2f}× the time" in readme
+
+
+def test_convolution_backward(repository, readme):
+    rows = json.loads((repository / "benchmarks" / "results" / "conv_backward_table.json").read_text(encoding="utf-8"))["rows"]
+    graphs, singles = ([row[key] for row in rows] for key in ("graph_dual_over_graph", "dual_over_async"))
+    assert f"{min(graphs):.2f} to {max(graphs):.2f}× faster" in readme
+    assert f"one by one {min(singles):.2f} to {max(singles):.2f}×" in readme
