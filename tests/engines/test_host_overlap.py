@@ -27,7 +27,7 @@ def both_ns(trace) -> tuple[int, int, int]:
 def test_async_overlaps_host_and_device_and_sync_cannot(device):
     # Chunks so large that a copy takes about as long as the host's work on the next chunk.
     function, inputs = WORKLOADS["pipeline"].build(chunks=6, size=1 << 20)
-    comparison = ss.compare(function, *inputs, engines="sync,async", device=device, progress=False)
+    comparison = ss.compare(function, *inputs, engines="sync,async", repeats=10, device=device, progress=False)
     assert all(run.correct for run in comparison.values())
     host, device_ns, none = both_ns(comparison["sync"].trace)
     assert host > 0
