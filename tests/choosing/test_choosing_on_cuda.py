@@ -45,8 +45,8 @@ def test_chains_are_predicted(device, settings):
     advice = ss.advise(function, *inputs, device=device)
     report(advice)
     for engine in ("async", "graph"):
-        assert advice.forecast.predicted_ns[engine] == pytest.approx(advice.forecast.makespans_ns[engine].median, rel=0.25), engine
-    assert advice.forecast.predicted_speedup("graph") == pytest.approx(advice.forecast.speedups["graph"].median, rel=0.25)
+        assert advice.forecast.predicted_ns[engine] == pytest.approx(advice.forecast.makespans_ns[engine].median, rel=0.4), engine
+    assert advice.forecast.predicted_speedup("graph") == pytest.approx(advice.forecast.speedups["graph"].median, rel=0.4)
 
 
 @pytest.mark.parametrize("workload", ["branches", "conv-backward", "cnn"])
