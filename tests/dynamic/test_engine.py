@@ -367,3 +367,14 @@ class TestTheDefaultEngine:
             Engine(device="simulated")
         with pytest.raises(EngineError, match=r"unknown engine 'fast' \(choose"):
             Engine("fast", device="simulated")
+
+
+def test_variables_of_another_engine_with_the_same_history(device):
+    """Both engines number their variables alike; a push that is known must not be taken for the other's."""
+    with Engine("async", device=device) as first, Engine("async", device=device) as second:
+        one, total = first.variable(np.ones(4)), first.variable(np.zeros(4))
+        other, sum_ = second.variable(np.full(4, 100.0)), second.variable(np.zeros(4))
+        first.push(ss.add, reads=(total, one), writes=(total,))
+        with pytest.raises(ProgramError, match="another engine"):
+            first.push(ss.add, reads=(sum_, other), writes=(sum_,))
+        np.testing.assert_array_equal(first.read(total), np.ones(4))

@@ -36,5 +36,5 @@ def test_ten_lines(blocks, repository, tmp_path):
 
 def test_pushes(blocks, repository, tmp_path):
     imports = "import numpy as np\nimport streamscope as ss\n"
-    # relu((1 + 2) * 2)
+    # x becomes 1 + 2, and z its product with y.
     assert run(imports + blocks[1], repository, tmp_path).strip() == "[6. 6. 6.]"

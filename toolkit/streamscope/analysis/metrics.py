@@ -168,9 +168,9 @@ def split_idle(unused_ns: float, causes: IdleSplit) -> tuple[float, float, float
     """Idle time by cause: host wait, kernel wait, other.
 
     Formula: (makespan - GPU busy - copies alone), divided in the proportion that the gaps of the recorded run have (`device_gaps`), because
-    a run without recording has no record of its gaps. Unit: ns. Host wait: what came next had not reached the device when the previous work
-    ended, by the start of its call and the shortest launch latency of the trace. Kernel wait: it had, and the gap is below 30 µs. Other: the
-    rest. Source: Holistic Trace Analysis, which counts a kernel as launched in time as soon as its call has begun.
+    a run without recording has no record of its gaps. Unit: ns. Host wait: what came next had not reached the device when the last work
+    ended, by the start of its call and the shortest launch latency of the trace. Kernel wait: it had, and the gap is below 30 µs. Other:
+    the rest. Source: Holistic Trace Analysis, which counts a kernel as launched in time as soon as its call has begun.
     """
     if causes.total_ns == 0:
         return 0.0, 0.0, unused_ns

@@ -12,6 +12,9 @@ from streamscope.dynamic.scheduler import Scheduler
 from streamscope.dynamic.variable import DynamicVariable, VariableState
 from streamscope.program.variable import ArraySpec, Place
 
+_NUMBERS = count()
+"""Numbers of variables, of all engines: the quick way of a push knows a variable by its number alone."""
+
 
 class Lifetimes:
     """The variables of one engine.
@@ -30,7 +33,7 @@ class Lifetimes:
         self._issuer = issuer
         self._scheduler = scheduler
         self._catalogue = catalogue
-        self._numbers = count()
+        self._numbers = _NUMBERS
 
     def new(self, spec: ArraySpec, place: Place, name: str | None) -> DynamicVariable:
         """Make a variable; it gets memory when it is first written."""

@@ -124,6 +124,7 @@ class Scheduler:
     ) -> tuple[list[HostRun], BaseException | None]:
         """Run a host operation and end its turns; whatever happens, they are ended."""
         failure: BaseException | None = None
+        outside = getattr(self._local, "inside", False)  # In the synchronous engine, host functions push host functions.
         with deferred():
             if not skipped:
                 try:
@@ -133,7 +134,7 @@ class Scheduler:
                 except BaseException as error:  # noqa: BLE001 — kept, and raised where the results are waited for
                     failure = error
                 finally:
-                    self._local.inside = False
+                    self._local.inside = outside
             with self._issuer.lock:
                 if failure is not None:
                     self._issuer.fail(function.writes, Fault(function.name, function.where, failure))

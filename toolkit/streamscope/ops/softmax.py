@@ -47,7 +47,9 @@ def _operator(name: str, function: Callable[..., Array]) -> Operator:
         shape = specs[0].shape
         require(all(spec.shape == shape for spec in specs), name, f"shapes {' and '.join(str(spec.shape) for spec in specs)} differ")
         require(len(shape) > 0, name, f"shape {shape} has no axis")
-        (axis,) = checked_axes(name, shape, attributes["axis"])
+        axes = checked_axes(name, shape, attributes["axis"])
+        require(len(axes) == 1, name, f"axis={attributes['axis']} is not one axis of {shape}", "name one")
+        (axis,) = axes
         require(shape[axis] > 0, name, f"shape {shape} has no {'last ' * (axis == len(shape) - 1)}axis with elements")
         return [specs[0]]
 

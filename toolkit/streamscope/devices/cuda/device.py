@@ -14,7 +14,7 @@ import numpy.typing as npt
 from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.driver import checked, cuda_errors, libraries
 from streamscope.devices.cuda.gate import CudaGate, GateWord
-from streamscope.devices.cuda.graph import Captures, CudaGraph
+from streamscope.devices.cuda.graph import CAPTURES, CudaGraph
 from streamscope.devices.cuda.graph_nodes import node_count
 from streamscope.devices.cuda.memory import CudaBlock, CudaBuffer, allocate_block, buffer_on
 from streamscope.devices.cuda.streams import CudaEvent, CudaStream
@@ -53,7 +53,7 @@ class CudaDevice:
             self._device = lib.cupy.cuda.Device(index)
             self._device.use()
             self.properties = lib.runtime.getDeviceProperties(index)
-        self.captures = Captures()
+        self.captures = CAPTURES
         self._runtime = lib.runtime
         self._cache: dict[Any, Any] = {}
         self._cache_lock = threading.RLock()

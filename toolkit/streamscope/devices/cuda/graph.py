@@ -65,6 +65,10 @@ class Captures:
         return streams
 
 
+CAPTURES = Captures()
+"""Of the process: a capture belongs to a thread, whichever device object began it."""
+
+
 class CudaGraph:
     """An instantiated graph, with the captured graph that it was made from or last updated with, which tells its nodes.
 
