@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from streamscope.errors import OutputError, ProgramError
-from streamscope.files import filled_whole, writable_folder, written_whole
+from streamscope.files import filled_whole, writable_file, writable_folder, written_whole
 
 
 def contents(folder):
@@ -58,9 +58,19 @@ class TestWrittenWhole:
 
     def test_the_name_is_a_folders(self, tmp_path):
         (tmp_path / "a").mkdir()
-        with pytest.raises(OutputError, match="Is a directory"), written_whole(tmp_path / "a") as path:
-            path.write_text("x")
+        with pytest.raises(OutputError, match=r"cannot write .*a: it is a folder"), written_whole(tmp_path / "a"):
+            pytest.fail("the body must not run")
         assert contents(tmp_path) == ["a"]
+
+    def test_what_is_no_file_is_not_replaced(self, tmp_path):
+        """A file would take the place of ``/dev/null`` for the whole machine, where root writes to it."""
+        os.mkfifo(tmp_path / "pipe")
+        (tmp_path / "link").symlink_to("pipe")
+        for name in ("pipe", "link"):
+            with pytest.raises(OutputError, match="it is no ordinary file"), written_whole(tmp_path / name):
+                pytest.fail("the body must not run")
+        assert contents(tmp_path) == ["link", "pipe"]
+        assert (tmp_path / "link").is_fifo()
 
     def test_others_may_read_it_as_they_may_read_other_files(self, tmp_path):
         (tmp_path / "plain").write_text("")
@@ -68,6 +78,28 @@ class TestWrittenWhole:
             path.write_text("")
         modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "ours")}
         assert len(modes) == 1
+
+
+class TestWritableFile:
+    def test_its_folder_is_made_and_it_is_not(self, tmp_path):
+        assert writable_file(tmp_path / "a" / "b.html") == tmp_path / "a" / "b.html"
+        assert contents(tmp_path / "a") == []
+
+    def test_one_that_is_there_stays_as_it_is(self, tmp_path):
+        (tmp_path / "file").write_text("x")
+        writable_file(tmp_path / "file")
+        assert (tmp_path / "file").read_text() == "x"
+
+    def test_a_name_that_no_file_can_have(self, tmp_path):
+        with pytest.raises(OutputError, match="File name too long"):
+            writable_file(tmp_path / ("a" * 300))
+
+    def test_a_folder_is_no_file_and_a_file_no_folder(self, tmp_path):
+        with pytest.raises(OutputError, match="it is a folder"):
+            writable_file(tmp_path)
+        (tmp_path / "file").write_text("x")
+        with pytest.raises(OutputError, match="cannot write to folder"):
+            writable_file(tmp_path / "file" / "below")
 
 
 class TestWritableFolder:

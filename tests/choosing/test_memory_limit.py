@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.choosing.memory_limit import memory_bytes
+from streamscope.choosing.memory_limit import UNITS, memory_bytes
 from streamscope.errors import EngineError
 
 
@@ -27,10 +27,15 @@ def test_sizes(limit, expected):
 
 @given(st.integers(1, 2**60))
 def test_a_number_of_bytes_is_itself(count):
-    assert memory_bytes(count) == memory_bytes(str(count)) if count < 2**53 else memory_bytes(count) == count
+    assert memory_bytes(count) == memory_bytes(str(count)) == memory_bytes(f"{count} B") == count
 
 
-@pytest.mark.parametrize("limit", ["", "much", "12 apples", "-3", "1e9", 0, -1, 1.5, None, "0.1 B"])
+@given(st.integers(1, 2**40), st.sampled_from(["B", "kB", "MiB", "GB", "TiB"]))
+def test_digits_behind_the_point_are_exact(count, unit):
+    assert memory_bytes(f"{count}.5 {unit}") == count * UNITS[unit.upper()] + UNITS[unit.upper()] // 2
+
+
+@pytest.mark.parametrize("limit", ["", "much", "12 apples", "-3", "1e9", "nan", "inf GB", "9" * 5000, 0, -1, 1.5, None, True, "0.1 B"])
 def test_what_is_no_size(limit):
     with pytest.raises(EngineError, match="memory limit") as caught:
         memory_bytes(limit)

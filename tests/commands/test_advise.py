@@ -91,6 +91,8 @@ def test_nothing_runs_where_the_page_cannot_be_written(tmp_path, monkeypatch, ca
     taken.write_text("mine")
     assert main(("advise", "--device", "simulated", "--out", str(taken / "advice.html"))) == 1
     assert "cannot write to folder" in capsys.readouterr().err
+    assert main(("advise", "--device", "simulated", "--out", str(tmp_path))) == 1
+    assert "it is a folder" in capsys.readouterr().err
 
 
 def test_compare_with_auto(tmp_path, capsys):

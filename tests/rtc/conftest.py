@@ -38,6 +38,8 @@ class HostArray:
 class HostBench:
     """Prepares kernels as the CUDA device's bench does, but from a library built for the host."""
 
+    choices = None
+
     def __init__(self, library, sources):
         self.library = library
         self.sources = sources
@@ -55,6 +57,8 @@ class HostBench:
 
 class DeferredBench:
     """Host memory, and kernels taken as the CUDA device's bench takes them; they can run once `finish` has built them all together."""
+
+    choices = None
 
     def __init__(self, build):
         self.build = build
@@ -91,6 +95,8 @@ class DeferredBench:
 
 class GpuBench:
     """The same for a GPU."""
+
+    choices = None
 
     def __init__(self):
         device = ss.open_device("cuda")

@@ -10,7 +10,7 @@ import pytest
 import streamscope as ss
 from streamscope.ops.fitting import bind, fitted
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.form import Access, Form, choose_form
+from streamscope.rtc.form import Access, Form, Variant, choose_form
 from streamscope.rtc.layout import broadcast_strides, compact, row_major
 
 CANARY = 0x5A
@@ -126,7 +126,7 @@ class Prepared:
         promoted = operator.promoted(specs, {})
         self.result = Placed(bench, shape, promoted.result, offsets[2], views[2] if len(shape) else None, seed=9)
         arrays = [bench.argument(each.array) for each in (*self.operands, self.result)]
-        self.call = bind(bench, operator.signature(specs, {}, accumulate=accumulate), arrays, {}, items=items)
+        self.call = bind(bench, operator.signature(specs, {}, accumulate=accumulate), arrays, {}, Variant(items=items))
 
     @property
     def expected(self):

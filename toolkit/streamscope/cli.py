@@ -1,4 +1,4 @@
-"""The command line: ``streamscope compare``, ``advise``, ``workloads``, ``doctor`` and ``calibrate``.
+"""The command line: ``streamscope compare``, ``advise``, ``workloads``, ``doctor``, ``calibrate`` and ``cache``.
 
 What is asked for goes to standard output, everything else (progress, notes, errors) to standard error. Exit codes: 0 done, 1 failed,
 2 wrong usage (an unknown workload, setting or engine too), 3 the results of an engine are wrong, 130 interrupted.
@@ -18,6 +18,7 @@ import typer
 
 import streamscope
 from streamscope.commands.advise import advise
+from streamscope.commands.cache import cache
 from streamscope.commands.calibrate import calibrate
 from streamscope.commands.compare import compare
 from streamscope.commands.doctor import doctor
@@ -26,7 +27,7 @@ from streamscope.commands.workloads import workloads
 from streamscope.commands.wrong_usage import WrongUsageError
 from streamscope.errors import StreamscopeError
 
-COMMANDS = (compare, advise, workloads, doctor, calibrate)
+COMMANDS = (compare, advise, workloads, doctor, calibrate, cache)
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from streamscope import options
+from streamscope.arguments import shown, whole_number
 from streamscope.capturing.function import CapturedFunction
 from streamscope.choosing.choice import Choice
 from streamscope.choosing.contest import MOST_ROUNDS, Contest, simplest_first
@@ -18,18 +21,16 @@ from streamscope.choosing.task import Entrant, Task, recorder_of
 from streamscope.comparison import Comparison, Run
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
-from streamscope.engines import engine_names
+from streamscope.engines import engine_names, listed_names
 from streamscope.engines.lanes import checked_streams
-from streamscope.errors import EngineError
+from streamscope.errors import EngineError, WorkloadError
 from streamscope.program.tracing import ProgramFunction
+from streamscope.progress import Progress, showing
 
 AUTO = "auto"
 """What ``engines`` says when one of them is to be chosen."""
 SIMULATED_REPEATS = 3
 """A simulated device repeats itself to the nanosecond, so more would show nothing."""
-
-Progress = Callable[[str, int, int], None]
-"""``progress(what, step, steps)``"""
 
 
 def compare(
@@ -77,26 +78,26 @@ def compare(
     ProgramError
         The program or its inputs are wrong.
     EngineError
-        An engine is unknown, ``repeats`` is not positive, ``streams`` is out of range, or ``memory_limit`` is no size, stands without
+        An engine is unknown, ``repeats`` or ``streams`` is no whole number in its range, or ``memory_limit`` is no size, stands without
         ``engines="auto"``, or leaves no engine to choose.
+    WorkloadError
+        ``settings`` are no whole numbers by name.
     DeviceError
         The device is missing, or failed.
     """
-    if not isinstance(repeats, int):
-        raise EngineError(f"repeats={repeats!r} is not a whole number")
-    if repeats < 1:
-        raise EngineError(f"repeats={repeats} is not positive")
-    checked_streams(streams)
-    names, limit = compared_engines(engines, memory_limit)
+    wanted = whole_number("repeats", repeats, least=1)
+    allowed = checked_streams(streams)
+    compared = compared_engines(engines, memory_limit)
+    kept = _checked_settings(settings)
     task = Task.of(program, inputs, "compare")
     opened = open_device(device)
-    count = min(repeats, SIMULATED_REPEATS) if opened.info.kind == "simulated" else repeats
-    with _reporting(2 * len(names) + count, progress=progress) as step:
+    count = min(wanted, SIMULATED_REPEATS) if opened.info.kind == "simulated" else wanted
+    with _reporting(2 * len(compared.names) + count, progress=progress) as step:
         entrants = {}
-        for engine in names:
+        for engine in compared.names:
             step(f"preparing {engine}")
-            entrants[engine] = task.enter(engine, opened, streams)
-        contest = _contest(task, opened, entrants, limit) if engines == AUTO else None
+            entrants[engine] = task.enter(engine, opened, allowed)
+        contest = _contest(task, opened, entrants, compared.memory_limit) if compared.choosing else None
         rounds, choice = _rounds(task, entrants, contest, count, step)
         recorder = recorder_of(opened)
         runs = []
@@ -107,22 +108,74 @@ def compare(
             makespans_ns = np.asarray([times_ns[engine] for times_ns in rounds], dtype=np.float64)
             trace = recorder.record(entrant.prepared, reload)
             runs.append(Run(engine, makespans_ns, entrant.max_abs_error, entrant.tolerance, trace))
-    return Comparison(name or task.program.name, opened.info, runs, choice=choice, settings=settings)
+    title = "" if name is None else str(name)
+    return Comparison(title or task.program.name, opened.info, runs, choice=choice, settings=kept)
 
 
-def compared_engines(engines: Sequence[str] | str | None, memory_limit: int | str | None) -> tuple[tuple[str, ...], int | None]:
-    """Return the engines that ``engines`` names, all of them for ``"auto"``, and the memory limit in bytes.
+@dataclass(frozen=True)
+class Compared:
+    """Which engines are compared.
+
+    Attributes
+    ----------
+    names : tuple of str
+    choosing : bool
+        Whether one of them is to be chosen.
+    memory_limit : int, optional
+        What the chosen one may hold of device memory, in bytes.
+    """
+
+    names: tuple[str, ...]
+    choosing: bool
+    memory_limit: int | None
+
+
+def compared_engines(
+    engines: Sequence[str] | str | None,
+    memory_limit: int | str | None,
+    spelled: Callable[[options.Option, object], str] = options.Option.in_python,
+) -> Compared:
+    """Return which engines ``engines`` names: all of them for ``"auto"``, which then chooses one of them.
+
+    Parameters
+    ----------
+    engines : sequence of str, optional
+        All by default. A string may name several, with commas.
+    memory_limit : int or str, optional
+        In bytes, or a size.
+    spelled : callable
+        How errors write an option where the user gave it: ``in_python`` or ``on_a_line``.
 
     Raises
     ------
     EngineError
-        An engine is unknown, or the limit is no size or stands without ``"auto"``.
+        An engine is unknown, ``"auto"`` stands beside others, or the limit is no size or stands without ``"auto"``.
     """
+    listed = None if engines is None else listed_names(engines)
+    choosing = listed == (AUTO,)
+    if listed is not None and AUTO in listed and not choosing:
+        raise EngineError(
+            f"{AUTO!r} stands beside other engines: {', '.join(listed)}",
+            hint=f"{spelled(options.ENGINES, AUTO)} alone compares all engines and chooses one",
+        )
+    names = engine_names(None if choosing else listed)
     if memory_limit is None:
-        return engine_names(None if engines == AUTO else engines), None
-    if engines != AUTO:
-        raise EngineError(f"memory_limit={memory_limit!r} is for choosing an engine", hint='give it with engines="auto"')
-    return engine_names(), memory_bytes(memory_limit)
+        return Compared(names, choosing, None)
+    if not choosing:
+        raise EngineError(
+            f"{spelled(options.MEMORY_LIMIT, memory_limit)} is for choosing an engine",
+            hint=f"give it with {spelled(options.ENGINES, AUTO)}",
+        )
+    return Compared(names, choosing, memory_bytes(memory_limit))
+
+
+def _checked_settings(settings: object) -> dict[str, int]:
+    """Return settings as they can be kept, found out before anything is measured."""
+    if settings is None:
+        return {}
+    if not isinstance(settings, Mapping):
+        raise WorkloadError(f"settings={shown(settings)} is no mapping", hint='for example settings={"length": 50}')
+    return {str(name): whole_number(f"setting {name}", value, error=WorkloadError) for name, value in settings.items()}
 
 
 def _contest(task: Task, device: Device, entrants: Mapping[str, Entrant], limit: int | None) -> Contest:
@@ -152,27 +205,7 @@ def _rounds(
 
 @contextmanager
 def _reporting(steps: int, *, progress: bool | Progress) -> Iterator[Callable[[str], None]]:
-    """Give a function that says what happens next, to the user's function or to a bar that goes away at the end."""
-    done = iter(range(1, steps + 1))
-    if progress is False:
-        yield lambda what: None
-    elif callable(progress):
-        yield lambda what: progress(what, next(done), steps)
-    elif _in_notebook():
-        from streamscope_widgets.progress import notebook_progress
-
-        with notebook_progress() as shown:
-            yield lambda what: shown(what, next(done), steps)
-    else:
-        from rich.console import Console
-        from rich.progress import Progress as Bar
-
-        with Bar(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("comparing engines", total=steps)
-            yield lambda what: bar.update(task, advance=1, description=what)
-
-
-def _in_notebook() -> bool:
-    """Tell whether a Jupyter kernel runs this; Rich's bar would leave a widget there that a reopened notebook cannot show."""
-    ipython = sys.modules.get("IPython")
-    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+    """Give a function that says what happens next, one of so many steps."""
+    done = itertools.count(1)
+    with showing("comparing engines", progress=progress) as shown:
+        yield lambda what: shown(what, next(done), steps)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,9 @@ import numpy.typing as npt
 from streamscope.analysis.definitions import format_mib
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.verdict import Verdict, assess, difference, reference_engine
+from streamscope.arguments import given_path, shown
 from streamscope.choosing.choice import Choice
-from streamscope.errors import EngineError, TraceError
+from streamscope.errors import EngineError, OutputError, TraceError
 from streamscope.files import writable_folder, written_whole
 from streamscope.trace.trace import DeviceInfo, Trace
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from streamscope_widgets.payload import TimelineGroup
     from streamscope_widgets.timeline import TimelineWidget
+
+_T = TypeVar("_T")
 
 Array = npt.NDArray[Any]
 
@@ -103,8 +106,8 @@ class Comparison(Mapping[str, Run]):
     def __getitem__(self, engine: str) -> Run:
         try:
             return self._runs[engine]
-        except KeyError:
-            raise NotComparedError(f"engine {engine!r} was not compared", hint=f"compared were {', '.join(self._runs)}") from None
+        except (KeyError, TypeError):  # TypeError: a list or the like, which can be no key.
+            raise NotComparedError(f"engine {shown(engine)} was not compared", hint=f"compared were {', '.join(self._runs)}") from None
 
     def __contains__(self, engine: object) -> bool:
         return engine in self._runs
@@ -201,7 +204,7 @@ class Comparison(Mapping[str, Run]):
         """
         from streamscope_widgets.comparison_report import comparison_report
 
-        return comparison_report(self, Path(path))
+        return comparison_report(self, given_path(path, error=OutputError))
 
     def save(self, folder: str | Path) -> Path:
         """Write ``comparison.json`` and a Parquet trace for each engine into a folder, and return it; `load_comparison` reads them.
@@ -211,7 +214,7 @@ class Comparison(Mapping[str, Run]):
         OutputError
             The folder cannot be written.
         """
-        target = writable_folder(Path(folder))
+        target = writable_folder(given_path(folder, error=OutputError))
         for engine, run in self._runs.items():
             run.trace.to_parquet(target / f"{engine}.parquet")
         content = self.to_json() | {"makespans_ns": {engine: run.makespans_ns.tolist() for engine, run in self._runs.items()}}
@@ -240,31 +243,54 @@ def load_comparison(folder: str | Path) -> Comparison:
     TraceError
         A file is missing or broken.
     """
-    path = Path(folder) / "comparison.json"
+    path = given_path(folder, error=TraceError) / "comparison.json"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        device = DeviceInfo(content["device"]["kind"], content["device"]["name"], content["device"]["details"])
+        stored = _checked(content["device"], dict)
+        device = DeviceInfo(stored["kind"], _checked(stored["name"], str), _checked(stored["details"], dict))
+        workload, settings = _checked(content["workload"], str), _checked(content.get("settings") or {}, dict)
         runs = [
             Run(
                 engine,
-                np.asarray(content["makespans_ns"][engine], dtype=np.float64),
+                _stored_times(content["makespans_ns"][engine]),
                 _number(values["max_abs_error"]),
                 _number(values["tolerance"]),
                 Trace.from_parquet(path.parent / f"{engine}.parquet"),
             )
-            for engine, values in content["engines"].items()
+            for engine, values in _stored_engines(content["engines"]).items()
         ]
         chosen = content.get("choice")
-        choice = None if chosen is None else Choice.from_json(chosen, content["workload"], device)
-        return Comparison(content["workload"], device, runs, choice=choice, settings=content.get("settings"))
+        choice = None if chosen is None else Choice.from_json(chosen, workload, device)
+        return Comparison(workload, device, runs, choice=choice, settings=settings)
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror or error}", hint="give the folder that save() wrote") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise TraceError(f"{path} is not a comparison of ours: {error!r}", hint="give the folder that save() wrote") from error
 
 
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
+
+
+def _checked(value: Any, kind: type[_T]) -> _T:
+    """Return what was read from a file, if it is of a kind; raises a `TypeError` if not."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
+def _stored_engines(engines: Any) -> dict[str, Any]:
+    found: dict[str, Any] = _checked(engines, dict)
+    if not found:
+        raise ValueError("it has no engines")
+    return found
+
+
+def _stored_times(values: Any) -> npt.NDArray[np.float64]:
+    times_ns = np.asarray(values, dtype=np.float64)
+    if times_ns.ndim != 1 or not times_ns.size or not np.isfinite(times_ns).all() or times_ns.min() < 0:
+        raise ValueError(f"{shown(values)} are no times")
+    return times_ns
 
 
 def _number(value: float | None) -> float:

@@ -78,3 +78,7 @@ class WorkloadError(StreamscopeError):
 
 class OutputError(StreamscopeError):
     """A file or folder could not be written."""
+
+
+class CacheWarning(UserWarning):
+    """Compiled kernels cannot be kept on disk, so the next process compiles them again."""

@@ -20,10 +20,11 @@ def written_whole(path: Path) -> Iterator[Path]:
     Raises
     ------
     OutputError
-        The folder does not exist or cannot be written, or the disk is full.
+        The folder does not exist or cannot be written, something else than a file has the name, or the disk is full.
     """
     temporary = None
     try:
+        _check_ordinary(path)
         with deferred():  # else Ctrl-C could leave a file that nobody knows of
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
             os.close(handle)
@@ -40,6 +41,22 @@ def written_whole(path: Path) -> Iterator[Path]:
         if temporary is not None:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
+
+
+def writable_file(path: Path) -> Path:
+    """Make the folder of a file, and check that the file could be written there, before the work that it is to hold.
+
+    Raises
+    ------
+    OutputError
+        It could not.
+    """
+    writable_folder(path.parent)
+    try:
+        _check_ordinary(path)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}", hint="choose another name") from error
+    return path
 
 
 def writable_folder(path: Path) -> Path:
@@ -86,6 +103,13 @@ def filled_whole(folder: Path) -> Iterator[Path]:
         if isinstance(error, OSError):
             raise OutputError(f"cannot write to folder {folder}: {error.strerror or error}", hint="choose another folder") from error
         raise
+
+
+def _check_ordinary(path: Path) -> None:
+    """Check that no folder or device has a name that a file is to get: renaming would take the place of ``/dev/null``, too."""
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "no ordinary file"
+        raise OutputError(f"cannot write {path}: it is {kind}", hint="choose another name")
 
 
 def _move_files(source: Path, target: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
+
+from streamscope.arguments import shown
 
 
 @dataclass(frozen=True)
@@ -17,8 +20,8 @@ class Option:
     metavar : str
     choices : tuple of str
         What it can be; empty for anything.
-    least : int, optional
-        Its smallest value, if it is a whole number.
+    least, most : int, optional
+        Its smallest and its largest value, if it is a whole number.
     """
 
     flag: str
@@ -27,11 +30,20 @@ class Option:
     metavar: str
     choices: tuple[str, ...] = ()
     least: int | None = None
+    most: int | None = None
 
     @property
     def name(self) -> str:
         """Name of the Python argument."""
         return self.flag.removeprefix("--").replace("-", "_")
+
+    def in_python(self, value: object) -> str:
+        """Return how a program says what the option should be: ``memory_limit='2 GiB'``."""
+        return f"{self.name}={shown(value)}"
+
+    def on_a_line(self, value: object) -> str:
+        """Return how a command line, or the magic's, says it: ``--memory-limit '2 GiB'``."""
+        return f"{self.flag} {shlex.quote(str(value))}"
 
 
 DEVICE = Option(
@@ -41,7 +53,7 @@ ENGINES = Option(
     "--engines", None, "Engines to compare, separated by commas; all by default; auto compares all and chooses one.", "NAME,NAME…"
 )
 REPEATS = Option("--repeats", 30, "Timed runs of each engine; a simulated device repeats itself exactly and needs 3.", "N", least=1)
-STREAMS = Option("--streams", 2, "Compute streams that dual and graph-dual may use; 1 to 128.", "N", least=1)
+STREAMS = Option("--streams", 2, "Compute streams that dual and graph-dual may use; 1 to 128.", "N", least=1, most=128)
 MEMORY_LIMIT = Option("--memory-limit", None, "With --engines auto: device memory that the chosen engine may hold, e.g. 512MiB.", "SIZE")
 
 COMPARE_OPTIONS = (DEVICE, ENGINES, REPEATS, STREAMS, MEMORY_LIMIT)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.arguments import shown
 from streamscope.auditing.dependencies import Dependencies
 from streamscope.auditing.findings import Finding, Kind, Severity
 from streamscope.auditing.guard import random_values
@@ -21,8 +22,8 @@ from streamscope.capturing.function import CapturedFunction
 from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.lanes import Estimate
 from streamscope.engines.plan import Plan
-from streamscope.engines.prepared import host_array
 from streamscope.errors import EngineError, ProgramError
+from streamscope.program.arrays import host_array
 from streamscope.program.operation import Program
 from streamscope.program.tracing import ProgramFunction
 
@@ -139,8 +140,10 @@ def audit(
     ProgramError
         The program or its inputs are wrong.
     EngineError
-        The engine is unknown, or the plan is of another program.
+        The engine is unknown, the plan is none or of another program, or ``estimate`` is no function.
     """
+    if estimate is not None and not callable(estimate):
+        raise EngineError(f"estimate={shown(estimate)} is no function", hint="estimate(launch) returns ns")
     expected = estimate or _simulated_estimate()
     chosen = _plan(program, inputs, engine, plan, expected)
     arrays = _input_arrays(chosen.program, inputs) if touches else []
@@ -173,6 +176,8 @@ def _plan(program: Any, inputs: Sequence[Any], engine: str, plan: Plan | None, e
     if plan is None:
         (name,) = engine_names([engine])
         return PLANNERS[name](traced, estimate)
+    if not isinstance(plan, Plan):
+        raise EngineError(f"a {type(plan).__name__} is no plan", hint="name an engine instead: engine='graph'")
     # Two traces of one function are equal but for the functions in them.
     if str(plan.program) != str(traced):
         raise EngineError(f"the plan is one of {plan.program.name!r}, not of {traced.name!r} for these inputs", hint="audit the plan alone")

@@ -105,11 +105,15 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
 
     Raises
     ------
+    ProgramError
+        It is no function, or returns something else than arrays on the device.
     EngineError
         The function cannot be captured: it synchronises, copies to pageable memory, allocates outside a pool, or launches nothing.
     NoDeviceError
         There is no usable GPU.
     """
+    if not callable(function):
+        raise ProgramError(f"ss.capture wants a function, not a {type(function).__name__}", hint="ss.capture(function, *inputs)")
     lib = libraries()
     title = str(name or getattr(function, "__name__", "captured"))
     where = user_line()

@@ -7,10 +7,12 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamscope.arguments import given_path
 from streamscope.choosing.break_even import graph_pays, launch_bound_below_ns, second_stream_pays
 from streamscope.choosing.device_costs import DeviceCosts
 from streamscope.choosing.forecast import Forecast
 from streamscope.choosing.wording import advice_html, advice_text, verdict
+from streamscope.errors import OutputError
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -84,7 +86,7 @@ class Advice:
         """
         from streamscope_widgets.advice_page import advice_page
 
-        return advice_page(self, Path(path))
+        return advice_page(self, given_path(path, error=OutputError))
 
     def __str__(self) -> str:
         return advice_text(self.costs, self.forecast)

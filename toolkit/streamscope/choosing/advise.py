@@ -13,6 +13,7 @@ from streamscope.choosing.forecast import forecast
 from streamscope.choosing.task import Task
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
+from streamscope.errors import ProgramError
 from streamscope.program.tracing import ProgramFunction
 
 _costs: dict[tuple[str, ...], DeviceCosts] = {}
@@ -41,6 +42,8 @@ def advise(program: ProgramFunction | CapturedFunction | None = None, *inputs: A
     DeviceError
         The device is missing, or failed.
     """
+    if program is None and inputs:
+        raise ProgramError("ss.advise got inputs, but no program", hint="ss.advise(program, *inputs), or ss.advise() for the device alone")
     task = None if program is None else Task.of(program, inputs, "advise")
     opened = open_device(device)
     costs = device_costs(opened)

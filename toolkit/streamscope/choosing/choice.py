@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from streamscope.analysis.statistics import MedianInterval
@@ -135,7 +136,8 @@ class Choice:
             )
             for one in content["candidates"]
         )
-        return cls(content["engine"], content["reason"], candidates, program, device, content["memory_limit"])
+        limit = content["memory_limit"]
+        return cls(content["engine"], content["reason"], candidates, program, device, None if limit is None else index(limit))
 
 
 def _interval_json(interval: MedianInterval | None) -> dict[str, Any] | None:

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices.protocol import Device
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.prepared import Prepared, host_array, prepare
+from streamscope.engines.prepared import Prepared, prepare
 from streamscope.errors import ProgramError
+from streamscope.program.arrays import host_array
 from streamscope.program.operation import Program
 from streamscope.program.reference import has_reference, run_reference
 from streamscope.program.tracing import ProgramFunction

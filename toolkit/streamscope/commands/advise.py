@@ -16,7 +16,7 @@ from streamscope.commands.wrong_usage import built_workload, one_of, setting_val
 def advise(
     workload: Annotated[
         str | None,
-        typer.Argument(metavar="[WORKLOAD]", help="What to advise on; without one, the device alone is measured.", show_default=False),
+        typer.Argument(metavar="WORKLOAD", help="What to advise on; without one, the device alone is measured.", show_default=False),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -40,14 +40,14 @@ def advise(
     """
     from streamscope.choosing import advise as module
     from streamscope.devices import open_device
-    from streamscope.files import writable_folder
+    from streamscope.files import writable_file
 
     values = setting_values(settings or [])
     if workload is None and values:
         raise typer.BadParameter("a setting needs a workload", param_hint="--set")
     made = None if workload is None else built_workload(workload, values)[0]
     if out is not None:
-        writable_folder(out.parent)
+        writable_file(out)
     opened, said = open_device(device), notes()
     module.device_costs(opened, lambda what: said.print(f"measuring {what}") if said.is_terminal else None)
     found = module.advise(device=opened) if made is None else module.advise(made[0], *made[1], device=opened)

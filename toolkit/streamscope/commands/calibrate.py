@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from streamscope.commands.terminal import notes, output
-from streamscope.files import writable_folder
+from streamscope.files import writable_file
 
 
 def calibrate(
@@ -24,7 +24,7 @@ def calibrate(
     from streamscope.devices.measured_models import save_model
 
     if out is not None:
-        writable_folder(out.parent)
+        writable_file(out)
     said = notes()
     model = measure_cost_model(CudaDevice(), lambda what: said.print(f"measuring {what}"))
     path = save_model(model, out)

@@ -44,7 +44,14 @@ def compare(
         int, typer.Option(options.REPEATS.flag, metavar=options.REPEATS.metavar, help=options.REPEATS.help, min=options.REPEATS.least)
     ] = int(options.REPEATS.default or 1),
     streams: Annotated[
-        int, typer.Option(options.STREAMS.flag, metavar=options.STREAMS.metavar, help=options.STREAMS.help, min=options.STREAMS.least)
+        int,
+        typer.Option(
+            options.STREAMS.flag,
+            metavar=options.STREAMS.metavar,
+            help=options.STREAMS.help,
+            min=options.STREAMS.least,
+            max=options.STREAMS.most,
+        ),
     ] = int(options.STREAMS.default or 1),
     memory_limit: Annotated[
         str | None,
@@ -103,7 +110,7 @@ def _check_engines(engines: str | None, memory_limit: str | None) -> None:
     from streamscope.errors import EngineError
 
     try:
-        compared_engines(engines, memory_limit)
+        compared_engines(engines, memory_limit, options.Option.on_a_line)
     except EngineError as error:
         raise WrongUsageError(error.message, hint=error.hint) from None
 

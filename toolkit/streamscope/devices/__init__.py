@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, cast
 
+from streamscope.arguments import shown
 from streamscope.errors import DeviceError, NoDeviceError
+from streamscope.trace.trace import DeviceInfo
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device
@@ -25,10 +27,13 @@ def open_device(choice: str | Device = "auto") -> Device:
     NoDeviceError
         CUDA was asked for and there is no usable GPU.
     DeviceError
-        The choice is unknown.
+        The choice is unknown, or no device.
     """
     if not isinstance(choice, str):
-        return choice
+        # A class that is not called yet has a property of that name.
+        if isinstance(getattr(choice, "info", None), DeviceInfo):
+            return choice
+        raise DeviceError(f"{shown(choice)} is no device", hint="choose auto, cuda or simulated, or pass what ss.open_device returned")
     if choice not in ("auto", "cuda", "simulated"):
         raise DeviceError(f"unknown device {choice!r}", hint="choose auto, cuda or simulated")
     if choice != "simulated":

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from streamscope.graphs.node import GraphNode
 from streamscope.program.launch import HostCall, Launch
+from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.trace.trace import DeviceInfo
 
@@ -176,6 +177,15 @@ class Device(Protocol):
 
     def read(self, buffer: Buffer) -> Array:
         """Return a copy of a buffer's values, blocking, outside any stream. Does not wait for work that is pending."""
+
+    def make_ready(self, program: Program) -> None:
+        """Get together what the launches of a program need before they are bound: on CUDA, its generated kernels, compiled in one batch.
+
+        Raises
+        ------
+        CompilationError
+            A kernel does not compile.
+        """
 
     def bind(self, launch: Launch, reads: Sequence[Buffer], writes: Sequence[Buffer], stream: Stream) -> Call:
         """Prepare a launch once, arguments packed; each call of the result puts it on the stream.

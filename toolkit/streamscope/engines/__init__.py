@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from streamscope.arguments import shown
 from streamscope.engines import asynchronous, dual, graph, graph_dual, sync
 from streamscope.engines.lanes import Estimate
 from streamscope.engines.plan import Plan
@@ -35,15 +36,33 @@ def engine_names(names: Sequence[str] | str | None = None) -> tuple[str, ...]:
     Raises
     ------
     EngineError
-        A name is unknown, or none is given.
+        A name is unknown or no name, or none is given.
     """
     if names is None:
         return tuple(PLANNERS)
-    listed = names.split(",") if isinstance(names, str) else list(names)
-    chosen = tuple(dict.fromkeys(name.strip() for name in listed if name.strip()))
+    hint = f"choose from {', '.join(PLANNERS)}"
+    chosen = listed_names(names)
     for name in chosen:
         if name not in PLANNERS:
-            raise EngineError(f"unknown engine {name!r}", hint=f"choose from {', '.join(PLANNERS)}")
+            raise EngineError(f"unknown engine {name!r}", hint=hint)
     if not chosen:
-        raise EngineError("no engine was named", hint=f"choose from {', '.join(PLANNERS)}")
+        raise EngineError("no engine was named", hint=hint)
     return chosen
+
+
+def listed_names(names: Iterable[str] | str) -> tuple[str, ...]:
+    """Return the names in a sequence, or in one string with commas, each once, whether they are engines or not.
+
+    Raises
+    ------
+    EngineError
+        It is neither, or holds something else than text.
+    """
+    hint = f"choose from {', '.join(PLANNERS)}"
+    if not isinstance(names, Iterable):
+        raise EngineError(f"{shown(names)} names no engine", hint=hint)
+    listed = names.split(",") if isinstance(names, str) else list(names)
+    for name in listed:
+        if not isinstance(name, str):
+            raise EngineError(f"{shown(name)} is not the name of an engine", hint=hint)
+    return tuple(dict.fromkeys(name.strip() for name in listed if name.strip()))

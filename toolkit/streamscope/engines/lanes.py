@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import index
 
+from streamscope.arguments import whole_number
 from streamscope.engines.plan import AUXILIARY, COPY_IN, COPY_OUT, MAIN
-from streamscope.errors import EngineError
 from streamscope.program.launch import Launch, LaunchKind
 from streamscope.program.operation import Operation
 
@@ -66,13 +65,7 @@ def checked_streams(streams: int) -> int:
     EngineError
         It is no whole number from 1 to `MOST_STREAMS`.
     """
-    try:
-        number = index(streams)
-    except TypeError:
-        raise EngineError(f"streams={streams!r} is not a whole number", hint=f"1 to {MOST_STREAMS}") from None
-    if not 1 <= number <= MOST_STREAMS:
-        raise EngineError(f"streams={number} is out of range", hint=f"1 to {MOST_STREAMS}; 1 is the main stream alone")
-    return number
+    return whole_number("streams", streams, 1, MOST_STREAMS)
 
 
 def _auxiliary_names(count: int) -> list[str]:

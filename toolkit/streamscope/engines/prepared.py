@@ -24,6 +24,7 @@ from streamscope.errors import EngineError, ProgramError
 from streamscope.graphs.counts import GraphCounts
 from streamscope.graphs.segment import Segment, segments_of
 from streamscope.graphs.view import GraphView
+from streamscope.program.arrays import host_array, spec_of
 from streamscope.program.operation import Program, Variable
 from streamscope.program.variable import Place
 
@@ -74,6 +75,7 @@ class Prepared:
         self._binder = Binder(self.plan, self.device, self.streams)
         self._binder.allocate()
         self._binder.pair_scopes()
+        self.device.make_ready(self.program)
         self.bound = [self._binder.bind(step) for step in self.plan.steps]
         self._calls = [bound.call for bound in self.bound]
         self._waited = [self.streams[lane] for lane in sorted(self._top_lanes())]
@@ -101,6 +103,8 @@ class Prepared:
             The number, a shape or a dtype does not fit.
         """
         program = self.plan.program
+        if not isinstance(inputs, Sequence):  # An array is none; its rows are not meant.
+            raise ProgramError(f"load wants a list of arrays, not a {type(inputs).__name__}", hint="for one input: load([array])")
         if len(inputs) != len(program.inputs):
             raise ProgramError(f"program {program.name!r} takes {len(program.inputs)} inputs, got {len(inputs)}")
         with self.lock:
@@ -129,6 +133,11 @@ class Prepared:
         DeviceError
             The memory cannot be used in place.
         """
+        if not isinstance(inputs, Mapping):
+            names = ", ".join(repr(self.program.variables[variable].name) for variable in self.program.inputs)
+            raise ProgramError(
+                f"rebind wants arrays by the names of inputs, not a {type(inputs).__name__}", hint=f"a dict with some of {names}"
+            )
         with self.lock:
             buffers = dict(self._adopted(name, memory) for name, memory in inputs.items())
             self.wait()
@@ -250,6 +259,8 @@ class Prepared:
         if name not in inputs:
             raise ProgramError(f"program {self.program.name!r} has no input {name!r}", hint=f"its inputs are {', '.join(inputs)}")
         declared = self.program.variables[inputs[name]]
+        if hasattr(memory, "shape") and hasattr(memory, "dtype"):
+            spec_of(memory, name)  # Devices look at bytes, which an array of objects does not have.
         buffer = self.device.adopt(memory, declared.place)
         _check_spec(declared, buffer.spec.shape, buffer.spec.dtype)
         if buffer.place is not declared.place:
@@ -295,11 +306,6 @@ def prepare(program: Program, engine: str, device: str | Device, *, streams: int
     opened = open_device(device)
     allowed = checked_streams(streams)
     return Prepared(PLANNERS[name](program, opened.estimate_ns, streams=allowed), opened, compute_streams=allowed)
-
-
-def host_array(values: Any) -> Array:
-    """Return an array's values on the host: NumPy as it is, CuPy copied."""
-    return np.asarray(values.get() if hasattr(values, "__cuda_array_interface__") and hasattr(values, "get") else values)
 
 
 def _check_program(program: object) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamscope.arguments import given_path
+from streamscope.errors import OutputError
 from streamscope.files import written_whole
 from streamscope.graphs.dot import dot
 from streamscope.graphs.node import GraphNode
@@ -49,7 +51,7 @@ class GraphView:
         OutputError
             The file cannot be written.
         """
-        target = Path(path)
+        target = given_path(path, error=OutputError)
         with written_whole(target) as temporary:
             temporary.write_text(self.dot(), encoding="utf-8")
         return target

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.ops.fitting import bind
+from streamscope.rtc.form import Variant
 from streamscope.rtc.signature import Signature
 
 if TYPE_CHECKING:
@@ -29,6 +30,6 @@ class ElementwiseCall:
     signature: Signature
     numbers: Mapping[str, np.generic]
 
-    def __call__(self, bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
+    def __call__(self, bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any], variant: Variant | None = None) -> CudaCall:
         """Prepare the launch; where it accumulates, the last array that it reads is the one it writes."""
-        return bind(bench, self.signature, [*reads[: len(self.signature.arrays)], *writes], self.numbers)
+        return bind(bench, self.signature, [*reads[: len(self.signature.arrays)], *writes], self.numbers, variant)

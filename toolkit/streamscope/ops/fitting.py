@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.rtc.elementwise_source import elementwise_source, placed_arrays
-from streamscope.rtc.form import THREADS, choose_form
+from streamscope.rtc.form import DEFAULT, THREADS, Variant, choose_form
 from streamscope.rtc.layout import Layout, broadcast_strides, compact, row_major
 from streamscope.rtc.placing_source import layout_numbers
 from streamscope.rtc.signature import Signature
@@ -66,8 +66,7 @@ def fitted(
     shapes: Sequence[Shape],
     strides: Sequence[Sequence[int]],
     addresses: Sequence[int] | None = None,
-    *,
-    items: int | None = None,
+    variant: Variant = DEFAULT,
 ) -> Fitted:
     """Return the kernel for arrays of these shapes and strides, at these addresses.
 
@@ -80,26 +79,25 @@ def fitted(
         In elements.
     addresses : sequence of int, optional
         Of first elements; by default those of fresh allocations.
-    items : int, optional
-        Vectors that a thread has in flight; by default by the size.
+    variant : Variant
     """
     target, size = shapes[-1], math.prod(shapes[-1])
     walked = [broadcast_strides(shape, steps, target) for shape, steps in zip(shapes, strides, strict=True)]
     layout = compact(target, walked) if size else Layout((1,), ((1,),) * len(shapes))
-    choice = choose_form(layout, [np.dtype(dtype).itemsize for dtype in signature.dtypes], addresses, items=items)
+    choice = choose_form(layout, [np.dtype(dtype).itemsize for dtype in signature.dtypes], addresses, variant)
     placed = placed_arrays(signature, choice.form)
     numbers = tuple(layout_numbers(layout, placed)) if placed else ()
     return Fitted(elementwise_source(signature, choice.form), choice.form.blocks(size, choice.lead), size, choice.lead, numbers)
 
 
 @lru_cache(maxsize=4096)
-def fitted_fresh(signature: Signature, shapes: tuple[Shape, ...], items: int | None = None) -> Fitted:
+def fitted_fresh(signature: Signature, shapes: tuple[Shape, ...], variant: Variant = DEFAULT) -> Fitted:
     """Return the kernel for freshly allocated arrays of these shapes: contiguous, and aligned."""
-    return fitted(signature, shapes, [row_major(shape) for shape in shapes], items=items)
+    return fitted(signature, shapes, [row_major(shape) for shape in shapes], variant=variant)
 
 
 def bind(
-    bench: CudaBench, signature: Signature, arrays: Sequence[Any], scalars: Mapping[str, Any], *, items: int | None = None
+    bench: CudaBench, signature: Signature, arrays: Sequence[Any], scalars: Mapping[str, Any], variant: Variant | None = None
 ) -> CudaCall:
     """Prepare the launch of an element-wise kernel.
 
@@ -111,11 +109,16 @@ def bind(
         The operands that are arrays, in order, and the result.
     scalars : mapping of str to number
         The other operands, by name.
-    items : int, optional
-        Vectors that a thread has in flight; by default by the size.
+    variant : Variant, optional
+        By default the one that tuning has chosen on the bench's device, where it has.
     """
+    shapes, addresses = [array.shape for array in arrays], [array.data.ptr for array in arrays]
     strides = [[step // array.itemsize for step in array.strides] for array in arrays]
-    kernel = fitted(signature, [array.shape for array in arrays], strides, [array.data.ptr for array in arrays], items=items)
+    kernel = fitted(signature, shapes, strides, addresses, variant or DEFAULT)
+    if variant is None and bench.choices is not None:
+        chosen = bench.choices.of(kernel.source, kernel.size)
+        if chosen is not None:
+            kernel = fitted(signature, shapes, strides, addresses, chosen)
     operands = iter(arrays)
     arguments = [
         CTYPES[COMPUTE[parameter.taken]](scalars[parameter.name].item()) if parameter.scalar else next(operands)

@@ -19,7 +19,7 @@ from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.form import THREADS
+from streamscope.rtc.form import THREADS, Variant
 from streamscope.rtc.signature import Parameter, Signature
 
 REQUESTS = ("write", "add", "null")
@@ -142,7 +142,7 @@ class Elementwise:
 
             return gradient_source(self, gradient_of, specs, scalars, accumulate=request == "add")
         signature = self.signature(specs, scalars, accumulate=request == "add")
-        return fitted_fresh(signature, tuple(spec.shape for spec in (*specs, result)), items).source.code
+        return fitted_fresh(signature, tuple(spec.shape for spec in (*specs, result)), Variant(items=items)).source.code
 
     def signature(self, specs: Sequence[ArraySpec], scalars: Scalars, *, accumulate: bool = False) -> Signature:
         """Return what the kernel computes, for arrays of these dtypes and these numbers."""

@@ -11,6 +11,7 @@ from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, overload
 
 from streamscope.errors import ProgramError
+from streamscope.program.arrays import spec_of
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.symbol import Symbol
@@ -19,6 +20,7 @@ from streamscope.program.variable import ArraySpec, Place
 
 if TYPE_CHECKING:
     from streamscope.ops.operator import Operator
+    from streamscope.rtc.compilation_log import CompilationLog
 
 
 @dataclass
@@ -181,6 +183,19 @@ class ProgramFunction:
         self._argument_names(arguments)
         return self.function(*arguments)
 
+    def compile(self, *inputs: Any, **options: Any) -> CompilationLog:
+        """Compile all kernels that the program needs for inputs like these, together, and keep them: `streamscope.warm`.
+
+        Parameters
+        ----------
+        *inputs : array
+        **options
+            As of `streamscope.warm`.
+        """
+        from streamscope.warming import warm
+
+        return warm(self, *inputs, **options)
+
     def trace(self, *arguments: Any) -> Program:
         """Trace the function for arrays (NumPy, CuPy, or anything with shape and dtype) like ``arguments``.
 
@@ -223,16 +238,14 @@ class ProgramFunction:
 
     def _outputs(self, tracer: Tracer, result: object) -> list[Symbol]:
         outputs: list[Any] = list(result) if isinstance(result, tuple | list) else [result]
+        hint = "return what an operator returned, or a tuple of such variables"
+        if result is None or not outputs:
+            raise ProgramError(f"program {self.name!r} returned nothing", hint=hint)
         for output in outputs:
             if not isinstance(output, Symbol) or output.tracer is not tracer:
-                raise ProgramError(
-                    f"program {self.name!r} returned a {type(output).__name__} instead of a variable",
-                    hint="return what an operator returned, or a tuple of such variables",
-                )
+                raise ProgramError(f"program {self.name!r} returned a {type(output).__name__} instead of a variable", hint=hint)
             if not output.written:
                 raise ProgramError(f"program {self.name!r} returns {output.name!r}, which nothing has written")
-        if not outputs:
-            raise ProgramError(f"program {self.name!r} returned nothing")
         return outputs
 
 
@@ -292,19 +305,3 @@ def empty(shape: int | Sequence[int], dtype: Any = "float32", *, name: str = "em
         return tracer.symbol(ArraySpec(extents, dtype), name, Place.DEVICE, written=False)
     except ProgramError as error:
         raise ProgramError(f"ss.empty at {user_line()}: {error.message}", hint=error.hint) from None
-
-
-def spec_of(value: Any, name: str) -> ArraySpec:
-    """Return shape and dtype of an array argument.
-
-    Raises
-    ------
-    ProgramError
-        It is not an array, or its dtype is not supported.
-    """
-    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
-        raise ProgramError(f"argument {name!r} is a {type(value).__name__}, not an array", hint="pass a NumPy or CuPy array")
-    try:
-        return ArraySpec(value.shape, value.dtype)
-    except ProgramError as error:
-        raise ProgramError(f"argument {name!r}: {error.message}", hint=error.hint) from None

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 from operator import index
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,8 @@ class ArraySpec:
         except TypeError:
             raise ProgramError(f"shape {self.shape!r} is not a tuple of whole numbers") from None
         try:
-            object.__setattr__(self, "dtype", np.dtype(self.dtype))
+            given: Any = self.dtype
+            object.__setattr__(self, "dtype", np.dtype("none" if given is None else given))  # To NumPy, None is float64.
         except TypeError:
             raise ProgramError(f"dtype {self.dtype!r} is none that NumPy knows", hint=f"use one of {', '.join(SUPPORTED_DTYPES)}") from None
         if self.dtype.name not in SUPPORTED_DTYPES:

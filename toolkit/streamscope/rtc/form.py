@@ -14,6 +14,25 @@ THREADS = 256
 VECTOR_BYTES = 16
 
 
+@dataclass(frozen=True)
+class Variant:
+    """What may be chosen freely in a form: the results are the same, the time is not.
+
+    Attributes
+    ----------
+    vector_bytes : int
+        The most that a thread loads of one array at once.
+    items : int, optional
+        Vectors that a thread has in flight; by default by the size.
+    """
+
+    vector_bytes: int = VECTOR_BYTES
+    items: int | None = None
+
+
+DEFAULT = Variant()
+
+
 class Access(Enum):
     """How the elements of one array are found."""
 
@@ -45,6 +64,8 @@ class Form:
         Every vector lies within one row.
     wide : bool
         Indices need 64 bits.
+    masked : bool
+        The first or the last vector reaches beyond the arrays: they begin behind a vector boundary, or end before one.
     """
 
     width: int
@@ -53,6 +74,7 @@ class Form:
     accesses: tuple[Access, ...]
     rows: bool
     wide: bool
+    masked: bool = True
 
     def blocks(self, size: int, lead: int = 0) -> int:
         """Return how many blocks of `THREADS` threads cover so many elements; 0 for none."""
@@ -74,7 +96,7 @@ class Choice:
     lead: int
 
 
-def choose_form(layout: Layout, itemsizes: Sequence[int], addresses: Sequence[int] | None = None, *, items: int | None = None) -> Choice:
+def choose_form(layout: Layout, itemsizes: Sequence[int], addresses: Sequence[int] | None = None, variant: Variant = DEFAULT) -> Choice:
     """Return the widest form that a layout and the arrays' addresses allow.
 
     Parameters
@@ -84,13 +106,12 @@ def choose_form(layout: Layout, itemsizes: Sequence[int], addresses: Sequence[in
         Bytes of an element of each array, the result's last.
     addresses : sequence of int, optional
         Of the arrays' first elements; by default those of fresh allocations, which are aligned.
-    items : int, optional
-        Vectors in flight a thread; by default by the size.
+    variant : Variant
     """
     where = addresses or [0] * len(itemsizes)
     accesses = [_access(layout, steps) for steps in layout.strides]
     vectors = [array for array, access in enumerate(accesses) if access in (Access.LINEAR, Access.ROW)]
-    width = VECTOR_BYTES // max((itemsizes[array] for array in vectors), default=VECTOR_BYTES)
+    width = max(1, variant.vector_bytes // max((itemsizes[array] for array in vectors), default=variant.vector_bytes))
     first = [address // itemsize for address, itemsize in zip(where, itemsizes, strict=True)]
     leads = {first[array] % width for array in vectors if accesses[array] is Access.LINEAR}
     lead = leads.pop() if leads else 0
@@ -100,7 +121,8 @@ def choose_form(layout: Layout, itemsizes: Sequence[int], addresses: Sequence[in
     if not rows:
         accesses = [access if access is Access.LINEAR else Access.STRIDED for access in accesses]
     wide = layout.size >= INDEX32_LIMIT
-    form = Form(width, items or default_items(layout.size, accesses), layout.rank, tuple(accesses), rows, wide)
+    masked = lead > 0 or layout.size % width > 0
+    form = Form(width, variant.items or default_items(layout.size, accesses), layout.rank, tuple(accesses), rows, wide, masked)
     return Choice(form, lead)
 
 

@@ -1,4 +1,4 @@
-"""Compilation by NVRTC, which needs no GPU and no driver."""
+"""Compilation by NVRTC, which needs no GPU and no driver: one translation unit at a time, nothing kept."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 from streamscope.errors import CompilationError, NoDeviceError
 from streamscope.rtc.source import KernelSource
 
+OPTIONS = ("--std=c++17",)
+"""What NVRTC is told besides the architecture."""
 
-@lru_cache(maxsize=4096)
+
 def compile_cubin(source: KernelSource, architecture: str) -> bytes:
-    """Compile a kernel to machine code and keep it in memory; the key is the whole source and the architecture.
+    """Compile a source to machine code.
 
     Parameters
     ----------
@@ -26,18 +28,56 @@ def compile_cubin(source: KernelSource, architecture: str) -> bytes:
     NoDeviceError
         NVRTC is not installed.
     """
+    image, log = compile_unit(source.code, source.name, architecture)
+    if image is None:
+        raise rejected(source, architecture, log)
+    return image
+
+
+def compile_unit(code: str, name: str, architecture: str) -> tuple[bytes | None, str]:
+    """Compile a translation unit; return its machine code, None where NVRTC rejected it, and NVRTC's log.
+
+    Raises
+    ------
+    CompilationError
+        NVRTC failed for another reason than the source, for example an unknown architecture.
+    NoDeviceError
+        NVRTC is not installed.
+    """
     nvrtc = _nvrtc()
-    program = _checked(nvrtc.nvrtcCreateProgram(source.code.encode(), f"{source.name}.cu".encode(), 0, [], []))
+    program = _checked(nvrtc.nvrtcCreateProgram(code.encode(), f"{name}.cu".encode(), 0, [], []))
     try:
-        options = [f"--gpu-architecture={architecture}".encode(), b"--std=c++17"]
+        options = [option.encode() for option in (f"--gpu-architecture={architecture}", *OPTIONS)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = _log(program)
+        if status == nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION:
+            hint = "an architecture is called sm_90, for example"
+            raise CompilationError(f"NVRTC {nvrtc_version()} does not take the options {b' '.join(options).decode()}:\n{log}", hint=hint)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise CompilationError(f"kernel {source.name!r} did not compile for {architecture}:\n{_log(program)}\n{_numbered(source.code)}")
-        cubin = bytes(_checked(nvrtc.nvrtcGetCUBINSize(program)))
-        _checked(nvrtc.nvrtcGetCUBIN(program, cubin))
-        return cubin
+            return None, log or status.name
+        image = bytes(_checked(nvrtc.nvrtcGetCUBINSize(program)))
+        _checked(nvrtc.nvrtcGetCUBIN(program, image))
+        return image, log
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def rejected(source: KernelSource, architecture: str, log: str) -> CompilationError:
+    """Return the error for a source that NVRTC rejected: with its log, and the source with numbered lines."""
+    return CompilationError(f"kernel {source.name!r} did not compile for {architecture}:\n{log}\n{_numbered(source.code)}")
+
+
+@lru_cache(maxsize=1)
+def nvrtc_version() -> str:
+    """Return NVRTC's version, for example ``"13.0"``.
+
+    Raises
+    ------
+    NoDeviceError
+        NVRTC is not installed.
+    """
+    major, minor = _nvrtc().nvrtcVersion()[1:]
+    return f"{major}.{minor}"
 
 
 def _nvrtc() -> Any:
@@ -61,7 +101,7 @@ def _log(program: Any) -> str:
     nvrtc = _nvrtc()
     log = bytes(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
     _checked(nvrtc.nvrtcGetProgramLog(program, log))
-    return log.rstrip(b"\0").decode(errors="replace")
+    return log.rstrip(b"\0").decode(errors="replace").strip()
 
 
 def _numbered(code: str) -> str:

@@ -42,8 +42,9 @@ def write_parquet(trace: Trace, path: Path) -> Path:
     import pyarrow.parquet as pq
 
     table = _to_arrow(trace)
-    with written_whole(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    # Arrow takes names of files in UTF-8 only, so it is given the file.
+    with written_whole(path) as temporary, temporary.open("wb") as file:
+        pq.write_table(table, file, compression="zstd")
     return path
 
 
@@ -58,10 +59,10 @@ def read_parquet(path: Path) -> Trace:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not path.is_file():
-        raise TraceError(f"there is no trace file {str(path)!r}")
     try:
-        with pq.ParquetFile(path) as file:
+        if not path.is_file():
+            raise TraceError(f"there is no trace file {str(path)!r}")
+        with path.open("rb") as opened, pq.ParquetFile(opened) as file:
             layout = _layout(file.schema_arrow.metadata, path)
             _check_columns(file.schema_arrow.names, path)
             table = file.read(columns=list(COLUMN_DTYPES))

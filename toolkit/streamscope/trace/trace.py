@@ -11,6 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from streamscope.arguments import given_path
+from streamscope.errors import OutputError, TraceError
 from streamscope.trace.spans import SpanTable
 
 if TYPE_CHECKING:
@@ -115,10 +117,16 @@ class Trace:
         return frame
 
     def to_parquet(self, path: str | Path) -> Path:
-        """Write the trace to one Parquet file, by way of a temporary name, and return its path."""
+        """Write the trace to one Parquet file, by way of a temporary name, and return its path.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be written.
+        """
         from streamscope.trace.parquet import write_parquet
 
-        return write_parquet(self, Path(path))
+        return write_parquet(self, given_path(path, error=OutputError))
 
     @classmethod
     def from_parquet(cls, path: str | Path) -> Trace:
@@ -131,4 +139,4 @@ class Trace:
         """
         from streamscope.trace.parquet import read_parquet
 
-        return read_parquet(Path(path))
+        return read_parquet(given_path(path, error=TraceError))

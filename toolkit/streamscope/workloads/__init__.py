@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamscope.arguments import shown
 from streamscope.errors import WorkloadError
 from streamscope.workloads.branches import BRANCHES
 from streamscope.workloads.cnn import CNN
@@ -21,9 +22,10 @@ def workload(name: str) -> Workload:
     WorkloadError
         There is none of that name.
     """
-    if name not in WORKLOADS:
-        raise WorkloadError(f"unknown workload {name!r}", hint=f"choose from {', '.join(WORKLOADS)}")
-    return WORKLOADS[name]
+    try:
+        return WORKLOADS[name]
+    except (KeyError, TypeError):  # TypeError: a list or the like, which can be no key.
+        raise WorkloadError(f"unknown workload {shown(name)}", hint=f"choose from {', '.join(WORKLOADS)}") from None
 
 
 __all__ = ["WORKLOADS", "Setting", "Workload", "workload"]

@@ -38,6 +38,7 @@ class CudaBench:
         self.device = device
         self.stream = stream
         self.what = what
+        self.choices = device.choices
 
     def kernel(self, source: KernelSource, blocks: int, threads: int, arguments: Sequence[Any]) -> CudaCall:
         """Prepare a kernel of our own; no blocks is no launch.
@@ -56,7 +57,7 @@ class CudaBench:
         packed = PackedArguments(arguments)
         launch = libraries().driver.launchKernel
         call = partial(launch, function.ptr, blocks, 1, 1, threads, 1, 1, 0, self.stream.pointer, packed.address, 0)
-        _keep_alive(call, packed, module, function)
+        _keep_alive(call, packed, module, function, self.stream)
         return call
 
     def matmul(self, a: Any, b: Any, out: Any) -> CudaCall:

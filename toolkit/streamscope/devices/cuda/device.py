@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,13 @@ from streamscope.devices.cuda.streams import CudaEvent, CudaStream
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import DeviceError, EngineError
 from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
+from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
-from streamscope.rtc.nvrtc import compile_cubin
+from streamscope.rtc.batch import compile_batch, compile_kernel
+from streamscope.rtc.choices import choices_of
+from streamscope.rtc.compilation_log import CompilationLog, Stage, compilations
+from streamscope.rtc.cubin import Cubin
+from streamscope.rtc.needed import needed_kernels
 from streamscope.rtc.source import KernelSource
 from streamscope.trace.trace import DeviceInfo
 
@@ -58,9 +64,12 @@ class CudaDevice:
         self._cache: dict[Any, Any] = {}
         self._cache_lock = threading.RLock()
         self._modules: dict[KernelSource, Any] = {}
+        self._ready: WeakValueDictionary[int, Program] = WeakValueDictionary()
+        self._cubins: dict[str, Any] = {}
         self._gates = GateWord()
         self._of_thread = threading.local()
         self._model = model_of(self.properties["name"].decode())
+        self.choices = choices_of(self.properties["name"].decode())
 
     @property
     def info(self) -> DeviceInfo:
@@ -280,13 +289,42 @@ class CudaDevice:
             self._runtime.deviceSynchronize()
 
     def module(self, source: KernelSource) -> Any:
-        """Return the loaded module of a kernel, compiled at first use."""
-        with self._cache_lock:
-            if source not in self._modules:
-                module = libraries().cupy.cuda.function.Module()
-                module.load(compile_cubin(source, self.architecture))
-                self._modules[source] = module
-            return self._modules[source]
+        """Return the loaded module of a kernel, compiled at first use; kernels that were compiled together share one."""
+        if source not in self._modules:
+            self.load({source: compile_kernel(source, self.architecture)})
+        return self._modules[source]
+
+    def make_ready(self, program: Program) -> None:
+        """Compile the kernels of a program's launches that are not loaded yet, together, and load them.
+
+        Raises
+        ------
+        CompilationError
+            A kernel does not compile; the others are loaded.
+        """
+        if self._ready.get(id(program)) is program:
+            return  # Several engines prepare the same program.
+        missing = [source for source in needed_kernels(program, self.choices) if source not in self._modules]
+        if missing:
+            result = compile_batch(missing, self.architecture)
+            self.load(result.cubins)
+            result.check()
+        self._ready[id(program)] = program
+
+    def load(self, cubins: Mapping[KernelSource, Cubin], log: CompilationLog | None = None) -> None:
+        """Load kernels that were compiled, those that were compiled together once; ``log`` notes it, by default `compilations`."""
+        for source, cubin in cubins.items():
+            with self._cache_lock:
+                if cubin.digest not in self._cubins:
+                    self._cubins[cubin.digest] = self._loaded(cubin, log if log is not None else compilations())
+                self._modules[source] = self._cubins[cubin.digest]
+
+    def _loaded(self, cubin: Cubin, log: CompilationLog) -> Any:
+        loading = log.stage(Stage.LOAD, f"{cubin.kernels} kernels" if cubin.kernels > 1 else "1 kernel", len(cubin.image))
+        with cuda_errors("loading kernels"), self._device, loading:
+            module = libraries().cupy.cuda.function.Module()
+            module.load(cubin.image)
+            return module
 
     def cached(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return what was made for a key, made at first use: library plans that all engines share."""

@@ -21,6 +21,7 @@ from streamscope.devices.simulated.memory import Memory, SimulatedBlock, Simulat
 from streamscope.devices.simulated.streams import SimulatedStream
 from streamscope.errors import DeviceError, EngineError
 from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, call_host_function
+from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.trace.trace import DeviceInfo
 
@@ -88,6 +89,9 @@ class SimulatedDevice:
         stream = SimulatedStream(self._core, name)
         self._streams.append(stream)
         return stream
+
+    def make_ready(self, program: Program) -> None:
+        """Do nothing: the references of operators are ready."""
 
     def pair(self, stream: Stream, auxiliary: Stream) -> None:
         """Do nothing: functions of the user's own, which open scopes, do not run here."""

@@ -1,0 +1,124 @@
+"""Comparisons whose files were cut off, edited, or written by something else: they are shown, or a `TraceError` says what is wrong."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.errors import TraceError
+
+X = np.ones((8, 8), np.float32)
+WRONG_VALUES = [None, "zz", 5, -1, 0.5, [], {}, [None], "removed"]
+
+
+@ss.program
+def relu(x):
+    return ss.relu(x)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Save a comparison with a choice, of which one engine's run is kept, so that it loads quickly."""
+    folder = tmp_path_factory.mktemp("saved")
+    ss.compare(relu, X, device="simulated", engines="auto", memory_limit="1 GiB", progress=False).save(folder)
+    content = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+    content["engines"] = {"sync": content["engines"]["sync"]}
+    write(folder, content)
+    return folder
+
+
+@pytest.fixture
+def broken(saved, tmp_path):
+    """Return a copy of the saved comparison, to be damaged."""
+    for name in ("comparison.json", "sync.parquet"):
+        (tmp_path / name).write_bytes((saved / name).read_bytes())
+    return tmp_path
+
+
+def write(folder, content):
+    (folder / "comparison.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def shown(folder):
+    """Load a comparison and show it in every way that a user does."""
+    found = ss.load_comparison(folder)
+    return repr(found), found._repr_html_(), json.dumps(found.to_json(), allow_nan=False), found.to_pandas()
+
+
+def places(content, before=()):
+    """Yield where there is a value, as keys from the outermost one on."""
+    if before:
+        yield before
+    keys = list(content) if isinstance(content, dict) else range(len(content)) if isinstance(content, list) else ()
+    for key in keys:
+        yield from places(content[key], (*before, key))
+
+
+def changed(content, place, value):
+    """Return the content with another value at a place, or without what is there."""
+    content = copy.deepcopy(content)
+    inner = content
+    for key in place[:-1]:
+        inner = inner[key]
+    if value == "removed":
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    return content
+
+
+def test_it_is_shown(broken):
+    assert "relu" in shown(broken)[0]
+
+
+@pytest.mark.parametrize("value", WRONG_VALUES, ids=repr)
+def test_any_value_may_be_wrong(broken, value):
+    """Some wrong values do not show, such as another makespan; all others are told."""
+    content = json.loads((broken / "comparison.json").read_text(encoding="utf-8"))
+    told = []
+    for place in places(content):
+        write(broken, changed(content, place, value))
+        try:
+            shown(broken)
+        except TraceError as error:
+            told.append(error)
+        except Exception as error:
+            raise AssertionError(f"{place} = {value!r}") from error
+    assert len(told) > 10
+    assert all(error.hint and "comparison.json" in error.message for error in told)
+
+
+@pytest.mark.parametrize("raw", [b"", b"null", b"[]", b"1", b"{}", b'"a"', bytes(range(256)), b"[" * 100_000, b'{"device": {}}'], ids=len)
+def test_what_is_no_comparison(broken, raw):
+    (broken / "comparison.json").write_bytes(raw)
+    with pytest.raises(TraceError, match=r"comparison\.json is not a comparison of ours"):
+        ss.load_comparison(broken)
+
+
+def test_any_truncation_is_told(broken):
+    whole = (broken / "comparison.json").read_bytes()
+    for length in range(0, len(whole) - 1, 37):
+        (broken / "comparison.json").write_bytes(whole[:length])
+        with pytest.raises(TraceError, match="is not a comparison of ours"):
+            ss.load_comparison(broken)
+
+
+@pytest.mark.parametrize("raw", [b"", b"PAR1PAR1PAR1", b"a,b\n1,2\n"])
+def test_a_broken_trace_is_told_by_its_name(broken, raw):
+    (broken / "sync.parquet").write_bytes(raw)
+    with pytest.raises(TraceError, match=r"sync\.parquet"):
+        ss.load_comparison(broken)
+
+
+def test_missing_files_and_folders_are_told(broken):
+    (broken / "sync.parquet").unlink()
+    with pytest.raises(TraceError, match=r"no trace file '.*sync\.parquet'"):
+        ss.load_comparison(broken)
+    with pytest.raises(TraceError, match="No such file"):
+        ss.load_comparison(broken / "none")
+    with pytest.raises(TraceError, match="Not a directory"):
+        ss.load_comparison(broken / "comparison.json")

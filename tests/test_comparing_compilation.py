@@ -1,0 +1,75 @@
+"""Compiling one by one and together: the same kernels, nothing from a cache, both on one axis."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.comparing_compilation import compare_compilation, never_compiled
+from streamscope.errors import CompilationError, ProgramError
+from streamscope.rtc.compilation_log import Stage
+from streamscope.rtc.kernel_cache import Origin
+from streamscope.rtc.needed import needed_kernels
+from streamscope.rtc.nvrtc import compile_unit
+from streamscope.rtc.source import KernelSource
+
+pytest.importorskip("cuda.bindings.nvrtc")
+
+X = np.ones((8, 16), np.float32)
+
+
+@ss.program
+def step(x):
+    return ss.softmax(ss.relu(x)), ss.tanh(x) * 2.0, ss.sum(x)
+
+
+@pytest.fixture(scope="module")
+def compared():
+    progress = []
+    return compare_compilation(step, X, device="simulated", progress=lambda *report: progress.append(report)), progress
+
+
+def test_both_compile_every_kernel(compared):
+    comparison, _ = compared
+    names = sorted(kernel.name for kernel in needed_kernels(step.trace(X)))
+    for log in (comparison.one_by_one, comparison.together):
+        assert sorted(record.name for record in log.kernels) == names
+        assert {record.origin for record in log.kernels} == {Origin.COMPILED}
+    compiled = [sum(stage.stage is Stage.COMPILE for stage in log.stages) for log in (comparison.one_by_one, comparison.together)]
+    assert compiled[0] == len(names) > compiled[1]
+
+
+def test_progress_is_told(compared):
+    comparison, progress = compared
+    kernels = len(comparison.together.kernels)
+    assert progress[0] == ("one by one", 1, 2 * kernels)
+    assert progress[-1] == ("together", 2 * kernels, 2 * kernels)
+
+
+def test_it_is_shown(compared):
+    comparison, _ = compared
+    assert str(comparison).startswith("step: 5 kernels compile in ")
+    assert comparison.faster == comparison.one_by_one.wall_ns / comparison.together.wall_ns
+    pytest.importorskip("plotly")
+    html = comparison._repr_html_()
+    assert html.count("<img") == 2
+    widget = pytest.importorskip("streamscope_widgets.timeline").TimelineWidget
+    assert isinstance(comparison.timeline(), widget)
+
+
+def test_no_source_is_like_one_before():
+    kernel = KernelSource("k", 'extern "C" __global__ void k(float* x) { x[0] = 1; }\n')
+    codes = [never_compiled([kernel])[0].code for _ in range(3)]
+    assert len(set(codes)) == 3
+    assert all(compile_unit(code, "k", "sm_90")[0] for code in codes)
+
+
+def test_what_needs_no_kernel():
+    with pytest.raises(ProgramError, match="needs no kernel that is made at run time"):
+        compare_compilation(ss.program(ss.matmul), X, X.T.copy(), device="simulated", progress=False)
+
+
+def test_an_unknown_architecture():
+    with pytest.raises(CompilationError, match="sm_1"):
+        compare_compilation(step, X, architecture="sm_1", progress=False)

@@ -1,0 +1,301 @@
+"""What users may get wrong, at every public function: an error of ours says it, before anything runs, and never one from inside."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.errors import DeviceError, EngineError, OutputError, ProgramError, TraceError, WorkloadError
+
+X = np.ones((4, 4), np.float32)
+MASKED = np.ma.masked_array(X, X > 0)
+NO_DEVICES = [None, 3, True, "", "gpu", b"cuda", ["cuda"], X, object(), SimulatedDevice]
+NO_ENGINES = [3, 1.5, math.nan, True, b"sync", [None], [1], [["sync"]], X, object(), len, "Sync", "", ",", [], ()]
+NO_PATHS = [None, 3, b"a", X, "", "a\0b"]
+
+
+@ss.program
+def relu(x):
+    return ss.relu(x)
+
+
+@ss.program
+def added(a, b):
+    return ss.relu(a) + b
+
+
+compare = partial(ss.compare, relu, X, device="simulated", progress=False)
+best = partial(ss.best, relu, X, device="simulated")
+
+
+@pytest.fixture(scope="module")
+def traced():
+    return relu.trace(X)
+
+
+@pytest.fixture
+def prepared():
+    made = ss.prepare(added.trace(X, X), "async", "simulated")
+    made.load([X, X])
+    return made
+
+
+@pytest.fixture(scope="module")
+def compared():
+    return compare(engines="auto")
+
+
+def check(call, error, *words):
+    """Call something that must fail, with an error that has these words and a hint."""
+    with pytest.raises(error) as caught:
+        call()
+    assert type(caught.value) is error
+    text = str(caught.value)
+    assert all(word in text for word in words), text
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("device", NO_DEVICES)
+def test_what_is_no_device(device, traced):
+    for call in (
+        partial(ss.open_device, device),
+        partial(ss.prepare, traced, "sync", device),
+        partial(ss.compare, relu, X, device=device),
+        partial(ss.best, relu, X, device=device),
+        partial(ss.advise, relu, X, device=device),
+        partial(ss.Engine, device=device),
+    ):
+        check(call, DeviceError, "auto, cuda or simulated")
+
+
+def test_an_array_as_a_device_is_not_printed_whole():
+    with pytest.raises(DeviceError) as caught:
+        ss.open_device(np.ones((30, 30)))
+    assert len(caught.value.message) < 100
+
+
+@pytest.mark.parametrize("engines", NO_ENGINES)
+def test_what_names_no_engine(engines, traced):
+    for call in (partial(compare, engines=engines), partial(best, candidates=engines)):
+        check(call, EngineError, "sync, async, dual, graph, graph-dual")
+    for call in (partial(ss.prepare, traced, engines, "simulated"), partial(ss.audit, relu, X, engine=engines)):
+        check(call, EngineError, "sync, async, dual, graph, graph-dual")
+
+
+@pytest.mark.parametrize("engine", [None, ["sync"], "sync,async", "auto"])
+def test_one_engine_is_wanted(engine, traced):
+    check(partial(ss.prepare, traced, engine, "simulated"), EngineError, "engine")
+    check(partial(ss.audit, relu, X, engine=engine), EngineError, "engine")
+
+
+@pytest.mark.parametrize("engines", ["auto", ["auto"], " auto ", ("auto",), "auto,"])
+def test_auto_is_auto_however_it_is_written(engines):
+    found = compare(engines=engines, memory_limit="1 GiB")
+    assert list(found) == ["sync", "async", "dual", "graph", "graph-dual"]
+    assert found.choice is not None
+
+
+@pytest.mark.parametrize("engines", ["auto,sync", ["sync", "auto"]])
+def test_auto_beside_other_engines(engines):
+    check(partial(compare, engines=engines), EngineError, "beside other engines", "engines='auto' alone")
+
+
+@pytest.mark.parametrize("engines", [None, "sync", ["graph"]])
+def test_a_limit_is_for_choosing(engines):
+    check(partial(compare, engines=engines, memory_limit="2 GiB"), EngineError, "memory_limit='2 GiB'", "engines='auto'")
+
+
+@pytest.mark.parametrize("limit", ["2 potatoes", "", "-1", math.nan, math.inf, 1.5, 0, -1, True, X, [1], "9" * 5000])
+def test_what_is_no_memory_limit(limit):
+    check(partial(compare, engines="auto", memory_limit=limit), EngineError, "memory limit", "512 MiB")
+    check(partial(best, memory_limit=limit), EngineError, "memory limit", "512 MiB")
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, 2.0, math.nan, math.inf, True, None, "3", [1], X])
+def test_what_is_no_number_of_repeats_or_streams(number, traced):
+    check(partial(compare, repeats=number), EngineError, "repeats=", "1 or more")
+    for call in (compare, best, partial(ss.prepare, traced, "dual", "simulated")):
+        check(partial(call, streams=number), EngineError, "streams=", "1 to 128")
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert compare(engines="dual", repeats=np.int64(2), streams=np.uint8(2))["dual"].metrics.repeats == 2
+
+
+@pytest.mark.parametrize("settings", [3, "a", [1], X, {"length": "a"}, {"length": 1.5}, {"length": None}])
+def test_settings_are_whole_numbers_by_name(settings):
+    with pytest.raises(WorkloadError, match="setting"):
+        compare(settings=settings)
+
+
+def test_settings_of_numpy_can_be_saved(tmp_path):
+    compare(engines="sync", settings={"length": np.int64(5)}).save(tmp_path)
+    assert ss.load_comparison(tmp_path).settings == {"length": 5}
+
+
+@pytest.mark.parametrize("name", [None, 3, ["cnn"], X, "nope"])
+def test_what_is_no_workload(name):
+    check(partial(ss.workload, name), WorkloadError, "unknown workload", "elementwise-chain")
+
+
+@pytest.mark.parametrize("result", [None, (), []])
+def test_a_program_that_returns_nothing(result):
+    for call in (ss.compare, ss.best, ss.advise, ss.audit):
+        check(partial(call, ss.program(lambda x: result), X), ProgramError, "returned nothing", "what an operator returned")
+
+
+@pytest.mark.parametrize("result", [X, 3, "x", [None], (X,), {"y": 1}, len])
+def test_a_program_that_returns_something_else(result):
+    check(partial(ss.compare, ss.program(lambda x: result), X), ProgramError, "instead of a variable", "what an operator returned")
+
+
+def test_a_program_that_returns_one_good_and_one_bad_result():
+    check(partial(ss.compare, ss.program(lambda x: (ss.relu(x), 1.0)), X), ProgramError, "returned a float instead")
+
+
+WRONG_ARRAYS = {
+    "complex": np.ones(3, complex),
+    "object": np.array([1, None]),
+    "text": np.array(["a"]),
+    "dates": np.array(["2026-01-01"], "datetime64[D]"),
+    "records": np.zeros(3, [("a", "f4")]),
+    "other byte order": np.ones(3, np.dtype("float32").newbyteorder()),
+    "list": [1.0, 2.0],
+    "number": 1.0,
+    "nothing": None,
+    "spec": ss.ArraySpec((3,), "float32"),
+    "masked": MASKED,
+}
+
+
+@pytest.mark.parametrize("value", WRONG_ARRAYS.values(), ids=WRONG_ARRAYS)
+def test_what_is_no_input(value, prepared):
+    for call in (partial(ss.compare, relu, value, device="simulated"), partial(ss.best, relu, value), partial(ss.audit, relu, value)):
+        check(call, ProgramError)
+    with pytest.raises(ProgramError):
+        prepared.load([value, X])
+
+
+@pytest.mark.parametrize("value", [np.float32(-3), np.array(-3, np.float32)])
+def test_a_single_number_with_a_dtype_is_an_array(value):
+    found = ss.compare(relu, value, device="simulated", engines="sync,graph", progress=False)
+    assert all(run.correct for run in found.values())
+
+
+def test_rows_of_unequal_length(prepared):
+    check(lambda: prepared.load([[[1.0, 2.0], [3.0]], X]), ProgramError, "a list is no array of numbers")
+
+
+def test_an_array_that_another_library_keeps_to_itself(prepared):
+    class Elsewhere:
+        shape, dtype = X.shape, X.dtype
+
+        def __array__(self, *arguments, **options):
+            raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    check(lambda: prepared.load([Elsewhere(), X]), ProgramError, "Elsewhere", "cuda:0", "NumPy or CuPy")
+    check(partial(ss.compare, relu, Elsewhere(), device="simulated"), ProgramError, "cuda:0")
+
+
+def test_a_dtype_of_none_is_not_float64():
+    check(partial(ss.ArraySpec, (2,), None), ProgramError, "dtype None", "float32")
+
+
+@pytest.mark.parametrize("inputs", [None, 3, X, object()])
+def test_what_cannot_be_loaded(prepared, inputs):
+    check(lambda: prepared.load(inputs), ProgramError, "load wants a list of arrays", "load([array])")
+
+
+@pytest.mark.parametrize("inputs", [None, 3, [X], [X, X], X, "a"])
+def test_what_cannot_be_rebound(prepared, inputs):
+    check(lambda: prepared.rebind(inputs), ProgramError, "by the names of inputs", "'a', 'b'")
+
+
+def test_rebinding_arrays_that_do_not_fit(prepared):
+    check(lambda: prepared.rebind({"c": X}), ProgramError, "no input 'c'", "a, b")
+    check(lambda: prepared.rebind({1: X}), ProgramError, "no input 1", "a, b")
+    check(lambda: prepared.rebind({"a": np.array([[None]])}), ProgramError, "argument 'a'", "'object' is not supported")
+    with pytest.raises(ProgramError, match=r"input 'a' is float32\[2\]"):
+        prepared.rebind({"a": np.ones(2, np.float32)})
+    prepared.run()
+    np.testing.assert_array_equal(prepared.outputs()[0], np.maximum(X, 0) + X)
+
+
+def test_inputs_without_a_program():
+    check(partial(ss.advise, None, X, device="simulated"), ProgramError, "no program", "ss.advise()")
+
+
+@pytest.mark.parametrize("value", [3, "sync", X])
+def test_what_is_no_plan_and_no_estimate(value):
+    check(partial(ss.audit, relu, X, plan=value), EngineError, "is no plan")
+    check(partial(ss.audit, relu, X, estimate=value), EngineError, "is no function")
+
+
+@pytest.mark.parametrize("function", [3, "step", X])
+def test_what_is_no_function(function):
+    check(partial(ss.capture, function), ProgramError, "ss.capture wants a function")
+    with pytest.raises(ProgramError, match=r"ss\.program wants a function"):
+        ss.program(function)
+
+
+@pytest.mark.parametrize("engine", [None, "warp", 3, ["sync"], X])
+def test_an_engine_that_was_not_compared(compared, engine):
+    with pytest.raises(KeyError, match=r"was not compared \(compared were sync, async"):
+        compared[engine]
+
+
+@pytest.fixture(scope="module")
+def graph():
+    made = ss.prepare(relu.trace(X), "graph", "simulated")
+    for _ in range(2):
+        made.run()
+    return made.graphs[0]
+
+
+@pytest.fixture(scope="module")
+def writers(compared, graph):
+    """Return everything that writes a file."""
+    return {
+        "report": compared.report,
+        "trace": compared["sync"].trace.to_parquet,
+        "dot": graph.write_dot,
+        "advice": ss.advise(device="simulated").save_html,
+    }
+
+
+@pytest.mark.parametrize("writer", ["report", "trace", "dot", "advice"])
+class TestWriting:
+    @pytest.mark.parametrize("path", NO_PATHS)
+    def test_what_is_no_path(self, writers, writer, path, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        check(partial(writers[writer], path), OutputError, "is no path")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_folder_and_a_folder_that_is_not_there(self, writers, writer, tmp_path):
+        check(partial(writers[writer], tmp_path), OutputError, "it is a folder")
+        check(partial(writers[writer], str(tmp_path / "none" / "file")), OutputError, "No such file")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_any_name_that_the_system_allows(self, writers, writer, tmp_path):
+        path = tmp_path / "a b\udcff"
+        assert writers[writer](path) == path
+        assert path.stat().st_size > 0
+
+
+@pytest.mark.parametrize("path", NO_PATHS)
+def test_what_is_no_path_of_a_comparison(compared, path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check(partial(compared.save, path), OutputError, "is no path")
+    check(partial(ss.load_comparison, path), TraceError, "is no path")
+    check(partial(ss.Trace.from_parquet, path), TraceError, "is no path")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_is_too_long_to_be_read(tmp_path):
+    for call in (ss.load_comparison, ss.Trace.from_parquet):
+        check(partial(call, tmp_path / ("a" * 300)), TraceError, "File name too long")

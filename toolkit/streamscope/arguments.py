@@ -1,0 +1,70 @@
+"""Arguments of the kinds that many functions take, checked where users give them: whole numbers and paths."""
+
+from __future__ import annotations
+
+import os
+import reprlib
+from operator import index
+from pathlib import Path
+from typing import Any
+
+from streamscope.errors import EngineError, StreamscopeError
+
+
+def shown(value: object) -> str:
+    """Return a value as an error names it: on one line, and short, even if it is an array."""
+    return " ".join(reprlib.repr(value).splitlines())
+
+
+def whole_number(
+    name: str, value: Any, least: int | None = None, most: int | None = None, *, error: type[StreamscopeError] = EngineError
+) -> int:
+    """Return a whole number, of Python's or of NumPy's.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument.
+    value : object
+        What the user gave.
+    least, most : int, optional
+        Its range; ``most`` only with ``least``.
+    error : type
+        What is raised.
+
+    Raises
+    ------
+    StreamscopeError
+        It is something else, a truth value for example, or out of the range.
+    """
+    hint = None if least is None else f"{least} or more" if most is None else f"{least} to {most}"
+    try:
+        number = index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise error(f"{name}={shown(value)} is not a whole number", hint=hint)
+    if (least is not None and number < least) or (most is not None and number > most):
+        raise error(f"{name}={number} is out of range", hint=hint)
+    return number
+
+
+def given_path(value: Any, *, error: type[StreamscopeError]) -> Path:
+    """Return a path; ``error`` is what is raised where it is none.
+
+    Empty text is none: it would stand for the current folder, and files would be there that nobody wanted.
+
+    Raises
+    ------
+    StreamscopeError
+        It is neither text nor a path object, is empty, or has a character that no path can have.
+    """
+    try:
+        text = os.fspath(value)
+    except TypeError:
+        text = None
+    if not isinstance(text, str):
+        raise error(f"a {type(value).__name__} is no path", hint="give it as text or as a pathlib.Path")
+    if not text or "\0" in text:
+        raise error(f"{shown(text)} is no path", hint="name a file or a folder")
+    return Path(text)

@@ -1,0 +1,130 @@
+"""``streamscope cache``: the compiled kernels that are kept on disk."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamscope.commands.terminal import output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from streamscope.rtc.cubin_folder import CubinFile, CubinFolder
+
+BROKEN = "broken"
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of the cache that one NVRTC made for one architecture.
+
+    Attributes
+    ----------
+    architecture, nvrtc : str
+        Both ``"broken"`` for files that cannot be read; the next compilation replaces them.
+    kernels, files : int
+        Kernels that were compiled together share a file.
+    bytes : int
+    used : str
+        When one of its kernels was used last, UTC, ISO 8601.
+    """
+
+    architecture: str
+    nvrtc: str
+    kernels: int
+    files: int
+    bytes: int
+    used: str
+
+
+def cache(
+    *,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all compiled kernels.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
+) -> None:
+    """Show the compiled kernels that are kept on disk, or remove them.
+
+    The folder is "kernels" in STREAMSCOPE_CACHE_DIR or else in the user's cache folder.
+    """
+    from streamscope.rtc.kernel_cache import kernel_cache
+
+    folder = kernel_cache().folder
+    if clear:
+        files, freed = len(folder.files()), folder.clear()
+        if as_json:
+            typer.echo(json.dumps({"folder": str(folder.path), "removed_files": files, "removed_bytes": freed}))
+        else:
+            output().print(f"removed {files:,} files, {freed:,} bytes, from {folder.path}", soft_wrap=True)
+        return
+    shares = shares_of(folder.files())
+    if as_json:
+        typer.echo(json.dumps(_as_json(folder, shares)))
+    else:
+        _print(output(), folder, shares)
+
+
+def shares_of(files: list[CubinFile]) -> list[Share]:
+    """Return what each NVRTC made for each architecture, the largest share first."""
+    grouped: dict[tuple[str, str], list[CubinFile]] = defaultdict(list)
+    for file in files:
+        header = file.header()
+        grouped[str(header.get("architecture", BROKEN)), str(header.get("nvrtc", BROKEN))].append(file)
+    shares = [
+        Share(
+            architecture,
+            nvrtc,
+            sum(len(file.paths) for file in each),
+            len(each),
+            sum(file.bytes for file in each),
+            datetime.fromtimestamp(max(file.used_s for file in each), UTC).isoformat(timespec="seconds"),
+        )
+        for (architecture, nvrtc), each in grouped.items()
+    ]
+    return sorted(shares, key=lambda share: (-share.bytes, share.architecture, share.nvrtc))
+
+
+def _as_json(folder: CubinFolder, shares: list[Share]) -> dict[str, object]:
+    totals = {key: sum(getattr(share, key) for share in shares) for key in ("kernels", "files", "bytes")}
+    content = [asdict(share) for share in shares]
+    return {"folder": str(folder.path), **totals, "most_bytes": folder.most_bytes, "nvrtc": _installed(), "content": content}
+
+
+def _print(console: Console, folder: CubinFolder, shares: list[Share]) -> None:
+    from rich.table import Table
+
+    console.print(f"folder  {folder.path}", soft_wrap=True)
+    used = sum(share.bytes for share in shares)
+    console.print(f"size    {_mebibytes(used)} of at most {_mebibytes(folder.most_bytes)}; the least recently used goes first")
+    console.print(f"NVRTC   {_installed() or 'not installed'}")
+    console.print()
+    if not shares:
+        console.print("It is empty.")
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("architecture", "NVRTC", "kernels", "files", "size", "used last (UTC)"):
+        table.add_column(heading, justify="left" if heading in ("architecture", "NVRTC") else "right", no_wrap=True)
+    for share in shares:
+        used_last = share.used[:16].replace("T", " ")
+        table.add_row(share.architecture, share.nvrtc, f"{share.kernels:,}", f"{share.files:,}", _mebibytes(share.bytes), used_last)
+    console.print(table)
+
+
+def _installed() -> str | None:
+    """Return the version of NVRTC on this machine, whose kernels are found in the cache; None where there is none."""
+    from streamscope.errors import NoDeviceError
+    from streamscope.rtc.nvrtc import nvrtc_version
+
+    try:
+        return nvrtc_version()
+    except NoDeviceError:
+        return None
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB"

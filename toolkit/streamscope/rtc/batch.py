@@ -1,0 +1,240 @@
+"""Compiling kernels together: what is not cached, in groups, on several threads; one that fails takes no other down.
+
+Threads, not processes: NVRTC leaves the interpreter's lock alone, though it does a part of its work for one thread at a time. New processes
+took about as long (see ``benchmarks/batched_compilation.py``), and would import the user's main module once more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+
+from streamscope.errors import CompilationError
+from streamscope.rtc.compilation_log import CompilationLog, KernelRecord, Stage, compilations, several
+from streamscope.rtc.cubin import Cubin
+from streamscope.rtc.groups import Group, blamed, grouped, unique_sources, unit_code, worker_count
+from streamscope.rtc.kernel_cache import KernelCache, Origin, kernel_cache, kernel_key
+from streamscope.rtc.nvrtc import compile_unit, nvrtc_version, rejected
+from streamscope.rtc.source import KernelSource
+
+POLL_S = 0.005
+PATIENCE_S = 120.0
+"""How long somebody else's claim is waited for; then the kernel is compiled here, too."""
+GROUPS_A_WORKER = 2
+"""Groups that are expected to cost the same do not, so a worker gets some; more would cost more than they balance."""
+MOST_IN_GROUP = 32
+"""Of one worker, which has nothing to balance: so that the progress shows, and Ctrl-C need not wait long."""
+
+Progress = Callable[[int, int], None]
+"""``progress(kernels done, kernels)``, called in the thread that asks for the batch."""
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What came of a batch.
+
+    Attributes
+    ----------
+    cubins : mapping of KernelSource to Cubin
+        The machine code with each kernel that compiled.
+    failures : mapping of KernelSource to CompilationError
+        Why others did not; each error shows the kernel's own source, with line numbers, and NVRTC's log.
+    log : CompilationLog
+    """
+
+    cubins: Mapping[KernelSource, Cubin]
+    failures: Mapping[KernelSource, CompilationError]
+    log: CompilationLog
+
+    def check(self) -> None:
+        """Raise what failed.
+
+        Raises
+        ------
+        CompilationError
+            The error of the kernel that failed; of several, their names and the error of the first.
+        """
+        errors = list(self.failures.values())
+        if len(errors) > 1:
+            names = ", ".join(source.name for source in self.failures)
+            raise CompilationError(f"{len(errors)} kernels did not compile ({names}); the first:\n{errors[0].message}")
+        if errors:
+            raise errors[0]
+
+
+def compile_batch(
+    sources: Iterable[KernelSource],
+    architecture: str,
+    *,
+    workers: int | None = None,
+    cache: KernelCache | None = None,
+    log: CompilationLog | None = None,
+    progress: Progress | None = None,
+) -> BatchResult:
+    """Compile kernels together; those that the cache has are taken from there.
+
+    Parameters
+    ----------
+    sources : iterable of KernelSource
+        The same kernel may come several times.
+    architecture : str
+        For example ``"sm_90"``.
+    workers : int, optional
+        Threads; by default as many as cores and free memory allow.
+    cache : KernelCache, optional
+        This process's by default.
+    log : CompilationLog, optional
+        Where to note it, besides `compilations`.
+    progress : callable, optional
+
+    Raises
+    ------
+    CompilationError
+        Two different kernels have one name, ``workers`` is not positive, or NVRTC failed for another reason than a source.
+    NoDeviceError
+        NVRTC is not installed.
+    """
+    unique = unique_sources(sources)
+    noted = log if log is not None else CompilationLog(copy_to=compilations())
+    batch = _Batch(architecture, worker_count(workers), cache or kernel_cache(), noted, progress)
+    with noted.stage(Stage.LOOK_UP, "NVRTC's version"):
+        batch.sources = {kernel_key(source, architecture): source for source in unique}
+    batch.run()
+    return BatchResult(batch.cubins, batch.failures, noted)
+
+
+def compile_kernel(source: KernelSource, architecture: str, *, cache: KernelCache | None = None) -> Cubin:
+    """Return the machine code of one kernel, from the cache or compiled.
+
+    Raises
+    ------
+    CompilationError
+        It does not compile.
+    NoDeviceError
+        NVRTC is not installed.
+    """
+    result = compile_batch([source], architecture, workers=1, cache=cache)
+    result.check()
+    return result.cubins[source]
+
+
+@dataclass
+class _Batch:
+    """The kernels of one batch on their way."""
+
+    architecture: str
+    workers: int
+    cache: KernelCache
+    log: CompilationLog
+    progress: Progress | None
+    sources: dict[str, KernelSource] = field(default_factory=dict)
+    cubins: dict[KernelSource, Cubin] = field(default_factory=dict)
+    failures: dict[KernelSource, CompilationError] = field(default_factory=dict)
+    stopped: bool = False
+
+    def run(self) -> None:
+        impatient_s = time.monotonic() + PATIENCE_S
+        stage = Stage.LOOK_UP
+        while waiting := [key for key, source in self.sources.items() if source not in self.cubins and source not in self.failures]:
+            with self.log.stage(stage, several([self.sources[key].name for key in waiting])):
+                found, claimed = self._looked_up(waiting, impatient_s if stage is Stage.WAIT else 0)
+            try:
+                for key, (cubin, origin) in found.items():
+                    self._deliver(self.sources[key], cubin, origin)
+                self._report()
+                if claimed:
+                    self._compile(claimed)
+            finally:
+                self.cache.give_up(claimed)
+            stage = Stage.WAIT
+
+    def _looked_up(self, keys: Sequence[str], until_s: float) -> tuple[dict[str, tuple[Cubin, Origin]], list[str]]:
+        """Return what is in the cache, and what is to be compiled here; until a time, look again as long as neither is anything."""
+        found, claimed = self.cache.find_or_claim(keys)
+        while not found and not claimed and time.monotonic() < until_s:
+            time.sleep(POLL_S)
+            found, claimed = self.cache.find_or_claim(keys)
+        give_up_waiting = until_s and not found and not claimed
+        return found, list(keys) if give_up_waiting else claimed
+
+    def _compile(self, keys: Sequence[str]) -> None:
+        keys_of = {self.sources[key]: key for key in keys}
+        groups = grouped(list(keys_of), group_count(len(keys), self.workers))
+        names = itertools.count(1)
+
+        def name_worker() -> None:
+            threading.current_thread().name = f"worker {next(names)}"
+
+        pool = ThreadPoolExecutor(min(self.workers, len(groups)), initializer=name_worker)
+        try:
+            done = [pool.submit(self._compile_group, group, keys_of) for group in groups]
+            for future in as_completed(done):
+                future.result()
+                self._report()
+        finally:
+            self.stopped = True  # after an error, or Ctrl-C: groups that are under way are finished and kept, no other is begun
+            pool.shutdown(cancel_futures=True)
+            self.stopped = False
+
+    def _compile_group(self, group: Group, keys_of: Mapping[KernelSource, str]) -> None:
+        if self.stopped:
+            return
+        start_ns = time.perf_counter_ns()
+        with self.log.stage(Stage.COMPILE, several([source.name for source in group])):
+            image, log = compile_unit(unit_code(group), several([source.name for source in group]).replace(" ", "_"), self.architecture)
+        compile_ns = time.perf_counter_ns() - start_ns
+        if image is None:
+            self._isolate(group, log, keys_of)
+            return
+        cubin = Cubin(image, self.architecture, nvrtc_version(), compile_ns, len(group))
+        missing = [source for source in group if f".text.{source.name}\0".encode() not in image]
+        for source in missing:
+            message = f"kernel {source.name!r}: its source has no function of that name"
+            self._fail(source, CompilationError(message, hint='declare it extern "C" __global__'))
+        there = [source for source in group if source not in missing]
+        if there:
+            with self.log.stage(Stage.STORE, several([source.name for source in there]), len(image)):
+                self.cache.keep([keys_of[source] for source in there], cubin)
+        for source in there:
+            self._deliver(source, cubin, Origin.COMPILED)
+
+    def _isolate(self, group: Group, log: str, keys_of: Mapping[KernelSource, str]) -> None:
+        """Find the kernels that broke a group, and compile the others without them."""
+        if len(group) == 1:
+            self._fail(group[0], rejected(group[0], self.architecture, log))
+            return
+        suspects = blamed(log, group)
+        rest = tuple(source for source in group if source not in suspects)
+        # A suspect is compiled alone: the log names it, but may mean what stands before it. Where the log does not tell, halves are tried.
+        half = len(group) // 2
+        parts = [*((source,) for source in suspects), rest] if suspects and rest else [group[:half], group[half:]]
+        for part in parts:
+            self._compile_group(part, keys_of)
+
+    def _deliver(self, source: KernelSource, cubin: Cubin, origin: Origin) -> None:
+        self.cubins[source] = cubin
+        self.log.add_kernel(KernelRecord(source.name, self.architecture, origin, cubin))
+
+    def _fail(self, source: KernelSource, error: CompilationError) -> None:
+        self.failures[source] = error
+        self.log.add_kernel(KernelRecord(source.name, self.architecture, Origin.FAILED))
+
+    def _report(self) -> None:
+        if self.progress is not None:
+            self.progress(len(self.cubins) + len(self.failures), len(self.sources))
+
+
+def group_count(kernels: int, workers: int) -> int:
+    """Return how many groups some kernels are compiled in.
+
+    One more group makes the others smaller, but has a part that NVRTC does for one group at a time. With a kernel's own time about twice
+    that part, the best count is the root of twice the kernels; measured on 16 cores for 8, 16, 32 and 128 kernels, it is.
+    """
+    if workers == 1:
+        return -(-kernels // MOST_IN_GROUP)
+    return min(round(math.sqrt(2 * kernels)), GROUPS_A_WORKER * workers)

@@ -1,0 +1,85 @@
+"""Who compiles what: a key is claimed by one thread of one process at a time.
+
+The locks are those of an *open file description* (Linux, ``fcntl(2)``): they end with the process that holds them, however it ends, so a
+crash blocks nobody and nothing piles up.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class Claims:
+    """Claims on keys, told to other processes by locks on single bytes of a file: the byte's position is made of the key.
+
+    Two keys whose positions agree keep each other waiting, no more. Where the file cannot be made or locked, claims count in this process
+    only, and another one may compile the same.
+
+    Parameters
+    ----------
+    path : Path
+        The file; its content does not matter.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._held: set[str] = set()
+        self._mutex = threading.Lock()
+        self._file: int | None = None
+        self._process = os.getpid()
+
+    def take(self, key: str) -> bool:
+        """Claim a key, a hexadecimal digest; return whether it was free. Never waits."""
+        with self._mutex:
+            self._notice_fork()
+            if key in self._held or not self._lock(fcntl.F_WRLCK, key):
+                return False
+            self._held.add(key)
+            return True
+
+    def give_back(self, keys: Iterable[str]) -> None:
+        """Free keys; those that this process does not hold are left as they are."""
+        with self._mutex:
+            self._notice_fork()
+            for key in self._held.intersection(keys):
+                self._held.discard(key)
+                self._lock(fcntl.F_UNLCK, key)
+
+    def _lock(self, kind: int, key: str) -> bool:
+        """Lock or unlock the byte of a key; return whether nobody else has it."""
+        file = self._opened()
+        if file is None:
+            return True
+        try:
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, _position(key), 1, 0))
+        except OSError as error:
+            # A file system without locks costs a compilation done twice, and nothing else.
+            return error.errno not in (errno.EAGAIN, errno.EACCES)
+        return True
+
+    def _opened(self) -> int | None:
+        if self._file is None:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            except OSError:
+                return None
+        return self._file
+
+    def _notice_fork(self) -> None:
+        """In a forked process, forget what the parent holds: it shares the parent's open file, whose locks would be taken for its own."""
+        if self._process != os.getpid():
+            self._process, self._held = os.getpid(), set()
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+
+
+def _position(key: str) -> int:
+    return int(key[:15], 16)  # 60 bits: a file offset has 63

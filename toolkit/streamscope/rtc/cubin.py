@@ -1,0 +1,139 @@
+"""Machine code of one or several kernels, and what it says about each: read from its ELF sections, so that no GPU is needed."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+INFO = 0x70000000
+"""Type of ELF sections with attributes of kernels (``.nv.info``)."""
+SYMBOLS = 2
+VALUE_FOLLOWS, REGISTERS, FRAME_BYTES = 4, 0x2F, 0x11
+"""In ``.nv.info``: an attribute with a value of some bytes; its numbers of two attributes, whose value is (symbol, number)."""
+RESERVED_SHARED, RESERVED_BYTES = ".nv.shared.reserved.0", 1024
+"""On Hopper and later, each block's shared memory begins with 1 KiB of CUDA's own, which the kernel's section includes."""
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """What one kernel takes from a GPU.
+
+    Attributes
+    ----------
+    code_bytes : int
+        Machine code.
+    registers : int
+        Of each thread.
+    shared_bytes : int
+        Static shared memory of each block.
+    stack_bytes : int
+        Local memory of each thread, spilled registers among it.
+    """
+
+    code_bytes: int
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """Machine code that was compiled together.
+
+    Attributes
+    ----------
+    image : bytes
+        An ELF file, as the driver loads it.
+    architecture, nvrtc : str
+        What it was compiled for, and by which version.
+    compile_ns : int
+        How long NVRTC took for all of it.
+    kernels : int
+        How many kernels were compiled together.
+    """
+
+    image: bytes
+    architecture: str
+    nvrtc: str
+    compile_ns: int
+    kernels: int
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the machine code."""
+        return hashlib.sha256(self.image).hexdigest()
+
+    @cached_property
+    def resources(self) -> Mapping[str, KernelResources]:
+        """What each kernel takes, by name."""
+        return resources_of(self.image)
+
+
+@dataclass(frozen=True)
+class _Section:
+    name: str
+    kind: int
+    start: int
+    size: int
+
+
+def resources_of(image: bytes) -> dict[str, KernelResources]:
+    """Return what each kernel in a cubin takes, by name; empty where the file is no 64-bit ELF file.
+
+    The layout of ``.nv.info`` is not documented; it has been this since CUDA 5, and a test compares it with what the driver says.
+    """
+    if image[:5] != b"\x7fELF\x02":
+        return {}
+    sections = list(_sections(image))
+    sizes = {section.name: section.size for section in sections}
+    symbols = _symbols(image, sections)
+    numbers: dict[int, dict[str, int]] = {REGISTERS: {}, FRAME_BYTES: {}}
+    for section in sections:
+        if section.name == ".nv.info":
+            for attribute, symbol, number in _attributes(image[section.start : section.start + section.size]):
+                if attribute in numbers and symbol < len(symbols):
+                    numbers[attribute][symbols[symbol]] = number
+    reserved = RESERVED_BYTES if RESERVED_SHARED in sizes else 0
+    return {
+        name: KernelResources(
+            sizes[f".text.{name}"], registers, max(0, sizes.get(f".nv.shared.{name}", 0) - reserved), numbers[FRAME_BYTES].get(name, 0)
+        )
+        for name, registers in numbers[REGISTERS].items()
+        if f".text.{name}" in sizes
+    }
+
+
+def _sections(image: bytes) -> Iterator[_Section]:
+    (table,) = struct.unpack_from("<Q", image, 40)
+    size, count, names = struct.unpack_from("<HHH", image, 58)
+    headers = [struct.unpack_from("<IIQQQQ", image, table + index * size) for index in range(count)]
+    for name, kind, _, _, start, length in headers:
+        yield _Section(_text(image, headers[names][4] + name), kind, start, length)
+
+
+def _symbols(image: bytes, sections: list[_Section]) -> list[str]:
+    table = next((section for section in sections if section.kind == SYMBOLS), None)
+    names = next((section for section in sections if section.name == ".strtab"), None)
+    if table is None or names is None:
+        return []
+    return [_text(image, names.start + struct.unpack_from("<I", image, at)[0]) for at in range(table.start, table.start + table.size, 24)]
+
+
+def _attributes(info: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield attribute, symbol and number of the attributes whose value is two numbers of 32 bits."""
+    at = 0
+    while at + 4 <= len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if form != VALUE_FOLLOWS:
+            continue  # what looks like a size is the value
+        if size == 8:
+            yield attribute, *struct.unpack_from("<II", info, at)
+        at += size
+
+
+def _text(image: bytes, start: int) -> str:
+    return image[start : image.index(0, start)].decode(errors="replace")

@@ -1,0 +1,102 @@
+"""Kernels that are compiled together: one translation unit a group, each kernel in a namespace of its own.
+
+A translation unit costs NVRTC some 20 to 40 ms besides what its kernels take, so kernels share one; and groups are compiled side by side.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from streamscope.errors import CompilationError
+from streamscope.rtc.source import KernelSource
+
+Group = tuple[KernelSource, ...]
+
+WORKER_BYTES = 256 * 2**20
+"""Memory that NVRTC takes for one translation unit: up to 160 MiB were measured."""
+
+_DIRECTIVE = re.compile(r"^\s*#\s*(?!pragma\b)\w", re.MULTILINE)
+_BLAMED = re.compile(r"^(\w+)\.cu\(\d+\): (?:catastrophic )?error|^ptxas error.*'(\w+)'", re.MULTILINE)
+
+
+def unique_sources(sources: Iterable[KernelSource]) -> Group:
+    """Return each kernel once, in order.
+
+    Raises
+    ------
+    CompilationError
+        Two different kernels have one name.
+    """
+    by_name: dict[str, KernelSource] = {}
+    for source in sources:
+        if by_name.setdefault(source.name, source) != source:
+            raise CompilationError(
+                f"two different kernels are called {source.name!r}", hint="make the name from the source, as named_source does"
+            )
+    return tuple(by_name.values())
+
+
+def worker_count(asked: int | None = None) -> int:
+    """Return how many translation units are compiled side by side: as asked for, else one a core, as far as memory is free.
+
+    Raises
+    ------
+    CompilationError
+        ``asked`` is not positive.
+    """
+    if asked is not None:
+        if asked < 1:
+            raise CompilationError(f"workers={asked} is not positive", hint="leave it out to use every core")
+        return asked
+    return max(1, min(len(os.sched_getaffinity(0)), free_bytes() // WORKER_BYTES))
+
+
+def free_bytes() -> int:
+    """Return how much memory this process can still take, by the system and by its control group."""
+    free = [int(line.split()[1]) * 1024 for line in _lines("/proc/meminfo") if line.startswith("MemAvailable:")]
+    group = Path("/sys/fs/cgroup")
+    limits = [_lines(group / name) for name in ("memory.max", "memory.current")]
+    if all(lines and lines[0].isdigit() for lines in limits):
+        free.append(max(0, int(limits[0][0]) - int(limits[1][0])))
+    return min(free, default=WORKER_BYTES)
+
+
+def _lines(path: str | Path) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+
+
+def grouped(sources: Sequence[KernelSource], count: int) -> list[Group]:
+    """Return at most ``count`` groups of about equal expected cost, the costliest first; more only for sources that must stand alone.
+
+    What a kernel costs is expected from the length of its source. To know the true times would gain little, since groups wait for each
+    other in NVRTC.
+    """
+    costs = {source: len(source.code) for source in sources}
+    alone = [source for source in sources if _DIRECTIVE.search(source.code)]  # its macros would reach into the others
+    together = sorted(costs.keys() - set(alone), key=lambda source: (-costs[source], source.name))
+    loads = [(0, number) for number in range(min(count, len(together)))]
+    groups: list[list[KernelSource]] = [[] for _ in loads]
+    for source in together:
+        load, number = loads[0]
+        groups[number].append(source)
+        heapq.heapreplace(loads, (load + costs[source], number))
+    every = [*map(tuple, groups), *((source,) for source in alone)]
+    return sorted(every, key=lambda group: sum(costs[source] for source in group), reverse=True)
+
+
+def unit_code(group: Group) -> str:
+    """Return the translation unit of a group; its errors name each kernel, and lines of its own source."""
+    return "\n".join(f'namespace kernel_{number} {{\n#line 1 "{source.name}.cu"\n{source.code}\n}}' for number, source in enumerate(group))
+
+
+def blamed(log: str, group: Group) -> Group:
+    """Return the kernels of a group that a log complains of; empty where it names none."""
+    names = {name for match in _BLAMED.finditer(log) for name in match.groups() if name}
+    return tuple(source for source in group if source.name in names)

@@ -1,0 +1,134 @@
+"""The cache of compiled kernels: in memory, on disk, and told apart by everything that makes the machine code what it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+
+from streamscope.rtc.claims import Claims
+from streamscope.rtc.cubin import Cubin
+from streamscope.rtc.cubin_file import FORMAT
+from streamscope.rtc.cubin_folder import MOST_BYTES, CubinFolder
+from streamscope.rtc.nvrtc import OPTIONS, nvrtc_version
+from streamscope.rtc.source import KernelSource
+
+MOST_IN_MEMORY = 4096
+
+
+class Origin(StrEnum):
+    """Where a compiled kernel came from."""
+
+    MEMORY = "memory"
+    DISK = "disk"
+    COMPILED = "compiled"
+    FAILED = "failed"
+
+
+def kernel_key(source: KernelSource, architecture: str) -> str:
+    """Return the key of a kernel: SHA-256 of its name and whole source, the options, NVRTC's version, the architecture, the format.
+
+    Raises
+    ------
+    NoDeviceError
+        NVRTC is not installed.
+    """
+    parts = [FORMAT, nvrtc_version(), architecture, OPTIONS, source.name, source.code]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+class KernelCache:
+    """Compiled kernels by their keys.
+
+    No lock is held while anything is compiled: who compiles a kernel has a claim on its key, others look again until it is there.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the part on disk.
+    most_bytes : int
+        Size of that part.
+    """
+
+    def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
+        self.folder = CubinFolder(path, most_bytes)
+        self.claims = Claims(path / "lock")
+        self._memory: OrderedDict[str, Cubin] = OrderedDict()
+        self._mutex = threading.Lock()
+
+    def find(self, key: str) -> tuple[Cubin, Origin] | None:
+        """Return a compiled kernel and where it was; None where it is nowhere."""
+        with self._mutex:
+            if key in self._memory:
+                self._memory.move_to_end(key)
+                return self._memory[key], Origin.MEMORY
+        cubin = self.folder.read(key)
+        if cubin is None:
+            return None
+        self._remember([key], cubin)
+        return cubin, Origin.DISK
+
+    def find_or_claim(self, keys: Iterable[str]) -> tuple[dict[str, tuple[Cubin, Origin]], list[str]]:
+        """Return which kernels are there, and which the caller has claimed and must `keep` or `give_up`.
+
+        The others are claimed by other threads or processes; look again later. If those give up, they are free.
+        """
+        found, claimed = {}, []
+        for key in keys:
+            hit = self.find(key)
+            if hit is None and self.claims.take(key):
+                hit = self.find(key)  # it may have come in between
+                if hit is None:
+                    claimed.append(key)
+                else:
+                    self.claims.give_back([key])
+            if hit is not None:
+                found[key] = hit
+        return found, claimed
+
+    def keep(self, keys: Sequence[str], cubin: Cubin) -> None:
+        """Keep kernels that were compiled together, and free their keys."""
+        self._remember(keys, cubin)
+        self.folder.write(keys, cubin)
+        self.claims.give_back(keys)
+
+    def give_up(self, keys: Iterable[str]) -> None:
+        """Free keys that are still claimed: their kernels were not compiled."""
+        self.claims.give_back(keys)
+
+    def forget(self) -> None:
+        """Forget what is in memory; what is on disk stays."""
+        with self._mutex:
+            self._memory.clear()
+
+    def _remember(self, keys: Iterable[str], cubin: Cubin) -> None:
+        with self._mutex:
+            for key in keys:
+                self._memory[key] = cubin
+                self._memory.move_to_end(key)
+            while len(self._memory) > MOST_IN_MEMORY:
+                self._memory.popitem(last=False)
+
+
+def cache_folder() -> Path:
+    """Return where compiled kernels are kept: ``kernels`` in ``STREAMSCOPE_CACHE_DIR`` or else in the user's cache folder (XDG)."""
+    ours = os.environ.get("STREAMSCOPE_CACHE_DIR")
+    if ours:
+        return Path(ours) / "kernels"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamscope" / "kernels"
+
+
+def kernel_cache() -> KernelCache:
+    """Return this process's cache in `cache_folder`."""
+    return _cache_in(cache_folder())
+
+
+@lru_cache(maxsize=8)
+def _cache_in(path: Path) -> KernelCache:
+    return KernelCache(path)
