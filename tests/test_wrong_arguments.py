@@ -299,3 +299,9 @@ def test_what_is_no_path_of_a_comparison(compared, path, tmp_path, monkeypatch):
 def test_a_name_that_is_too_long_to_be_read(tmp_path):
     for call in (ss.load_comparison, ss.Trace.from_parquet):
         check(partial(call, tmp_path / ("a" * 300)), TraceError, "File name too long")
+
+
+def test_results_of_what_has_not_run(prepared):
+    check(prepared.outputs, EngineError, "'added' has not run yet", "call run() first")
+    prepared.run()
+    np.testing.assert_array_equal(prepared.outputs()[0], X + X)

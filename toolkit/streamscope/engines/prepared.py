@@ -200,8 +200,16 @@ class Prepared:
             stream.synchronize()
 
     def outputs(self) -> list[Array]:
-        """Return copies of the program's outputs, after all that was issued is done."""
+        """Return copies of the program's outputs, after all that was issued is done.
+
+        Raises
+        ------
+        EngineError
+            It has not run yet.
+        """
         with self.lock:
+            if not self._runs:
+                raise EngineError(f"{self.program.name!r} has not run yet, so it has no results", hint="call run() first")
             self.wait()
             return [self.device.read(self._binder.buffers[variable]) for variable in self.plan.program.outputs]
 
