@@ -1,6 +1,8 @@
 """Convolution backward, weight and data gradient one after the other against side by side, launched one by one and as a graph.
 
-Three layers in float16, batches 1 to 256, four engines in turns; medians, and the memory of each.
+Three layers in float16, batches 1 to 256, four engines in turns; medians, and the memory of each. At the end, since CUPTI changes what
+comes after it, the time from the first kernel's start to the last one's end in the graphs, by CUPTI: what the GPU alone makes of two
+kernels side by side.
 
     python benchmarks/conv_backward_table.py [RESULT.json] [simulated|cuda]
 """
@@ -11,12 +13,16 @@ import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import streamscope as ss
+from streamscope.devices.cuda import CudaDevice
 from streamscope.devices.protocol import Device
 from streamscope.files import written_whole
+from streamscope.recording.cupti import CuptiRecorder
+from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import library_versions
 from streamscope.workloads import WORKLOADS
 
@@ -24,6 +30,7 @@ LAYERS = ((64, 56), (256, 14), (512, 7))
 BATCHES = (1, 8, 32, 128, 256)
 ENGINES = ("async", "dual", "graph", "graph-dual")
 ROUNDS = {"simulated": 1, "cuda": 100}
+CUPTI_RUNS = 9
 
 
 def measure(channels: int, size: int, batch: int, device: Device) -> dict:
@@ -55,10 +62,30 @@ def measure(channels: int, size: int, batch: int, device: Device) -> dict:
     }
 
 
+def by_cupti(channels: int, size: int, batch: int, device: CudaDevice) -> dict[str, float]:
+    """Return the median extent of the kernels under both engines with graphs, in us."""
+    function, inputs = WORKLOADS["conv-backward"].build(channels=channels, size=size, batch=batch)
+    program = function.trace(*inputs)
+    extents = {}
+    for engine in ("graph", "graph-dual"):
+        prepared = ss.prepare(program, engine, device)
+        prepared.load(inputs)
+        for _ in range(3):
+            prepared.run()
+            prepared.wait()
+        kernels = [trace.spans.of_kind([SpanKind.KERNEL]) for trace in CuptiRecorder(device).record(prepared, CUPTI_RUNS)]
+        extents[engine] = float(np.median([(spans.end_ns.max() - spans.start_ns.min()) / 1e3 for spans in kernels]))
+    return extents
+
+
 def main() -> None:
     target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "conv_backward_table.json")
-    device = ss.open_device(sys.argv[2] if len(sys.argv) > 2 else "cuda")
-    rows = [measure(channels, size, batch, device) for channels, size in LAYERS for batch in BATCHES]
+    device: Any = ss.open_device(sys.argv[2] if len(sys.argv) > 2 else "cuda")
+    cases = [(channels, size, batch) for channels, size in LAYERS for batch in BATCHES]
+    rows = [measure(*case, device) for case in cases]
+    if isinstance(device, CudaDevice):
+        for row, (channels, size, batch) in zip(rows, cases, strict=True):
+            row["kernels_by_cupti_us"] = by_cupti(channels, size, batch, device)
     print("| layer | batch | dual against async | graph-dual against graph | memory of graph-dual against graph |\n|---|---|---|---|---|")
     for row in rows:
         memory = row["device_bytes"]["graph-dual"] / row["device_bytes"]["graph"] - 1

@@ -74,8 +74,27 @@ def test_bandwidth(repository, readme):
     assert f"take {measured['geometric_mean_against_best_peer']:.2f}× the time" in readme
 
 
+def test_compilation(repository, readme):
+    results = repository / "benchmarks" / "results"
+    sixteen, two = (json.loads((results / f"batched_compilation_{cores}_cores.json").read_text(encoding="utf-8")) for cores in (16, 2))
+    assert (sixteen["cores"], two["cores"]) == (16, 2)
+    (more, all_more), (less, all_less) = (
+        (measured["sets"]["arithmetic"]["faster"], measured["sets"]["all"]["faster"]) for measured in (sixteen, two)
+    )
+    assert f"{all_more:.1f}× faster on 16 cores (kernels of every element-wise operator; {more:.1f}× with arithmetic alone)" in readme
+    assert f"and {all_less:.1f}× on two ({less:.1f}×)" in readme
+    for name in ("BERT-like", "ResNet-like"):
+        one = sixteen["programs"][name]
+        alone_s, together_s = one["one_by_one"]["median_s"], one["together"]["16 workers"]["median_s"]
+        assert re.search(rf"{name} \w+'s {one['kernels']} (kernels take )?{alone_s:.2f} (s one by one )?and {together_s:.2f} s", readme)
+    disk_ms = max(one["from_disk_ms_a_kernel"] for one in sixteen["sets"].values())
+    assert f"A kernel from disk takes {disk_ms:.2f} ms" in readme
+
+
 def test_convolution_backward(repository, readme):
     rows = json.loads((repository / "benchmarks" / "results" / "conv_backward_table.json").read_text(encoding="utf-8"))["rows"]
     graphs, singles = ([row[key] for row in rows] for key in ("graph_dual_over_graph", "dual_over_async"))
     assert f"{min(graphs):.2f} to {max(graphs):.2f}× faster" in readme
     assert f"one by one {min(singles):.2f} to {max(singles):.2f}×" in readme
+    (worst,) = (row["kernels_by_cupti_us"] for row in rows if (row["layer"], row["batch"]) == ("512 to 512, 7 x 7", 256))
+    assert f"{worst['graph']:.0f} µs one after the other became {worst['graph-dual']:.0f} µs together" in readme

@@ -25,10 +25,8 @@ from streamscope.rtc.source import KernelSource
 POLL_S = 0.005
 PATIENCE_S = 120.0
 """How long somebody else's claim is waited for; then the kernel is compiled here, too."""
-GROUPS_A_WORKER = 2
-"""Groups that are expected to cost the same do not, so a worker gets some; more would cost more than they balance."""
-MOST_IN_GROUP = 32
-"""Of one worker, which has nothing to balance: so that the progress shows, and Ctrl-C need not wait long."""
+MOST_IN_GROUP = 64
+"""So that the progress shows, and Ctrl-C, which no group notices, need not wait long."""
 
 Progress = Callable[[int, int], None]
 """``progress(kernels done, kernels)``, called in the thread that asks for the batch."""
@@ -233,8 +231,7 @@ def group_count(kernels: int, workers: int) -> int:
     """Return how many groups some kernels are compiled in.
 
     One more group makes the others smaller, but has a part that NVRTC does for one group at a time. With a kernel's own time about twice
-    that part, the best count is the root of twice the kernels; measured on 16 cores for 8, 16, 32 and 128 kernels, it is.
+    that part, the best count is the root of twice the kernels; measured on 16 cores for 8, 16, 32 and 128 kernels, it is. More groups than
+    workers cost more than they balance.
     """
-    if workers == 1:
-        return -(-kernels // MOST_IN_GROUP)
-    return min(round(math.sqrt(2 * kernels)), GROUPS_A_WORKER * workers)
+    return max(-(-kernels // MOST_IN_GROUP), min(round(math.sqrt(2 * kernels)), workers))

@@ -13,9 +13,11 @@ from pathlib import Path
 
 from streamscope.errors import CompilationError
 from streamscope.rtc.source import KernelSource
+from streamscope.rtc.types_source import HALF_CONVERSIONS, VECTORS
 
 Group = tuple[KernelSource, ...]
 
+SHARED = (HALF_CONVERSIONS, VECTORS)
 WORKER_BYTES = 256 * 2**20
 """Memory that NVRTC takes for one translation unit: up to 160 MiB were measured."""
 
@@ -92,8 +94,26 @@ def grouped(sources: Sequence[KernelSource], count: int) -> list[Group]:
 
 
 def unit_code(group: Group) -> str:
-    """Return the translation unit of a group; its errors name each kernel, and lines of its own source."""
-    return "\n".join(f'namespace kernel_{number} {{\n#line 1 "{source.name}.cu"\n{source.code}\n}}' for number, source in enumerate(group))
+    """Return the translation unit of a group; its errors name each kernel, and lines of its own source.
+
+    The pieces that many generated kernels begin with come once, before all of them.
+    """
+    begun = [_begun(source.code) for source in group]
+    shared = dict.fromkeys(piece for pieces, _, _ in begun for piece in pieces)
+    spaces = [
+        f'namespace kernel_{number} {{\n#line {line} "{source.name}.cu"\n{rest}\n}}'
+        for number, (source, (_, rest, line)) in enumerate(zip(group, begun, strict=True))
+    ]
+    return "\n".join([*shared, *spaces])
+
+
+def _begun(code: str) -> tuple[list[str], str, int]:
+    """Return the shared pieces that a source begins with, the rest, and the number of the rest's first line."""
+    pieces, rest = [], code
+    while (piece := next((each for each in SHARED if rest.startswith(each)), None)) is not None:
+        pieces.append(piece)
+        rest = rest[len(piece) :].lstrip("\n")
+    return pieces, rest, 1 + code[: len(code) - len(rest)].count("\n")
 
 
 def blamed(log: str, group: Group) -> Group:
