@@ -50,6 +50,8 @@ def test_progress_is_told(compared):
 def test_it_is_shown(compared):
     comparison, _ = compared
     assert str(comparison).startswith("step: 5 kernels compile in ")
+    assert repr(comparison) == f"<{comparison}>"  # no machine code, which a notebook would keep
+    assert repr(comparison.together) == f"<{comparison.together}>"
     assert comparison.faster == comparison.one_by_one.wall_ns / comparison.together.wall_ns
     pytest.importorskip("plotly")
     html = comparison._repr_html_()

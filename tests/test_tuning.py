@@ -115,6 +115,7 @@ def test_it_is_shown():
         TunedKernel("relu", ((3,), (3,)), {DEFAULT: 1500.0}, DEFAULT),
     )
     tuning = Tuning("a GPU", kernels, CompilationLog())
+    assert repr(tuning) == f"<{tuning}>"
     assert str(tuning).splitlines()[1:] == [
         "  erf_<b> [4, 8]: 2.00 µs; 1.00 µs with vectors of 8 bytes, 2 a thread (2.00×)",
         "  relu [3]: 1.50 µs; the default stays",

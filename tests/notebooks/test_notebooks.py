@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from streamscope.workloads import WORKLOADS
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("nbclient")
 
-NOTEBOOKS = ("01_compare_engines.ipynb",)
+ENGINES, OPERATORS = NOTEBOOKS = ("01_compare_engines.ipynb", "02_operators_and_compilation.ipynb")
 RECORDINGS = ("branches", "cnn", "conv-backward", "elementwise-chain", "pipeline")
 MOST_BYTES = 1_500_000
 # Copies with the outputs of a GPU, made by scripts/execute_notebook.py.
@@ -51,21 +53,45 @@ def execute(repository):
     return module.execute
 
 
-@pytest.fixture(scope="module", params=NOTEBOOKS)
-def executed(request, repository, execute, tmp_path_factory):
-    """A notebook with its outputs, run in a copy of the folders it reads, on the simulated device."""
-    root = tmp_path_factory.mktemp("checkout")
-    shutil.copytree(repository / "notebooks", root / "notebooks")
-    shutil.copytree(repository / "benchmarks" / "results", root / "benchmarks" / "results")
-    startup = root / "ipython" / "profile_default" / "startup"
-    startup.mkdir(parents=True)
-    (startup / "strict.py").write_text(STRICT_SITE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(str(repository / part) for part in ("toolkit", "widgets")))
-        patch.setenv("IPYTHONDIR", str(root / "ipython"))
-        patch.setenv("CUDA_VISIBLE_DEVICES", "")  # The driver then lists no GPU, so that `auto` is the simulated device.
-        patch.delenv("PLOTLY_RENDERER", raising=False)
-        return execute(root / "notebooks" / request.param)
+@pytest.fixture(scope="module")
+def executed_once(repository, execute, tmp_path_factory):
+    """A function of a notebook's name: it with its outputs, run in a copy of the folders it reads, on the simulated device."""
+
+    @cache
+    def run(name):
+        if name == OPERATORS:
+            pytest.importorskip("cuda.bindings.nvrtc")
+        root = tmp_path_factory.mktemp("checkout")
+        shutil.copytree(repository / "notebooks", root / "notebooks")
+        shutil.copytree(repository / "benchmarks" / "results", root / "benchmarks" / "results")
+        startup = root / "ipython" / "profile_default" / "startup"
+        startup.mkdir(parents=True)
+        (startup / "strict.py").write_text(STRICT_SITE)
+        (root / "temporary").mkdir()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", os.pathsep.join(str(repository / part) for part in ("toolkit", "widgets")))
+            patch.setenv("IPYTHONDIR", str(root / "ipython"))
+            patch.setenv("STREAMSCOPE_CACHE_DIR", str(root / "cache"))
+            patch.setenv("TMPDIR", str(root / "temporary"))
+            patch.setenv("CUDA_VISIBLE_DEVICES", "")  # The driver then lists no GPU, so that `auto` is the simulated device.
+            patch.delenv("PLOTLY_RENDERER", raising=False)
+            notebook = execute(root / "notebooks" / name)
+        assert not (root / "cache").exists(), "it writes to the user's cache of kernels"
+        return notebook
+
+    return run
+
+
+@pytest.fixture(params=NOTEBOOKS)
+def executed(request, executed_once):
+    """Each notebook with its outputs."""
+    return executed_once(request.param)
+
+
+@pytest.fixture
+def operators(executed_once):
+    """The notebook on operators and compilation, with its outputs."""
+    return executed_once(OPERATORS)
 
 
 def test_every_notebook_is_tested(repository):
@@ -83,16 +109,28 @@ def test_notebook_is_stored_without_outputs(repository, name):
             assert (cell.outputs, cell.execution_count) == ([], None)
 
 
-def test_notebook_runs_and_shows_what_it_speaks_of(executed):
+def test_every_cell_runs(executed):
     # `execute` raises where a cell fails; that every cell ran is seen by its number.
     code = [cell for cell in executed.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+
+
+def test_notebook_on_engines_shows_what_it_speaks_of(executed_once):
+    executed = executed_once(ENGINES)
     verdicts = [html for html in outputs(executed, "text/html") if "graph" in html and "<img" in html]
     simulated = [html for html in verdicts if "simulated" in html]
     assert len(simulated) >= 4
     assert len(verdicts) - len(simulated) >= 4, "recorded comparisons are not shown as simulated ones"
     assert len(outputs(executed, WIDGET)) >= 5
     assert len(outputs(executed, PLOTLY)) >= 5
+
+
+def test_every_chart_has_a_title_and_says_what_its_axes_are(executed):
+    for figure in outputs(executed, PLOTLY):
+        layout = figure["layout"]
+        assert layout["title"]["text"]
+        titles = [axis.get("title", {}).get("text", "") for name, axis in layout.items() if re.match("[xy]axis", name)]
+        assert any(re.search("µs|%|×|, s$|GB/s", title) for title in titles), layout["title"]
 
 
 def test_notebook_complains_of_nothing(executed):
@@ -111,6 +149,93 @@ def test_every_widget_that_was_shown_can_be_shown_again(executed):
 
 def test_saved_notebook_stays_small(executed):
     assert len(nbformat.writes(executed).encode()) < MOST_BYTES
+
+
+def said(notebook, pattern):
+    """Return the groups of what the notebook printed, where it printed it once."""
+    (found,) = re.findall(pattern, streams(notebook)["stdout"])
+    return found
+
+
+def test_source_that_is_printed_whole_compiles(operators):
+    from streamscope.rtc.nvrtc import compile_unit
+
+    (printed,) = [
+        output["text"] for cell in operators.cells for output in cell.get("outputs", ()) if "struct half_t" in output.get("text", "")
+    ]
+    name = re.search(r"tanh_\w+", printed).group()
+    image, log = compile_unit(printed, name, "sm_90")
+    assert image, log
+    assert name.encode() in image
+
+
+def test_what_is_compiled_once_is_taken_from_memory_and_in_a_new_process_from_disk(operators):
+    _, kernels = said(operators, r"(\d+) operations need (\d+) generated kernels")
+    (compiled,) = [html for html in outputs(operators, "text/html") if f"{kernels} kernels: {kernels} compiled; in" in html]
+    assert "<img" in compiled
+    assert said(operators, rf"\n({kernels} kernels: {kernels} from memory); ")
+    assert said(operators, rf"\n({kernels} kernels: {kernels} from disk); ")
+    assert said(operators, rf"sm_90 .* ({kernels})  ")  # by `streamscope cache`
+    assert any(f"{kernels} kernels compile in" in html for html in outputs(operators, "text/html"))
+
+
+def test_a_misspelt_line_is_shown_with_its_number_and_harms_no_other_kernel(operators):
+    line = said(operators, r'\.cu\((\d+)\): error: identifier "sigmiod" is undefined')
+    assert said(operators, rf"\n +{line} \|( +return x \* sigmiod\(x\);)\n")
+    assert said(operators, r"\n(1 kernels?: 1 from memory); ")
+
+
+def test_gradients_of_the_operator_of_one_line_agree_with_differences(operators):
+    (table,) = [text for text in outputs(operators, "text/plain") if "dx" in text and "largest error" in text]
+    errors = [float(row.split()[-1]) for row in table.splitlines()[1:]]
+    assert len(errors) == 3
+    assert max(errors) < 1e-7
+
+
+def test_fusion_gives_the_same_bits(operators):
+    assert said(operators, "The same bits: (.*)") == "yes"
+
+
+def results_of(repository, name):
+    return json.loads((repository / "benchmarks" / "results" / name).read_text(encoding="utf-8"))
+
+
+def test_recorded_fusion_is_as_the_notebook_says(repository):
+    programs = results_of(repository, "fusion.json")["programs"]
+    faster = {name: program["over_async"] for name, program in programs.items()}
+    for name in ("chain, 4 rows", "block, 4 rows"):
+        assert min(faster[name]["graph"], faster[name]["fused async"]) > 1.3
+    for name in ("chain, 16384 rows", "block, 16384 rows"):
+        assert faster[name]["graph"] < 1.1
+        assert faster[name]["fused async"] > 1.5
+
+
+def test_recorded_compilation_is_as_the_notebook_says(repository):
+    recorded = results_of(repository, "batched_compilation_16_cores.json")
+    assert recorded["cores"] == 16
+
+    def gain(each, *workers):
+        return each["one_by_one"]["median_s"] / min(each["together"][key]["median_s"] for key in workers or each["together"])
+
+    sets, programs = (recorded[key].values() for key in ("sets", "programs"))
+    assert all(each["kernels"] == 128 and gain(each, "1 workers") > 1.5 for each in sets)
+    assert max(gain(each) for each in programs) < min(gain(each) for each in sets)
+
+
+def test_recorded_tuning_is_shown_where_there_is_no_gpu(repository, operators):
+    kernels = results_of(repository, "tuning.json")["kernels"]
+    better = [each for each in kernels if each["choice"] != "default"]
+    assert said(operators, "another variant than the default was faster for (.*) kernels") == f"{len(better)} of {len(kernels)}"
+    (table,) = [html for html in outputs(operators, "text/html") if "chosen, µs" in html]
+    assert all(each["kernel"] in table for each in better)
+    assert table.count("<tr") == 2 + len(better)  # two rows of headings
+
+
+def test_recorded_bandwidth_beats_a_copy_only_where_less_is_written_than_read(repository):
+    rows = results_of(repository, "bandwidth.json")["rows"]
+    as_much = [row for row in rows if row["bytes"] == 2 * 256 * 2**20]
+    assert as_much
+    assert max(row["share_of_copy"] for row in as_much) < 1.02 < max(row["share_of_copy"] for row in rows)
 
 
 @pytest.mark.parametrize("copy", COPIES, ids=lambda path: path.name)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _TURNS = itertools.count(time.time_ns())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CompilationComparison:
     """The same kernels, compiled one by one and together, both without anything in a cache.
 
@@ -58,10 +58,14 @@ class CompilationComparison:
 
         return compilation_comparison_html(self)
 
+    def __repr__(self) -> str:
+        return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.
+
     def __str__(self) -> str:
         times = [f"{log.wall_ns / 1e6:,.0f} ms" for log in (self.one_by_one, self.together)]
         kernels = len(self.together.kernels)
-        return f"{self.program}: {kernels} kernels compile in {times[0]} one by one and in {times[1]} together, {self.faster:.1f}× faster"
+        compiled = "1 kernel compiles" if kernels == 1 else f"{kernels} kernels compile"
+        return f"{self.program}: {compiled} in {times[0]} one by one and in {times[1]} together, {self.faster:.1f}× faster"
 
 
 def compare_compilation(

@@ -63,7 +63,7 @@ class TunedKernel:
         return self.medians_ns[DEFAULT] / self.medians_ns[self.choice]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuning:
     """What tuning has found.
 
@@ -84,6 +84,9 @@ class Tuning:
         from streamscope_widgets.tuning_view import tuning_html
 
         return tuning_html(self)
+
+    def __repr__(self) -> str:
+        return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.
 
     def __str__(self) -> str:
         if not self.kernels:

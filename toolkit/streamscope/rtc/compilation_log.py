@@ -117,7 +117,7 @@ class LaunchCost:
     pushed_ns: float
 
 
-@dataclass
+@dataclass(repr=False)
 class CompilationLog:
     """Kernels that were asked for, and the stages that this took. Several threads may write to it.
 
@@ -223,10 +223,14 @@ class CompilationLog:
 
         return compilation_html(self)
 
+    def __repr__(self) -> str:
+        return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.
+
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {_WORDS[origin]}" for origin, count in self.counts.items())
         times = ", ".join(f"{stage} {ns / 1e6:.1f} ms" for stage, ns in self.stage_ns.items())
-        return f"{len(self.kernels)} kernels: {counts or 'none'}; {self.code_bytes:,} bytes of device code; {times or 'no time'}"
+        kernels = len(self.kernels)
+        return f"{kernels} kernel{'s' * (kernels != 1)}: {counts or 'none'}; {self.code_bytes:,} bytes of device code; {times or 'no time'}"
 
 
 _WORDS = {Origin.MEMORY: "from memory", Origin.DISK: "from disk", Origin.COMPILED: "compiled", Origin.FAILED: "failed"}
