@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,7 @@ def step(x):
 @pytest.fixture(scope="module")
 def compared():
     progress = []
-    return compare_compilation(step, X, device="simulated", progress=lambda *report: progress.append(report)), progress
+    return compare_compilation(step, X, device="simulated", repeats=2, progress=lambda *report: progress.append(report)), progress
 
 
 def test_both_compile_every_kernel(compared):
@@ -40,11 +42,30 @@ def test_both_compile_every_kernel(compared):
     assert compiled[0] == len(names) > compiled[1]
 
 
-def test_progress_is_told(compared):
+def test_they_take_turns(compared):
     comparison, progress = compared
-    kernels = len(comparison.together.kernels)
-    assert progress[0] == ("one by one", 1, 2 * kernels)
-    assert progress[-1] == ("together", 2 * kernels, 2 * kernels)
+    assert [what for what, _, _ in progress] == ["one by one", "together", "together", "one by one"]
+    assert [(step, steps) for _, step, steps in progress] == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    assert len(comparison.ratios) == 2
+
+
+@pytest.mark.parametrize(
+    ("ratios", "words"),
+    [
+        ((2.0, 4.0), "faster (2.0× to 4.0× in 2 repeats)"),
+        ((0.9, 1.2), "no clear difference (0.9× to 1.2× in 2 repeats)"),
+        ((0.7, 0.9), "slower (0.7× to 0.9× in 2 repeats)"),
+        ((2.0,), "faster"),
+    ],
+)
+def test_what_may_be_chance_is_not_called_faster(compared, ratios, words):
+    assert str(replace(compared[0], ratios=ratios)).endswith(words)
+
+
+@pytest.mark.parametrize("options", [{"repeats": 0}, {"repeats": 1.5}, {"workers": 0}])
+def test_wrong_numbers_are_told_before_anything_is_compiled(options):
+    with pytest.raises(CompilationError):
+        compare_compilation(step, X, device="simulated", progress=lambda *report: pytest.fail("compiled"), **options)
 
 
 def test_it_is_shown(compared):

@@ -9,7 +9,6 @@ import faulthandler
 import random
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 
@@ -18,7 +17,6 @@ import numpy as np
 import streamscope as ss
 
 TURNS, SECONDS = 5, 0.2
-MAIN = threading.main_thread().ident
 
 
 def one_more(values):
@@ -72,26 +70,49 @@ class Workload:
         np.testing.assert_array_equal(engine.run(double, np.ones(3)), np.full(3, 2.0))
 
 
-def again_and_again(call: Callable[[], object]) -> int:
-    """Call until a call ends without Ctrl-C; return how often it came."""
-    interruptions = 0
-    while True:
-        try:
-            call()
-        except KeyboardInterrupt:
-            interruptions += 1
-        else:
-            return interruptions
+class Interrupter:
+    """Sends Ctrl-C at random times, by the system's timer.
+
+    A thread that sends it would get its turn only when Python's lock is free for it to take. It waits for ever so long where the main
+    thread gives the lock away and takes it back all the time, as calls of CuPy and NumPy do.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self.sent = 0
+        self._on = False
+        self._chance = chance
+        signal.signal(signal.SIGALRM, self._send)
+
+    def again_and_again(self, call: Callable[[], object]) -> int:
+        """Call until a call ends without Ctrl-C; return how often it came. It comes in the calls and nowhere else."""
+        interruptions = 0
+        while True:
+            try:
+                self._on = True
+                self._start()
+                call()
+            except KeyboardInterrupt:
+                self._on = False
+                interruptions += 1
+            else:
+                return interruptions
+            finally:
+                self._on = False
+                signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _start(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, self._chance.uniform(0.0002, 0.004))
+
+    def _send(self, number: int, frame: object) -> None:
+        if self._on:
+            self.sent += 1
+            self._start()  # Another one may come while the first is dealt with.
+            signal.raise_signal(signal.SIGINT)
 
 
-def interrupted(workload: Workload, chance: random.Random) -> int:
+def interrupted(workload: Workload, interrupter: Interrupter) -> int:
     """Run a workload for a while, interrupted all the time; return how often."""
-    go, over = threading.Event(), threading.Event()
-
-    def interrupt() -> None:
-        go.wait()
-        while not over.wait(chance.uniform(0.0002, 0.004)):
-            signal.pthread_kill(MAIN, signal.SIGINT)
+    end = time.monotonic() + SECONDS
 
     def work() -> None:
         while time.monotonic() < end:
@@ -100,14 +121,7 @@ def interrupted(workload: Workload, chance: random.Random) -> int:
             except ss.StreamscopeError:
                 continue  # That of an operation that was interrupted before.
 
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    end = time.monotonic() + SECONDS
-    go.set()
-    count = again_and_again(work)
-    again_and_again(over.set)
-    again_and_again(thread.join)
-    return count
+    return interrupter.again_and_again(work)
 
 
 def faults_taken(engine: ss.Engine) -> None:
@@ -122,14 +136,19 @@ def main() -> None:
     sys.unraisablehook = lambda unraisable: None  # Ctrl-C in a weak reference's callback is told of, and nothing else.
     faulthandler.dump_traceback_later(60, exit=True)
     chance, count = random.Random(seed), 0
+    interrupter = Interrupter(random.Random(seed + 1))
     opened = ss.open_device(device)
     for _ in range(TURNS):
         with ss.Engine(name, device=opened, streams=3) as engine:
             workload = Workload(engine, chance)
+            workload.check()  # A module that is imported when Ctrl-C comes is another matter.
+            workload.some()
             engine.wait_all()
-            count += interrupted(workload, chance)
+            turn = interrupted(workload, interrupter)
+            print(f"{turn} interruptions, {interrupter.sent} sent until now; {engine.statistics}", file=sys.stderr)  # noqa: T201
             faults_taken(engine)
             workload.check()
+            count += turn
     print(count)  # noqa: T201 — the test reads it
 
 

@@ -32,7 +32,7 @@ def comparison(program="layer", kernels=4):
     """Four kernels of 100 ms on one worker, then 80 ms on two."""
     one_by_one = log_of(*[("worker 1", number * 100, (number + 1) * 100) for number in range(4)], kernels=kernels)
     together = log_of(("worker 1", 1000, 1080), ("worker 2", 1000, 1070), kernels=kernels)
-    return CompilationComparison(program, one_by_one, together)
+    return CompilationComparison(program, one_by_one, together, (one_by_one.wall_ns / together.wall_ns,))
 
 
 def pictures(html):
@@ -77,7 +77,7 @@ def test_each_worker_has_a_row():
 
 def test_it_is_small_however_much_was_compiled():
     busy = log_of(*[(f"worker {number % 64}", number, number + 50) for number in range(20_000)], kernels=5_000)
-    html = compilation_comparison_html(CompilationComparison("all", busy, busy))
+    html = compilation_comparison_html(CompilationComparison("all", busy, busy, (1.0,)))
     assert len(html.encode()) < 200_000
 
 

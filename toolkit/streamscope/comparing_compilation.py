@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamscope.errors import ProgramError
+from streamscope.arguments import whole_number
+from streamscope.errors import CompilationError, ProgramError
 from streamscope.program.operation import Program
 from streamscope.program.tracing import ProgramFunction
 from streamscope.progress import Progress, showing
 from streamscope.rtc.batch import compile_batch
 from streamscope.rtc.compilation_log import CompilationLog
+from streamscope.rtc.groups import worker_count
 from streamscope.rtc.kernel_cache import KernelCache
 from streamscope.rtc.needed import needed_kernels
 from streamscope.rtc.nvrtc import nvrtc_version
@@ -25,6 +27,7 @@ from streamscope.warming import architecture_of, opened_cuda, traced_for
 if TYPE_CHECKING:
     from streamscope_widgets.timeline import TimelineWidget
 
+ONE_BY_ONE, TOGETHER = "one by one", "together"
 _TURNS = itertools.count(time.time_ns())
 
 
@@ -36,15 +39,19 @@ class CompilationComparison:
     ----------
     program : str
     one_by_one, together : CompilationLog
+        Of the repeat with the median time.
+    ratios : tuple of float
+        Time of one by one over that of together, of each repeat.
     """
 
     program: str
     one_by_one: CompilationLog
     together: CompilationLog
+    ratios: tuple[float, ...]
 
     @property
     def faster(self) -> float:
-        """Time of one by one over that of together."""
+        """Median time of one by one over that of together."""
         return self.one_by_one.wall_ns / self.together.wall_ns
 
     def timeline(self) -> TimelineWidget:
@@ -65,7 +72,10 @@ class CompilationComparison:
         times = [f"{log.wall_ns / 1e6:,.0f} ms" for log in (self.one_by_one, self.together)]
         kernels = len(self.together.kernels)
         compiled = "1 kernel compiles" if kernels == 1 else f"{kernels} kernels compile"
-        return f"{self.program}: {compiled} in {times[0]} one by one and in {times[1]} together, {self.faster:.1f}× faster"
+        least, most = min(self.ratios), max(self.ratios)
+        verdict = f"{self.faster:.1f}× faster" if least > 1 else "slower" if most < 1 else "no clear difference"
+        spread = f" ({least:.1f}× to {most:.1f}× in {len(self.ratios)} repeats)" if len(self.ratios) > 1 else ""
+        return f"{self.program}: {compiled} in {times[0]} one by one and in {times[1]} together, {verdict}{spread}"
 
 
 def compare_compilation(
@@ -74,9 +84,10 @@ def compare_compilation(
     device: Any = "auto",
     architecture: str | None = None,
     workers: int | None = None,
+    repeats: int = 3,
     progress: bool | Progress = True,
 ) -> CompilationComparison:
-    """Compile all kernels that a program needs twice, one by one and together, and show both. It needs no GPU, and no cache is used.
+    """Compile all kernels that a program needs one by one and together, in turns, and show both. It needs no GPU, and no cache is used.
 
     NVRTC has a cache of its own where there is a driver, so each source differs from all before by a constant that nothing uses.
 
@@ -92,6 +103,7 @@ def compare_compilation(
         Compile for this instead, for example ``"sm_100"``.
     workers : int, optional
         Threads that compile together; by default as many as cores and free memory allow.
+    repeats : int
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
 
@@ -100,7 +112,7 @@ def compare_compilation(
     ProgramError
         It is no program, the inputs do not fit, or it needs no kernel that is made at run time.
     CompilationError
-        A kernel does not compile.
+        A kernel does not compile, or a number is out of range.
     NoDeviceError
         The device is missing, or NVRTC is.
     """
@@ -112,21 +124,31 @@ def compare_compilation(
         )
     nvrtc_version()  # loads NVRTC, which belongs to neither
     target = architecture or architecture_of(opened_cuda(device))
-    with tempfile.TemporaryDirectory() as folder, showing("compiling", progress=progress) as shown:
-        one_by_one, together = CompilationLog(), CompilationLog()
-        cache = KernelCache(Path(folder) / "one by one")
-        for number, source in enumerate(never_compiled(kernels)):
-            compile_batch([source], target, workers=1, cache=cache, log=one_by_one).check()
-            shown("one by one", number + 1, 2 * len(kernels))
-        compile_batch(
-            never_compiled(kernels),
-            target,
-            workers=workers,
-            cache=KernelCache(Path(folder) / "together"),
-            log=together,
-            progress=lambda done, count: shown("together", count + done, 2 * count),
-        ).check()
-    return CompilationComparison(traced.name, one_by_one, together)
+    whole_number("repeats", repeats, 1, error=CompilationError)
+    threads = worker_count(workers)
+    logs: dict[str, list[CompilationLog]] = {ONE_BY_ONE: [], TOGETHER: []}
+    with showing("compiling", progress=progress) as shown:
+        for repeat in range(repeats):
+            # By turns which is first, so that drifts meet both alike.
+            for way in list(logs) if repeat % 2 == 0 else list(reversed(logs)):
+                shown(way, sum(map(len, logs.values())), 2 * repeats)
+                logs[way].append(_compiled(kernels, target, 1 if way == ONE_BY_ONE else threads, together=way == TOGETHER))
+    ratios = tuple(one.wall_ns / many.wall_ns for one, many in zip(*logs.values(), strict=True))
+    return CompilationComparison(traced.name, _median(logs[ONE_BY_ONE]), _median(logs[TOGETHER]), ratios)
+
+
+def _compiled(kernels: Sequence[KernelSource], architecture: str, workers: int, *, together: bool) -> CompilationLog:
+    """Compile kernels as if for the first time."""
+    log, unseen = CompilationLog(), never_compiled(kernels)
+    with tempfile.TemporaryDirectory() as folder:
+        cache = KernelCache(Path(folder))
+        for batch in [unseen] if together else [[kernel] for kernel in unseen]:
+            compile_batch(batch, architecture, workers=workers, cache=cache, log=log).check()
+    return log
+
+
+def _median(logs: Sequence[CompilationLog]) -> CompilationLog:
+    return sorted(logs, key=lambda log: log.wall_ns)[len(logs) // 2]
 
 
 def never_compiled(kernels: Iterable[KernelSource]) -> list[KernelSource]:

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.devices.cuda.driver import libraries
+from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.errors import EngineError, ProgramError, StreamscopeError
 from streamscope.graphs.node import GraphNode
 from streamscope.program.launch import Launch
@@ -142,15 +144,14 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
 
 
 class _RawGraph:
-    """Destroys a captured graph when nothing uses it any more."""
+    """Destroys a captured graph when nothing uses it any more, and no capture of the thread can be broken by that."""
 
     def __init__(self, graph: int) -> None:
-        self._graph = graph
-        self._runtime = libraries().runtime
+        self._destroy = partial(libraries().runtime.graphDestroy, graph)
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
-            self._runtime.graphDestroy(self._graph)
+            CAPTURES.destroy(self._destroy)
 
 
 def _copy(value: Any) -> Any:
@@ -199,14 +200,18 @@ def _cupy_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[
 def _captured(stream: int) -> Iterator[list[int]]:
     runtime = libraries().runtime
     graphs: list[int] = []
-    runtime.streamBeginCapture(stream, runtime.streamCaptureModeThreadLocal)
+    CAPTURES.begun(stream)
     try:
+        runtime.streamBeginCapture(stream, runtime.streamCaptureModeThreadLocal)
         yield graphs
     except BaseException:
         with contextlib.suppress(runtime.CUDARuntimeError):
             runtime.streamEndCapture(stream)
         raise
-    graphs.append(runtime.streamEndCapture(stream))
+    else:
+        graphs.append(runtime.streamEndCapture(stream))
+    finally:
+        CAPTURES.ended(stream)
 
 
 def _torch_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, Any, list[Any]]:
@@ -223,8 +228,12 @@ def _torch_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple
         torch.cuda.synchronize()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # We say so ourselves.
-            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-                result = function(*inputs)
+            CAPTURES.begun(side.cuda_stream)
+            try:
+                with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                    result = function(*inputs)
+            finally:
+                CAPTURES.ended(side.cuda_stream)
     return graph.raw_cuda_graph(), result, [graph, pool, side]
 
 

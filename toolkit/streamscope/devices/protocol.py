@@ -126,6 +126,9 @@ class Device(Protocol):
     def use(self) -> None:
         """Make this device the calling thread's; a thread calls it once before it does anything else with the device."""
 
+    def let_finish(self, streams: Sequence[Stream]) -> None:
+        """Wait for streams whose memory goes, from whichever thread and whatever that is doing; what fails is nobody's any more."""
+
     def stream(self, name: str, *, priority: int = 0) -> Stream:
         """Make a stream. Of two kernels that are ready, the one on the stream with the higher ``priority`` gets the multiprocessors first.
 

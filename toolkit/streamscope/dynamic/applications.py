@@ -23,10 +23,14 @@ class Scratch:
         self._memory = memory
         self._lane = lane
 
-    def __del__(self) -> None:
+    def release(self) -> None:
+        """Give the memory back, behind what its lane has been given."""
         last = self._lane.last
-        for buffer in self.buffers:
-            self._memory.free(buffer, () if last is None else ((self._lane.stream, last.lease),))
+        while self.buffers:
+            self._memory.free(self.buffers.pop(), () if last is None else ((self._lane.stream, last.lease),))
+
+    def __del__(self) -> None:
+        self.release()
 
 
 class Part:
@@ -72,14 +76,18 @@ class Part:
         buffers = dict(zip(program.inputs, map(buffer_of, self.inputs), strict=True))
         buffers.update(zip(program.outputs, map(buffer_of, self.writes), strict=True))
         scratch = Scratch(memory, lane)
-        for variable in self.template.temporaries:
-            declared = program.variables[variable]
-            buffers[variable] = memory.allocate(declared.spec, declared.place, stream, purpose=f"{declared.name!r} in {self.name}")
-            scratch.buffers.append(buffers[variable])
-        calls = tuple(
-            device.bind(launch, [buffers[v] for v in launch.reads], [buffers[v] for v in launch.writes], stream)
-            for launch in self.template.launches
-        )
+        try:
+            for variable in self.template.temporaries:
+                declared = program.variables[variable]
+                buffers[variable] = memory.allocate(declared.spec, declared.place, stream, purpose=f"{declared.name!r} in {self.name}")
+                scratch.buffers.append(buffers[variable])
+            calls = tuple(
+                device.bind(launch, [buffers[v] for v in launch.reads], [buffers[v] for v in launch.writes], stream)
+                for launch in self.template.launches
+            )
+        except BaseException:
+            scratch.release()  # Now: the error that is kept holds this frame.
+            raise
         if scratch.buffers:
             self._scratch.append(scratch)
         self.calls[lane.index] = calls

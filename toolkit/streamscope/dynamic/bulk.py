@@ -64,6 +64,6 @@ def checked_size(size: object) -> int:
     EngineError
         It is no whole number above 0.
     """
-    if not isinstance(size, int) or size < 1:
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise EngineError(f"bulk(size={size!r}) is not a whole number above 0", hint="1 issues each operation by itself")
     return size

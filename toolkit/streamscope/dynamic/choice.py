@@ -11,7 +11,7 @@ ENGINE_VARIABLE = "STREAMSCOPE_ENGINE"
 DEFAULT_ENGINE = "async"
 
 
-def chosen_engine(name: str | None) -> str:
+def chosen_engine(name: object) -> str:
     """Return the name of an engine: the argument, else the environment variable's, else ``"async"``.
 
     Raises
@@ -21,7 +21,7 @@ def chosen_engine(name: str | None) -> str:
     """
     variable = os.environ.get(ENGINE_VARIABLE, "")
     chosen = name if name is not None else variable.strip() or DEFAULT_ENGINE
-    if chosen not in PLANNERS:
+    if not isinstance(chosen, str) or chosen not in PLANNERS:
         origin = "" if name is not None else f" in the environment variable {ENGINE_VARIABLE}"
         raise EngineError(f"unknown engine {chosen!r}{origin}", hint=f"choose from {', '.join(PLANNERS)}")
     return chosen

@@ -7,6 +7,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from operator import attrgetter
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -24,7 +25,7 @@ from streamscope.dynamic.issuing import Issuer
 from streamscope.dynamic.lifetimes import Lifetimes
 from streamscope.dynamic.lines import Lines
 from streamscope.dynamic.programs import PreparedPrograms
-from streamscope.dynamic.pushing import Pusher, listed
+from streamscope.dynamic.pushing import Pusher, checked_name, listed
 from streamscope.dynamic.queues import idle
 from streamscope.dynamic.scheduler import Scheduler
 from streamscope.dynamic.statistics import EngineStatistics
@@ -151,14 +152,12 @@ class Engine:
         Raises
         ------
         ProgramError
-            ``values`` is no array of a supported dtype, or ``place`` is unknown.
+            ``values`` is no array of a supported dtype, ``place`` is unknown, or ``name`` is no string.
         EngineError
             The engine was closed.
         """
         self._enter()
-        if place not in ("device", "host"):
-            raise ProgramError(f"place={place!r} is neither 'device' nor 'host'")
-        return self._contents.made_of(values, Place(place), name)
+        return self._contents.made_of(values, _place(place), checked_name(name))
 
     def push(
         self,
@@ -185,7 +184,8 @@ class Engine:
         ----------
         function : callable
         reads, writes : sequence of DynamicVariable
-            The arguments, and what the results are written to. A variable in both is updated in place, where the function can.
+            The arguments, and what the results are written to. A variable in both is updated in place, where the function can; one that
+            is written twice counts once.
         priority : int
             Of what is ready, the highest goes first. Above 0, kernels go on a stream of higher priority, and host operations have threads
             of their own.
@@ -209,7 +209,9 @@ class Engine:
         key: tuple[Any, ...] | None = None
         try:
             key = (function, priority > 0, *map(_NUMBER, reads), None, *map(_NUMBER, writes))
-            if attributes or name:
+            if not isinstance(priority, int):
+                key = None  # The slower way says so.
+            elif attributes or name is not None:
                 key = (*key, name, *((attribute, typed(value)) for attribute, value in attributes.items()))
         except (AttributeError, TypeError):
             key = None  # Something is wrong with the arguments; the slower way says what.
@@ -226,7 +228,7 @@ class Engine:
                 application = self._catalogue.get(key)
             except TypeError:  # It cannot be hashed.
                 return False
-            if application is None or self._lifetimes.dropped or issuer.torn:
+            if application is None or self._lifetimes.dropped or issuer.torn or self._pusher.closed:
                 return False
             self._hits += 1
             if not self._pusher.bulks and (not self._scheduler.unfinished or idle(application.reads, application.writes)):
@@ -363,22 +365,24 @@ class Engine:
     def close(self) -> None:
         """Wait for all that was pushed, stop the threads, free the memory; then raise what no wait has raised.
 
-        Closing twice does nothing.
+        What host operations push is waited for as well. What other threads push meanwhile is refused, and what they have in an open bulk is
+        left out. Closing twice does nothing; closing again after Ctrl-C goes on.
         """
-        if self._pusher.closed:
+        if not self._finalizer.alive:
             return
         self._scheduler.forbid_inside()
         failure: StreamscopeError | None = None
         try:
-            self.wait_all()
+            if not self._pusher.closed:
+                self._pusher.flush()
+            self._pusher.close()
+            self._scheduler.wait_all()
         except StreamscopeError as error:
             failure = error
-        with self._issuer.lock, deferred():
-            self._pusher.closed = True
         for pool in self._scheduler.pools:
             pool.join()
-        self._finalizer()
         with self._issuer.lock, deferred():
+            self._finalizer()
             self._programs.clear()
             self._catalogue.clear()
             self._lifetimes.clear()
@@ -409,11 +413,21 @@ class Engine:
         self._scheduler.wait(state, write=write)
 
 
+def _place(place: object) -> Place:
+    if not isinstance(place, str) or place not in ("device", "host"):
+        raise ProgramError(f"place={place!r} is neither 'device' nor 'host'")
+    return Place(place)
+
+
 def _abandon(issuer: Issuer, pools: tuple[Workers, ...]) -> None:
-    """Stop the threads of an engine that nobody holds any more, and let the device finish before its memory goes to others."""
+    """Let the threads of an engine that nobody holds any more end, and the device finish before its memory goes to others.
+
+    The threads first do what was pushed. As long as they do, they keep the memory.
+    """
     for pool in pools:
-        pool.stop()
-    if not issuer.exclusive:
-        for lane in issuer.lanes:
-            with contextlib.suppress(Exception):  # At the interpreter's exit the device may be gone already.
-                lane.stream.synchronize()
+        pool.stop(partial(_synchronize, issuer))
+    _synchronize(issuer)
+
+
+def _synchronize(issuer: Issuer) -> None:
+    issuer.device.let_finish([lane.stream for lane in issuer.lanes])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from weakref import WeakSet
+
+from streamscope.dynamic.tracebacks import kept
 from streamscope.errors import EngineError, StreamscopeError
 
 KEPT = 100
-"""How many faults that nobody has waited for are kept; of later ones only the number is."""
+"""How many faults that nobody has waited for are kept; later ones live as long as the variables that they spoil."""
 
 
 class Fault:
@@ -15,21 +18,22 @@ class Fault:
     ----------
     name, where : str
         The operation, and the user's line that pushed it.
-    cause : BaseException
+    cause : BaseException or None
+        As `kept` leaves it; once it was raised, the error has it.
     raised : bool
         A wait has raised it. What shares the fault is then as good as any other: operations read the values that are there.
     """
 
-    __slots__ = ("cause", "name", "raised", "where")
+    __slots__ = ("__weakref__", "cause", "name", "raised", "where")
 
     def __init__(self, name: str, where: str, cause: BaseException) -> None:
         self.name = name
         self.where = where
-        self.cause = cause
+        self.cause: BaseException | None = kept(cause)
         self.raised = False
 
     def error(self) -> StreamscopeError:
-        """Return the error to raise: of the cause's class if it is one of ours."""
+        """Return the error to raise, once: of the cause's class if it is one of ours."""
         operation = f"{self.name} (pushed at {self.where})"
         if isinstance(self.cause, StreamscopeError):
             error = type(self.cause)(f"{operation} failed: {self.cause.message}", hint=self.cause.hint)
@@ -38,11 +42,16 @@ class Fault:
         else:
             error = EngineError(f"{operation} was interrupted by {type(self.cause).__name__}", hint="push it again")
         error.__cause__ = self.cause
+        # Frames of the user's lead back to ours, and these to the variable, which holds this.
+        self.raised, self.cause = True, None
         return error
 
 
 class FaultLog:
     """The faults of one engine that no wait has raised yet, in order.
+
+    Each is raised once. Beyond `KEPT`, one is not kept but known: it is raised where its variable is waited for, and a wait for all counts
+    it.
 
     Attributes
     ----------
@@ -53,6 +62,7 @@ class FaultLog:
     def __init__(self) -> None:
         self.live = False
         self._faults: list[Fault] = []
+        self._later: WeakSet[Fault] = WeakSet()
         self._more = 0
 
     def add(self, fault: Fault) -> None:
@@ -60,6 +70,7 @@ class FaultLog:
         if len(self._faults) < KEPT:
             self._faults.append(fault)
         else:
+            self._later.add(fault)
             self._more += 1
         self.live = True
 
@@ -67,25 +78,28 @@ class FaultLog:
         """Return the error to raise for one fault, if there is one and it was not raised before."""
         if fault is None or fault.raised:
             return None
-        fault.raised = True
         if fault in self._faults:
             self._faults.remove(fault)
-        else:
+        elif fault in self._later:
+            self._later.remove(fault)
             self._more -= 1
         self.live = bool(self._faults or self._more)
         return fault.error()
 
     def take_all(self) -> StreamscopeError | None:
-        """Return the error to raise for all faults: the first, with notes about the others."""
-        faults, more = self._faults, self._more
-        self._faults, self._more, self.live = [], 0, False
-        for fault in faults:
-            fault.raised = True
-        if not faults:
+        """Return the error to raise for all faults: the first, with notes about the others; beyond `KEPT` they are counted."""
+        known, number = [*self._faults, *self._later], len(self._faults) + self._more
+        self._faults, self._later, self._more, self.live = [], WeakSet(), 0, False
+        if not number:
             return None
-        error = faults[0].error()
-        for fault in faults[1:]:
-            error.add_note(f"also: {fault.error()}")
-        if more:
-            error.add_note(f"and {more} more")
+        if not known:
+            return EngineError(
+                f"{number} operations failed, after {KEPT} others; nothing holds what they were to write any more, or why they failed",
+                hint="wait more often",
+            )
+        error, *others = [fault.error() for fault in known]
+        for other in others[: KEPT - 1]:
+            error.add_note(f"also: {other}")
+        if number > min(len(known), KEPT):
+            error.add_note(f"and {number - min(len(known), KEPT)} more")
         return error

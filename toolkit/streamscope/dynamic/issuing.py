@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from streamscope.dynamic.applications import Application, Part
@@ -58,6 +60,7 @@ class Issuer:
         self._priority, self._copy_in, self._copy_out = self.lanes[streams:]
         self._synchronous = synchronous
         self._issuing = False
+        self._broken: tuple[Application, str | None, BaseException] | None = None
 
     def lane_for(self, kind: LaunchKind, *, priority: bool) -> Lane | None:
         """Return the lane that operations of a kind go on; None if it is chosen afresh each time."""
@@ -70,7 +73,9 @@ class Issuer:
     def issue(self, application: Application, where: str | None = None) -> None:
         """Issue an operation that has its turn: waits, launches, one event."""
         if self._issuing:
-            raise EngineError("an operator's function used the engine that was calling it", hint="push from outside operators")
+            if _in_issue(self):
+                raise EngineError("an operator's function used the engine that was calling it", hint="push from outside operators")
+            self.mend()  # Ctrl-C came in the last moment of an operation that was being issued.
         self._issuing = True
         try:
             lane = application.lane or self._placed(application)
@@ -112,7 +117,10 @@ class Issuer:
                 lane.stream.synchronize()
                 self.learn(stamp)
         except BaseException as error:
-            self._tear(application, where, error)
+            # Before any call, since Ctrl-C comes once more in calls only: whoever uses the engine next then mends it.
+            self.torn, self._broken = True, (application, where, error)
+            with deferred():
+                self.mend()
             if not isinstance(error, Exception):
                 raise
         self._issuing = False
@@ -140,18 +148,17 @@ class Issuer:
             lane.clock = merged(lane.clock, self.known)
 
     def mend(self) -> None:
-        """Wait for the device after an operation was interrupted, whose events may be missing."""
+        """Wait for the device after an operation was interrupted, whose events may be missing, and count that as failed."""
+        broken, self._broken = self._broken, None
+        if broken is not None:
+            application, where, error = broken
+            self.fail(application.writes, Fault(application.parts[0].name, where or application.lines[0] or user_line(), error))
         for lane in self.lanes:
             try:
                 lane.stream.synchronize()
             except Exception as error:  # noqa: BLE001 — kept like any other fault
                 self.faults.add(Fault("waiting after an interruption", user_line(), error))
         self._issuing = self.torn = False
-
-    def _tear(self, application: Application, where: str | None, error: BaseException) -> None:
-        self.torn = True
-        self.fail(application.writes, Fault(application.parts[0].name, where or application.lines[0] or user_line(), error))
-        self.mend()
 
     def _placed(self, application: Application) -> Lane:
         now_ns = self.device.now_ns()
@@ -162,3 +169,13 @@ class Issuer:
     def _bound(self, part: Part, lane: Lane) -> tuple[Call, ...]:
         with deferred():
             return part.bind(self.device, self.memory, lane)
+
+
+def _in_issue(issuer: Issuer) -> bool:
+    """Tell whether the caller's `Issuer.issue` was called out of another one of the same issuer, which is at work."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 — as in `user_line`
+    while frame is not None:
+        if frame.f_code is Issuer.issue.__code__ and frame.f_locals.get("self") is issuer:
+            return True
+        frame = frame.f_back
+    return False

@@ -70,5 +70,5 @@ class Lifetimes:
             stamps = [*state.readers.values(), *([] if state.writer is None else [state.writer])]
             latest = {stamp.lane: stamp for stamp in sorted(stamps, key=lambda stamp: stamp.position)}
             self._issuer.memory.free(buffer, [(self._issuer.lanes[stamp.lane].stream, stamp.lease) for stamp in latest.values()])
-        state.writer = None
+        state.writer = state.fault = None
         state.readers.clear()

@@ -86,7 +86,8 @@ class PreparedPrograms:
         if isinstance(function, CapturedFunction) and inputs:
             raise ProgramError(f"captured {function.name!r} takes no inputs: the capture holds its own", hint="call engine.run(captured)")
         # The entry holds the function, so its id stands for no other.
-        key = (id(function), *((tuple(getattr(value, "shape", ())), str(getattr(value, "dtype", type(value)))) for value in inputs))
+        # As text, since what is no array may have a shape that cannot be hashed; tracing says so.
+        key = (id(function), *((str(getattr(value, "shape", ())), str(getattr(value, "dtype", type(value)))) for value in inputs))
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
@@ -113,7 +114,7 @@ class PreparedPrograms:
             prepared = entry.idle.pop()
         except IndexError:
             prepared = prepare(entry.program, self._engine, self._issuer.device, streams=self._streams)
-        yield prepared
+        yield prepared  # One that is let go for an error waits for its work before its memory goes.
         if len(entry.idle) < KEPT_IDLE:
             entry.idle.append(prepared)
 

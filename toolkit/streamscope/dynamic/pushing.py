@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from threading import Event, get_ident
+from threading import get_ident
 from typing import Any
 
 from streamscope.dynamic.applications import Application
@@ -12,6 +12,7 @@ from streamscope.dynamic.catalogue import Catalogue, Key, TracingError
 from streamscope.dynamic.faults import Fault
 from streamscope.dynamic.host_operations import HostFunction
 from streamscope.dynamic.issuing import Issuer
+from streamscope.dynamic.latch import Latch
 from streamscope.dynamic.lifetimes import Lifetimes
 from streamscope.dynamic.scheduler import Scheduler
 from streamscope.dynamic.templates import Template, is_operator
@@ -62,8 +63,7 @@ class Pusher:
         arguments, targets = self._states("reads", reads), tuple(dict.fromkeys(self._states("writes", writes)))
         title = _checked_name(function, name)
         _check_hashable(function, attributes)
-        if not isinstance(priority, int):
-            raise ProgramError(f"priority={priority!r} is not a whole number")
+        _check_priority(priority)
         for state in arguments:
             if not state.written:
                 raise ProgramError(f"{title} reads {state.name!r}, which nothing has written", hint="write it first, or make it of values")
@@ -92,11 +92,12 @@ class Pusher:
                 self.flush()
             return
         with self._issuer.lock, deferred():
+            self.check_open()
             _check_alive(application.states)
             done = self._scheduler.submit(application, where, priority)
         self._wait_if_synchronous(done)
 
-    def push_host(self, function: HostFunction, priority: int = 0) -> Event:
+    def push_host(self, function: HostFunction, priority: int = 0) -> Latch:
         """Push a host operation and return what is set when it has ended."""
         self.flush()
         # Ctrl-C must not come between: what is queued and for this thread to run, nobody else would.
@@ -116,6 +117,9 @@ class Pusher:
             return
         done = None
         with self._issuer.lock, deferred():
+            if self.closed:
+                bulk.pushed = []
+            self.check_open()
             alive = [(application, line) for application, line, _ in bulk.pushed if self._is_alive(application, line)]
             if alive:
                 done = self._scheduler.submit(combined(alive), None, bulk.priority)
@@ -148,9 +152,14 @@ class Pusher:
             raise ProgramError(f"{state.name!r} belongs to another engine", hint="use the engine that made it")
         return state
 
+    def close(self) -> None:
+        """Refuse what is pushed from now on."""
+        with self._issuer.lock, deferred():
+            self.closed = True
+
     def check_open(self) -> None:
-        """Raise EngineError if the engine was closed."""
-        if self.closed:
+        """Raise EngineError if the engine was closed, but for what host operations push that it waits for."""
+        if self.closed and not self._scheduler.is_inside:
             raise EngineError("the engine was closed", hint="make a new one with ss.Engine()")
 
     def _application(
@@ -190,7 +199,7 @@ class Pusher:
         for state in writes:
             state.written = True
 
-    def _wait_if_synchronous(self, done: Event | None) -> None:
+    def _wait_if_synchronous(self, done: Latch | None) -> None:
         if done is not None and not self._scheduler.pools and not self._scheduler.is_inside:
             done.wait()
 
@@ -218,10 +227,28 @@ def listed(argument: str, variables: Iterable[DynamicVariable]) -> tuple[Dynamic
         raise ProgramError(f"{argument}= is {variables!r}", hint=f"give a tuple of variables: {argument}=(x,)") from None
 
 
+def checked_name(name: object) -> str | None:
+    """Return what errors are to call something, if it is given.
+
+    Raises
+    ------
+    ProgramError
+        It is no string.
+    """
+    if name is not None and not isinstance(name, str):
+        raise ProgramError(f"name={name!r} is a {type(name).__name__}, not a string", hint="it is what errors say; it may be left out")
+    return name
+
+
 def _checked_name(function: object, name: str | None) -> str:
     if not callable(function):
         raise ProgramError(f"push wants a function or an operator, not a {type(function).__name__}")
-    return name or getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__
+    return checked_name(name) or getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__
+
+
+def _check_priority(priority: object) -> None:
+    if not isinstance(priority, int):
+        raise ProgramError(f"priority={priority!r} is not a whole number", hint="0 is ordinary; above 0, the highest goes first")
 
 
 def _check_hashable(function: object, attributes: Mapping[str, Any]) -> None:

@@ -10,8 +10,8 @@ All of this is called under the engine's lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from threading import Event
 
+from streamscope.dynamic.latch import Latch
 from streamscope.dynamic.variable import VariableState
 
 
@@ -30,7 +30,7 @@ class Operation:
         It ends when its function has returned, rather than when ``start`` has.
     missing : int
         Turns that have not come yet.
-    done : threading.Event or None
+    done : Latch or None
         Set when it has ended, where somebody waits for that.
     """
 
@@ -52,7 +52,7 @@ class Operation:
         self.on_host = on_host
         self.sequence = 0
         self.missing = 0
-        self.done: Event | None = None
+        self.done: Latch | None = None
 
     def __lt__(self, other: Operation) -> bool:
         return (-self.priority, self.sequence) < (-other.priority, other.sequence)

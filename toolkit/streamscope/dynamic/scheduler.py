@@ -15,11 +15,13 @@ from streamscope.dynamic.faults import Fault
 from streamscope.dynamic.host_operations import HostFunction
 from streamscope.dynamic.issuing import Issuer
 from streamscope.dynamic.lanes import Stamp, needed
+from streamscope.dynamic.latch import Latch
 from streamscope.dynamic.queues import Operation, enter, idle, leave
 from streamscope.dynamic.variable import VariableState
 from streamscope.dynamic.workers import Workers
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred
+from streamscope.program.user_line import user_line
 
 HostRun = Callable[[], "tuple[list[HostRun], BaseException | None]"]
 """Runs a host operation; returns those that the calling thread has to run next, and an interruption that came meanwhile."""
@@ -48,7 +50,7 @@ class Scheduler:
         self.host_waits = 0
         self._issuer = issuer
         self._sequence = count()
-        self._idle: list[threading.Event] = []
+        self._idle: list[Latch] = []
         self._ready: list[HostRun] = []
         self._local = threading.local()
 
@@ -59,7 +61,7 @@ class Scheduler:
 
     # Turns.
 
-    def submit(self, application: Application, where: str | None, priority: int) -> threading.Event | None:
+    def submit(self, application: Application, where: str | None, priority: int) -> Latch | None:
         """Issue a device operation when it has its turn; the caller holds the lock and has put off Ctrl-C.
 
         Returns what is set when it is issued, if that is later.
@@ -68,23 +70,23 @@ class Scheduler:
             self._issuer.issue(application, where)
             return None
         operation = Operation(application.reads, application.writes, partial(self._issuer.issue, application, where), priority=priority)
-        operation.done = threading.Event()
+        operation.done = Latch()
         self._enter(operation)
         return operation.done
 
-    def take_turn(self, reads: Sequence[VariableState], writes: Sequence[VariableState], start: Callable[[], None]) -> threading.Event:
+    def take_turn(self, reads: Sequence[VariableState], writes: Sequence[VariableState], start: Callable[[], None]) -> Latch:
         """Call ``start`` when it has its turn, which ends with that; the caller holds the lock and has put off Ctrl-C."""
         operation = Operation(reads, writes, start)
-        operation.done = threading.Event()
+        operation.done = Latch()
         self._enter(operation)
         return operation.done
 
-    def submit_host(self, function: HostFunction, priority: int) -> tuple[threading.Event, list[HostRun]]:
+    def submit_host(self, function: HostFunction, priority: int) -> tuple[Latch, list[HostRun]]:
         """Run a host operation when it has its turn; the caller holds the lock and has put off Ctrl-C.
 
         Returns what is set when it has ended, and what the caller must give to `run_here` when it has let go of the lock.
         """
-        done = threading.Event()
+        done = Latch()
         operation = Operation(function.reads, function.writes, _nothing, priority=priority, on_host=True)
         operation.start = partial(self._start_host, operation, function, done)
         self.unfinished += 1
@@ -93,34 +95,53 @@ class Scheduler:
 
     def _enter(self, operation: Operation) -> None:
         operation.sequence = next(self._sequence)
-        if enter(operation):
-            self._advance([operation])
+        interruption = self._advance([operation]) if enter(operation) else None
+        if interruption is not None:
+            raise interruption
 
-    def _advance(self, ready: list[Operation]) -> None:
-        """Start what is ready, and what becomes so by that, in the order of priorities."""
+    def _advance(self, ready: list[Operation]) -> BaseException | None:
+        """Start what is ready, and what becomes so by that, in the order of priorities; whatever happens, turns end that must.
+
+        Returns what was raised to end the program, by Ctrl-C or by a function of the user's.
+        """
+        self._mend()
         heapify(ready)
+        interruption: BaseException | None = None
         while ready:
             operation = heappop(ready)
-            operation.start()
+            start, operation.start = operation.start, _nothing  # else each would be a reference cycle
+            try:
+                start()
+            except Exception as error:  # noqa: BLE001 — kept, and raised where the results are waited for
+                self._issuer.fail(operation.writes, Fault("an operation", user_line(), error))
+            except BaseException as error:  # noqa: BLE001 — raised on where that ends no worker
+                interruption = error
             if not operation.on_host:
                 if operation.done is not None:
                     operation.done.set()
                 for freed in leave(operation):
                     heappush(ready, freed)
+        return interruption
 
     # Host operations.
 
-    def _start_host(self, operation: Operation, function: HostFunction, done: threading.Event) -> None:
+    def _start_host(self, operation: Operation, function: HostFunction, done: Latch) -> None:
         skipped = self._issuer.passed_on(function.arguments, function.writes)
         stamps = [] if skipped else function.before(self._issuer.known)
         run = partial(self._run, operation, function, stamps, done, skipped=skipped)
-        if self.pools:
-            self.pools[operation.priority > 0].put(operation.priority, operation.sequence, run)
-        else:
+        if not self.pools:
             self._ready.append(run)
+            return
+        try:
+            self.pools[operation.priority > 0].put(operation.priority, operation.sequence, run)
+        except EngineError as error:
+            interruption = self._end(operation, function, error, skipped=skipped)
+            done.set()
+            if interruption is not None:
+                raise interruption from None
 
     def _run(
-        self, operation: Operation, function: HostFunction, stamps: Sequence[Stamp], done: threading.Event, *, skipped: bool
+        self, operation: Operation, function: HostFunction, stamps: Sequence[Stamp], done: Latch, *, skipped: bool
     ) -> tuple[list[HostRun], BaseException | None]:
         """Run a host operation and end its turns; whatever happens, they are ended."""
         failure: BaseException | None = None
@@ -136,19 +157,26 @@ class Scheduler:
                 finally:
                     self._local.inside = outside
             with self._issuer.lock:
-                if failure is not None:
-                    self._issuer.fail(function.writes, Fault(function.name, function.where, failure))
-                elif not skipped:
-                    function.written()
-                self.unfinished -= 1
-                self._advance(leave(operation))
+                interruption = self._end(operation, function, failure, skipped=skipped)
                 ready = self._take_ready()
-                if not self.unfinished:
-                    for event in self._idle:
-                        event.set()
-                    self._idle.clear()
             done.set()
-        return ready, None if isinstance(failure, Exception) else failure
+        if isinstance(failure, Exception):
+            failure = None  # else it and this frame hold each other
+        return ready, failure or interruption
+
+    def _end(self, operation: Operation, function: HostFunction, failure: BaseException | None, *, skipped: bool) -> BaseException | None:
+        """End the turns of a host operation, as `_advance` does; the caller holds the lock."""
+        if failure is not None:
+            self._issuer.fail(function.writes, Fault(function.name, function.where, failure))
+        elif not skipped:
+            function.written()
+        self.unfinished -= 1
+        interruption = self._advance(leave(operation))
+        if not self.unfinished:
+            for latch in self._idle:
+                latch.set()
+            self._idle.clear()
+        return interruption
 
     def _take_ready(self) -> list[HostRun]:
         ready, self._ready = self._ready, []
@@ -188,13 +216,17 @@ class Scheduler:
                 stamps.extend(state.readers.values())
 
         with self._issuer.lock, deferred():
+            self._mend()
             turn = self.take_turn(() if write else (state,), (state,) if write else (), look)
         turn.wait()
         self.wait_for(stamps)
         with self._issuer.lock:
             error = self._issuer.faults.take(state.fault)
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # else it and this frame hold each other
 
     def wait_all(self) -> None:
         """Block the host until all that was pushed is done; then raise the faults that no wait has raised.
@@ -205,8 +237,9 @@ class Scheduler:
             An operation failed.
         """
         self.forbid_inside()
-        idle_again = threading.Event()
+        idle_again = Latch()
         with self._issuer.lock, deferred():
+            self._mend()
             if self.unfinished:
                 self._idle.append(idle_again)
             else:
@@ -223,7 +256,14 @@ class Scheduler:
             kept.add_note(f"also: {failure}")
         first = kept if kept is not None else failure
         if first is not None:
-            raise first
+            try:
+                raise first
+            finally:
+                del first, kept, failure  # as above
+
+    def _mend(self) -> None:
+        if self._issuer.torn:
+            self._issuer.mend()
 
     def wait_for(self, stamps: Sequence[Stamp]) -> None:
         """Block the host until the device has done what the stamps stand for; raises what the device reports.
@@ -241,7 +281,10 @@ class Scheduler:
                 self.host_waits += 1
                 issuer.learn(stamp)
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # as above
 
     def forbid_inside(self) -> None:
         """Raise EngineError in a host operation of this engine, where a wait could be for the operation itself."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from queue import SimpleQueue
+
+from streamscope.errors import EngineError
 
 Task = Callable[[], object]
 
@@ -34,49 +36,97 @@ class Workers:
         self._prepare = prepare
         self._lock = threading.Lock()
         self._tasks: list[tuple[int, int, Task]] = []
-        # One token a task, and None to stop. Putting a token takes no lock, so that a finaliser may do it in the middle of anything.
-        self._tokens: SimpleQueue[bool | None] = SimpleQueue()
+        # A token says: look. There is one at least for each task. Putting it takes no lock, so that a finaliser may do it in the middle of
+        # anything.
+        self._tokens: SimpleQueue[None] = SimpleQueue()
         self._busy = 0
+        self._started = 0
+        self._stopping = False
+        self._last: Task | None = None
 
     def put(self, priority: int, sequence: int, task: Task) -> None:
-        """Queue a task; the highest priority runs first, then the lowest sequence number. It must not raise."""
+        """Queue a task; the highest priority runs first, then the lowest sequence number. It must not raise.
+
+        Raises
+        ------
+        EngineError
+            The system has no thread for it, and there is none yet.
+        """
         with self._lock:
-            heappush(self._tasks, (-priority, sequence, task))
+            entry = -priority, sequence, task
+            heappush(self._tasks, entry)
             self._busy += 1
             if self._busy > len(self.threads) and len(self.threads) < self._most:
-                self._start()
-        self._tokens.put(True)
+                try:
+                    self._start()
+                except RuntimeError as error:
+                    if not self.threads:
+                        self._tasks.remove(entry)
+                        heapify(self._tasks)
+                        self._busy -= 1
+                        raise EngineError(f"the system has no thread for a host operation: {error}", hint="end other threads") from error
+        self._tokens.put(None)
 
-    def stop(self) -> None:
-        """Let each thread end when all that was put is done. Takes no lock and does not wait."""
-        for _ in self.threads:
-            self._tokens.put(None)
+    def stop(self, last: Task | None = None) -> None:
+        """Let the threads end as soon as nothing is queued and nothing runs. Takes no lock and does not wait.
+
+        Parameters
+        ----------
+        last : callable, optional
+            What the last thread calls before it ends.
+        """
+        self._last = last
+        self._stopping = True
+        self._tokens.put(None)
 
     def join(self) -> None:
         """Stop, and wait until the threads have ended."""
         self.stop()
-        for thread in self.threads:
+        with self._lock:
+            threads = list(self.threads)
+        for thread in threads:
             if thread is not threading.current_thread():
                 thread.join()
-        self.threads = []
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._work, name=f"{self._name} {len(self.threads) + 1}", daemon=True)
-        self.threads.append(thread)
+        thread = threading.Thread(target=self._work, name=f"{self._name} {self._started + 1}", daemon=True)
         thread.start()
+        self._started += 1
+        self.threads.append(thread)
 
     def _work(self) -> None:
         with contextlib.suppress(Exception):  # Tasks on a device that cannot be used say so themselves.
             self._prepare()
-        while self._tokens.get() is not None:
+        while True:
+            self._tokens.get()
+            if self._ends():
+                return
             self._run_next()
 
-    def _run_next(self) -> None:
-        """Run one task, in a frame of its own, which does not outlive it."""
+    def _ends(self) -> bool:
+        """Tell whether the calling thread is to end; then the next one looks, too."""
         with self._lock:
+            if not self._stopping or self._busy:
+                return False
+            self.threads.remove(threading.current_thread())
+            last = not self.threads
+        if last and self._last is not None:
+            self._last()
+        if not last:
+            self._tokens.put(None)
+        return True
+
+    def _run_next(self) -> None:
+        """Run one task, if there is one, in a frame of its own, which does not outlive it."""
+        with self._lock:
+            if not self._tasks:
+                return
             _, _, task = heappop(self._tasks)
         try:
             task()
         finally:
             with self._lock:
                 self._busy -= 1
+                done = self._stopping and not self._busy
+            if done:
+                self._tokens.put(None)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from streamscope.devices.protocol import Call, Device
+from streamscope.devices.protocol import Call, Stream
 from streamscope.engines.plan import Issue
 from streamscope.errors import StreamscopeError
 from streamscope.interrupts import deferred
@@ -15,25 +15,26 @@ if TYPE_CHECKING:
     from streamscope.engines.binding import Bound
 
 
-def settle(device: Device, error: BaseException) -> None:
-    """Wait until nothing is pending, after an error in the middle of a run: the waits of a plan rest on runs being whole.
+def settle(streams: Iterable[Stream], error: BaseException) -> None:
+    """Wait until nothing is pending on a plan's streams, after an error in the middle of a run: the waits rest on runs being whole.
 
-    What goes wrong meanwhile becomes a note on the error.
+    Not for the whole device, which CUDA forbids while another thread captures. What goes wrong meanwhile becomes a note on the error.
     """
     with deferred():
-        try:
-            device.synchronize()
-        except StreamscopeError as other:
-            error.add_note(f"meanwhile {other}")
+        for stream in streams:
+            try:
+                stream.synchronize()
+            except StreamscopeError as other:
+                error.add_note(f"meanwhile {other}")
 
 
 @contextmanager
-def settled(device: Device) -> Iterator[None]:
+def settled(streams: Iterable[Stream]) -> Iterator[None]:
     """Carry out a run's steps in a block; where it breaks off, see `settle`."""
     try:
         yield
     except BaseException as error:
-        settle(device, error)
+        settle(streams, error)
         raise
 
 

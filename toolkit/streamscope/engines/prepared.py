@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -79,6 +80,7 @@ class Prepared:
         self.bound = [self._binder.bind(step) for step in self.plan.steps]
         self._calls = [bound.call for bound in self.bound]
         self._waited = [self.streams[lane] for lane in sorted(self._top_lanes())]
+        self._outlive_runs()
 
     @property
     def program(self) -> Program:
@@ -178,6 +180,11 @@ class Prepared:
             fresh = Prepared(plan, self.device, streams=streams, compute_streams=self.compute_streams)
             fresh.lock, fresh.graph_counts, fresh._former = self.lock, self.graph_counts, former
             vars(self).update(vars(fresh))
+            self._outlive_runs()
+
+    def _outlive_runs(self) -> None:
+        """See to it that who lets this go while it runs gives the memory to others only when that is over."""
+        weakref.finalize(self, self.device.let_finish, tuple(self.streams.values())).atexit = False
 
     def run(self) -> None:
         """Issue one run; returns when all is issued, which for most engines is before it is done."""
@@ -190,7 +197,7 @@ class Prepared:
                     call()
             except BaseException as error:
                 name_launch(error, self.bound, call)
-                settle(self.device, error)
+                settle(self.streams.values(), error)
                 raise
             self._runs += 1
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from streamscope.arguments import shown
 from streamscope.errors import ProgramError
 from streamscope.ops.definition import Definition, Reference
+from streamscope.ops.expression_check import mistake_in
 from streamscope.ops.expressions import UnknownExpressionError, compiled, names_in
 from streamscope.ops.pointwise import Elementwise
 from streamscope.rtc.signature import RESERVED
@@ -55,11 +57,16 @@ def elementwise(
     ProgramError
         The line is no assignment, or a name is reserved or unknown.
     """
+    _check_arguments(line, name, operands, gradient, reference, like, functions)
     match = _LINE.fullmatch(line)
     if match is None:
         raise ProgramError(f"ss.elementwise: {line!r} is no assignment", hint='write for example "y = a * x + b"')
     result, expression = match.groups()
-    called = name or result
+    called = result if name is None else name
+    for text in (expression, *(gradient or {}).values()):
+        mistake = mistake_in(text)
+        if mistake is not None:
+            raise ProgramError(f"ss.elementwise {called!r}: {mistake.shown(text)}", hint=mistake.hint)
     named = tuple(operands) if operands is not None else tuple(names_in(expression))
     _check_names(called, result, expression, named, gradient or {})
     upstream = f"d{result}"
@@ -74,9 +81,32 @@ def elementwise(
             reference=reference or _evaluated(named, expression, functions),
             gradient=gradients,
             result=result,
-            functions=functions,
+            functions=f"{functions}\n" if functions and not functions.endswith("\n") else functions,
         )
     )
+
+
+def _check_arguments(*arguments: object) -> None:
+    """Check that the arguments of `elementwise`, in order, are of the kinds that it takes."""
+
+    def texts(value: object) -> bool:
+        return all(isinstance(each, str) for each in value) if isinstance(value, Iterable) else False
+
+    kinds: dict[str, tuple[Callable[[Any], bool], str]] = {
+        "line": (lambda value: isinstance(value, str), 'a text like "y = a * x + b"'),
+        "name": (lambda value: value is None or isinstance(value, str), "a text"),
+        "operands": (lambda value: value is None or (not isinstance(value, str) and texts(value)), 'names, for example ["x", "a"]'),
+        "gradient": (
+            lambda value: value is None or (isinstance(value, Mapping) and texts(value) and texts(value.values())),
+            'expressions by operand, for example {"x": "a * dy"}',
+        ),
+        "reference": (lambda value: value is None or callable(value), "a function of NumPy arrays"),
+        "like": (lambda value: value is None or isinstance(value, np.ufunc), "a function of NumPy's with dtypes, for example np.exp"),
+        "functions": (lambda value: isinstance(value, str), "CUDA source as text"),
+    }
+    for value, (argument, (fits, wanted)) in zip(arguments, kinds.items(), strict=True):
+        if not fits(value):
+            raise ProgramError(f"ss.elementwise: {argument}={shown(value)} is not {wanted}", hint="see help(ss.elementwise)")
 
 
 def _check_names(called: str, result: str, expression: str, operands: Sequence[str], gradient: Mapping[str, str]) -> None:

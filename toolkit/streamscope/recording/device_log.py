@@ -39,7 +39,7 @@ class DeviceLogRecorder:
         """
         reload()
         self.device.log.clear()
-        with settled(self.device):
+        with settled(prepared.streams.values()):
             host = self._run(prepared)
         makespan_ns = float(host[-1].end_ns - host[0].start_ns)
         info = TraceInfo(

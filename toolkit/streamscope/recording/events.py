@@ -96,7 +96,7 @@ class EventRecorder:
         Trace
             Of the natural pass with the median makespan; its zero is the start of the first call.
         """
-        with settled(self.device):
+        with settled(prepared.streams.values()):
             return self._record(prepared, reload)
 
     def _record(self, prepared: Prepared, reload: Callable[[], None]) -> Trace:

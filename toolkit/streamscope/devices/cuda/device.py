@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.driver import checked, cuda_errors, libraries
 from streamscope.devices.cuda.gate import CudaGate, GateWord
-from streamscope.devices.cuda.graph import CAPTURES, CudaGraph
+from streamscope.devices.cuda.graph import CAPTURES, CudaGraph, relaxed_captures
 from streamscope.devices.cuda.graph_nodes import node_count
 from streamscope.devices.cuda.memory import CudaBlock, CudaBuffer, allocate_block, buffer_on
 from streamscope.devices.cuda.streams import CudaEvent, CudaStream
@@ -103,6 +104,13 @@ class CudaDevice:
         """Make this device the calling thread's."""
         with cuda_errors("choosing the device"):
             self._device.use()
+
+    def let_finish(self, streams: Sequence[CudaStream]) -> None:
+        """Wait for streams whose memory goes, from whichever thread, even one that captures; what fails is nobody's any more."""
+        with suppress(Exception), relaxed_captures():
+            for stream in streams:
+                with suppress(DeviceError):
+                    stream.synchronize()
 
     def stream(self, name: str, *, priority: int = 0) -> CudaStream:
         """Make a stream; CUDA's priorities run the other way, 0 down to the device's highest, which is negative."""
@@ -222,9 +230,13 @@ class CudaDevice:
 
     def begin_capture(self, stream: CudaStream) -> None:
         """Start to capture a stream, for this thread only."""
-        with cuda_errors(f"capturing stream {stream.name!r}"):
-            self._runtime.streamBeginCapture(stream.pointer, self._runtime.streamCaptureModeThreadLocal)
-        self.captures.begun(stream.pointer)
+        self.captures.begun(stream.pointer)  # Before it is: what another thread destroys in between would break it.
+        try:
+            with cuda_errors(f"capturing stream {stream.name!r}"):
+                self._runtime.streamBeginCapture(stream.pointer, self._runtime.streamCaptureModeThreadLocal)
+        except BaseException:
+            self.captures.ended(stream.pointer)
+            raise
 
     def captured_nodes(self, stream: CudaStream) -> int:
         """Return how many nodes the capture of a stream has by now.

@@ -6,12 +6,12 @@ import ctypes
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import Any
 
-from streamscope.devices.cuda.driver import cuda_errors, libraries
+from streamscope.devices.cuda.driver import checked, cuda_errors, libraries
 from streamscope.devices.cuda.graph_nodes import graph_nodes, node_count
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.errors import DeviceError
@@ -21,14 +21,16 @@ _UPDATE_FAILURE = 910  # CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
 
 
 class Captures:
-    """Which captures the calling thread has under way, and what waits to be destroyed until it has none.
+    """Which captures are under way, and what waits to be destroyed until there are none.
 
-    A capture is its thread's own. While it goes on, CUDA forbids that thread to destroy instantiated graphs and library handles, and breaks
-    the capture where it is tried; Python's garbage collector does not know that.
+    A capture is its thread's own. While it goes on, CUDA forbids that thread to destroy instantiated graphs, and any thread to wait for the
+    whole device, as libraries do that destroy their handles; it breaks the capture where that is tried. Python's garbage collector does not
+    know that.
     """
 
     def __init__(self) -> None:
         self._thread = threading.local()
+        self._everywhere: set[int] = set()
         self._waiting: deque[Callable[[], object]] = deque()
 
     @property
@@ -39,14 +41,16 @@ class Captures:
     def begun(self, stream: int) -> None:
         """Note that the calling thread captures a stream."""
         self._own().add(stream)
+        self._everywhere.add(stream)
 
     def ended(self, stream: int) -> None:
         """Note that a capture is over, and destroy what waited for that."""
         self._own().discard(stream)
+        self._everywhere.discard(stream)
         self._destroy_waiting()
 
     def destroy(self, destroy: Callable[[], object]) -> None:
-        """Call a function that destroys something: now, or after the capture that goes on. At the end of the process, nothing is."""
+        """Call a function that destroys something: now, or after the captures that go on. At the end of the process, nothing is."""
         if sys.is_finalizing():
             return
         self._waiting.append(destroy)
@@ -55,7 +59,7 @@ class Captures:
     def _destroy_waiting(self) -> None:
         # Another thread may take from the queue at the same time, or the collector put something there.
         with suppress(IndexError):
-            while not self.active:
+            while not self._everywhere:
                 self._waiting.popleft()()
 
     def _own(self) -> set[int]:
@@ -67,6 +71,17 @@ class Captures:
 
 CAPTURES = Captures()
 """Of the process: a capture belongs to a thread, whichever device object began it."""
+
+
+@contextmanager
+def relaxed_captures() -> Iterator[None]:
+    """Let the calling thread call what CUDA forbids while it captures, but does not break the capture."""
+    cuda = libraries().cuda
+    before = checked(cuda.cuThreadExchangeStreamCaptureMode(cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    try:
+        yield
+    finally:
+        checked(cuda.cuThreadExchangeStreamCaptureMode(before))
 
 
 class CudaGraph:

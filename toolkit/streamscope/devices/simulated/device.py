@@ -90,6 +90,9 @@ class SimulatedDevice:
         self._streams.append(stream)
         return stream
 
+    def let_finish(self, streams: Sequence[Stream]) -> None:
+        """Do nothing: what is pending holds its memory."""
+
     def make_ready(self, program: Program) -> None:
         """Do nothing: the references of operators are ready."""
 
