@@ -75,7 +75,7 @@ def test_a_run_that_breaks_off_waits_for_its_own_streams_only(engine):
 
 @pytest.mark.gpu
 class TestOnAGpu:
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def device(self):
         return ss.open_device("cuda")
 

@@ -129,3 +129,28 @@ def test_whole_numbers_are_divided_towards_zero(a, b):
 def test_what_is_no_expression(expression):
     with pytest.raises(UnknownExpressionError):
         compiled(expression)
+
+
+@pytest.mark.parametrize(
+    ("line", "dtype", "x", "a", "expected"),
+    [
+        ("y = (x + a) / 2", np.int8, 100, 100, 100),  # 200 fits into C's int
+        ("y = (x * a) >> 8", np.uint8, 200, 100, 78),
+        ("y = -x + a", np.uint8, 3, 4, 1),
+        ("y = (x << 10) >> 10", np.int8, 5, 0, 5),
+        ("y = x * a / a", np.int16, 30000, 7, 30000),
+        ("y = max(x, a)", np.float32, np.nan, 2.0, 2.0),  # CUDA's of two floats is fmaxf
+        ("y = min(x, a)", np.float32, 2.0, np.nan, 2.0),
+    ],
+)
+def test_short_numbers_are_promoted_as_in_c(evaluate, line, dtype, x, a, expected):
+    operator = ss.elementwise(line, operands=["x", "a"])
+    found = evaluate(operator, np.array([x], dtype), np.array([a], dtype))
+    assert (found.dtype, found.tolist()) == (np.dtype(dtype), [expected])
+
+
+def test_gradients_of_a_line_may_be_returned_as_they_are(evaluate):
+    leaky = ss.elementwise(LEAKY, gradient={"x": "x > 0 ? dy : a * dy"})
+    x, a = np.array([1, -2], np.float32), np.array([0.5, 0.5], np.float32)
+    (found,) = evaluate(lambda x, a: leaky.gradient(x, x, a), x, a)
+    np.testing.assert_array_equal(found, [1, -1])

@@ -459,3 +459,9 @@ class TestNesting:
 
         assert len(trace(function, X).operations) == 1
         assert said == ["relu was called outside a program"]
+
+
+@pytest.mark.parametrize("function", [len, float, int, list])
+def test_what_python_asks_of_values_is_refused(function):
+    with pytest.raises(ProgramError, match="is not an operator of a program"):
+        ss.program(lambda x: function(x)).trace(np.ones(3, np.float32))  # noqa: PLW0108 — a built-in function has no signature

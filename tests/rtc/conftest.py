@@ -34,6 +34,9 @@ class HostArray:
         )
         self.data = SimpleNamespace(ptr=address(values))
 
+    def reshape(self, shape):
+        return HostArray(self.values.reshape(shape))
+
 
 class HostBench:
     """Prepares kernels as the CUDA device's bench does, but from a library built for the host."""

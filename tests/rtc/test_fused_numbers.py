@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import streamscope as ss
+from streamscope.rtc.batch import compile_kernel
 from streamscope.rtc.fused_source import APART, ROUNDED
-from streamscope.rtc.nvrtc import compile_cubin
 
 SIZE = 203
 HOST_ROUNDED = "inline float rounded(float value) { return (float)(_Float16)value; }\n"
@@ -106,7 +106,7 @@ def test_fused_kernels_have_the_bits_of_unfused_ones(programs, name):
 
 def instructions(source, architecture):
     """Count the floating-point instructions in the machine code of a kernel."""
-    cubin = compile_cubin(source, architecture)
+    cubin = compile_kernel(source, architecture).image
     (table,), (size, count, strings) = struct.unpack_from("<Q", cubin, 40), struct.unpack_from("<HHH", cubin, 58)
     sections = [struct.unpack_from("<IIQQQQ", cubin, table + index * size) for index in range(count)]
     found: Counter[str] = Counter()
@@ -169,4 +169,4 @@ def test_every_case_compiles(traced_sources, architecture):
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
     for function, arrays in CASES.values():
         for source in traced_sources(ss.program(function, fuse=True), *arrays):
-            compile_cubin(source, architecture)
+            compile_kernel(source, architecture)

@@ -1,50 +1,81 @@
-"""NVRTC needs no GPU: every kernel that the operators generate compiles for three generations."""
+"""NVRTC needs no GPU: kernels of the operators compile for three generations, and what it rejects is told."""
 
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 
-from streamscope.errors import CompilationError
-from streamscope.rtc.nvrtc import compile_cubin
+from streamscope.errors import CompilationError, NoDeviceError
+from streamscope.rtc import nvrtc
+from streamscope.rtc.batch import compile_kernel
+from streamscope.rtc.kernel_cache import KernelCache
+from streamscope.rtc.nvrtc import compile_unit
 from streamscope.rtc.source import KernelSource
 
-pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
-
+EMPTY = 'extern "C" __global__ void empty() {}'
 BROKEN = KernelSource("broken", 'extern "C" __global__ void broken(float* x)\n{\n    x[0] = undeclared;\n}\n')
 
 
+@pytest.fixture
+def bindings():
+    return pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
+
+
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
-def test_every_kernel_compiles(source, architecture):
-    cubin = compile_cubin(source, architecture)
-    assert cubin.startswith(b"\x7fELF")
-    assert source.name.encode() in cubin
+def test_every_kernel_compiles(bindings, source, architecture):
+    cubin = compile_kernel(source, architecture)
+    assert cubin.image.startswith(b"\x7fELF")
+    assert set(cubin.resources) == {source.name}
 
 
-def test_a_compiled_kernel_is_kept_by_its_whole_source():
+def test_a_compiled_kernel_is_kept_by_its_whole_source(bindings):
     code = 'extern "C" __global__ void kept(float* x) {{ x[0] = {}; }}'
     one, two = (KernelSource("kept", code.format(value)) for value in (1, 2))
-    assert compile_cubin(one, "sm_90") is compile_cubin(KernelSource("kept", one.code), "sm_90")
-    assert compile_cubin(one, "sm_90") != compile_cubin(two, "sm_90")
-    assert compile_cubin(one, "sm_90") != compile_cubin(one, "sm_80")
+    assert compile_kernel(one, "sm_90") is compile_kernel(KernelSource("kept", one.code), "sm_90")
+    assert compile_kernel(one, "sm_90").image != compile_kernel(two, "sm_90").image
+    assert compile_kernel(one, "sm_90").image != compile_kernel(one, "sm_80").image
 
 
-def test_an_error_shows_the_log_and_the_numbered_source():
+def test_an_error_shows_the_log_and_the_numbered_source(bindings):
     with pytest.raises(CompilationError) as caught:
-        compile_cubin(BROKEN, "sm_90")
+        compile_kernel(BROKEN, "sm_90")
     message = str(caught.value)
     assert "kernel 'broken' did not compile for sm_90" in message
     assert re.search(r'broken\.cu\(3\): error: identifier "undeclared" is undefined', message)
     assert "   3 |     x[0] = undeclared;" in message.splitlines()
 
 
-def test_a_failure_is_not_kept():
+def test_a_failure_is_not_kept(bindings):
     for _ in range(2):
         with pytest.raises(CompilationError, match="undeclared"):
-            compile_cubin(BROKEN, "sm_90")
+            compile_kernel(BROKEN, "sm_90")
 
 
-def test_an_unknown_architecture():
-    with pytest.raises(CompilationError, match=r"sm_123.*\n.*gpu-architecture"):
-        compile_cubin(KernelSource("empty", 'extern "C" __global__ void empty() {}'), "sm_123")
+@pytest.mark.parametrize("architecture", ["sm_123", "sm90", "", "--std=c++11"])
+def test_an_unknown_architecture(bindings, architecture):
+    with pytest.raises(CompilationError, match=r"(?s)does not take the options.*gpu-architecture.*sm_90, for example"):
+        compile_unit(EMPTY, "empty", architecture)
+
+
+def test_a_unit_and_its_warnings(bindings):
+    image, log = compile_unit('extern "C" __global__ void unused() { int never; }', "unused", "sm_90")
+    assert image is not None
+    assert b".text.unused\0" in image
+    assert "unused.cu(1)" in log
+    assert compile_unit("nonsense", "some", "sm_90")[0] is None
+
+
+def test_without_nvrtc(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setattr(nvrtc, "nvrtc_version", nvrtc.nvrtc_version.__wrapped__)
+    monkeypatch.setattr("streamscope.rtc.kernel_cache.nvrtc_version", nvrtc.nvrtc_version)
+    for call in (
+        nvrtc.nvrtc_version,
+        lambda: compile_unit(EMPTY, "e", "sm_90"),
+        lambda: compile_kernel(BROKEN, "sm_90", cache=KernelCache(tmp_path)),
+    ):
+        with pytest.raises(NoDeviceError, match="NVRTC cannot be loaded") as caught:
+            call()
+        assert "pip install" in str(caught.value)

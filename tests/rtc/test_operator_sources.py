@@ -11,7 +11,7 @@ import pytest
 import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.ops.elementwise import OPERATORS
-from streamscope.rtc.nvrtc import compile_cubin
+from streamscope.rtc.batch import compile_kernel
 from streamscope.rtc.source import KernelSource
 
 FLOATS = ["float16", "float32", "float64"]
@@ -85,7 +85,7 @@ def test_every_kernel_compiles(sources, architecture, share):
     def compiles(first):
         some = chosen[first : first + TOGETHER]
         code = "\n".join(f"namespace n{number} {{\n{each}\n}}" for number, each in enumerate(some))
-        cubin = compile_cubin(KernelSource(f"operators_{first}", code), architecture)
+        cubin = compile_kernel(KernelSource(name_of(some[0]), code), architecture).image
         return all(name_of(each).encode() in cubin for each in some)
 
     with ThreadPoolExecutor(2) as pool:
@@ -117,11 +117,11 @@ sigmoid_float32_x4_NAME(const float* x, float* out, long long size, int lead)
 {
     const long long n = ((long long)blockIdx.x * 256 + threadIdx.x) * 4 - lead;
     if (n >= size) return;
-    const vector<float, 4> x_values = read<4>(x, n, size);
+    const vector<float, 4> x_values = fetched<4>(x + n);
     vector<float, 4> results;
     #pragma unroll
     for (int k = 0; k < 4; ++k) results.item[k] = value(x_values.item[k]);
-    write(out, n, size, results);
+    put(out + n, results);
 }
 """
 

@@ -61,9 +61,10 @@ def warm(
         The device is missing, or NVRTC is.
     """
     log = CompilationLog(copy_to=compilations())
-    with log.stage(Stage.GENERATE, getattr(program, "name", "program")):
-        sources = needed_kernels(traced_for("ss.warm", program, inputs))
+    traced = traced_for("ss.warm", program, inputs)
     opened = opened_cuda(device) if architecture is None else None
+    with log.stage(Stage.GENERATE, traced.name):
+        sources = needed_kernels(traced, opened.choices if opened is not None else None)
     target = architecture or architecture_of(opened)
     what = f"compiling for {target}"
     with showing(what, progress=progress) as shown:

@@ -17,9 +17,9 @@ from streamscope_widgets.static_timeline import data_uri
 from streamscope_widgets.summary import LINE, NUMBER, SANS
 from streamscope_widgets.worker_picture import COLOURS, workers_svg
 
-MOST_SHOWN, MOST_FOLDED = 12, 250
+MOST_SHOWN, MOST_FOLDED = 12, 120
 """Kernels that are listed at once, and those that unfold below; the costliest come first, and the rest is counted."""
-LONGEST_NAME = 80
+LONGEST_NAME, LONGEST_TITLE = 80, 200
 LEFT = "text-align:left;padding:3px 10px;white-space:nowrap"
 CODE = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace"
 
@@ -31,6 +31,10 @@ STAGES = {
     Stage.WAIT: "Another thread or process compiles what is needed here.",
     Stage.LOAD: "The driver loads machine code onto the device.",
 }
+SHARES = (
+    "compile ms: kernels that are compiled together are timed together; each is given an equal share. What came from the cache took that"
+    " long when it was compiled."
+)
 COLUMNS = {
     "kernel": "Name of the function: the operator, the dtypes, and the first digits of its source's SHA-256.",
     "from": "Where it came from: compiled now, or taken from the cache in memory or on disk; how often, if more than once.",
@@ -60,6 +64,7 @@ def compilation_html(log: CompilationLog) -> str:
         _picture_html(log),
         _launch_html(log),
         _kernels_html(kernels),
+        f'<p style="margin:0;font-size:12px;color:#808080">{escape(SHARES)}</p>',
         "</div>",
     ]
     return "".join(parts)
@@ -88,7 +93,7 @@ class AskedKernel:
 
 
 def asked_kernels(records: Iterable[KernelRecord]) -> list[AskedKernel]:
-    """Return each kernel that was asked for once, those that failed first, then the one that took longest to compile."""
+    """Return each kernel that was asked for once: those that failed first, then by time to compile; in one unit by machine code."""
     by_kernel: dict[tuple[str, str], list[KernelRecord]] = {}
     for record in records:
         by_kernel.setdefault((record.name, record.architecture), []).append(record)
@@ -96,7 +101,11 @@ def asked_kernels(records: Iterable[KernelRecord]) -> list[AskedKernel]:
         AskedKernel(name, architecture, Counter(record.origin for record in each), each[-1].compile_ns, each[-1].resources)
         for (name, architecture), each in by_kernel.items()
     ]
-    return sorted(kernels, key=lambda kernel: (Origin.FAILED not in kernel.origins, -kernel.compile_ns, kernel.name))
+    return sorted(kernels, key=lambda kernel: (Origin.FAILED not in kernel.origins, -kernel.compile_ns, -_code_bytes(kernel), kernel.name))
+
+
+def _code_bytes(kernel: AskedKernel) -> int:
+    return kernel.resources.code_bytes if kernel.resources is not None else 0
 
 
 def headline(log: CompilationLog) -> str:
@@ -104,8 +113,10 @@ def headline(log: CompilationLog) -> str:
     words = {Origin.COMPILED: "compiled", Origin.DISK: "from disk", Origin.MEMORY: "from memory", Origin.FAILED: "failed"}
     counts = log.counts
     listed = ", ".join(f"{counts[origin]:,} {word}" for origin, word in words.items() if origin in counts)
-    total = sum(counts.values())
-    return f"{total:,} kernel{'s' * (total != 1)}: {listed}; in {_milliseconds(log.wall_ns)} ms; {log.code_bytes:,} bytes of device code"
+    total, kernels = sum(counts.values()), len({(record.name, record.architecture) for record in list(log.kernels)})
+    asked = f", asked for {total:,} times" if total > kernels else ""
+    what = f"{kernels:,} kernel{'s' * (kernels != 1)}{asked}"
+    return f"{what}: {listed}; in {_milliseconds(log.wall_ns)} ms; {log.code_bytes:,} bytes of device code"
 
 
 def _architectures(kernels: Sequence[AskedKernel]) -> str:
@@ -170,6 +181,7 @@ def _kernel_table(kernels: Sequence[AskedKernel]) -> str:
 
 def _kernel_html(kernel: AskedKernel, *, several: bool) -> str:
     name = kernel.name if len(kernel.name) <= LONGEST_NAME else kernel.name[: LONGEST_NAME - 10] + "…" + kernel.name[-9:]
+    title = f' title="{escape(kernel.name[:LONGEST_TITLE])}"' if name != kernel.name else ""
     where = f" for {kernel.architecture}" if several else ""
     origins = ", ".join(f"{origin.value}{f' ×{count}' if count > 1 else ''}" for origin, count in kernel.origins.items())
     weight = ";font-weight:700" if Origin.FAILED in kernel.origins else ""
@@ -178,7 +190,7 @@ def _kernel_html(kernel: AskedKernel, *, several: bool) -> str:
     cells = [_milliseconds(kernel.compile_ns) if kernel.compile_ns else "–", *(f"{number:,}" for number in numbers)]
     cells += ["–"] * (len(COLUMNS) - 2 - len(cells))
     return (
-        f'<tr><td style="{LEFT};{CODE}{weight}" title="{escape(kernel.name)}">{escape(name)}{escape(where)}</td>'
+        f'<tr><td style="{LEFT};{CODE}{weight}"{title}>{escape(name)}{escape(where)}</td>'
         f'<td style="{LEFT}{weight}">{escape(origins)}</td>' + "".join(f'<td style="{NUMBER}">{cell}</td>' for cell in cells) + "</tr>"
     )
 

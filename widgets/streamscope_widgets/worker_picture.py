@@ -7,13 +7,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from html import escape
 
-from streamscope.rtc.compilation_log import Stage, StageTime
+from streamscope.rtc.compilation_log import Stage, StageTime, lane_order
 from streamscope_widgets import palette
 from streamscope_widgets.static_timeline import FONT
 
 WIDTH, GUTTER, MARGIN, TOP = 980, 84, 14, 34
 ROW, BAR = 17, 12
-MOST_BARS = 800
+MOST_BARS = 500
 """The longest ones are drawn; the others are too short to be seen beside so many."""
 MOST_ROWS = 32
 
@@ -42,7 +42,8 @@ def workers_svg(stages: Sequence[StageTime], axis_ns: int = 0) -> str:
     if not clock.total_ns:
         return ""
     length_ns = max(axis_ns, clock.total_ns)
-    lanes = sorted({stage.lane for stage in stages}, key=lambda lane: (lane != "host", len(lane), lane))[:MOST_ROWS]
+    every = lane_order(stages)
+    lanes, left_out = every[:MOST_ROWS], len(every) - MOST_ROWS
     rows = {lane: number for number, lane in enumerate(lanes)}
     scale = (WIDTH - GUTTER - MARGIN) / length_ns
     longest = sorted((stage for stage in stages if stage.lane in rows), key=lambda stage: stage.start_ns - stage.end_ns)[:MOST_BARS]
@@ -50,6 +51,8 @@ def workers_svg(stages: Sequence[StageTime], axis_ns: int = 0) -> str:
     bottom = TOP + len(lanes) * ROW
     labels = "".join(_text(GUTTER - 8, TOP + number * ROW + 10, lane, "end") for lane, number in rows.items())
     present = [stage for stage in Stage if any(each.stage is stage for each in stages)]
+    if left_out > 0:
+        labels += _text(GUTTER, bottom + 32, f"{left_out} more threads are not shown", "start")
     body = f'<rect width="100%" height="100%" rx="6" fill="{palette.CARD}"/>{_legend(present)}{_axis(length_ns, scale, bottom)}'
     size = f'viewBox="0 0 {WIDTH} {bottom + 44}" width="{WIDTH}" height="{bottom + 44}"'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {FONT}>{body}{labels}{bars}</svg>'

@@ -32,8 +32,9 @@ class UnknownExpressionError(ValueError):
 
 
 def _number(value: Any) -> Any:
-    """Return a value as C's arithmetic takes it: a truth value is a small whole number."""
-    return value.astype(np.int8) if isinstance(value, np.ndarray | np.generic) and value.dtype.kind == "b" else value
+    """Return a value as C's arithmetic takes it: whole numbers shorter than ``int``, and truth values, become ``int``."""
+    short = isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biu" and value.dtype.itemsize < np.dtype(np.int32).itemsize
+    return value.astype(np.int32) if short else value
 
 
 def _whole(a: Any, b: Any) -> bool:
@@ -67,7 +68,7 @@ _NUMPY = {
     "atanh": np.arctanh, "abs": np.abs, "cbrt": np.cbrt, "ceil": np.ceil, "copysign": np.copysign, "cos": np.cos, "cosh": np.cosh,
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "fabs": np.abs, "floor": np.floor, "fmax": np.fmax, "fmin": np.fmin,
     "fmod": np.fmod, "hypot": np.hypot, "isfinite": np.isfinite, "isinf": np.isinf, "isnan": np.isnan, "log": np.log, "log10": np.log10,
-    "log1p": np.log1p, "log2": np.log2, "log_add": np.logaddexp, "max": np.maximum, "maximum": np.maximum, "min": np.minimum,
+    "log1p": np.log1p, "log2": np.log2, "log_add": np.logaddexp, "max": np.fmax, "maximum": np.maximum, "min": np.fmin,
     "minimum": np.minimum, "modulo": np.remainder, "pow": np.power, "rint": np.rint, "scale_by_power": np.ldexp, "sign": np.sign,
     "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh, "trunc": np.trunc,
 }  # fmt: skip

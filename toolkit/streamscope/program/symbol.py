@@ -134,6 +134,7 @@ class Symbol:
         return method
 
     __getitem__, __setitem__, __iter__ = _refuse("indexing"), _refuse("item assignment"), _refuse("iteration")
+    __len__, __float__, __int__ = _refuse("len()"), _refuse("float()"), _refuse("int()")
     del _refuse
 
 

@@ -237,7 +237,8 @@ class ProgramFunction:
         return names
 
     def _outputs(self, tracer: Tracer, result: object) -> list[Symbol]:
-        outputs: list[Any] = list(result) if isinstance(result, tuple | list) else [result]
+        # Among several, None is the gradient of an operand that has none.
+        outputs: list[Any] = [one for one in result if one is not None] if isinstance(result, tuple | list) else [result]
         hint = "return what an operator returned, or a tuple of such variables"
         if result is None or not outputs:
             raise ProgramError(f"program {self.name!r} returned nothing", hint=hint)

@@ -11,10 +11,11 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from streamscope.errors import CompilationError
+from streamscope.interrupts import deferred
 from streamscope.rtc.compilation_log import CompilationLog, KernelRecord, Stage, compilations, several
 from streamscope.rtc.cubin import Cubin
 from streamscope.rtc.groups import Group, blamed, grouped, unique_sources, unit_code, worker_count
@@ -23,8 +24,9 @@ from streamscope.rtc.nvrtc import compile_unit, nvrtc_version, rejected
 from streamscope.rtc.source import KernelSource
 
 POLL_S = 0.005
+NOTICE_S = 0.1
 PATIENCE_S = 120.0
-"""How long somebody else's claim is waited for; then the kernel is compiled here, too."""
+"""How long nothing may come of somebody else's claims; then the kernels are compiled here, too."""
 MOST_IN_GROUP = 64
 """So that the progress shows, and Ctrl-C, which no group notices, need not wait long."""
 
@@ -93,7 +95,7 @@ def compile_batch(
     Raises
     ------
     CompilationError
-        Two different kernels have one name, ``workers`` is not positive, or NVRTC failed for another reason than a source.
+        Two different kernels have one name, ``workers`` is no whole number above 0, or NVRTC failed for another reason than a source.
     NoDeviceError
         NVRTC is not installed.
     """
@@ -133,32 +135,38 @@ class _Batch:
     sources: dict[str, KernelSource] = field(default_factory=dict)
     cubins: dict[KernelSource, Cubin] = field(default_factory=dict)
     failures: dict[KernelSource, CompilationError] = field(default_factory=dict)
+    claimed: list[str] = field(default_factory=list)
     stopped: bool = False
 
     def run(self) -> None:
-        impatient_s = time.monotonic() + PATIENCE_S
         stage = Stage.LOOK_UP
         while waiting := [key for key, source in self.sources.items() if source not in self.cubins and source not in self.failures]:
-            with self.log.stage(stage, several([self.sources[key].name for key in waiting])):
-                found, claimed = self._looked_up(waiting, impatient_s if stage is Stage.WAIT else 0)
             try:
+                with self.log.stage(stage, several([self.sources[key].name for key in waiting])):
+                    found, mine = self._looked_up(waiting, PATIENCE_S if stage is Stage.WAIT else 0)
                 for key, (cubin, origin) in found.items():
                     self._deliver(self.sources[key], cubin, origin)
                 self._report()
-                if claimed:
-                    self._compile(claimed)
+                if mine:
+                    self._compile(mine)
             finally:
-                self.cache.give_up(claimed)
+                with deferred():
+                    self.cache.give_up(self.claimed)
+                    self.claimed = []
             stage = Stage.WAIT
 
-    def _looked_up(self, keys: Sequence[str], until_s: float) -> tuple[dict[str, tuple[Cubin, Origin]], list[str]]:
-        """Return what is in the cache, and what is to be compiled here; until a time, look again as long as neither is anything."""
-        found, claimed = self.cache.find_or_claim(keys)
-        while not found and not claimed and time.monotonic() < until_s:
+    def _looked_up(self, keys: Sequence[str], patience_s: float) -> tuple[dict[str, tuple[Cubin, Origin]], list[str]]:
+        """Return what is in the cache, and what is to be compiled here; for a time, look again as long as neither is anything."""
+        names = {key: self.sources[key].name for key in keys}
+        until_s = time.monotonic() + patience_s
+        while True:
+            with deferred():  # so that Ctrl-C leaves no claim that nobody knows of
+                found, self.claimed = self.cache.find_or_claim(keys, names)
+            if found or self.claimed or not patience_s:
+                return found, self.claimed
+            if time.monotonic() > until_s:
+                return found, list(keys)
             time.sleep(POLL_S)
-            found, claimed = self.cache.find_or_claim(keys)
-        give_up_waiting = until_s and not found and not claimed
-        return found, list(keys) if give_up_waiting else claimed
 
     def _compile(self, keys: Sequence[str]) -> None:
         keys_of = {self.sources[key]: key for key in keys}
@@ -170,9 +178,12 @@ class _Batch:
 
         pool = ThreadPoolExecutor(min(self.workers, len(groups)), initializer=name_worker)
         try:
-            done = [pool.submit(self._compile_group, group, keys_of) for group in groups]
-            for future in as_completed(done):
-                future.result()
+            pending = {pool.submit(self._compile_group, group, keys_of) for group in groups}
+            while pending:
+                # For a while only: Ctrl-C may reach another thread, and this one would notice when something is done.
+                done, pending = wait(pending, timeout=NOTICE_S, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
                 self._report()
         finally:
             self.stopped = True  # after an error, or Ctrl-C: groups that are under way are finished and kept, no other is begun

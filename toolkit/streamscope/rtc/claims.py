@@ -11,7 +11,8 @@ import fcntl
 import os
 import struct
 import threading
-from collections.abc import Iterable
+import weakref
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 
@@ -32,12 +33,11 @@ class Claims:
         self._held: set[str] = set()
         self._mutex = threading.Lock()
         self._file: int | None = None
-        self._process = os.getpid()
+        self._close: Callable[[], object] = _nothing
 
     def take(self, key: str) -> bool:
         """Claim a key, a hexadecimal digest; return whether it was free. Never waits."""
         with self._mutex:
-            self._notice_fork()
             if key in self._held or not self._lock(fcntl.F_WRLCK, key):
                 return False
             self._held.add(key)
@@ -46,10 +46,19 @@ class Claims:
     def give_back(self, keys: Iterable[str]) -> None:
         """Free keys; those that this process does not hold are left as they are."""
         with self._mutex:
-            self._notice_fork()
             for key in self._held.intersection(keys):
                 self._held.discard(key)
                 self._lock(fcntl.F_UNLCK, key)
+
+    def begin_again(self) -> None:
+        """In a forked process, leave to the parent what it holds.
+
+        The open file is shared: its locks would be taken for the child's, and would outlive the parent for as long as the child has it.
+        """
+        self._mutex = threading.Lock()  # a thread of the parent may have held it
+        self._held = set()
+        self._close()
+        self._file, self._close = None, _nothing
 
     def _lock(self, kind: int, key: str) -> bool:
         """Lock or unlock the byte of a key; return whether nobody else has it."""
@@ -68,17 +77,14 @@ class Claims:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._close = weakref.finalize(self, os.close, self._file)
             except OSError:
                 return None
         return self._file
 
-    def _notice_fork(self) -> None:
-        """In a forked process, forget what the parent holds: it shares the parent's open file, whose locks would be taken for its own."""
-        if self._process != os.getpid():
-            self._process, self._held = os.getpid(), set()
-            if self._file is not None:
-                os.close(self._file)
-                self._file = None
+
+def _nothing() -> None:
+    """Close nothing: no file is open."""
 
 
 def _position(key: str) -> int:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streamscope_widgets.timeline import TimelineWidget
 
 HOST = "host"
-MOST_KEPT = 65_536
+MOST_KEPT = 4096
 """Records that a log keeps, of each sort; the oldest go first."""
 
 

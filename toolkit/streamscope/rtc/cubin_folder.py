@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import get_ident
+from secrets import token_hex
 from weakref import WeakValueDictionary
 
 from streamscope.errors import CacheWarning, OutputError
@@ -70,6 +71,7 @@ class CubinFolder:
         self.path = path
         self.most_bytes = most_bytes
         self._warned = False
+        self._mutex = threading.Lock()
         self._known: WeakValueDictionary[bytes, Cubin] = WeakValueDictionary()
 
     def read(self, key: str) -> Cubin | None:
@@ -128,6 +130,7 @@ class CubinFolder:
         try:
             for file in files:
                 _remove(file)
+            self._remove_stale()
         except OSError as error:
             raise OutputError(f"cannot clear {self.path}: {error.strerror or error}", hint="check whose folder it is") from error
         self._known.clear()
@@ -147,22 +150,27 @@ class CubinFolder:
                     yield Path(entry.path), entry.stat()
 
     def _evict(self) -> None:
+        self._remove_stale()
         files = self.files()
         total = sum(file.bytes for file in files)
         if total <= self.most_bytes:
             return
-        for path, stat in self._scan(PARTIAL):
-            if time.time() - stat.st_mtime > STALE_S:
-                path.unlink(missing_ok=True)
         for file in files:
             if total <= self.most_bytes * KEPT_SHARE:
                 break
             _remove(file)
             total -= file.bytes
 
+    def _remove_stale(self) -> None:
+        """Remove what processes have left that ended in the middle of writing."""
+        for path, stat in self._scan(PARTIAL):
+            if time.time() - stat.st_mtime > STALE_S:
+                path.unlink(missing_ok=True)
+
     def _warn(self, what: str, error: Exception) -> None:
-        if not self._warned:
-            self._warned = True
+        with self._mutex:
+            first, self._warned = not self._warned, True
+        if first:
             warnings.warn(
                 f"the kernel cache cannot {what} {self.path}: {error}; kernels are compiled without it"
                 " (set STREAMSCOPE_CACHE_DIR to a folder that can be written to)",
@@ -174,7 +182,8 @@ class CubinFolder:
 @contextmanager
 def _partial(path: Path) -> Iterator[Path]:
     """Give a name beside a path for a file that is not whole yet, and remove what is left of it."""
-    name = path.with_name(f".{path.name}.{os.getpid()}.{get_ident()}{PARTIAL}")
+    # Random, not of process and thread: in containers these come again, and a name that a crash has left may be another cubin's link.
+    name = path.with_name(f".{path.name}.{token_hex(8)}{PARTIAL}")
     try:
         yield name
     finally:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from streamscope.arguments import whole_number
 from streamscope.errors import CompilationError
 from streamscope.rtc.source import KernelSource
 from streamscope.rtc.types_source import HALF_CONVERSIONS, VECTORS
@@ -21,7 +22,10 @@ SHARED = (HALF_CONVERSIONS, VECTORS)
 WORKER_BYTES = 256 * 2**20
 """Memory that NVRTC takes for one translation unit: up to 160 MiB were measured."""
 
-_DIRECTIVE = re.compile(r"^\s*#\s*(?!pragma\b)\w", re.MULTILINE)
+_NOT_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|R\"([^\s()\\]*)\(.*?\)\1\"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.DOTALL)
+"""Comments, texts and characters, whose braces count for nothing."""
+_REACHING = re.compile(r"^\s*(?:#|%:|\?\?=)(?!\s*pragma\s+unroll\b)|\b_Pragma\b|<%|%>|/\*|[\"']", re.MULTILINE)
+"""What would reach into kernels further down: directives, and comments and texts that do not end."""
 _BLAMED = re.compile(r"^(\w+)\.cu\(\d+\): (?:catastrophic )?error|^ptxas error.*'(\w+)'", re.MULTILINE)
 
 
@@ -48,12 +52,10 @@ def worker_count(asked: int | None = None) -> int:
     Raises
     ------
     CompilationError
-        ``asked`` is not positive.
+        ``asked`` is no whole number, or not positive.
     """
     if asked is not None:
-        if asked < 1:
-            raise CompilationError(f"workers={asked} is not positive", hint="leave it out to use every core")
-        return asked
+        return whole_number("workers", asked, 1, error=CompilationError)
     return max(1, min(len(os.sched_getaffinity(0)), free_bytes() // WORKER_BYTES))
 
 
@@ -81,7 +83,7 @@ def grouped(sources: Sequence[KernelSource], count: int) -> list[Group]:
     other in NVRTC.
     """
     costs = {source: len(source.code) for source in sources}
-    alone = [source for source in sources if _DIRECTIVE.search(source.code)]  # its macros would reach into the others
+    alone = [source for source in sources if not keeps_to_itself(source.code)]
     together = sorted(costs.keys() - set(alone), key=lambda source: (-costs[source], source.name))
     loads = [(0, number) for number in range(min(count, len(together)))]
     groups: list[list[KernelSource]] = [[] for _ in loads]
@@ -91,6 +93,20 @@ def grouped(sources: Sequence[KernelSource], count: int) -> list[Group]:
         heapq.heapreplace(loads, (load + costs[source], number))
     every = [*map(tuple, groups), *((source,) for source in alone)]
     return sorted(every, key=lambda group: sum(costs[source] for source in group), reverse=True)
+
+
+def keeps_to_itself(code: str) -> bool:
+    """Tell whether a source can stand beside others: it has no directive that would hold for them, too, and closes what it opens.
+
+    Compiled together, a source with a brace too few and one with a brace too many would both be taken for right.
+    """
+    bare = _NOT_CODE.sub(" ", code.replace("\\\n", ""))
+    depth = 0
+    for brace in re.findall("[{}]", bare):
+        depth += 1 if brace == "{" else -1
+        if depth < 0:
+            return False
+    return depth == 0 and not _REACHING.search(bare)
 
 
 def unit_code(group: Group) -> str:

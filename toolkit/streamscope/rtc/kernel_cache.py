@@ -7,10 +7,12 @@ import json
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
+from weakref import WeakSet
 
 from streamscope.rtc.claims import Claims
 from streamscope.rtc.cubin import Cubin
@@ -61,35 +63,45 @@ class KernelCache:
         self.claims = Claims(path / "lock")
         self._memory: OrderedDict[str, Cubin] = OrderedDict()
         self._mutex = threading.Lock()
+        _ALL.add(self)
 
-    def find(self, key: str) -> tuple[Cubin, Origin] | None:
-        """Return a compiled kernel and where it was; None where it is nowhere."""
+    def find(self, key: str, name: str = "") -> tuple[Cubin, Origin] | None:
+        """Return a compiled kernel and where it was; None where it is nowhere.
+
+        With a ``name``, a file without a kernel of that name counts as missing: somebody may have renamed it.
+        """
         with self._mutex:
             if key in self._memory:
                 self._memory.move_to_end(key)
                 return self._memory[key], Origin.MEMORY
         cubin = self.folder.read(key)
-        if cubin is None:
+        if cubin is None or (name and f".text.{name}\0".encode() not in cubin.image):
             return None
         self._remember([key], cubin)
         return cubin, Origin.DISK
 
-    def find_or_claim(self, keys: Iterable[str]) -> tuple[dict[str, tuple[Cubin, Origin]], list[str]]:
+    def find_or_claim(
+        self, keys: Iterable[str], names: Mapping[str, str] = MappingProxyType({})
+    ) -> tuple[dict[str, tuple[Cubin, Origin]], list[str]]:
         """Return which kernels are there, and which the caller has claimed and must `keep` or `give_up`.
 
         The others are claimed by other threads or processes; look again later. If those give up, they are free.
         """
-        found, claimed = {}, []
-        for key in keys:
-            hit = self.find(key)
-            if hit is None and self.claims.take(key):
-                hit = self.find(key)  # it may have come in between
-                if hit is None:
+        found: dict[str, tuple[Cubin, Origin]] = {}
+        claimed: list[str] = []
+        try:
+            for key in keys:
+                hit = self.find(key, names.get(key, ""))
+                if hit is None and self.claims.take(key):
                     claimed.append(key)
-                else:
-                    self.claims.give_back([key])
-            if hit is not None:
-                found[key] = hit
+                    hit = self.find(key, names.get(key, ""))  # it may have come in between
+                    if hit is not None:
+                        self.claims.give_back([claimed.pop()])
+                if hit is not None:
+                    found[key] = hit
+        except BaseException:  # warnings may be errors
+            self.claims.give_back(claimed)
+            raise
         return found, claimed
 
     def keep(self, keys: Sequence[str], cubin: Cubin) -> None:
@@ -107,6 +119,11 @@ class KernelCache:
         with self._mutex:
             self._memory.clear()
 
+    def begin_again(self) -> None:
+        """In a forked process, leave to the parent what it has claimed, and the lock that one of its threads may have held."""
+        self._mutex = threading.Lock()
+        self.claims.begin_again()
+
     def _remember(self, keys: Iterable[str], cubin: Cubin) -> None:
         with self._mutex:
             for key in keys:
@@ -114,6 +131,17 @@ class KernelCache:
                 self._memory.move_to_end(key)
             while len(self._memory) > MOST_IN_MEMORY:
                 self._memory.popitem(last=False)
+
+
+_ALL: WeakSet[KernelCache] = WeakSet()
+
+
+def _after_fork() -> None:
+    for cache in list(_ALL):
+        cache.begin_again()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def cache_folder() -> Path:

@@ -58,6 +58,9 @@ class _Array:
     def itemsize(self) -> int:
         return self.spec.dtype.itemsize
 
+    def reshape(self, shape: tuple[int, ...]) -> _Array:
+        return _Array(ArraySpec(shape, self.dtype))
+
     @property
     def strides(self) -> tuple[int, ...]:
         return tuple(self.itemsize * math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))

@@ -12,28 +12,6 @@ OPTIONS = ("--std=c++17",)
 """What NVRTC is told besides the architecture."""
 
 
-def compile_cubin(source: KernelSource, architecture: str) -> bytes:
-    """Compile a source to machine code.
-
-    Parameters
-    ----------
-    source : KernelSource
-    architecture : str
-        For example ``"sm_90"``.
-
-    Raises
-    ------
-    CompilationError
-        NVRTC rejected the source.
-    NoDeviceError
-        NVRTC is not installed.
-    """
-    image, log = compile_unit(source.code, source.name, architecture)
-    if image is None:
-        raise rejected(source, architecture, log)
-    return image
-
-
 def compile_unit(code: str, name: str, architecture: str) -> tuple[bytes | None, str]:
     """Compile a translation unit; return its machine code, None where NVRTC rejected it, and NVRTC's log.
 

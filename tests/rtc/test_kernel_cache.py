@@ -1,0 +1,151 @@
+"""The cache of kernels: what its keys are made of, where a kernel is found, who is to compile it."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamscope.errors import CacheWarning
+from streamscope.rtc import kernel_cache as module
+from streamscope.rtc.cubin import Cubin
+from streamscope.rtc.kernel_cache import KernelCache, Origin, cache_folder, kernel_cache, kernel_key
+from streamscope.rtc.source import KernelSource
+
+KEYS = [f"{number}".ljust(64, "0") for number in range(10)]
+
+
+def cubin(number=0):
+    return Cubin(bytes([number]), "sm_90", "13.0", 1, 1)
+
+
+@pytest.fixture(autouse=True)
+def _version(monkeypatch):
+    monkeypatch.setattr(module, "nvrtc_version", lambda: "13.0")
+
+
+texts = st.text(max_size=6)
+
+
+@given(st.lists(st.tuples(texts, texts, texts), unique=True, min_size=2, max_size=6))
+def test_whatever_differs_has_another_key(parts):
+    """Also where one part ends with what the next begins with."""
+    assert len({kernel_key(KernelSource(name, code), architecture) for name, code, architecture in parts}) == len(parts)
+
+
+def test_nvrtc_its_options_and_the_format_are_part_of_the_key(monkeypatch):
+    source = KernelSource("k", "code")
+    keys = {kernel_key(source, "sm_90")}
+    for name, value in [("nvrtc_version", lambda: "13.1"), ("OPTIONS", ("--std=c++17", "-G")), ("FORMAT", 1000)]:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, value)
+            keys.add(kernel_key(source, "sm_90"))
+    assert len(keys) == 4
+
+
+def test_first_in_memory_then_on_disk_then_nowhere(tmp_path):
+    cache = KernelCache(tmp_path)
+    assert cache.find(KEYS[0]) is None
+    assert cache.find_or_claim(KEYS[:2]) == ({}, KEYS[:2])
+    cache.keep(KEYS[:2], cubin())
+    assert cache.find(KEYS[1]) == (cubin(), Origin.MEMORY)
+    assert KernelCache(tmp_path).find(KEYS[1]) == (cubin(), Origin.DISK)
+    cache.forget()
+    assert [cache.find(KEYS[1])[1] for _ in range(2)] == [Origin.DISK, Origin.MEMORY]
+
+
+def test_a_claim_ends_with_keeping_or_giving_up(tmp_path):
+    cache, other = KernelCache(tmp_path), KernelCache(tmp_path)
+    assert cache.find_or_claim(KEYS[:3]) == ({}, KEYS[:3])
+    assert other.find_or_claim(KEYS[:3]) == ({}, [])
+    cache.keep(KEYS[:1], cubin())
+    cache.give_up(KEYS[:2])
+    assert other.find_or_claim(KEYS[:3]) == ({KEYS[0]: (cubin(), Origin.DISK)}, [KEYS[1]])
+
+
+def test_what_came_between_looking_and_claiming_is_taken(tmp_path, monkeypatch):
+    cache, other = KernelCache(tmp_path), KernelCache(tmp_path)
+    take = cache.claims.take
+
+    def slow(key):
+        other.keep([key], cubin())
+        return take(key)
+
+    monkeypatch.setattr(cache.claims, "take", slow)
+    assert cache.find_or_claim(KEYS[:1]) == ({KEYS[0]: (cubin(), Origin.DISK)}, [])
+    assert other.claims.take(KEYS[0])
+
+
+def test_an_error_in_the_middle_leaves_no_claim(tmp_path, monkeypatch):
+    cache, find = KernelCache(tmp_path), KernelCache.find
+
+    def interrupted(self, key, name=""):
+        if key == KEYS[2]:
+            raise KeyboardInterrupt
+        return find(self, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KernelCache, "find", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cache.find_or_claim(KEYS[:3])
+    assert cache.find_or_claim(KEYS[:3]) == ({}, KEYS[:3])
+
+
+def test_warnings_that_are_errors_leave_no_claim(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    cache = KernelCache(tmp_path / "file")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CacheWarning)
+        with pytest.raises(CacheWarning):
+            cache.find_or_claim(KEYS[:3])
+    assert cache.find_or_claim(KEYS[:3]) == ({}, KEYS[:3])
+
+
+def test_memory_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MOST_IN_MEMORY", 3)
+    cache = KernelCache(tmp_path)
+    for number in range(3):
+        cache.keep([KEYS[number]], cubin(number))
+    cache.find(KEYS[0])
+    cache.keep([KEYS[3]], cubin(3))
+    cache.folder.clear()
+    assert [cache.find(key) is not None for key in KEYS[:4]] == [True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"STREAMSCOPE_CACHE_DIR": "/ours", "XDG_CACHE_HOME": "/xdg"}, "/ours/kernels"),
+        ({"STREAMSCOPE_CACHE_DIR": "", "XDG_CACHE_HOME": "/xdg"}, "/xdg/streamscope/kernels"),
+        ({"HOME": "/home/somebody"}, "/home/somebody/.cache/streamscope/kernels"),
+    ],
+)
+def test_where_it_is(monkeypatch, variables, expected):
+    for name in ("STREAMSCOPE_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert cache_folder() == Path(expected)
+
+
+def test_one_cache_for_one_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("STREAMSCOPE_CACHE_DIR", str(tmp_path))
+    assert kernel_cache() is kernel_cache()
+    assert kernel_cache().folder.path == tmp_path / "kernels"
+
+
+def test_a_file_under_another_kernels_name_is_missing_and_is_replaced(tmp_path):
+    """As a bad copy of the folder leaves it: the content is whole, but it is another kernel's."""
+    image = b"ELF .text.right\0 .text.also_right\0"
+    whole = Cubin(image, "sm_90", "13.0", 1, 2)
+    KernelCache(tmp_path).keep(KEYS[:2], whole)
+    names = {KEYS[0]: "right", KEYS[1]: "wrong"}
+    found, claimed = KernelCache(tmp_path).find_or_claim(KEYS[:2], names)
+    assert (list(found), claimed) == (KEYS[:1], KEYS[1:2])
+    other = KernelCache(tmp_path)
+    other.keep(KEYS[1:2], Cubin(b".text.wrong\0", "sm_90", "13.0", 1, 1))
+    found, claimed = KernelCache(tmp_path).find_or_claim(KEYS[:2], names)
+    assert (list(found), claimed) == (KEYS[:2], [])

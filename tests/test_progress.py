@@ -1,0 +1,57 @@
+"""Progress is shown where the user is, or handed to a function of the user's."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from streamscope.progress import showing
+
+
+def test_a_function_of_the_users_is_given_itself():
+    def progress(what, step, steps):
+        pass
+
+    with showing("title", progress=progress) as shown:
+        assert shown is progress
+
+
+def test_none(capsys):
+    with showing("title", progress=False) as shown:
+        shown("what", 1, 2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_in_a_terminal_it_goes_to_standard_error(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with showing("title", progress=True) as shown:
+        shown("half of it", 1, 2)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "half of it" in err
+
+
+def test_an_error_goes_through():
+    with pytest.raises(ZeroDivisionError), showing("title", progress=True):
+        raise ZeroDivisionError
+
+
+def test_in_a_notebook_it_leaves_nothing(monkeypatch):
+    pytest.importorskip("IPython")
+    shows = []
+
+    def display(content, **_):
+        shows.append(content)
+        return SimpleNamespace(update=lambda content, **_: shows.append(content))
+
+    monkeypatch.setattr("IPython.display.display", display)
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(kernel=object()))
+    with showing("title", progress=True) as shown:
+        shown("<b>", 1, 4)
+    assert 'value="1" max="4"' in shows[1]["text/html"]
+    assert "&lt;b&gt;" in shows[1]["text/html"]
+    assert shows[-1] == {"text/html": "", "text/plain": ""}
