@@ -92,6 +92,8 @@ class TestOnAGpu:
         assert all(handle.done for handle in handles)
 
     def test_letting_go_waits_also_while_the_thread_captures(self, device):
+        from streamscope.devices.cuda.graph import relaxed_captures
+
         x = np.ones((4096, 4096), np.float16)
         prepared = prepare(ss.program(lambda x: x @ x @ x @ x).trace(x), "async", device)
         prepared.load([x])
@@ -105,7 +107,8 @@ class TestOnAGpu:
         try:
             del prepared
             gc.collect()
-            assert all(handle.done for handle in handles)
+            with relaxed_captures():  # asking would break the capture, too
+                assert all(handle.done for handle in handles)
         finally:
             graph = device.end_capture(capturing)
         graph.launch(capturing)

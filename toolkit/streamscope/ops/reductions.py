@@ -132,7 +132,8 @@ class Reduction:
 
         def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
             source = reads[0]
-            strides = tuple(step // x.dtype.itemsize for step in source.strides)
+            # Strides of an empty array mean nothing, and are CuPy's own.
+            strides = tuple(step // x.dtype.itemsize for step in source.strides) if x.size else None
             fitted = plan_reduction(self.reducer, x, result, axes, strides=strides, address=int(source.data.ptr) % 256, add=add)
             return fitted.bind(bench, source, writes[0])
 
