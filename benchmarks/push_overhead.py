@@ -15,14 +15,13 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 import streamscope as ss
 from streamscope.files import written_whole
-from streamscope.trace.trace import library_versions
+from streamscope.trace.trace import DeviceInfo, library_versions
 
 PUSHES, SIZE, ROUNDS, BULK = 300, 4096, 100, 16
 """A push is a launch and an event; a stream's queue holds about 1,024, and nothing may wait for room."""
@@ -36,13 +35,13 @@ def nothing(*arguments: Any) -> None:
 class Nothing:
     """A device, and all that it hands out, whose calls do nothing: what is left of a push is Python."""
 
-    info = SimpleNamespace(kind="nothing", name="a device whose calls do nothing")
+    info = DeviceInfo("nothing", "a device whose calls do nothing")
     nbytes = 1 << 20
 
     def __init__(self, spec: Any = None, place: Any = None) -> None:
         self.spec, self.place = spec, place
         self.now_ns = time.perf_counter_ns
-        self.use = self.record = self.wait = self.write = self.synchronize = nothing
+        self.use = self.record = self.wait = self.write = self.synchronize = self.let_finish = nothing
         self.stream = self.event = lambda *arguments, **options: Nothing()
         self.allocate_block = lambda nbytes, place: Nothing(place=place)
         self.buffer_on = lambda block, spec, stream=None: Nothing(spec, block.place)
