@@ -217,7 +217,8 @@ def _layout(shape: Shape, axes: Sequence[int], strides: Sequence[Sequence[int]])
 
 
 def _bind_sum(bench: CudaBench, signature: Signature, arrays: Sequence[Any], scalars: Numbers) -> CudaCall:
-    strides = [[step // array.itemsize for step in array.strides] for array in arrays]
+    # Strides of an empty array mean nothing, and are CuPy's own.
+    strides = [[step // array.itemsize for step in array.strides] if array.size else row_major(array.shape) for array in arrays]
     kernel = _fitted_sum([array.shape for array in arrays], strides)
     operands = iter(arrays)
     arguments = [
