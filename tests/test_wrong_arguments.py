@@ -143,13 +143,13 @@ def test_what_is_no_workload(name):
     check(partial(ss.workload, name), WorkloadError, "unknown workload", "elementwise-chain")
 
 
-@pytest.mark.parametrize("result", [None, (), []])
+@pytest.mark.parametrize("result", [None, (), [], [None]])
 def test_a_program_that_returns_nothing(result):
     for call in (ss.compare, ss.best, ss.advise, ss.audit):
         check(partial(call, ss.program(lambda x: result), X), ProgramError, "returned nothing", "what an operator returned")
 
 
-@pytest.mark.parametrize("result", [X, 3, "x", [None], (X,), {"y": 1}, len])
+@pytest.mark.parametrize("result", [X, 3, "x", [3], (X,), {"y": 1}, len])
 def test_a_program_that_returns_something_else(result):
     check(partial(ss.compare, ss.program(lambda x: result), X), ProgramError, "instead of a variable", "what an operator returned")
 
