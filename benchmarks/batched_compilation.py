@@ -90,7 +90,7 @@ def bert_like() -> tuple[ProgramFunction, tuple[Any, ...]]:
         gelu = h * 0.5 * (1.0 + ss.erf(h * 0.70710678))
         z = normalised(y + ss.bias_add(gelu @ w2, b2), gain, bias)
         dz = z * 0.01
-        return z, ss.softmax_gradient(scores, scores), ss.sum(dz, axis=0), ss.sum(dz * z, axis=0), dz * (1.0 - ss.square(ss.tanh(z)))
+        return z, ss.softmax.gradient(scores, scores), ss.sum(dz, axis=0), ss.sum(dz * z, axis=0), dz * (1.0 - ss.square(ss.tanh(z)))
 
     x, square, gain = (np.ones(shape, np.float16) for shape in ((128, 768), (768, 768), (768,)))
     wide, tall, wide_bias = (np.ones(shape, np.float16) for shape in ((768, 3072), (3072, 768), (3072,)))
@@ -110,7 +110,7 @@ def resnet_like() -> tuple[ProgramFunction, tuple[Any, ...]]:
         z = ss.relu(normalised(ss.convolution(y, w2, padding=1)) + x)
         pooled = ss.mean(z, axis=(1, 2))
         loss = ss.log_softmax(pooled)
-        dloss = ss.log_softmax_gradient(loss, pooled)
+        dloss = ss.log_softmax.gradient(loss, pooled)
         dz = ss.multiply(z, ss.greater(z, 0.0))
         dx, dw = ss.convolution_backward(y, w2, dz, padding=1)
         return loss, dloss, dx, dw, ss.sum(dz, axis=(0, 1, 2)), ss.sum(dz * y, axis=(0, 1, 2)), w1 - 0.01 * dw, ss.norm(dw)

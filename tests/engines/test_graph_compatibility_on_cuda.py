@@ -31,8 +31,8 @@ APPLICATIONS = {
     "norm": (lambda x: ss.norm(x, 3, 1), X),
     "softmax": (ss.softmax, X),
     "log_softmax": (ss.log_softmax, X),
-    "softmax_gradient": (ss.softmax_gradient, X, X),
-    "log_softmax_gradient": (ss.log_softmax_gradient, X, X),
+    "softmax_gradient": (ss.softmax.gradient, X, X),
+    "log_softmax_gradient": (ss.log_softmax.gradient, X, X),
 }
 
 

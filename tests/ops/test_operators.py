@@ -187,6 +187,46 @@ def test_null_checks_its_operands():
         ss.program(lambda x, y: ss.add(x, y, out=x, request="null")).trace(np.ones(3), np.ones(4))
 
 
+def test_gradients_of_add_n_and_bias_add(evaluate):
+    dy, row = np.arange(12.0).reshape(3, 4), np.ones(4)
+    first, second, third = evaluate(ss.add_n.gradient, dy, dy, row, row)
+    np.testing.assert_array_equal(first, dy)
+    np.testing.assert_array_equal(second, dy.sum(axis=0))
+    np.testing.assert_array_equal(third, second)
+    for gradient in evaluate(ss.add_n.gradient, *[row] * 41):
+        np.testing.assert_array_equal(gradient, row)
+    dx, dbias = evaluate(ss.bias_add.gradient, dy, dy, row)
+    np.testing.assert_array_equal(dx, dy)
+    np.testing.assert_array_equal(dbias, dy.sum(axis=0))
+    with pytest.raises(ProgramError, match="bias_add: bias of shape"):
+        evaluate(ss.bias_add.gradient, dy, dy, np.ones(3))
+
+
+def test_requests_of_add_n_and_bias_add(evaluate):
+    row, before = np.ones(4), np.full(4, 10.0)
+    np.testing.assert_array_equal(evaluate(lambda a, b: ss.add_n(a, a, a, out=b, request="add"), row, before), before + 3)
+    np.testing.assert_array_equal(evaluate(lambda a, b: ss.add_n(*[a] * 70, out=b, request="add"), row, before), before + 70)
+    np.testing.assert_array_equal(evaluate(lambda a, b: ss.bias_add(a, a, out=b, request="add"), row, before), before + 2)
+
+
+def test_sources_of_add_n_and_bias_add():
+    x, row = np.ones((64, 64), np.float32), np.ones(64, np.float32)
+    assert ss.add_n.source("float32", "float32", shapes=[(64, 64), (64,)]) in ss.program(ss.add_n).source(x, row)
+    assert ss.bias_add.source("float32", "float32", shapes=[(64, 64), (64,)]) in ss.program(ss.bias_add).source(x, row)
+    with pytest.raises(ProgramError, match="add_n: 32 operands take several kernels"):
+        ss.add_n.source(*["float32"] * 32)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [({"items": items}, rf"items={items!r} is no number of vectors") for items in (0, 17, -1, 1.5, "a", True)]
+    + [({"shapes": 5}, "shapes=5 are no shapes"), ({"shapes": [5]}, "shape=5 is no shape"), ({"shapes": [(2.5,)]}, "is no shape")],
+)
+def test_sources_with_wrong_options(options, problem):
+    with pytest.raises(ProgramError, match=problem):
+        ss.relu.source("float32", **options)
+
+
 def test_add_n(evaluate):
     arrays = [np.full(3, index, np.float16) for index in range(70)]
     np.testing.assert_array_equal(evaluate(ss.add_n, *arrays), np.full(3, sum(range(70)), np.float16))

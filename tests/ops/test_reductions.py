@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as nps
 import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.ops import reductions
-from streamscope.ops.reductions import norm_of_order
+from streamscope.ops.norm import norm_of_order
 from streamscope.program.reference import run_reference
 
 NAMES = ("sum", "mean", "prod", "nansum", "nanprod", "max", "min", "any", "all", "argmax", "argmin")
@@ -89,7 +89,7 @@ def test_gradient_of_a_product_with_zeros(zeros, expected):
         (lambda x: ss.sum(x, "all"), r"sum: axis='all' is no axis"),
         (lambda x: ss.max(x, 1), r"max: float32\[2, 0\] has no elements to reduce"),
         (lambda x: ss.argmax(x, (0, 1)), r"argmax: axis=\(0, 1\) names several axes"),
-        (lambda x: ss.norm(x, 0.5), r"norm: order=0.5 is below 1"),
+        (lambda x: ss.norm(x, 0.5), r"norm: order=0.5 is no number from 1 on"),
         (lambda x: ss.sum(x, request="subtract"), r"request='subtract' is unknown"),
         (lambda x: ss.argmax.gradient(ss.sum(x, 1), x, 1), r"argmax: it has no gradient"),
         (lambda x: ss.sum.gradient(x, x, 1), r"the result's gradient has shape \(2, 0\), the result \(2,\)"),
@@ -104,3 +104,25 @@ def test_source_is_readable():
     text = ss.sum.source("float16", (1000, 3000), 1)
     assert "joined" in text
     assert "__launch_bounds__(256)" in text
+
+
+def test_norm_has_what_its_orders_have(evaluate):
+    x, dy = np.array([[3.0, -4.0], [0.0, 2.0]]), np.ones(2)
+    np.testing.assert_allclose(evaluate(lambda dy, x: ss.norm.gradient(dy, x, 2, 1), dy, x), [[0.6, -0.8], [0, 1]])
+    np.testing.assert_array_equal(evaluate(lambda dy, x: ss.norm.gradient(dy, x, 1, 1), dy, x), [[1, -1], [0, 1]])
+    assert ss.norm.source("float64", (2, 2), 1, order=3) in ss.program(lambda x: ss.norm(x, 3, 1)).source(x)
+    assert ss.norm.source("float32") == norm_of_order(2).source("float32")
+
+
+@pytest.mark.parametrize("order", ["2", None, True, float("nan"), 0])
+def test_orders_that_are_none(order):
+    with pytest.raises(ProgramError, match=r"norm: order=.* is no number from 1 on"):
+        ss.program(lambda x: ss.norm(x, order)).trace(np.ones(3))
+
+
+def test_null_checks_and_does_nothing(evaluate, launches):
+    x, before = np.ones((2, 3)), np.full(2, 7.0)
+    np.testing.assert_array_equal(evaluate(lambda x, b: (ss.sum(x, 1, out=b, request="null"), b * 1.0)[1], x, before), before)
+    assert len(launches(lambda x, b: (ss.sum(x, 1, out=b, request="null"), b * 1.0)[1], x, before)) == 1
+    with pytest.raises(ProgramError, match="axis 2 is none of"):
+        evaluate(lambda x, b: ss.sum(x, 2, out=b, request="null"), x, before)

@@ -7,7 +7,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.ops import reductions
-from streamscope.ops.reductions import norm_of_order
+from streamscope.ops.norm import norm_of_order
 from streamscope.program.reference import run_reference
 
 pytestmark = pytest.mark.gpu
@@ -94,9 +94,14 @@ def test_softmax(shape, dtype):
         (got,), (expected,) = both(lambda x, function=function: function(x, axis), x)
         assert_close(got, expected, 1e-3)
     y = np.abs(x) / 100
-    for function in (ss.softmax_gradient, ss.log_softmax_gradient):
+    for function in (ss.softmax.gradient, ss.log_softmax.gradient):
         (got,), (expected,) = both(lambda dy, y, function=function: function(dy, y, axis), dy, y)
         assert_close(got, expected, np.abs(dy.astype(np.float64)).sum(axis=axis, keepdims=True))
+        (got,), (expected,) = both(lambda dy, y, b, function=function: function(dy, y, axis, out=b, request="add"), dy, y, x)
+        assert_close(got, expected, np.abs(dy.astype(np.float64)).sum(axis=axis, keepdims=True) + np.abs(x))
+    for function in (ss.softmax, ss.log_softmax):
+        (got,), (expected,) = both(lambda x, b, function=function: function(x, axis, out=b, request="add"), x, dy)
+        assert_close(got, expected, 1e-3 + np.abs(expected.astype(np.float64)))
 
 
 def test_the_same_twice():

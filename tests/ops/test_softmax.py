@@ -65,3 +65,54 @@ def test_cost(launches):
     # 6 rows of 10: each element read and written, and (by convention) five operations; 16 threads a row, 16 rows a block.
     (launch,) = launches(ss.softmax, np.ones((2, 3, 10), np.float32))
     assert (launch.cost.bytes, launch.cost.flops, launch.cost.blocks, launch.cost.threads) == (2 * 60 * 4, 5 * 60, 1, 256)
+
+
+@pytest.mark.parametrize("operator", [ss.softmax, ss.log_softmax])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_gradients_are_slopes(evaluate, operator, axis):
+    rng = np.random.default_rng(3)
+    x, dy = rng.standard_normal((4, 5)), rng.standard_normal((4, 5))
+    got = evaluate(lambda dy, x: operator.gradient(dy, operator(x, axis), axis), dy, x)
+    for place in np.ndindex(x.shape):
+        up, down = x.copy(), x.copy()
+        up[place] += 1e-6
+        down[place] -= 1e-6
+        slope = np.sum(dy * (evaluate(lambda x: operator(x, axis), up) - evaluate(lambda x: operator(x, axis), down))) / 2e-6
+        assert got[place] == pytest.approx(slope, rel=1e-5, abs=1e-8)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_requests(evaluate, dtype):
+    x, before = np.array([[1.0, 1.0], [3.0, 3.0]], dtype), np.array([[5.0, 6.0], [7.0, 8.0]], dtype)
+    added = evaluate(lambda x, b: ss.softmax(x, out=b, request="add"), x, before)
+    np.testing.assert_array_equal(added, np.array([[5.5, 6.5], [7.5, 8.5]], dtype))
+    # dy - y * sum(dy) with y = exp(log 1/2), on top of what was there
+    halves = np.full((2, 2), 0.5, dtype)
+    added = evaluate(lambda dy, y, b: ss.softmax.gradient(dy, y, out=b, request="add"), x, halves, before)
+    np.testing.assert_array_equal(added, before)
+    np.testing.assert_array_equal(evaluate(lambda x, b: (ss.softmax(x, out=b, request="null"), ss.relu(x))[0] * 1.0, x, before), before)
+
+
+def test_wrong_requests():
+    x = np.ones((2, 2), np.float32)
+    for request, problem in (("add", "needs a variable"), ("null", "needs a variable"), ("take", "is unknown")):
+        with pytest.raises(ProgramError, match=rf"softmax: request='{request}' {problem}"):
+            ss.program(lambda x, request=request: ss.softmax(x, request=request)).trace(x)
+
+
+def test_source_is_what_a_program_compiles():
+    x = np.ones((300, 64), np.float16)
+    assert ss.softmax.source("float16", (300, 64)) in ss.program(ss.softmax).source(x)
+    columns = ss.log_softmax.source("float16", (300, 64), axis=0)
+    assert columns in ss.program(lambda x: ss.log_softmax(x, 0)).source(x)
+    gradient = ss.softmax.source("float16", (300, 64), gradient=True)
+    assert gradient in ss.program(ss.softmax.gradient).source(x, x)
+    adding = ss.softmax.source("float16", (300, 64), request="add")
+    assert adding in ss.program(lambda x, y: ss.softmax(x, out=y, request="add")).source(x, x)
+    assert len({columns, gradient, adding, ss.softmax.source("float16", (300, 64))}) == 4
+
+
+@pytest.mark.parametrize("arguments", [("int32",), ("float32", 5), ("float32", (2, -1)), ("float32", (2, 2), 2), ("float32", (3, 0))])
+def test_source_of_what_has_none(arguments):
+    with pytest.raises(ProgramError, match="softmax: "):
+        ss.softmax.source(*arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -52,7 +53,8 @@ def others(dtype, shape):
         for axis in (0, -1):
             yield (lambda a, function=function, axis=axis: function(a, axis=axis)), [x]
         yield (lambda a, function=function: function(a, out=a)), [x]
-    for function in (ss.softmax_gradient, ss.log_softmax_gradient):
+        yield (lambda a, b, function=function: function(a, out=b, request="add")), [x, x]
+    for function in (ss.softmax.gradient, ss.log_softmax.gradient):
         for axis in (0, -1):
             yield (lambda dy, y, function=function, axis=axis: function(dy, y, axis=axis)), [x, x]
     yield (lambda a, b: (a + b, a * b, b - a, ss.add_n(a, b, a))), [x, row]
@@ -175,3 +177,23 @@ def test_libraries_bring_their_own():
     (program,) = traced([(lambda a: ss.relu(ss.matmul(a, a)), [ones((8, 8), "float32")])])
     (kernel,) = needed_kernels(program)
     assert kernel.name.startswith("relu_float32")
+
+
+def test_a_program_shows_its_sources():
+    x = np.ones((64, 64), np.float32)
+
+    @ss.program
+    def mixed(x, y):
+        return ss.relu(ss.softmax(x + y) @ x), ss.relu(x), ss.sum(x)
+
+    source = mixed.source(x, x)
+    kernels = needed_kernels(mixed.trace(x, x))
+    assert [source.count(kernel.code) for kernel in kernels] == [1, 1, 1, 1]
+    assert re.search(r"^// relu \(operation 3, test_needed.py:\d+\), relu \(operation 4, test_needed.py:\d+\)$", source, re.MULTILINE)
+    assert "matmul" not in source
+    log = compile_log(mixed, x)
+    assert {record.source for record in log.kernels} == {kernel.code for kernel in kernels}
+
+
+def compile_log(program, x):
+    return program.compile(x, x, device="simulated", progress=False)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from streamscope.ops import reductions as operators
+from streamscope.ops.norm import norm_of_order
 from streamscope.ops.reduction_plan import checked_axes, plan_reduction, reduced_shape
-from streamscope.ops.reductions import norm_of_order
 from streamscope.program.variable import ArraySpec
 from streamscope.rtc.reducers_source import REDUCERS
 

@@ -29,6 +29,8 @@ SHAPES = [
     ((2, 20_001), 1),
     ((3, 5, 4), 1),
 ]
+ADDING = [(5, 7), (2, 2056), (2, 20_001), (3, 5, 4)]
+"""A row in registers, one in vectors, one that is read twice, and columns."""
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +40,16 @@ def kernels(build):
         for shape, axis in [*SHAPES, ((6, 3), 1), ((6, 40), 1), ((6, 40_000), 1)]:
             for name in ("softmax", "log_softmax", "softmax_gradient", "log_softmax_gradient"):
                 for aligned in (True, False):
-                    source, _, _ = _kernel(name, ArraySpec(shape, dtype), axis, 2 if "gradient" in name else 1, aligned=aligned)
-                    sources[source] = source
+                    for add in (False, True) if shape in ADDING else (False,):
+                        inputs = 2 if "gradient" in name else 1
+                        source, _, _ = _kernel(name, ArraySpec(shape, dtype), axis, inputs, aligned=aligned, add=add)
+                        sources[source] = source
     return build(sources)
 
 
-def run(bench, name, axis, *arrays, aligned=True, out=None):
+def run(bench, name, axis, *arrays, aligned=True, out=None, add=False):
     spec = ArraySpec(arrays[0].shape, arrays[0].dtype)
-    source, blocks, numbers = _kernel(name, spec, axis, len(arrays), aligned=aligned)
+    source, blocks, numbers = _kernel(name, spec, axis, len(arrays), aligned=aligned, add=add)
     result = np.zeros(spec.shape, spec.dtype) if out is None else out
     pointers = [ctypes.c_void_p(array.ctypes.data) for array in (*arrays, result)]
     bench.kernel(source, blocks, 256, [*pointers, *map(ctypes.c_longlong, numbers)])()
@@ -96,6 +100,23 @@ def test_in_place(kernels, dtype, columns):
         x = numbers((5, 7), dtype)
     expected = scipy.special.softmax(x.astype(np.float64), axis=1)
     np.testing.assert_allclose(run(kernels, "softmax", 1, x, out=x), expected, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", ADDING)
+def test_added_to(kernels, shape, dtype, aligned):
+    x, before = numbers(shape, dtype), numbers(shape, dtype, 2)
+    for name, function in ONE_INPUT.items():
+        expected = before.astype(np.float64) + function(x.astype(np.float64), axis=1)
+        got = run(kernels, name, 1, x, aligned=aligned, out=before.copy(), add=True)
+        assert (np.abs(got - expected) <= TOLERANCE[dtype] * np.maximum(1, np.abs(expected) + np.abs(before))).all(), name
+    dy, y = numbers(shape, dtype, 1), scipy.special.softmax(x.astype(np.float64), axis=1).astype(dtype)
+    for name, function in TWO_INPUTS.items():
+        expected = before.astype(np.float64) + function(dy.astype(np.float64), y.astype(np.float64), 1)
+        scale = np.abs(dy.astype(np.float64)).sum(axis=1, keepdims=True) + np.abs(before)
+        got = run(kernels, name, 1, dy, y, aligned=aligned, out=before.copy(), add=True)
+        assert (np.abs(got - expected) <= TOLERANCE[dtype] * scale).all(), name
 
 
 def drop_barrier(code):

@@ -77,9 +77,10 @@ _GENERATED = {
         "equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or", "logical_xor", "not_equal",
     ),
     "ops.reductions": (
-        "all", "any", "argmax", "argmin", "max", "mean", "min", "nanprod", "nansum", "norm", "prod", "sum",
+        "all", "any", "argmax", "argmin", "max", "mean", "min", "nanprod", "nansum", "prod", "sum",
     ),
-    "ops.softmax": ("log_softmax", "log_softmax_gradient", "softmax", "softmax_gradient"),
+    "ops.norm": ("norm",),
+    "ops.softmax": ("log_softmax", "softmax"),
 }
 # fmt: on
 """Names of the operators with generated kernels, by module."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -18,8 +19,10 @@ MOST_AT_ONCE = 32
 """Operands of one kernel; it has an address in registers for each of them."""
 
 
-def add_n(*operands: object, out: Any = None) -> Any:
-    """Return the sum of any number of arrays, added in order; half is rounded once for each 31 operands.
+class AddN:
+    """The sum of any number of arrays, added in order; half is rounded once for each 31 operands.
+
+    Apply it, inside a program, to variables and numbers: ``add_n(a, b, c, d)``.
 
     Parameters
     ----------
@@ -27,21 +30,53 @@ def add_n(*operands: object, out: Any = None) -> Any:
         Shapes broadcast and dtypes promote as in `add`.
     out : variable, optional
         Where the result goes, which may be an operand (in place); by default a new variable.
+    request : {"write", "add", "null"}
+        Whether ``out`` is replaced, added to or left alone.
 
     Raises
     ------
     ProgramError
         There are no operands, or they do not fit.
     """
+
+    __name__ = "add_n"
+
+    def __repr__(self) -> str:
+        return "<element-wise operator add_n(x0, x1, ...)>"
+
+    def __call__(self, *operands: object, out: Any = None, request: str = "write") -> Any:
+        """Apply the operator inside a program that is being traced."""
+        total, rest = None, _some(operands)
+        while rest:
+            some, rest = rest[: MOST_AT_ONCE - 1], rest[MOST_AT_ONCE - 1 :]
+            # An intermediate sum has a variable of its own, since `out` may be an operand that is still to be read.
+            terms = some if total is None else [total, *some]
+            total = _adder(len(terms))(*terms) if rest else _adder(len(terms))(*terms, out=out, request=request)
+        return total
+
+    def gradient(self, dy: object, *operands: object, out: object = None, request: str = "write") -> Any:
+        """Return the gradient of each operand, inside a program: one variable for one operand, else a tuple; see `Elementwise.gradient`."""
+        return _adder(len(_some(operands))).gradient(dy, *operands, out=out, request=request)
+
+    def source(self, *operands: Any, **options: Any) -> str:
+        """Return the CUDA source of the kernel for up to 31 operands like these; see `Elementwise.source`.
+
+        Raises
+        ------
+        ProgramError
+            They do not fit, or are so many that it takes several kernels.
+        """
+        if len(_some(operands)) >= MOST_AT_ONCE:
+            raise ProgramError(
+                f"add_n: {len(operands)} operands take several kernels", hint=f"ask for one with up to {MOST_AT_ONCE - 1} operands"
+            )
+        return _adder(len(operands)).source(*operands, **options)
+
+
+def _some(operands: Sequence[object]) -> list[object]:
     if not operands:
         raise ProgramError("add_n: nothing to add", hint="give at least one variable")
-    total, rest = None, list(operands)
-    while rest:
-        some, rest = rest[: MOST_AT_ONCE - 1], rest[MOST_AT_ONCE - 1 :]
-        # An intermediate sum has a variable of its own, since `out` may be an operand that is still to be read.
-        target = total if rest else out
-        total = _adder(len(some))(*some, out=target) if total is None else _adder(len(some) + 1)(total, *some, out=target)
-    return total
+    return list(operands)
 
 
 @lru_cache(maxsize=MOST_AT_ONCE)
@@ -65,3 +100,6 @@ def _adder(count: int) -> Elementwise:
             flops=count - 1,
         )
     )
+
+
+add_n = AddN()

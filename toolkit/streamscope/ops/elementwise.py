@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,26 +21,29 @@ OPERATORS: dict[str, Elementwise] = {
 """The operators by name, in the order in which they are defined."""
 
 
-_bias_add = Elementwise(replace(add.definition, name="bias_add"))
+class _BiasAdd(Elementwise):
+    """`add` with a check of the shapes."""
+
+    def sorted_operands(self, operands: Sequence[object]) -> tuple[list[Any], dict[str, Any]]:
+        """Return the operands that are arrays, in order, and the numbers by name."""
+        arrays, numbers = super().sorted_operands(operands)
+        if all(isinstance(array, Symbol) for array in arrays) and len(arrays) == 2:
+            x, bias = arrays
+            require(
+                len(bias.shape) == 1 and x.shape[-1:] == bias.shape,
+                "bias_add",
+                f"bias of shape {bias.shape} does not fit the last axis of {x.shape}",
+                "give one bias for each entry of the last axis",
+            )
+        return arrays, numbers
 
 
-def bias_add(x: object, bias: object, *, out: object = None) -> Any:
-    """Return ``x + bias``, the bias repeated over all but the last axis of ``x``: `add` with a check of the shapes.
-
-    Parameters
-    ----------
-    x : variable
-        Shape (..., C).
-    bias : variable
-        Shape (C,).
-    out : variable, optional
-        Where the result goes, which may be an argument (in place); by default a new variable.
-    """
-    if isinstance(x, Symbol) and isinstance(bias, Symbol):
-        require(
-            len(bias.shape) == 1 and x.shape[-1:] == bias.shape,
-            "bias_add",
-            f"bias of shape {bias.shape} does not fit the last axis of {x.shape}",
-            "give one bias for each entry of the last axis",
-        )
-    return _bias_add(x, bias, out=out)
+bias_add = _BiasAdd(
+    replace(
+        add.definition,
+        name="bias_add",
+        operands=("x", "bias"),
+        expression="x + bias",
+        summary="Return ``x + bias``, the bias, of shape (C,), repeated over all but the last axis of x, of shape (..., C).",
+    )
+)

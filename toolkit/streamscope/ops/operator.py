@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from streamscope.errors import ProgramError
 from streamscope.program.launch import HostCall, Launch
@@ -13,6 +13,8 @@ from streamscope.program.variable import ArraySpec, Place
 
 Attributes = Mapping[str, Any]
 FLOATS = ("float16", "float32", "float64")
+REQUESTS = ("write", "add", "null")
+"""What may happen to ``out``: it is replaced, added to, or left alone."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,25 @@ def require(condition: bool, operator: str, problem: str, hint: str | None = Non
     """Raise a `ProgramError` that names the operator unless a condition holds."""
     if not condition:
         raise ProgramError(f"{operator}: {problem}", hint=hint)
+
+
+def check_request(operator: str, request: str, *, has_target: bool) -> None:
+    """Raise a `ProgramError` unless it is known what happens to ``out``: replaced, added to, or left alone."""
+    require(request in REQUESTS, operator, f"request={request!r} is unknown", f"use one of {', '.join(REQUESTS)}")
+    require(request == "write" or has_target, operator, f"request={request!r} needs a variable", "name it with out=")
+
+
+def shape_of(operator: str, shape: object) -> tuple[int, ...]:
+    """Return a shape that a user gave.
+
+    Raises
+    ------
+    ProgramError
+        It is no sequence of whole numbers.
+    """
+    good = isinstance(shape, Sequence) and all(isinstance(extent, int) and extent >= 0 for extent in shape)
+    require(good, operator, f"shape={shape!r} is no shape", "give a tuple of whole numbers, for example (1024, 1024)")
+    return tuple(cast("Sequence[int]", shape))
 
 
 def require_float(specs: Sequence[ArraySpec], operator: str, hint: str = "") -> None:

@@ -13,16 +13,15 @@ from streamscope.errors import ProgramError
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_call import ElementwiseCall
 from streamscope.ops.fitting import fitted_fresh
-from streamscope.ops.operator import Application, Attributes, Operator, require
+from streamscope.ops.operator import Application, Attributes, Operator, check_request, require, shape_of
 from streamscope.ops.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.form import THREADS, Variant
+from streamscope.rtc.form import MOST_ITEMS, THREADS, Variant
 from streamscope.rtc.signature import Parameter, Signature
 
-REQUESTS = ("write", "add", "null")
 Scalars = Mapping[str, Any]
 
 
@@ -69,7 +68,7 @@ class Elementwise:
         """
         arrays, scalars = self.sorted_operands(operands)
         tracer = current_tracer(self.__name__)
-        _check_request(self.__name__, request, out)
+        check_request(self.__name__, request, has_target=out is not None)
         if request == "null":
             self._infer([array.spec for array in arrays if isinstance(array, Symbol)], {"scalars": scalars})
             return out
@@ -133,9 +132,12 @@ class Elementwise:
         """
         arrays, scalars = self.sorted_operands(operands)
         require(request in ("write", "add"), self.__name__, f"request={request!r} has no kernel", "use write or add")
-        each = shapes if shapes is not None else [(2**20,)] * len(arrays)
+        each = [(2**20,)] * len(arrays) if shapes is None else shapes
+        require(isinstance(each, Sequence), self.__name__, f"shapes={each!r} are no shapes", "give a list of a shape for each array")
         require(len(each) == len(arrays), self.__name__, f"{len(each)} shapes for {len(arrays)} arrays")
-        specs = [ArraySpec(tuple(shape), dtype) for shape, dtype in zip(each, arrays, strict=True)]
+        good = items is None or (type(items) is int and 1 <= items <= MOST_ITEMS)
+        require(good, self.__name__, f"items={items!r} is no number of vectors", f"use a whole number from 1 to {MOST_ITEMS}")
+        specs = [ArraySpec(shape_of(self.__name__, shape), dtype) for shape, dtype in zip(each, arrays, strict=True)]
         (result,) = self._infer(specs, {"scalars": scalars})
         if gradient_of is not None:
             from streamscope.ops.gradients import gradient_source
@@ -265,11 +267,6 @@ def _signature(definition: Definition, kinds: tuple[DType | type, ...], scalar: 
         definition.functions,
         accumulate,
     )
-
-
-def _check_request(operator: str, request: str, out: object) -> None:
-    require(request in REQUESTS, operator, f"request={request!r} is unknown", f"use one of {', '.join(REQUESTS)}")
-    require(request == "write" or out is not None, operator, f"request={request!r} needs a variable", "name it with out=")
 
 
 def _call_signature(definition: Definition) -> inspect.Signature:

@@ -1,4 +1,4 @@
-"""Reductions: sum, mean, prod, max, min, any, all, argmax, argmin, norms, and those that leave NaN out."""
+"""Reductions: sum, mean, prod, max, min, any, all, argmax, argmin, and those that leave NaN out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamscope.ops.operator import Application, Attributes, Operator, require
+from streamscope.ops.operator import Application, Attributes, Operator, check_request, require, shape_of
 from streamscope.ops.reduction_plan import checked_axes, plan_reduction, reduced_shape
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.reducers_source import FLOATS, REDUCERS, Reducer, power_norm
+from streamscope.rtc.reducers_source import FLOATS, REDUCERS, Reducer
 from streamscope.rtc.reduction_source import THREADS
 
 if TYPE_CHECKING:
@@ -62,10 +62,12 @@ class Reduction:
         ProgramError
             Called outside a program, ``axis`` is none of the variable's, or there is nothing to reduce.
         """
-        require(request in ("write", "add"), self.__name__, f"request={request!r} is unknown", "use 'write' or 'add'")
-        require(request == "write" or out is not None, self.__name__, "request='add' needs a variable", "name it with out=")
         attributes: dict[str, Any] = {"axis": axis, "keepdims": keepdims}
         tracer = current_tracer(self.__name__)
+        check_request(self.__name__, request, has_target=out is not None)
+        if request == "null":
+            self._infer([x.spec] if isinstance(x, Symbol) else [], attributes)
+            return out
         if request == "write":
             return tracer.apply(self._operator, [x], attributes, out)
         require(self.reducer.name not in ("any", "all"), self.__name__, "truth values cannot be added")
@@ -94,7 +96,7 @@ class Reduction:
 
     def source(self, dtype: Any, shape: Sequence[int] = (2**20,), axis: Axis = None) -> str:
         """Return the CUDA source of the kernels for an array, one behind the other."""
-        x = ArraySpec(tuple(shape), dtype)
+        x = ArraySpec(shape_of(self.__name__, shape), dtype)
         (result,) = self._infer([x], {"axis": axis, "keepdims": False})
         plan = plan_reduction(self.reducer, x, result, checked_axes(self.__name__, x.shape, axis))
         return "\n".join(step.source.code for step in plan.steps)
@@ -149,16 +151,6 @@ class Reduction:
         return value.astype(result.dtype, copy=False)
 
 
-def _norm_reference(order: float) -> Callable[..., Any]:
-    def reference(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001 — NumPy's signature
-        magnitude = np.abs(x if x.dtype.kind == "f" else x.astype(np.float64))
-        if np.isinf(order):
-            return np.max(magnitude, axis=axis, keepdims=keepdims)
-        return np.sum(magnitude**order, axis=axis, keepdims=keepdims) ** (1 / order)
-
-    return reference
-
-
 def _documentation(summary: str) -> str:
     return f"""{summary}
 
@@ -171,8 +163,8 @@ def _documentation(summary: str) -> str:
         Reduced axes stay, with extent 1.
     out : variable, optional
         Where the result goes; by default a new variable.
-    request : {{"write", "add"}}
-        Whether ``out`` is replaced or added to.
+    request : {{"write", "add", "null"}}
+        Whether ``out`` is replaced, added to or left alone.
     """
 
 
@@ -187,44 +179,3 @@ any = Reduction("any", "Whether any element is not zero; NaN is not zero.", REDU
 all = Reduction("all", "Whether all elements are not zero.", REDUCERS["all"], np.all)  # noqa: A001
 argmax = Reduction("argmax", "Index of the first largest element, or of the first NaN, as int64.", REDUCERS["argmax"], np.argmax)
 argmin = Reduction("argmin", "Index of the first smallest element, or of the first NaN, as int64.", REDUCERS["argmin"], np.argmin)
-
-_NORMS: dict[float, Reduction] = {}
-
-
-def norm_of_order(order: float) -> Reduction:
-    """Return the reduction ``(sum |x|^order)^(1/order)``.
-
-    Raises
-    ------
-    ProgramError
-        ``order`` is below 1.
-    """
-    require(order >= 1, "norm", f"order={order} is below 1", "use 1, 2, another number above 1, or float('inf')")
-    if order not in _NORMS:
-        exact = {1.0: "norm_1", 2.0: "norm_2", float("inf"): "norm_inf"}
-        reducer = REDUCERS[exact[order]] if order in exact else power_norm(order)
-        _NORMS[order] = Reduction(
-            "norm", f"Norm of order {order:g}; that of whole numbers is float64.", reducer, _norm_reference(order), order
-        )
-    return _NORMS[order]
-
-
-def norm(x: object, order: float = 2, axis: Axis = None, *, keepdims: bool = False, out: object = None, request: str = "write") -> Any:
-    """Return the norm ``(sum |x|^order)^(1/order)`` over some axes; of whole numbers it is float64.
-
-    Its gradient is that of ``norm_of_order(order)``.
-
-    Parameters
-    ----------
-    x : variable
-    order : float
-        At least 1; infinity is the largest absolute value.
-    axis, keepdims, out, request
-        As for `sum`.
-
-    Raises
-    ------
-    ProgramError
-        ``order`` is below 1.
-    """
-    return norm_of_order(float(order))(x, axis, keepdims=keepdims, out=out, request=request)

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.ops.linear import accumulation_dtype
-from streamscope.ops.operator import Application, Attributes, Operator, require, require_float
+from streamscope.ops.operator import Application, Attributes, Operator, check_request, require, require_float, shape_of
 from streamscope.ops.reduction_plan import checked_axes
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
 from streamscope.rtc.softmax_source import THREADS, row_form, softmax_columns_source, softmax_source
 
@@ -39,6 +41,95 @@ def _log_softmax_gradient_of(dy: Array, y: Array, axis: int) -> Array:
     return np.asarray(dy - np.exp(y) * dy.sum(axis=axis, keepdims=True))
 
 
+class Softmax:
+    """An operator that maps the elements along one axis by what they are together: softmax or log-softmax.
+
+    Apply it, inside a program, to a variable: ``operator(x)`` along the last axis, ``operator(x, axis=0)`` along another; with
+    ``out=c, request="add"`` the result is added to what is in ``c``.
+
+    Parameters
+    ----------
+    name : str
+        Of the kernel; that of its gradient's is ``name_gradient``.
+    summary : str
+        One sentence, for its documentation.
+    function : callable
+        NumPy function ``function(x, axis)`` that means the same.
+    gradient : callable
+        NumPy function ``gradient(dy, y, axis)`` of its gradient, from its result ``y``.
+    """
+
+    def __init__(self, name: str, summary: str, function: Callable[..., Array], gradient: Callable[..., Array]) -> None:
+        self.__name__ = name
+        self.__doc__ = _documentation(summary)
+        self._forward = _operator(name, function)
+        self._backward = _operator(f"{name}_gradient", gradient)
+
+    def __repr__(self) -> str:
+        return f"<operator {self.__name__}(x)>"
+
+    def __call__(self, x: object, axis: int = -1, *, out: object = None, request: str = "write") -> Any:
+        """Apply the operator inside a program that is being traced.
+
+        Raises
+        ------
+        ProgramError
+            Called outside a program, ``x`` has no such axis, or nothing along it, or is not floating-point.
+        """
+        return _applied(self._forward, [x], axis, out, request)
+
+    def gradient(self, dy: object, y: object, axis: int = -1, *, out: object = None, request: str = "write") -> Any:
+        """Return the gradient of the argument, inside a program.
+
+        Parameters
+        ----------
+        dy : variable
+            Gradient of the result, of its shape and dtype.
+        y : variable
+            The result: what the operator returned.
+        axis : int
+            Along which it was applied.
+        out : variable, optional
+            Where the gradient goes, which may be ``dy`` or ``y`` (in place); by default a new variable.
+        request : {"write", "add", "null"}
+            Whether ``out`` is replaced, added to or left alone.
+
+        Raises
+        ------
+        ProgramError
+            The variables do not fit.
+        """
+        return _applied(self._backward, [dy, y], axis, out, request)
+
+    def source(
+        self, dtype: Any, shape: Sequence[int] = (1024, 1024), axis: int = -1, *, request: str = "write", gradient: bool = False
+    ) -> str:
+        """Return the CUDA source of the kernel for an array in fresh memory, or of the gradient's.
+
+        Raises
+        ------
+        ProgramError
+            The kernel takes no such array.
+        """
+        operator = self._backward if gradient else self._forward
+        check_request(self.__name__, request, has_target=request != "null")
+        spec = ArraySpec(shape_of(self.__name__, shape), dtype)
+        operator.infer([spec], {"axis": axis})
+        (one,) = checked_axes(self.__name__, spec.shape, axis)
+        return _kernel(operator.name, spec, one, 1 + gradient, aligned=True, add=request == "add")[0].code
+
+
+def _applied(operator: Operator, arrays: Sequence[object], axis: int, out: object, request: str) -> Any:
+    tracer = current_tracer(operator.name)
+    check_request(operator.name, request, has_target=out is not None)
+    if request == "null":
+        operator.infer([array.spec for array in arrays if isinstance(array, Symbol)], {"axis": axis})
+        return out
+    if request == "add":
+        return tracer.apply(operator, [*arrays, out], {"axis": axis, "request": "add"}, out)
+    return tracer.apply(operator, arrays, {"axis": axis}, out)
+
+
 def _operator(name: str, function: Callable[..., Array]) -> Operator:
     """Make an operator of one of the kernels and the NumPy function ``function(*arrays, axis)`` that means the same."""
 
@@ -56,47 +147,45 @@ def _operator(name: str, function: Callable[..., Array]) -> Operator:
     def build(application: Application) -> tuple[Launch, ...]:
         spec = application.write_specs[0]
         (axis,) = checked_axes(name, spec.shape, application.attributes["axis"])
-        inputs = len(application.reads)
+        add = application.attributes.get("request") == "add"
+        inputs = len(application.reads) - add
 
         def reference(arrays: Sequence[Array]) -> Sequence[Array]:
             exact = [array.astype(accumulation_dtype(array.dtype)) for array in arrays]
-            return [function(*exact, axis).astype(spec.dtype)]
+            value = function(*exact[:inputs], axis)
+            return [(exact[-1] + value if add else value).astype(spec.dtype)]
 
         def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
             aligned = all(_address(array) % 16 == 0 for array in (*reads, *writes))
-            source, blocks, numbers = _kernel(name, spec, axis, inputs, aligned=aligned)
-            return bench.kernel(source, blocks, THREADS, [*reads, *writes, *map(ctypes.c_longlong, numbers)])
+            source, blocks, numbers = _kernel(name, spec, axis, inputs, aligned=aligned, add=add)
+            return bench.kernel(source, blocks, THREADS, [*reads[:inputs], *writes, *map(ctypes.c_longlong, numbers)])
 
-        _, blocks, _ = _kernel(name, spec, axis, inputs, aligned=True)
-        cost = Cost((inputs + 1) * spec.nbytes, 5 * spec.size, max(1, blocks), THREADS)
+        _, blocks, _ = _kernel(name, spec, axis, inputs, aligned=True, add=add)
+        cost = Cost((inputs + 1 + add) * spec.nbytes, 5 * spec.size, max(1, blocks), THREADS)
         reads, writes = application.reads, application.writes
         return (Launch(application.operation, 0, name, LaunchKind.KERNEL, reads, writes, cost, reference, cuda),)
 
     return Operator(name, infer, build, in_place=True)
 
 
-def _kernel(name: str, spec: ArraySpec, axis: int, inputs: int, *, aligned: bool) -> tuple[KernelSource, int, tuple[int, ...]]:
+def _kernel(
+    name: str, spec: ArraySpec, axis: int, inputs: int, *, aligned: bool, add: bool = False
+) -> tuple[KernelSource, int, tuple[int, ...]]:
     """Return the kernel for an array, its blocks and its numbers."""
     columns, inner = spec.shape[axis], math.prod(spec.shape[axis + 1 :])
     rows = spec.size // columns // inner if spec.size else 0
     if inner != 1:
-        return softmax_columns_source(name, spec.dtype.name), -(-rows * inner // THREADS), (rows, columns, inner)
+        return softmax_columns_source(name, spec.dtype.name, accumulate=add), -(-rows * inner // THREADS), (rows, columns, inner)
     form = row_form(columns, spec.dtype.itemsize, inputs, aligned=aligned)
-    return softmax_source(name, spec.dtype.name, form), -(-rows // (THREADS // form.lanes)), (rows, columns)
+    return softmax_source(name, spec.dtype.name, form, accumulate=add), -(-rows // (THREADS // form.lanes)), (rows, columns)
 
 
 def _address(array: Any) -> int:
     return int(array.data.ptr) if hasattr(array, "data") and hasattr(array.data, "ptr") else 0
 
 
-_softmax = _operator("softmax", _softmax_of)
-_log_softmax = _operator("log_softmax", _log_softmax_of)
-_softmax_gradient = _operator("softmax_gradient", _softmax_gradient_of)
-_log_softmax_gradient = _operator("log_softmax_gradient", _log_softmax_gradient_of)
-
-
-def softmax(x: object, axis: int = -1, *, out: object = None) -> Any:
-    """Return ``exp(x) / sum(exp(x))`` along an axis, the maximum taken off first; half is computed in float32.
+def _documentation(summary: str) -> str:
+    return f"""{summary}
 
     Parameters
     ----------
@@ -104,48 +193,21 @@ def softmax(x: object, axis: int = -1, *, out: object = None) -> Any:
         Of a floating dtype; the axis has elements.
     axis : int
     out : variable, optional
-        Where the result goes, which may be an argument (in place); by default a new variable.
+        Where the result goes, which may be the argument (in place); by default a new variable.
+    request : {{"write", "add", "null"}}
+        Whether ``out`` is replaced, added to or left alone.
     """
-    return _softmax(x, axis=axis, out=out)
 
 
-def log_softmax(x: object, axis: int = -1, *, out: object = None) -> Any:
-    """Return ``log(softmax(x))`` along an axis, without the loss of precision that its two steps would have.
-
-    Parameters
-    ----------
-    x : variable
-        Of a floating dtype; the axis has elements.
-    axis : int
-    out : variable, optional
-        Where the result goes, which may be an argument (in place); by default a new variable.
-    """
-    return _log_softmax(x, axis=axis, out=out)
-
-
-def softmax_gradient(dy: object, y: object, axis: int = -1, *, out: object = None) -> Any:
-    """Return the gradient of `softmax` with respect to its argument: ``y * (dy - sum(dy * y))``.
-
-    Parameters
-    ----------
-    dy, y : variable
-        The incoming gradient, and what `softmax` returned.
-    axis : int
-    out : variable, optional
-        Where the result goes, which may be an argument (in place); by default a new variable.
-    """
-    return _softmax_gradient(dy, y, axis=axis, out=out)
-
-
-def log_softmax_gradient(dy: object, y: object, axis: int = -1, *, out: object = None) -> Any:
-    """Return the gradient of `log_softmax` with respect to its argument: ``dy - exp(y) * sum(dy)``.
-
-    Parameters
-    ----------
-    dy, y : variable
-        The incoming gradient, and what `log_softmax` returned.
-    axis : int
-    out : variable, optional
-        Where the result goes, which may be an argument (in place); by default a new variable.
-    """
-    return _log_softmax_gradient(dy, y, axis=axis, out=out)
+softmax = Softmax(
+    "softmax",
+    "``exp(x) / sum(exp(x))`` along an axis, the maximum taken off first; half is computed in float32.",
+    _softmax_of,
+    _softmax_gradient_of,
+)
+log_softmax = Softmax(
+    "log_softmax",
+    "``log(softmax(x))`` along an axis, without the loss of precision that its two steps would have.",
+    _log_softmax_of,
+    _log_softmax_gradient_of,
+)

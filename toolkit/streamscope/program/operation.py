@@ -74,7 +74,7 @@ class Operation:
         return called(self.name, self.id, self.where)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Program:
     """A static list of operations over variables.
 
@@ -105,11 +105,23 @@ class Program:
         for operation in self.operations:
             yield from operation.launches
 
+    def source(self) -> str:
+        """Return the CUDA source of the generated kernels, each once, below a line that says which operations it is of.
+
+        Libraries (cuBLAS, cuDNN), functions of the user's and captured code bring kernels of their own, which are not here.
+        """
+        from streamscope.rtc.needed import program_source
+
+        return program_source(self)
+
     @property
     def changes_inputs(self) -> bool:
         """Whether an operation writes to an input, so that inputs must be filled again before each run."""
         written = {variable for operation in self.operations for variable in operation.writes}
         return not written.isdisjoint(self.inputs)
+
+    def __repr__(self) -> str:
+        return f"<program {self.name}: {len(self.operations)} operations, {len(self.variables)} variables>"
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {len(self.operations)} operations, {len(self.variables)} variables"]

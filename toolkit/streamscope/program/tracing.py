@@ -168,6 +168,13 @@ class ProgramFunction:
         self.fuse = fuse
         self.name = getattr(function, "__name__", "program")
 
+    def __repr__(self) -> str:
+        try:
+            arguments = ", ".join(inspect.signature(self.function).parameters)
+        except (TypeError, ValueError):  # a built-in function without a signature
+            arguments = "..."
+        return f"<program {self.name}({arguments}){', fused' if self.fuse else ''}>"
+
     def __call__(self, *arguments: object) -> Any:
         """Inline the function into the program that is being traced.
 
@@ -195,6 +202,10 @@ class ProgramFunction:
         from streamscope.warming import warm
 
         return warm(self, *inputs, **options)
+
+    def source(self, *inputs: Any) -> str:
+        """Return the CUDA source of all kernels that the program needs for inputs like these: `Program.source`."""
+        return self.trace(*inputs).source()
 
     def trace(self, *arguments: Any) -> Program:
         """Trace the function for arrays (NumPy, CuPy, or anything with shape and dtype) like ``arguments``.

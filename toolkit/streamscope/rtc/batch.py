@@ -227,11 +227,11 @@ class _Batch:
 
     def _deliver(self, source: KernelSource, cubin: Cubin, origin: Origin) -> None:
         self.cubins[source] = cubin
-        self.log.add_kernel(KernelRecord(source.name, self.architecture, origin, cubin))
+        self.log.add_kernel(KernelRecord(source.name, self.architecture, origin, cubin, source.code))
 
     def _fail(self, source: KernelSource, error: CompilationError) -> None:
         self.failures[source] = error
-        self.log.add_kernel(KernelRecord(source.name, self.architecture, Origin.FAILED))
+        self.log.add_kernel(KernelRecord(source.name, self.architecture, Origin.FAILED, source=source.code))
 
     def _report(self) -> None:
         if self.progress is not None:

@@ -77,12 +77,15 @@ class KernelRecord:
         Where it came from.
     cubin : Cubin, optional
         The machine code; None where it failed.
+    source : str
+        The CUDA source that was asked for.
     """
 
     name: str
     architecture: str
     origin: Origin
-    cubin: Cubin | None = None
+    cubin: Cubin | None = field(default=None, repr=False)
+    source: str = field(default="", repr=False)
 
     @property
     def compile_ns(self) -> float:

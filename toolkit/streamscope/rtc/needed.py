@@ -103,6 +103,16 @@ def needed_kernels(program: Program, choices: Choices | None = None) -> tuple[Ke
     return kernels_of_launches(program.launches(), [variable.spec for variable in program.variables], choices)
 
 
+def program_source(program: Program) -> str:
+    """Return the sources of a program's generated kernels; see `Program.source`."""
+    specs = [variable.spec for variable in program.variables]
+    users: dict[KernelSource, list[str]] = {}
+    for operation in program.operations if not program.runs_apart else ():
+        for kernel in kernels_of_launches(operation.launches, specs):
+            users.setdefault(kernel, []).append(str(operation))
+    return "\n".join(f"// {', '.join(names)}\n{kernel.code}" for kernel, names in users.items())
+
+
 def kernels_of_launches(launches: Iterable[Launch], specs: Sequence[ArraySpec], choices: Choices | None = None) -> tuple[KernelSource, ...]:
     """Return the generated kernels that launches need; ``specs`` are those of the variables by id."""
     bench = _NotingBench(choices)

@@ -120,8 +120,8 @@ def row_form(columns: int, itemsize: int, inputs: int, *, aligned: bool) -> RowF
     return RowForm(width, lanes, items if items <= most else 0)
 
 
-def softmax_source(function: str, dtype: str, form: RowForm) -> KernelSource:
-    """Return the kernel of one of `ROW_FUNCTIONS` along the last axis: ``(inputs..., out, rows, columns)``."""
+def softmax_source(function: str, dtype: str, form: RowForm, *, accumulate: bool = False) -> KernelSource:
+    """Return the kernel of one of `ROW_FUNCTIONS` along the last axis: ``(inputs..., out, rows, columns)``, which writes or adds."""
     role = ROW_FUNCTIONS[function]
     width, lanes = form.width, form.lanes
     rows = "\n".join(f"    const {STORAGE[dtype]}* {name}_row = {name} + row_index * columns;" for name in role.inputs)
@@ -146,17 +146,18 @@ extern "C" __global__ void __launch_bounds__({THREADS})
     const long long row_index = valid ? task : rows - 1, loads = columns / {width};
 {rows}
     {STORAGE[dtype]}* target = out + row_index * columns;
-{body(role, dtype, form)}
+{body(role, dtype, form, accumulate=accumulate)}
 }}
 """
-    return named_source(f"{function}_{dtype}_x{width}_lanes{lanes}", code)
+    return named_source(f"{function}_{dtype}{'_to' * accumulate}_x{width}_lanes{lanes}", code)
 
 
-def softmax_columns_source(function: str, dtype: str) -> KernelSource:
+def softmax_columns_source(function: str, dtype: str, *, accumulate: bool = False) -> KernelSource:
     """Return the kernel along an axis with others behind it: ``(inputs..., out, rows, columns, inner)``, a thread for each line."""
     role = ROW_FUNCTIONS[function]
     elements = ", ".join(loaded(dtype, f"{name}[first + i * inner]") for name in role.inputs)
     lets = " ".join(f"const real {name}_i = {loaded(dtype, f'{name}[first + i * inner]')};" for name in role.inputs)
+    target, value = "out[first + i * inner]", f"value(row, {', '.join(f'{name}_i' for name in role.inputs)})"
     code = f"""{_pieces(role, dtype)}
 extern "C" __global__ void __launch_bounds__({THREADS})
 {PLACE_OF_NAME}({_parameters(role, dtype)}, long long rows, long long columns, long long inner)
@@ -170,11 +171,11 @@ extern "C" __global__ void __launch_bounds__({THREADS})
     #pragma unroll 4
     for (long long i = 0; i < columns; ++i) {{
         {lets}
-        {stored(dtype, "out[first + i * inner]", f"value(row, {', '.join(f'{name}_i' for name in role.inputs)})")}
+        {stored(dtype, target, f"{loaded(dtype, target)} + {value}" if accumulate else value)}
     }}
 }}
 """
-    return named_source(f"{function}_{dtype}_columns", code)
+    return named_source(f"{function}_{dtype}{'_to' * accumulate}_columns", code)
 
 
 def _pieces(role: RowFunction, dtype: str) -> str:
@@ -198,7 +199,7 @@ def _parameters(role: RowFunction, dtype: str) -> str:
     return ", ".join(f"const {STORAGE[dtype]}* {name}" for name in role.inputs) + f", {STORAGE[dtype]}* out"
 
 
-def _kept(role: RowFunction, dtype: str, form: RowForm) -> str:
+def _kept(role: RowFunction, dtype: str, form: RowForm, *, accumulate: bool) -> str:
     """Return statements that read a row into registers, join it and write it."""
     elements = ", ".join(loaded(dtype, f"{name}_kept[i].item[k]") for name in role.inputs)
     declared = "\n".join(f"    vector<{STORAGE[dtype]}, {form.width}> {name}_kept[{form.items}];" for name in role.inputs)
@@ -209,10 +210,10 @@ def _kept(role: RowFunction, dtype: str, form: RowForm) -> str:
 {_over_kept(form, _each(form, f"row = joined(row, term({elements}));"))}
     row = across(row);
     if (!valid) return;
-{_over_kept(form, _written(dtype, form, f"value(row, {elements})"))}"""
+{_over_kept(form, _written(dtype, form, f"value(row, {elements})", accumulate=accumulate))}"""
 
 
-def _kept_in_two_steps(role: RowFunction, dtype: str, form: RowForm) -> str:
+def _kept_in_two_steps(role: RowFunction, dtype: str, form: RowForm, *, accumulate: bool) -> str:
     """Return statements for a row in registers: its maximum, then a sum, so that each element is raised to a power once only."""
     kept = f"kept[i * {form.width} + k]"
     load = f"const vector<{STORAGE[dtype]}, {form.width}> x = fetched<{form.width}>(x_row + at);"
@@ -220,16 +221,16 @@ def _kept_in_two_steps(role: RowFunction, dtype: str, form: RowForm) -> str:
     step = _each(form, f"{{ real& x = {kept}; x = {role.kept.replace('exp', 'power')}; row.s += {role.staged.replace('exp', 'power')}; }}")
     return f"""    real kept[{form.items * form.width}];
     acc_t row = identity();
-{_over_kept(form, load + " " + take)}
+{_over_kept(form, load + take)}
     const real largest = across_larger(row.m);
     row.s = 0;
 {_over_kept(form, step)}
     const real total = across_sum(row.s), closing = {role.closing};
     if (!valid) return;
-{_over_kept(form, _written(dtype, form, role.closed.replace("x", kept)))}"""
+{_over_kept(form, _written(dtype, form, f"({role.closed.replace('x', kept)})", accumulate=accumulate))}"""
 
 
-def _read_twice(role: RowFunction, dtype: str, form: RowForm) -> str:
+def _read_twice(role: RowFunction, dtype: str, form: RowForm, *, accumulate: bool) -> str:
     """Return statements that read a row to join it, and again, from the cache if it is there still, to write it."""
     elements = ", ".join(loaded(dtype, f"{name}_i.item[k]") for name in role.inputs)
     loads = " ".join(
@@ -245,7 +246,7 @@ def _read_twice(role: RowFunction, dtype: str, form: RowForm) -> str:
     if (!valid) return;
 {loop}
         {loads}
-        {_written(dtype, form, f"value(row, {elements})")}
+        {_written(dtype, form, f"value(row, {elements})", accumulate=accumulate)}
     }}"""
 
 
@@ -255,7 +256,7 @@ def _over_kept(form: RowForm, statements: str) -> str:
     for (int i = 0; i < {form.items}; ++i) {{
         if (lane + i * {form.lanes} >= loads) continue;
         const long long at = (lane + i * {form.lanes}) * {form.width};
-        {statements}
+        {statements.lstrip()}
     }}"""
 
 
@@ -263,9 +264,11 @@ def _each(form: RowForm, statement: str) -> str:
     return f"\n        #pragma unroll\n        for (int k = 0; k < {form.width}; ++k) {statement}"
 
 
-def _written(dtype: str, form: RowForm, value: str) -> str:
-    each = _each(form, f"{{ {stored(dtype, 'result.item[k]', value)} }}")
-    return f"vector<{STORAGE[dtype]}, {form.width}> result;{each}\n        put(target + at, result);"
+def _written(dtype: str, form: RowForm, value: str, *, accumulate: bool) -> str:
+    start = f" = fetched<{form.width}>(target + at)" if accumulate else ""
+    total = f"{loaded(dtype, 'result.item[k]')} + {value}" if accumulate else value
+    each = _each(form, f"{{ {stored(dtype, 'result.item[k]', total)} }}")
+    return f"vector<{STORAGE[dtype]}, {form.width}> result{start};{each}\n        put(target + at, result);"
 
 
 def _across(name: str, kind: str, shuffled: str, join: str, lanes: int) -> str:
