@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 
 import pytest
 
-from streamscope.interrupts import allowed, deferred
+from streamscope.interrupts import deferred, let_through
 
 # ruff: noqa: PT012 — it is the order of statements in the block that is tested.
 
@@ -69,21 +70,74 @@ def test_it_is_let_through_for_a_function_of_the_users():
     done = []
     with pytest.raises(KeyboardInterrupt), deferred():
         try:
-            with allowed():
-                interrupt()
-                done.append("never")
+            let_through(lambda: (interrupt(), done.append("never")))
         finally:
             interrupt()
             done.append("cleaned up")
     assert done == ["cleaned up"]
 
 
+def test_one_that_comes_when_the_function_has_returned_waits_for_the_end():
+    """Wherever in our lines: a debugger stops between any two of them, Python only at calls, so most are raised at the end."""
+    lines, waited = range(count_lines_after_a_function()), 0
+    assert len(lines) > 5
+    for line in lines:
+        done = []
+        with pytest.raises(KeyboardInterrupt), deferred():
+            with deferred():
+                run_with_interrupt_at(line)
+                done.append("returned")
+            done.append("cleaned up")
+        assert done in ([], ["returned", "cleaned up"])
+        waited += bool(done)
+        with pytest.raises(KeyboardInterrupt), deferred():  # It defers as before.
+            interrupt()
+            done.append("deferred")
+        assert done[-1] == "deferred"
+    assert waited >= len(lines) - 3
+
+
+def run_with_interrupt_at(line):
+    """Let a function through, and interrupt at so many lines of ours after it has returned; return how many there are."""
+    count = 0
+
+    def trace(frame, event, argument):
+        nonlocal count
+        if not frame.f_globals.get("__name__", "").startswith("streamscope"):
+            return None
+        if event == "line":
+            count += 1
+            if count == line + 1:
+                interrupt()
+        return trace
+
+    before = sys.gettrace()
+
+    def function():
+        # The frames that called this one are traced from here on, too.
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_globals.get("__name__", "").startswith("streamscope"):
+            frame.f_trace = trace
+            frame = frame.f_back
+        sys.settrace(trace)
+
+    try:
+        let_through(function)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def count_lines_after_a_function():
+    with deferred():
+        return run_with_interrupt_at(-5)
+
+
 def test_one_that_came_before_is_let_through_at_once():
     done = []
     with pytest.raises(KeyboardInterrupt), deferred(), deferred():
         interrupt()
-        with allowed():
-            done.append("never")
+        let_through(done.append, "never")
     assert done == []
 
 
@@ -106,8 +160,8 @@ def test_a_handler_of_the_users_is_called_and_one_that_the_block_sets_is_kept(mo
 
 def test_other_threads_do_not_defer():
     def worker():
-        with deferred() as one, allowed():
-            started.set()
+        with deferred() as one:
+            let_through(started.set)
             assert release.wait(10)
             dues.append(one.due)
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.dynamic.conftest import SPEC
+from tests.interrupting import Calls, profiled
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.dynamic.engine import Engine
 from streamscope.errors import EngineError
+from streamscope.interrupts import deferred
 
 
 def ones():
@@ -160,6 +164,54 @@ def test_in_run(device):
             with pytest.raises(KeyboardInterrupt):
                 engine.run(stopped, np.ones(3))
             works(engine)
+
+
+def by_hand(x):
+    return x + 1
+
+
+def runs(engine):
+    np.testing.assert_array_equal(engine.run(stepped, np.ones(3)), np.full(3, 5.0))
+
+
+def pushes(engine):
+    """Host functions are called by the main thread under `sync`, by a worker under the others."""
+    h = engine.variable(ones(), place="host")
+    engine.push(by_hand, reads=(h,), writes=(h,))
+    np.testing.assert_array_equal(engine.read(h), ones() * 2)
+
+
+def bulks(engine):
+    x = engine.variable(ones())
+    with engine.bulk():
+        engine.push(ss.add, reads=(x, x), writes=(x,))
+        engine.push(ss.add, reads=(x, x), writes=(x,))
+    np.testing.assert_array_equal(engine.read(x), ones() * 4)
+
+
+@ss.program
+def stepped(x):
+    return ss.add(ss.to_device(ss.host_function(by_hand)(ss.to_host(ss.add(x, x)))), ss.add(x, x))
+
+
+# Python raises nothing out of a finaliser; it only tells of it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", ["sync", "async", "graph-dual"])
+@pytest.mark.parametrize("scenario", [runs, pushes, bulks])
+def test_at_any_call_of_a_function(device, scenario, name):
+    with Engine(name, device=device) as engine:
+        scenario(engine)
+        with profiled(undisturbed := Calls()):
+            scenario(engine)
+        samples = random.Random(f"{scenario.__name__} {name}")
+        for _ in range(60):
+            with suppress(KeyboardInterrupt), profiled(Calls(samples.randint(1, undisturbed.countdown.count))):
+                scenario(engine)
+            with suppress(EngineError):  # what was interrupted
+                engine.wait_all()
+            scenario(engine)
+    with pytest.raises(KeyboardInterrupt), deferred():
+        signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize("wait", ["wait_to_read", "wait_all", "bulk", "push"])

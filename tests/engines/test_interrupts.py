@@ -10,12 +10,12 @@ import gc
 import os
 import random
 import signal
-import sys
 from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 import pytest
+from tests.interrupting import Countdown, Lines, traced
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
@@ -99,19 +99,6 @@ def check(device, engine):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-class Countdown:
-    """Interrupts at the n-th time that it is asked; counts on."""
-
-    def __init__(self, at=None):
-        self.at = at
-        self.count = 0
-
-    def tick(self):
-        self.count += 1
-        if self.count == self.at:
-            signal.raise_signal(signal.SIGINT)
-
-
 def cuda_calls():
     from streamscope.devices.cuda.device import CudaDevice
     from streamscope.devices.cuda.gate import CudaGate
@@ -191,30 +178,6 @@ def test_an_interrupt_at_any_call_of_a_gpu(scenario, engine):
             scenario(engine, device)
         bystander.check()
         check(device, engine)
-
-
-class Lines:
-    """Interrupts at the n-th line of this package that is run; counts on."""
-
-    def __init__(self, at=None):
-        self.countdown = Countdown(at)
-
-    def __call__(self, frame, event, argument):
-        if not frame.f_globals.get("__name__", "").startswith(("streamscope.", "contextlib")):
-            return None
-        if event == "line":
-            self.countdown.tick()
-        return self
-
-
-@contextmanager
-def traced(lines):
-    before = sys.gettrace()
-    sys.settrace(lines)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
 
 
 @pytest.mark.parametrize("engine", PLANNERS)

@@ -20,7 +20,7 @@ from streamscope.rtc.kernel_cache import Origin
 from streamscope.rtc.needed import needed_kernels
 
 X = np.linspace(-1, 1, 96, dtype=np.float32).reshape(8, 12)
-broken = ss.elementwise("y = undeclared_function(x)")
+broken = ss.elementwise("y = undeclared_function(x)", reference=np.negative)
 
 
 @ss.program

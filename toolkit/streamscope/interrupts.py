@@ -8,12 +8,12 @@ from __future__ import annotations
 
 # The C functions: those of `signal` look up enumerations, which takes longer than a simulated launch.
 import _signal  # type: ignore[import-not-found]
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from threading import get_ident, main_thread
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+Result = TypeVar("Result")
 _Handler = Callable[[int, FrameType | None], Any]
 _SIGINT: int = _signal.SIGINT
 
@@ -49,19 +49,28 @@ class Deferral:
             if not self._depth:
                 self._end()
 
-    @contextmanager
-    def lifted(self) -> Iterator[None]:
-        """Let Ctrl-C through again, inside a block that defers it."""
+    def lifted(self, function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+        """Call a function with Ctrl-C let through, inside a block that defers it.
+
+        What arrives after the function has returned, while deferring begins again, is raised at the end of the block like any other.
+        """
         if not self._depth or get_ident() != main_thread().ident:
-            yield
-            return
-        depth, self._depth = self._depth, 0
+            return function(*arguments, **options)
+        depth, self._depth, late = self._depth, 0, False
         try:
             self._end()
-            yield
+            return function(*arguments, **options)
         finally:
+            # No call may come before this: Python raises Ctrl-C at calls, and the outer blocks count on their depth.
             self._depth = depth
-            self._begin()
+            while True:
+                try:
+                    self._begin()
+                    break
+                except BaseException:  # noqa: BLE001 — whatever the user's handler raises, it is called again at the end of the block
+                    late = True
+            if late:
+                self._arrived = (_SIGINT, None)
 
     def _begin(self) -> None:
         handler, self._arrived = _signal.getsignal(_SIGINT), None
@@ -90,8 +99,6 @@ def deferred() -> Deferral:
     return _deferral
 
 
-@contextmanager
-def allowed() -> Iterator[None]:
-    """Let Ctrl-C through again, inside a block that defers it: for a function of the user's."""
-    with _deferral.lifted():
-        yield
+def let_through(function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+    """Call a function of the user's with Ctrl-C let through, inside a block that defers it; see `Deferral.lifted`."""
+    return _deferral.lifted(function, *arguments, **options)

@@ -11,7 +11,7 @@ from streamscope.dynamic.lanes import Clock, Stamp, needed
 from streamscope.dynamic.turns import given_away
 from streamscope.dynamic.variable import VariableState, buffer_of
 from streamscope.errors import EngineError
-from streamscope.interrupts import allowed, deferred
+from streamscope.interrupts import deferred, let_through
 from streamscope.program.launch import HostCall
 from streamscope.program.variable import Place
 
@@ -91,11 +91,10 @@ class HostFunction:
 
     def _called(self, issuer: Issuer) -> Callable[..., Any]:
         """Return the function as `bind_host` wants it; where that is called under the lock, the function runs without."""
-        without = partial(given_away, issuer.lock) if issuer.exclusive else allowed
+        call = partial(given_away, issuer.lock) if issuer.exclusive else let_through
 
         def function(*arrays: Any) -> Any:
-            with without():
-                result = self.function(*arrays, **self.attributes)
+            result = call(self.function, *arrays, **self.attributes)
             if not self.writes:
                 return ()
             if result is None:

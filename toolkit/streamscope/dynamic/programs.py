@@ -130,8 +130,7 @@ class PreparedPrograms:
         lock, function = self._issuer.lock, operation.work.function
 
         def yielding(*arrays: Array) -> Any:
-            with given_away(lock):
-                return function(*arrays)
+            return given_away(lock, function, *arrays)
 
         return replace(operation, work=replace(operation.work, function=yielding))
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from threading import Lock, RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from streamscope.interrupts import allowed, deferred
+from streamscope.interrupts import Result, deferred, let_through
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device
@@ -28,13 +27,11 @@ def one_thread_at_a_time(device: Device) -> bool:
     return device.info.kind == "simulated"
 
 
-@contextmanager
-def given_away(lock: RLock) -> Iterator[None]:
-    """Let others have a lock that the calling thread holds once, while a function of the user's runs; Ctrl-C comes only in the function."""
+def given_away(lock: RLock, function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+    """Call a function of the user's while others may have a lock that the calling thread holds once; Ctrl-C comes only in the function."""
     with deferred():
         lock.release()
         try:
-            with allowed():
-                yield
+            return let_through(function, *arguments, **options)
         finally:
             lock.acquire()

@@ -1,0 +1,68 @@
+"""Ctrl-C at chosen moments."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import contextmanager
+
+
+class Countdown:
+    """Interrupts at the n-th time that it is asked; counts on."""
+
+    def __init__(self, at=None):
+        self.at = at
+        self.count = 0
+
+    def tick(self):
+        self.count += 1
+        if self.count == self.at:
+            signal.raise_signal(signal.SIGINT)
+
+
+class Lines:
+    """Interrupts at the n-th line of this package that is run; counts on."""
+
+    def __init__(self, at=None):
+        self.countdown = Countdown(at)
+
+    def __call__(self, frame, event, argument):
+        if not frame.f_globals.get("__name__", "").startswith(("streamscope.", "contextlib")):
+            return None
+        if event == "line":
+            self.countdown.tick()
+        return self
+
+
+@contextmanager
+def traced(lines):
+    before = sys.gettrace()
+    sys.settrace(lines)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+class Calls:
+    """Interrupts at the n-th moment at which Python would raise Ctrl-C in this package: as a function begins, or a C function returns.
+
+    Counts on. Between lines, as `Lines` does, is more often than Python does: it never comes at the end of a ``with`` block, say.
+    """
+
+    def __init__(self, at=None):
+        self.countdown = Countdown(at)
+
+    def __call__(self, frame, event, argument):
+        if event in ("call", "c_return") and frame.f_globals.get("__name__", "").startswith(("streamscope.", "contextlib")):
+            self.countdown.tick()
+
+
+@contextmanager
+def profiled(calls):
+    before = sys.getprofile()
+    sys.setprofile(calls)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
