@@ -62,6 +62,18 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the home folder away, as in a container whose user is not in its /etc/passwd."""
+
+    def unknown(user: int) -> None:
+        raise KeyError(user)
+
+    for name in ("STREAMSCOPE_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+
+
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """Root of the checkout."""

@@ -51,6 +51,9 @@ FAILURES = {
     "limit without auto": ((*SMALL, "--memory-limit", "2 GiB"), 2, "--memory-limit '2 GiB' is for choosing", "give it with --engines auto"),
     "limit that is no size": ((*SMALL, "--engines", "auto", "--memory-limit", "2 potatoes"), 2, "'2 potatoes' is no size", "512 MiB"),
     "too many streams": ((*SMALL, "--streams", "129"), 2, "--streams", "compare --help"),
+    "no folder to write to": ((*SMALL, "--out", ""), 2, "--out", "compare --help"),
+    "no file for advice": (("advise", "--device", "simulated", "--out", ""), 2, "'' is no path: name a file or a folder", "advise --help"),
+    "no file for costs": (("calibrate", "--out", ""), 2, "'' is no path", "calibrate --help"),
     "no workload": (("compare",), 2, "WORKLOAD", "compare --help"),
     "unknown option": (("compare", "cnn", "--fast"), 2, "--fast", "compare --help"),
     "unknown command": (("contrast",), 2, "contrast", "streamscope --help"),
@@ -85,6 +88,26 @@ def test_cuda_without_a_gpu(tmp_path):
     result = run(*arguments, CUDA_VISIBLE_DEVICES="")
     check_failure(result.returncode, result.stdout, result.stderr, (arguments, 1, "no CUDA device", "--device simulated"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_costs_without_a_gpu():
+    """It has no --device."""
+    result = run("calibrate", CUDA_VISIBLE_DEVICES="")
+    check_failure(result.returncode, result.stdout, result.stderr, ((), 1, "no CUDA device", "streamscope doctor"))
+    assert "simulated" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("hint", "said"),
+    [
+        ("check nvidia-smi, or use device='simulated'", "check nvidia-smi, or use --device simulated"),
+        ("memory_limit='2 GiB', streams=4 and engines='auto'", "--memory-limit '2 GiB', --streams 4 and --engines auto"),
+        ("ask the device='s owner", "ask the device='s owner"),
+        (None, None),
+    ],
+)
+def test_hints_are_in_the_words_of_a_line(hint, said):
+    assert options.hint_on_a_line(hint) == said
 
 
 def test_a_file_in_the_way_is_found_before_anything_runs(tmp_path, monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -85,7 +86,24 @@ def test_no_source_is_like_one_before():
     kernel = KernelSource("k", 'extern "C" __global__ void k(float* x) { x[0] = 1; }\n')
     codes = [never_compiled([kernel])[0].code for _ in range(3)]
     assert len(set(codes)) == 3
-    assert all(compile_unit(code, "k", "sm_90")[0] for code in codes)
+    for image, log in (compile_unit(code, "k", "sm_90") for code in codes):
+        assert image
+        assert log == ""  # What differs is no warning in the log of a kernel that has some of its own.
+
+
+def test_kernels_that_do_not_compile_are_told_as_they_are():
+    bad, worse = (ss.elementwise(f"y = {name}(x)", name=name, reference=np.negative) for name in ("bad", "worse"))
+    with pytest.raises(CompilationError) as caught:
+        compare_compilation(ss.program(lambda x: (ss.relu(x), bad(x), worse(x))), X, device="simulated", progress=False)
+    message = caught.value.message
+    first = re.match(
+        r"2 kernels did not compile \(((bad|worse)_\w+), \w+\); the first:\n"
+        r'ss.elementwise\("y = \2\(x\)"\) at test_comparing_compilation.py:\d+: kernel \'\1\' did not compile for sm_90\n'
+        r'error: identifier "\2" is undefined\n',
+        message,
+    )
+    assert first is not None, message
+    assert " turn " not in message
 
 
 def test_what_needs_no_kernel():
@@ -93,6 +111,7 @@ def test_what_needs_no_kernel():
         compare_compilation(ss.program(ss.matmul), X, X.T.copy(), device="simulated", progress=False)
 
 
-def test_an_unknown_architecture():
-    with pytest.raises(CompilationError, match="sm_1"):
-        compare_compilation(step, X, architecture="sm_1", progress=False)
+@pytest.mark.parametrize("architecture", ["sm_1", "sm_90 ", "compute_90", "", b"sm_90", 90])
+def test_an_unknown_architecture(architecture):
+    with pytest.raises(CompilationError, match="is no architecture that this NVRTC knows"):
+        compare_compilation(step, X, architecture=architecture, progress=lambda *report: pytest.fail("compiled"))

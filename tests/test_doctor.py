@@ -102,6 +102,30 @@ def test_wrong_numbers_are_found(monkeypatch):
     assert by_name(diagnose())["simulated device"].found == "the result of a small test is wrong"
 
 
+def test_the_cache_of_kernels(monkeypatch, tmp_path):
+    monkeypatch.setenv("STREAMSCOPE_CACHE_DIR", str(tmp_path))
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / f"{0:064x}.cubin").write_bytes(bytes(3 * 2**20))
+    check = by_name(diagnose())["cache on disk"]
+    assert (check.state, check.todo) == ("ok", "")
+    assert check.found == f"{tmp_path / 'kernels'}, writable, 3.0 MiB of at most 512 MiB"
+
+
+def test_a_cache_that_cannot_be(monkeypatch, tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("STREAMSCOPE_CACHE_DIR", str(tmp_path / "file"))
+    diagnosis = diagnose()
+    check = by_name(diagnosis)["cache on disk"]
+    assert (check.state, check.found) == ("lacking", f"in memory only: {tmp_path / 'file'} is no folder")
+    assert "STREAMSCOPE_CACHE_DIR" in check.todo
+    assert diagnosis.can_run
+
+
+@pytest.mark.usefixtures("homeless")
+def test_a_cache_without_a_home_folder():
+    assert by_name(diagnose())["cache on disk"].found == "in memory only: there is no home folder for ~/.cache"
+
+
 def test_json_and_exit_code(capsys):
     assert main(["doctor", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from streamscope.errors import ProgramError
 from streamscope.progress import showing
 
 
@@ -18,10 +20,19 @@ def test_a_function_of_the_users_is_given_itself():
         assert shown is progress
 
 
-def test_none(capsys):
-    with showing("title", progress=False) as shown:
+@pytest.mark.parametrize("progress", [False, np.False_])
+def test_none(capsys, progress):
+    with showing("title", progress=progress) as shown:
         shown("what", 1, 2)
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("progress", ["no", "", None, 0, 1, [], b"yes", np.ones(3)])
+def test_what_is_neither_a_truth_value_nor_a_function(progress):
+    with pytest.raises(ProgramError, match="is neither a truth value nor a function") as caught, showing("title", progress=progress):
+        pytest.fail("it ran")
+    assert caught.value.hint
+    assert len(caught.value.message) < 100
 
 
 def test_in_a_terminal_it_goes_to_standard_error(capsys, monkeypatch):

@@ -98,6 +98,13 @@ class TestChoices:
             choices.keep(SOURCE, 100, NARROW, {DEFAULT: 2.0, NARROW: 1.0})
         assert choices.of(SOURCE, 100) == NARROW
 
+    @pytest.mark.usefixtures("homeless")
+    def test_without_a_home_folder_they_last_as_long_as_the_process(self):
+        choices = choices_of("a GPU of nobody's")
+        assert choices.of(SOURCE, 100) is None
+        choices.keep(SOURCE, 100, NARROW, {DEFAULT: 2.0, NARROW: 1.0})
+        assert choices_of("a GPU of nobody's").of(SOURCE, 100) == NARROW
+
 
 def test_a_program_needs_the_kernels_that_were_chosen(tmp_path):
     traced = ss.program(ss.relu).trace(X)

@@ -7,7 +7,7 @@ import pytest
 
 import streamscope as ss
 from streamscope import warming
-from streamscope.errors import CompilationError, ProgramError
+from streamscope.errors import CompilationError, DeviceError, ProgramError
 from streamscope.rtc.compilation_log import Stage
 from streamscope.rtc.cubin import Cubin
 from streamscope.rtc.form import Variant
@@ -55,6 +55,20 @@ def test_another_architecture():
     assert Stage.LOAD not in log.stage_ns
 
 
+def test_with_an_architecture_the_device_is_not_opened(monkeypatch):
+    monkeypatch.setattr(warming, "open_device", lambda _: pytest.fail("opened"))
+    log = step.compile(X, device="cuda", architecture="sm_80", progress=False)
+    assert {record.architecture for record in log.kernels} == {"sm_80"}
+
+
+def test_a_device_that_is_none_is_told_beside_an_architecture_too():
+    for function in (ss.warm, ss.compare_compilation):
+        with pytest.raises(DeviceError, match="unknown device 'gpu'"):
+            function(step, X, device="gpu", architecture="sm_90", progress=False)
+        with pytest.raises(DeviceError, match="3 is no device"):
+            function(step, X, device=3, architecture="sm_90", progress=False)
+
+
 def test_progress_is_told():
     seen = []
     log = ss.warm(step, X, device="simulated", progress=lambda *report: seen.append(report))
@@ -72,7 +86,9 @@ def test_a_program_of_no_kernels():
     [
         (lambda x: x, (X,), {}, ProgramError, "ss.warm wants a program, not a function"),
         (step.trace(X), (X,), {}, ProgramError, "takes no inputs here, got 1"),
-        (step, (X,), {"architecture": "sm_123"}, CompilationError, "sm_123"),
+        (step, (X,), {"architecture": "sm_123"}, CompilationError, "architecture='sm_123' is no architecture"),
+        (step, (X,), {"architecture": ""}, CompilationError, "architecture='' is no architecture"),
+        (step, (X,), {"architecture": b"sm_90"}, CompilationError, "architecture=b'sm_90' is no architecture"),
         (step, (X,), {"workers": 0}, CompilationError, "workers=0"),
         (step, (X,), {"workers": "2"}, CompilationError, "workers='2'"),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.errors import DeviceError, EngineError, OutputError, ProgramError, TraceError, WorkloadError
+from streamscope.errors import CompilationError, DeviceError, EngineError, OutputError, ProgramError, TraceError, WorkloadError
 
 X = np.ones((4, 4), np.float32)
 MASKED = np.ma.masked_array(X, X > 0)
@@ -121,6 +121,20 @@ def test_what_is_no_number_of_repeats_or_streams(number, traced):
     check(partial(compare, repeats=number), EngineError, "repeats=", "1 or more")
     for call in (compare, best, partial(ss.prepare, traced, "dual", "simulated")):
         check(partial(call, streams=number), EngineError, "streams=", "1 to 128")
+
+
+@pytest.mark.parametrize("progress", ["no", "", None, 0, 1, X])
+def test_what_is_neither_a_truth_value_nor_a_function(progress):
+    check(partial(compare, progress=progress), ProgramError, "progress=", "True, False, or a function")
+    check(partial(ss.warm, relu, X, device="simulated", progress=progress), ProgramError, "progress=")
+    check(partial(ss.compare_compilation, relu, X, device="simulated", progress=progress), ProgramError, "progress=")
+
+
+@pytest.mark.parametrize("architecture", ["sm_90 ", "sm_90\n", "compute_90", "sm_123", "", b"sm_90", 90, True, X])
+def test_what_is_no_architecture(architecture):
+    pytest.importorskip("cuda.bindings.nvrtc")
+    for call in (relu.compile, partial(ss.warm, relu), partial(ss.compare_compilation, relu)):
+        check(partial(call, X, architecture=architecture, progress=False), CompilationError, "architecture=", "sm_80, ", "sm_90, ")
 
 
 def test_numbers_of_numpy_are_numbers():

@@ -29,6 +29,13 @@ def test_without_one_it_is_the_h200s():
     assert model_of("NVIDIA B200") == H200
 
 
+@pytest.mark.usefixtures("homeless")
+def test_without_a_home_folder_there_is_none():
+    assert model_of("NVIDIA H200") == H200
+    with pytest.raises(OutputError, match="no home folder"):
+        save_model(H200)
+
+
 def test_a_broken_one_is_an_error_not_a_guess():
     save_model(H200)
     (models_folder() / file_name("NVIDIA H200")).write_text("{")

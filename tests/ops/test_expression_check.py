@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from unittest.mock import ANY
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.errors import ProgramError
+from streamscope.ops import known_functions
 from streamscope.ops.expression_check import mistake_in
+from streamscope.rtc.nvrtc import compile_unit
 
 NAMES, NUMBERS = st.sampled_from(["x", "a", "T", "x1", "_b"]), st.sampled_from(["1", "2.5f", ".5", "1e-3", "0x1F", "3u", "1.5e+4f"])
 SIGNS = ("+", "-", "*", "/", "%", "&", "|", "^", "<", ">", "<<", ">>", "&&", "||", "==", "!=", "<=", ">=")
@@ -54,6 +61,11 @@ def test_what_is_right_is_left_alone(expression):
         ("x > 0 and x < 1", 6, "spelt in letters"),
         ("x if x > 0 else 0", 2, "'if' has no place"),
         ("class + 1", 0, "word of C++"),
+        ("x > 0 ? x", 6, "'?' has no ':'"),
+        ("x > 0 ? x > 1 ? 1 : 2", 6, "'?' has no ':'"),
+        ("exp(x ? 1) + (x)", 6, "'?' has no ':'"),
+        ("x > 0 : x", 6, "':' has no '?'"),
+        ("(x ? 1 : 2 : 3)", 11, "':' has no '?'"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(expression, position, problem):
@@ -66,9 +78,104 @@ def test_what_is_wrong_is_told_with_its_place(expression, position, problem):
     assert caught.value.message.endswith(f"\n    {expression}\n    {' ' * position}^")
 
 
-def test_a_gradient_is_looked_at_too():
-    with pytest.raises(ProgramError, match=r"missing at the end\n    dy \*\n        \^"):
-        ss.elementwise("y = x * x", gradient={"x": "dy *"})
+@pytest.mark.parametrize(
+    ("expression", "position", "hint"),
+    [
+        ("foo(x)", 0, "define it in functions="),
+        ("1 + tahn (x)", 4, "did you mean tanh?"),
+        ("arctan(x)", 0, "did you mean atan?"),
+        ("power(x, 2)", 0, "did you mean pow?"),
+        ("x(2)", 0, "x is an operand; write x * (...) for a product"),
+    ],
+)
+def test_unknown_functions_are_told_with_what_may_be_meant(expression, position, hint):
+    with pytest.raises(ProgramError, match="CUDA has no function") as caught:
+        ss.elementwise(f"y = {expression}", operands=["x"])
+    assert caught.value.message.endswith(f"\n    {expression}\n    {' ' * position}^")
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("function", ["__sinf", "__popc", "normcdff", "clock64", "own", "std::sqrt", "float", "T", "whole_rest"])
+def test_functions_that_cuda_may_have_are_let_through(function):
+    ss.elementwise(f"y = {function}(x)", functions="#define own(x) x" if function == "own" else "")
+
+
+def test_without_nvrtc_only_what_it_certainly_lacks_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    known_functions._nvrtc_declares.cache_clear()
+    try:
+        ss.elementwise("y = __some_new_one(x)")
+        with pytest.raises(ProgramError, match="no function clock63"):
+            ss.elementwise("y = clock63(x)")
+    finally:
+        known_functions._nvrtc_declares.cache_clear()
+
+
+def test_cuda_has_the_functions_that_are_taken_for_its_own():
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
+    asked = "\n".join(f"using ::{name};" for name in sorted(known_functions._CUDA))
+    assert compile_unit(f"namespace asked {{\n{asked}\n}}", "asked", "sm_90") == (ANY, "")
+
+
+def test_who_gives_a_reference_answers_for_the_functions():
+    ss.elementwise("y = foo(x)", reference=np.negative)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "said"),
+    [
+        ("dy *", r"missing at the end\n    dy \*\n        \^"),
+        ("x ? dy", r"'\?' has no ':'\n    x \? dy\n      \^"),
+        ("dy * foo(x)", r"no function foo\n    dy \* foo\(x\)\n         \^"),
+        ("dy * 08", r"makes it octal\n    dy \* 08\n         \^"),
+        ("exp(dy, x)", r"exp takes 1 argument, got 2\n    exp\(dy, x\)\n    \^"),
+        ("dy % 2", r"% for whole numbers only, not for float32\n    dy % 2\n       \^"),
+        ("x & 1", r"& for whole numbers only, not for float32\n    x & 1\n      \^"),
+    ],
+)
+def test_a_gradient_is_looked_at_too(gradient, said):
+    with pytest.raises(ProgramError, match=rf"^ss\.elementwise 'y', gradient of x: .*{said}"):
+        ss.elementwise("y = x * x", gradient={"x": gradient})
+
+
+@pytest.mark.parametrize(
+    ("expression", "sign", "hint"),
+    [
+        ("x % 2.5", "%", "fmod"),
+        ("x % (a + 1e3)", "%", "fmod"),
+        ("x & 1.f", "&", "&& is logical"),
+        ("~(x / 2.0)", "~", "! is logical"),
+        ("sqrt(x) ^ 2", "^", "pow"),
+        ("(float)x << 2", "<<", "ldexp"),
+    ],
+)
+def test_operators_of_whole_numbers_beside_others(expression, sign, hint):
+    with pytest.raises(ProgramError, match=f"C\\+\\+ has {re.escape(sign)} for whole numbers only, not for float(32|64)") as caught:
+        ss.elementwise(f"y = {expression}")
+    assert caught.value.message.endswith(f"\n    {expression}\n    {' ' * expression.index(sign)}^")
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("sign", ["%", "&", "|", "^", "<<", ">>"])
+def test_what_operators_of_whole_numbers_are_applied_to(sign):
+    operator = ss.elementwise(f"y = x {sign} a")
+    whole, half = np.ones(3, np.int16), np.ones(3, np.float16)
+    ss.program(operator).trace(whole, whole)
+    with pytest.raises(ProgramError, match=rf"(?s)'y' of x float32, a float32: .*, not for float32\n    x {re.escape(sign)} a\n      \^"):
+        ss.program(operator).trace(half, np.ones(3, np.float32))
+    with pytest.raises(ProgramError, match=r"of x float64, a float64: .* not for float64"):
+        ss.program(lambda x: operator(x, 2.5)).trace(whole)
+    with pytest.raises(ProgramError, match=r"of x float16, a float16: .* not for float32"):
+        operator.source("float16", 2)
+
+
+def test_a_gradient_is_checked_where_it_is_applied():
+    operator = ss.elementwise("y = x * a", gradient={"x": "dy * a", "a": "dy * (x & 1)"})
+    x = np.ones(3, np.float32)
+    ss.program(operator).trace(x, x)
+    ss.program(lambda x: operator.gradient(x, x, 2)).trace(x)
+    with pytest.raises(ProgramError, match=r"'y', gradient of a of x float32, a float32: .*not for float32\n    dy \* \(x & 1\)"):
+        ss.program(operator.gradient).trace(x, x, x)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import streamscope as ss
-from streamscope.errors import ProgramError
+from streamscope.errors import CompilationError, ProgramError
 from streamscope.ops.expressions import UnknownExpressionError, compiled, names_in
 from streamscope.program.reference import has_reference
 
@@ -147,6 +149,80 @@ def test_short_numbers_are_promoted_as_in_c(evaluate, line, dtype, x, a, expecte
     operator = ss.elementwise(line, operands=["x", "a"])
     found = evaluate(operator, np.array([x], dtype), np.array([a], dtype))
     assert (found.dtype, found.tolist()) == (np.dtype(dtype), [expected])
+
+
+def test_an_expression_need_not_name_all_operands(evaluate):
+    x, a = np.ones((3, 1), np.float32), np.ones(4, np.float32)
+    np.testing.assert_array_equal(evaluate(ss.elementwise("y = x", operands=["x", "a"]), x, a), np.ones((3, 4)))
+    np.testing.assert_array_equal(evaluate(ss.elementwise("y = T(2)", operands=["x"]), a), [2, 2, 2, 2])
+
+
+def test_the_type_of_arithmetic_is_that_of_the_first_operand(evaluate):
+    scaled = ss.elementwise("y = T(1) / 3 * x + 0 * e", operands=["x", "e"], like=np.ldexp)
+    (third,) = evaluate(scaled, np.ones(1, np.float32), np.ones(1, np.int32))
+    assert third == np.float32(1) / np.float32(3)
+
+
+X = np.ones((4, 4), np.float32)
+
+
+def refused(function, *inputs, fuse=False):
+    """Return why a kernel of a program does not compile."""
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
+    with pytest.raises(CompilationError) as caught:
+        ss.program(function, fuse=fuse).compile(*inputs, device="simulated", progress=False)
+    assert "__global__" not in caught.value.message
+    return caught.value
+
+
+def next_line():
+    """Return where the line after the caller's is."""
+    return f"test_one_line.py:{inspect.currentframe().f_back.f_lineno + 1}"
+
+
+def test_what_does_not_compile_is_told_by_the_users_line():
+    place = next_line()
+    bad = ss.elementwise("y = 2 * undeclared(x) + x.part", name="bad", reference=np.negative)
+    error = refused(lambda x: (bad(x), ss.relu(x)), X)
+    message = error.message.splitlines()
+    assert message[0].startswith(f'ss.elementwise("y = 2 * undeclared(x) + x.part") at {place}: kernel \'bad_float32')
+    assert message[0].endswith("did not compile for sm_90")
+    assert message[1:4] == [
+        'error: identifier "undeclared" is undefined',
+        f"    {place} | 2 * undeclared(x) + x.part",
+        f"    {' ' * len(place)} |     ^",
+    ]
+    assert "class type" in message[4]
+    assert message[5:] == [message[2], f"    {' ' * len(place)} |                     ^"]
+    assert "source()" in error.hint
+
+
+FUNCTIONS = "__device__ inline float twice(float x)\n{\n    int unused;\n    return 2 * z;\n}"
+
+
+def test_what_does_not_compile_of_functions_is_told_by_their_line():
+    bad = ss.elementwise("y = twice(x)", functions=FUNCTIONS)
+    assert refused(bad, X).message.splitlines()[1:] == [
+        'error: identifier "z" is undefined',
+        "    functions=, line 4 |     return 2 * z;",
+        "                       |                ^",
+    ]
+
+
+def test_what_does_not_compile_of_a_gradient_or_a_fused_kernel_is_told_by_its_expression():
+    place = next_line()
+    bad = ss.elementwise("z = x", name="bad", gradient={"x": "dz * undeclared(z)"}, reference=np.positive)
+    assert f"\n    {place} | dy * undeclared(z)\n" in refused(bad.gradient, X, X).message
+    place = next_line()
+    bad = ss.elementwise("y = undeclared(x) * 3", name="bad", reference=np.positive)
+    assert f"\n    {place} | undeclared(x) * 3\n" in refused(lambda x: bad(ss.relu(x)) + 1, X, fuse=True).message
+
+
+def test_of_several_that_do_not_compile_the_first_is_told():
+    one, two = (ss.elementwise(f"y = undeclared({name})", name=name, reference=np.positive) for name in ("one", "two"))
+    error = refused(lambda x: (one(x), two(x)), X)
+    assert error.message.startswith("2 kernels did not compile (one_float32")
+    assert "source()" in error.hint
 
 
 def test_gradients_of_a_line_may_be_returned_as_they_are(evaluate):

@@ -107,7 +107,7 @@ def test_the_size_is_bounded_whatever_is_written(tmp_path):
 def test_what_a_crash_has_left_goes(folder):
     """It counts for nothing, so it would pile up."""
     folder.write(keys(1), cubin())
-    old, new = (folder.path / f".{name}.cubin.0.partial" for name in ("old", "new"))
+    old, new = (folder.path / f".{key}.cubin.{'0' * 16}.partial" for key in keys(8, 9))
     for path in (old, new):
         path.write_bytes(b"half")
     long_ago = old.stat().st_mtime - STALE_S - 1
@@ -139,6 +139,88 @@ def test_a_file_system_without_links(folder, monkeypatch):
     folder.write(keys(1, 2), cubin())
     assert [again(folder).read(key) for key in keys(1, 2)] == [cubin(), cubin()]
     assert len(folder.files()) == 2
+
+
+def make_nothing(path):
+    path.symlink_to(path.parent / "nowhere")
+
+
+def make_itself(path):
+    path.symlink_to(path)
+
+
+def make_elsewhere(path):
+    (path.parent / "elsewhere").mkdir()
+    path.symlink_to(path.parent / "elsewhere")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, make_nothing, make_itself, make_elsewhere])
+def test_what_is_no_file_is_missing_and_replaced(folder, make):
+    """And nothing waits for it: opening a FIFO would."""
+    folder.path.mkdir()
+    make(folder.path / f"{keys(1)[0]}.cubin")
+    assert folder.read(*keys(1)) is None
+    assert folder.files() == []
+    assert folder.others() >= 1
+    folder.write(keys(1, 2), cubin())
+    assert [again(folder).read(key) for key in keys(1, 2)] == [cubin(), cubin()]
+
+
+def test_a_folder_in_the_place_of_a_file_stays(folder):
+    """The other kernels of its unit are kept."""
+    taken = folder.path / f"{keys(1)[0]}.cubin"
+    taken.mkdir(parents=True)
+    assert folder.read(*keys(1)) is None
+    with pytest.warns(CacheWarning, match=r"cannot write .*cubin: Is a directory") as warned:
+        [folder.write(keys(*numbers), cubin()) for numbers in ((1, 2), (1,))]
+    assert len(warned) == 1
+    assert [again(folder).read(key) for key in keys(1, 2)] == [None, cubin()]
+    assert len(folder.files()) == 1
+    assert folder.clear() > 0
+    assert taken.is_dir()
+
+
+def test_files_of_others_count_for_nothing_and_stay(tmp_path):
+    folder = CubinFolder(tmp_path, most_bytes=2000)
+    theirs = [tmp_path / name for name in ("other.cubin", "a.partial", "lock.cubin")]
+    for path in theirs:
+        path.write_bytes(b"theirs" * 1000)
+        os.utime(path, (0, 0))
+    for number in range(5):
+        folder.write(keys(number), cubin(number))
+    assert folder.files()
+    assert folder.others() == len(theirs)
+    folder.clear()
+    assert sorted(tmp_path.iterdir()) == sorted(theirs)
+
+
+def test_what_is_wrong_with_a_folder(tmp_path, monkeypatch):
+    assert CubinFolder(tmp_path).problem() == CubinFolder(tmp_path / "a" / "b").problem() == ""
+    assert list(tmp_path.iterdir()) == []  # nothing is made
+    (tmp_path / "file").write_bytes(b"")
+    for path in (tmp_path / "file", tmp_path / "file" / "kernels"):
+        assert CubinFolder(path).problem() == f"{tmp_path / 'file'} is no folder"
+        assert CubinFolder(path).files() == []
+    make_nothing(tmp_path / "link")
+    assert CubinFolder(tmp_path / "link" / "kernels").problem() == f"cannot write to {tmp_path / 'link'}: No such file or directory"
+    assert CubinFolder(None, why_none="no home").problem() == "no home"
+    monkeypatch.setattr(cubin_folder.tempfile, "TemporaryFile", lambda **_: (_ for _ in ()).throw(OSError(errno.EROFS, "read only")))
+    assert CubinFolder(tmp_path).problem() == f"cannot write to {tmp_path}: read only"
+
+
+def test_without_a_folder():
+    folder = CubinFolder(None, why_none="there is no home")
+    with pytest.warns(CacheWarning, match="cannot keep anything on disk: there is no home; .*STREAMSCOPE_CACHE_DIR") as warned:
+        [folder.write(keys(number), cubin()) for number in range(2)]
+    assert len(warned) == 1
+    assert folder.read(*keys(1)) is None
+    assert (folder.files(), folder.others(), folder.clear()) == ([], 0, 0)
+
+
+def test_a_file_cannot_be_cleared(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OutputError, match="Not a directory"):
+        CubinFolder(tmp_path / "file").clear()
 
 
 def test_a_file_in_the_folders_way(tmp_path):

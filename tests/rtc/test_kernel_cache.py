@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.errors import CacheWarning
+from streamscope.errors import CacheWarning, OutputError
 from streamscope.rtc import kernel_cache as module
 from streamscope.rtc.cubin import Cubin
 from streamscope.rtc.kernel_cache import KernelCache, Origin, cache_folder, kernel_cache, kernel_key
@@ -121,6 +121,8 @@ def test_memory_is_bounded(tmp_path, monkeypatch):
         ({"STREAMSCOPE_CACHE_DIR": "/ours", "XDG_CACHE_HOME": "/xdg"}, "/ours/kernels"),
         ({"STREAMSCOPE_CACHE_DIR": "", "XDG_CACHE_HOME": "/xdg"}, "/xdg/streamscope/kernels"),
         ({"HOME": "/home/somebody"}, "/home/somebody/.cache/streamscope/kernels"),
+        ({"HOME": "/home/somebody", "STREAMSCOPE_CACHE_DIR": "~/ours"}, "/home/somebody/ours/kernels"),
+        ({"HOME": "/home/somebody", "XDG_CACHE_HOME": "~/xdg"}, "/home/somebody/xdg/streamscope/kernels"),
     ],
 )
 def test_where_it_is(monkeypatch, variables, expected):
@@ -129,6 +131,27 @@ def test_where_it_is(monkeypatch, variables, expected):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert cache_folder() == Path(expected)
+
+
+@pytest.mark.usefixtures("homeless")
+@pytest.mark.parametrize("given", [None, "~/ours", "~nobody_of_that_name/ours"])
+def test_without_a_home_folder_it_is_in_memory(monkeypatch, given):
+    if given is not None:
+        monkeypatch.setenv("STREAMSCOPE_CACHE_DIR", given)
+    with pytest.raises(OutputError, match=f"there is no home folder for {given or '~/.cache'}"):
+        cache_folder()
+    cache = kernel_cache()
+    assert cache is kernel_cache()
+    assert cache.folder.problem() == f"there is no home folder for {given or '~/.cache'}"
+    assert cache.find_or_claim(KEYS[:1]) == ({}, KEYS[:1])
+    assert cache.find_or_claim(KEYS[:1]) == ({}, [])
+    with pytest.warns(CacheWarning, match="there is no home folder"):
+        KernelCache(None, why_none=cache.folder.why_none).keep(KEYS[:1], cubin())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CacheWarning)
+        cache.keep(KEYS[:1], cubin())
+    assert cache.find(KEYS[0]) == (cubin(), Origin.MEMORY)
+    cache.forget()
 
 
 def test_one_cache_for_one_folder(monkeypatch, tmp_path):

@@ -17,7 +17,7 @@ from nbclient.exceptions import CellExecutionError
 from traitlets.config import Config
 
 from streamscope.comparison import Comparison
-from streamscope.errors import ProgramError
+from streamscope.errors import NoDeviceError, ProgramError
 from streamscope.options import COMPARE_OPTIONS
 
 pytestmark = pytest.mark.usefixtures("bundle")
@@ -112,17 +112,30 @@ def test_a_cell_that_is_no_program(shell, cell, error):
         ("--engines ,", "no engine"),
         ("--repeats 0", "'0' is not a whole number from 1 on"),
         ("--repeats many", "'many' is not a whole number"),
+        ("--streams 129", "'129' is not a whole number from 1 to 128"),
+        ("--engines auto,sync", "--engines auto alone compares all engines"),
+        ("--memory-limit '2 GiB'", "--memory-limit '2 GiB' is for choosing an engine (give it with --engines auto)"),
         ("--device tpu", "invalid choice: 'tpu'"),
         ("-o 2x", "'2x' is not the name of a variable"),
         ("-o class", "'class' is not the name of a variable"),
         ("--fast", "--fast"),
         ("more", "more"),
+        ("--memory-limit '2 GiB", "No closing quotation (close the quotes)"),
     ],
 )
 def test_wrong_options_are_usage_errors_and_nothing_runs(shell, line, message):
     result, _ = run(shell, f"%%streamscope {line}\nran = True\nss.relu(x)")
     assert isinstance(result.error_in_exec, UsageError)
     assert message in str(result.error_in_exec)
+
+
+def test_hints_are_in_the_words_of_the_line(shell, monkeypatch):
+    def missing(_):
+        raise NoDeviceError("no CUDA device", hint="use device='simulated'")
+
+    monkeypatch.setattr("streamscope.comparing.open_device", missing)
+    result, _ = run(shell, "%%streamscope --device cuda\nss.relu(x)")
+    assert str(result.error_in_exec) == "no CUDA device (use --device simulated)"
 
 
 @pytest.mark.parametrize("cell", ["%%streamscope -h\nss.relu(x)", "%streamscope --help"])
@@ -176,8 +189,9 @@ def test_importing_the_library_does_not_import_ipython(repository):
     assert subprocess.run([sys.executable, "-c", code], check=False, env={"PYTHONPATH": str(repository / "toolkit")}).returncode == 0
 
 
-def test_auto_chooses_an_engine_within_the_limit(shell):
-    options = f"{SIMULATED} --engines auto --memory-limit 1GiB -o runs --no-timeline"
+@pytest.mark.parametrize("limit", ["1GiB", "'1 GiB'", '"1 GiB"'])
+def test_auto_chooses_an_engine_within_the_limit(shell, limit):
+    options = f"{SIMULATED} --engines auto --memory-limit {limit} -o runs --no-timeline"
     run(shell, f"%%streamscope {options}\nfor _ in range(4):\n    x = ss.relu(x)\nx")[0].raise_error()
     assert shell.user_ns["runs"].choice.engine == "graph"
     assert shell.user_ns["runs"].verdict.endswith("Chosen within 1,024 MiB: graph.")

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 import streamscope
+from streamscope import options
 from streamscope.commands.advise import advise
 from streamscope.commands.cache import cache
 from streamscope.commands.calibrate import calibrate
@@ -95,7 +96,7 @@ def _run(arguments: Sequence[str]) -> int:
         complain(error.message, error.hint)
         return WRONG_USAGE
     except StreamscopeError as error:
-        complain(error.message, error.hint)
+        complain(error.message, options.hint_on_a_line(error.hint))
         return FAILED
     except typer.Abort:  # What older versions of Typer make of an interrupt; newer ones return its code.
         code = INTERRUPTED

@@ -22,7 +22,7 @@ from streamscope.rtc.kernel_cache import KernelCache
 from streamscope.rtc.needed import needed_kernels
 from streamscope.rtc.nvrtc import nvrtc_version
 from streamscope.rtc.source import KernelSource
-from streamscope.warming import architecture_of, opened_cuda, traced_for
+from streamscope.warming import target_of, traced_for
 
 if TYPE_CHECKING:
     from streamscope_widgets.timeline import TimelineWidget
@@ -100,7 +100,7 @@ def compare_compilation(
     device : {"auto", "cuda", "simulated"} or Device
         For which device.
     architecture : str, optional
-        Compile for this instead, for example ``"sm_100"``.
+        Compile for this, for example ``"sm_100"``, whatever the device, which is not opened.
     workers : int, optional
         Threads that compile together; by default as many as cores and free memory allow.
     repeats : int
@@ -110,20 +110,23 @@ def compare_compilation(
     Raises
     ------
     ProgramError
-        It is no program, the inputs do not fit, or it needs no kernel that is made at run time.
+        It is no program, the inputs do not fit, it needs no kernel that is made at run time, or ``progress`` is neither a truth value nor
+        a function.
     CompilationError
-        A kernel does not compile, or a number is out of range.
+        A kernel does not compile, NVRTC does not know the architecture, or a number is out of range.
+    DeviceError
+        It is no device.
     NoDeviceError
         The device is missing, or NVRTC is.
     """
     traced = traced_for("ss.compare_compilation", program, inputs)
+    _, target = target_of(device, architecture)
     kernels = needed_kernels(traced)
     if not kernels:
         raise ProgramError(
             f"{traced.name!r} needs no kernel that is made at run time", hint="give it element-wise operations or reductions"
         )
     nvrtc_version()  # loads NVRTC, which belongs to neither
-    target = architecture or architecture_of(opened_cuda(device))
     whole_number("repeats", repeats, 1, error=CompilationError)
     threads = worker_count(workers)
     logs: dict[str, list[CompilationLog]] = {ONE_BY_ONE: [], TOGETHER: []}
@@ -138,12 +141,22 @@ def compare_compilation(
 
 
 def _compiled(kernels: Sequence[KernelSource], architecture: str, workers: int, *, together: bool) -> CompilationLog:
-    """Compile kernels as if for the first time."""
+    """Compile kernels as if for the first time.
+
+    Raises
+    ------
+    CompilationError
+        Some do not compile.
+    """
     log, unseen = CompilationLog(), never_compiled(kernels)
     with tempfile.TemporaryDirectory() as folder:
         cache = KernelCache(Path(folder))
         for batch in [unseen] if together else [[kernel] for kernel in unseen]:
-            compile_batch(batch, architecture, workers=workers, cache=cache, log=log).check()
+            result = compile_batch(batch, architecture, workers=workers, cache=cache, log=log)
+            if result.failures:
+                # Once more, for an error that names all that fail, and shows their sources as their user knows them.
+                compile_batch(kernels, architecture, workers=workers, cache=cache, log=log).check()
+                result.check()
     return log
 
 
@@ -154,4 +167,4 @@ def _median(logs: Sequence[CompilationLog]) -> CompilationLog:
 def never_compiled(kernels: Iterable[KernelSource]) -> list[KernelSource]:
     """Return kernels whose sources differ from all before by a constant that nothing uses."""
     turn = next(_TURNS)
-    return [KernelSource(kernel.name, f"{kernel.code}\nconstexpr long long turn = {turn};\n") for kernel in kernels]
+    return [KernelSource(kernel.name, f"{kernel.code}\n[[maybe_unused]] constexpr long long turn = {turn};\n") for kernel in kernels]

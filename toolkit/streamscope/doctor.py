@@ -78,7 +78,7 @@ class Diagnosis:
 
 def diagnose() -> Diagnosis:
     """Look at this machine."""
-    return Diagnosis((*_basics(), *_gpu(), *_notebook()))
+    return Diagnosis((*_basics(), *_gpu(), _cache(), *_notebook()))
 
 
 def _basics() -> Iterator[Check]:
@@ -114,6 +114,18 @@ def _gpu() -> Iterator[Check]:
     yield _tried(topic, "cuBLAS", lambda: _multiply(device), extra)
     yield _tried(topic, "cuDNN", lambda: _convolve(device), extra)
     yield _cupti(topic, device, extra)
+
+
+def _cache() -> Check:
+    from streamscope.rtc.cubin_folder import WHERE_ELSE
+    from streamscope.rtc.kernel_cache import kernel_cache
+
+    topic, name, folder = "For kernels made at run time", "cache on disk", kernel_cache().folder
+    problem = folder.problem()
+    if problem:
+        return Check(topic, name, "lacking", f"in memory only: {problem}", WHERE_ELSE)
+    used, most = (size / 2**20 for size in (sum(file.bytes for file in folder.files()), folder.most_bytes))
+    return Check(topic, name, "ok", f"{folder.path}, writable, {used:,.1f} MiB of at most {most:,.0f} MiB")
 
 
 def _notebook() -> Iterator[Check]:

@@ -49,7 +49,7 @@ class EngineError(StreamscopeError):
 
 
 class CompilationError(StreamscopeError):
-    """A kernel did not compile; the message holds the source, with line numbers, and the compiler's log."""
+    """A kernel did not compile; the message holds the compiler's log with the numbered source, or what is wrong in the user's line."""
 
 
 class DeviceError(StreamscopeError):

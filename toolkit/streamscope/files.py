@@ -43,6 +43,31 @@ def written_whole(path: Path) -> Iterator[Path]:
                 temporary.unlink(missing_ok=True)
 
 
+def user_cache() -> Path:
+    """Return the user's cache folder (XDG).
+
+    Raises
+    ------
+    OutputError
+        There is no home folder to look in.
+    """
+    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+
+
+def expanded(path: str) -> Path:
+    """Return the path that a user means, the home folder in the place of ``~``: no shell has seen what ``docker run -e`` sets.
+
+    Raises
+    ------
+    OutputError
+        There is no such home folder.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise OutputError(f"there is no home folder for {path}", hint="set HOME, or write the whole path") from None
+
+
 def writable_file(path: Path) -> Path:
     """Make the folder of a file, and check that the file could be written there, before the work that it is to hold.
 

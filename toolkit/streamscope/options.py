@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 
@@ -57,3 +58,15 @@ STREAMS = Option("--streams", 2, "Compute streams that dual and graph-dual may u
 MEMORY_LIMIT = Option("--memory-limit", None, "With --engines auto: device memory that the chosen engine may hold, e.g. 512MiB.", "SIZE")
 
 COMPARE_OPTIONS = (DEVICE, ENGINES, REPEATS, STREAMS, MEMORY_LIMIT)
+
+
+def hint_on_a_line(hint: str | None) -> str | None:
+    """Return a hint with the options in it as a command line, or the magic's, says them: ``--device simulated`` for ``device='simulated'``.
+
+    Errors from deep inside do not know who asked.
+    """
+    if hint is None:
+        return None
+    by_name = {option.name: option for option in COMPARE_OPTIONS}
+    said = re.compile(rf"\b({'|'.join(by_name)})=('[^']*'|[0-9]+)")
+    return said.sub(lambda found: by_name[found[1]].on_a_line(found[2].strip("'")), hint)

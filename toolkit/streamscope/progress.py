@@ -6,6 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
+from streamscope.arguments import shown as in_short
+from streamscope.errors import ProgramError
+
 Progress = Callable[[str, int, int], None]
 """``progress(what, step, steps)``"""
 
@@ -20,9 +25,17 @@ def showing(title: str, *, progress: bool | Progress) -> Iterator[Progress]:
         What the bar says at first.
     progress : bool or callable
         False shows nothing; a callable is given itself.
+
+    Raises
+    ------
+    ProgramError
+        ``progress`` is something else.
     """
     if callable(progress):
         yield progress
+    elif not isinstance(progress, bool | np.bool_):
+        hint = "give True, False, or a function of what is done, the step and the number of steps"
+        raise ProgramError(f"progress={in_short(progress)} is neither a truth value nor a function", hint=hint)
     elif not progress:
         yield lambda what, step, steps: None
     elif _in_notebook():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from streamscope.devices import open_device
+from streamscope.devices import check_device, open_device
 from streamscope.devices.cuda import CudaDevice
 from streamscope.errors import ProgramError
 from streamscope.program.operation import Program
@@ -14,6 +14,7 @@ from streamscope.progress import Progress, showing
 from streamscope.rtc.batch import compile_batch
 from streamscope.rtc.compilation_log import CompilationLog, Stage, compilations
 from streamscope.rtc.needed import needed_kernels
+from streamscope.rtc.nvrtc import checked_architecture
 
 SIMULATED_ARCHITECTURE = "sm_90"
 """What a simulated device, a model of an H200, would need."""
@@ -40,7 +41,7 @@ def warm(
     device : {"auto", "cuda", "simulated"} or Device
         For which device.
     architecture : str, optional
-        Compile for this instead, for example ``"sm_100"``, and load nothing.
+        Compile for this, for example ``"sm_100"``, whatever the device, which is not opened, and load nothing.
     workers : int, optional
         Threads that compile; by default as many as cores and free memory allow.
     progress : bool or callable
@@ -54,18 +55,19 @@ def warm(
     Raises
     ------
     ProgramError
-        It is no program, or the inputs do not fit.
+        It is no program, the inputs do not fit, or ``progress`` is neither a truth value nor a function.
     CompilationError
-        A kernel does not compile. The others are kept.
+        A kernel does not compile; the others are kept. Or NVRTC does not know the architecture, or ``workers`` is out of range.
+    DeviceError
+        It is no device.
     NoDeviceError
         The device is missing, or NVRTC is.
     """
     log = CompilationLog(copy_to=compilations())
     traced = traced_for("ss.warm", program, inputs)
-    opened = opened_cuda(device) if architecture is None else None
+    opened, target = target_of(device, architecture)
     with log.stage(Stage.GENERATE, traced.name):
         sources = needed_kernels(traced, opened.choices if opened is not None else None)
-    target = architecture or architecture_of(opened)
     what = f"compiling for {target}"
     with showing(what, progress=progress) as shown:
         result = compile_batch(sources, target, workers=workers, log=log, progress=lambda done, kernels: shown(what, done, kernels))
@@ -76,6 +78,25 @@ def warm(
         opened.load(result.cubins, log)
         log.note_launch_cost(launch_cost(opened))
     return log
+
+
+def target_of(device: Any, architecture: str | None) -> tuple[CudaDevice | None, str]:
+    """Return what kernels are compiled for: the CUDA device, None where there is none or an architecture is given, and the architecture.
+
+    Raises
+    ------
+    CompilationError
+        NVRTC does not know the architecture that was given.
+    DeviceError
+        It is no device.
+    NoDeviceError
+        The device is missing, or NVRTC is.
+    """
+    if architecture is None:
+        opened = opened_cuda(device)
+        return opened, architecture_of(opened)
+    check_device(device)
+    return None, checked_architecture(architecture)
 
 
 def opened_cuda(device: Any) -> CudaDevice | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ast
 import keyword
+import shlex
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,8 @@ from IPython.core.magic_arguments import MagicArgumentParser
 from IPython.display import display
 
 from streamscope.comparing import compare, compared_engines
-from streamscope.errors import EngineError
-from streamscope.options import COMPARE_OPTIONS, Option
+from streamscope.errors import EngineError, StreamscopeError
+from streamscope.options import COMPARE_OPTIONS, Option, hint_on_a_line
 from streamscope.program.tracing import program
 from streamscope_widgets.cell_program import CellProgram, cell_program
 
@@ -57,7 +58,7 @@ def run_magic(shell: InteractiveShell, line: str, cell: str | None = None) -> No
         The cell is not a program, or cannot run.
     """
     parser = _parser()
-    chosen = parser.parse_argstring(line)  # type: ignore[no-untyped-call]
+    chosen = parser.parse_args(_split(line))
     if chosen.help:
         print(parser.format_help())  # noqa: T201 — as every magic's help
         return
@@ -66,15 +67,19 @@ def run_magic(shell: InteractiveShell, line: str, cell: str | None = None) -> No
     _check_engines(chosen.engines, chosen.memory_limit)
     made = _program(shell, line, cell)
     inputs = [shell.user_ns[name] for name in made.inputs]
-    comparison = compare(
-        program(made.function),
-        *inputs,
-        engines=chosen.engines,
-        repeats=chosen.repeats,
-        streams=chosen.streams,
-        device=chosen.device,
-        memory_limit=chosen.memory_limit,
-    )
+    try:
+        comparison = compare(
+            program(made.function),
+            *inputs,
+            engines=chosen.engines,
+            repeats=chosen.repeats,
+            streams=chosen.streams,
+            device=chosen.device,
+            memory_limit=chosen.memory_limit,
+        )
+    except StreamscopeError as error:
+        error.hint = hint_on_a_line(error.hint)
+        raise
     if chosen.output:
         shell.user_ns[chosen.output] = comparison
     display(comparison)  # type: ignore[no-untyped-call]
@@ -90,9 +95,17 @@ def _program(shell: InteractiveShell, line: str, cell: str) -> CellProgram:
     return cell_program(ast.parse(f"\n{source}", filename), shell.user_ns, name=PROGRAM_NAME, filename=filename)
 
 
+def _split(line: str) -> list[str]:
+    """Split a line as a shell does; IPython would leave the quotes in ``--memory-limit '2 GiB'``."""
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"the options {line!r} cannot be split: {error} (close the quotes)") from None
+
+
 def _check_engines(names: str | None, memory_limit: str | None) -> None:
     try:
-        compared_engines(names, memory_limit)
+        compared_engines(names, memory_limit, Option.on_a_line)
     except EngineError as error:
         raise UsageError(str(error)) from None
 
@@ -114,7 +127,7 @@ def _parser() -> MagicArgumentParser:
 
 
 def _add(parser: MagicArgumentParser, option: Option) -> None:
-    kind = partial(_whole, least=option.least) if option.least is not None else str
+    kind = partial(_whole, least=option.least, most=option.most) if option.least is not None else str
     choices = option.choices or None
     default = "" if option.default is None else f" [default: {option.default}]"
     parser.add_argument(
@@ -127,9 +140,10 @@ def _add(parser: MagicArgumentParser, option: Option) -> None:
     )
 
 
-def _whole(text: str, least: int) -> int:
-    if not text.isdecimal() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+def _whole(text: str, least: int, most: int | None) -> int:
+    if not text.isdecimal() or int(text) < least or (most is not None and int(text) > most):
+        wanted = f"from {least} on" if most is None else f"from {least} to {most}"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number {wanted}")
     return int(text)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from streamscope import options
 from streamscope.commands.terminal import notes, output
-from streamscope.commands.wrong_usage import built_workload, one_of, setting_values
+from streamscope.commands.wrong_usage import built_workload, given_path, one_of, setting_values
 
 
 def advise(
@@ -29,7 +29,10 @@ def advise(
         ),
     ] = str(options.DEVICE.default),
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the advice with its picture there, as HTML.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", parser=given_path, help="Write the advice with its picture there, as HTML.", show_default=False
+        ),
     ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of words.")] = False,

@@ -45,7 +45,7 @@ class Share:
 
 def cache(
     *,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all compiled kernels.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all compiled kernels; other files stay.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
 ) -> None:
     """Show the compiled kernels that are kept on disk, or remove them.
@@ -56,17 +56,27 @@ def cache(
 
     folder = kernel_cache().folder
     if clear:
-        files, freed = len(folder.files()), folder.clear()
-        if as_json:
-            typer.echo(json.dumps({"folder": str(folder.path), "removed_files": files, "removed_bytes": freed}))
-        else:
-            output().print(f"removed {files:,} files, {freed:,} bytes, from {folder.path}", soft_wrap=True)
+        _clear(folder, as_json=as_json)
         return
     shares = shares_of(folder.files())
     if as_json:
         typer.echo(json.dumps(_as_json(folder, shares)))
     else:
         _print(output(), folder, shares)
+
+
+def _clear(folder: CubinFolder, *, as_json: bool) -> None:
+    """Remove what is ours, and say how much of others is left."""
+    files, freed = len(folder.files()), folder.clear()
+    others = folder.others()
+    if as_json:
+        typer.echo(json.dumps({"folder": _path(folder), "removed_files": files, "removed_bytes": freed, "left": others}))
+        return
+    if folder.path is None:
+        output().print(f"nothing to remove: {folder.why_none}", soft_wrap=True)
+        return
+    left = f"; left {_others(others)}" if others else ""
+    output().print(f"removed {files:,} {'file' if files == 1 else 'files'}, {freed:,} bytes, from {folder.path}{left}", soft_wrap=True)
 
 
 def shares_of(files: list[CubinFile]) -> list[Share]:
@@ -92,19 +102,43 @@ def shares_of(files: list[CubinFile]) -> list[Share]:
 def _as_json(folder: CubinFolder, shares: list[Share]) -> dict[str, object]:
     totals = {key: sum(getattr(share, key) for share in shares) for key in ("kernels", "files", "bytes")}
     content = [asdict(share) for share in shares]
-    return {"folder": str(folder.path), **totals, "most_bytes": folder.most_bytes, "nvrtc": _installed(), "content": content}
+    return {
+        "folder": _path(folder),
+        "problem": folder.problem() or None,
+        **totals,
+        "most_bytes": folder.most_bytes,
+        "others": folder.others(),
+        "nvrtc": _installed(),
+        "content": content,
+    }
+
+
+def _path(folder: CubinFolder) -> str | None:
+    return None if folder.path is None else str(folder.path)
+
+
+def _others(count: int) -> str:
+    return f"{count:,} {'entry that is no compiled kernel' if count == 1 else 'entries that are no compiled kernels'}"
 
 
 def _print(console: Console, folder: CubinFolder, shares: list[Share]) -> None:
     from rich.table import Table
 
-    console.print(f"folder  {folder.path}", soft_wrap=True)
+    from streamscope.rtc.cubin_folder import WHERE_ELSE
+
+    problem, others = folder.problem(), folder.others()
+    console.print(f"folder  {folder.path or 'none'}", soft_wrap=True)
     used = sum(share.bytes for share in shares)
     console.print(f"size    {_mebibytes(used)} of at most {_mebibytes(folder.most_bytes)}; the least recently used goes first")
     console.print(f"NVRTC   {_installed() or 'not installed'}")
+    if others:
+        console.print(f"others  {_others(others)}", soft_wrap=True)
     console.print()
-    if not shares:
+    if problem:
+        console.print(f"New kernels are kept in memory only: {problem} ({WHERE_ELSE}).", soft_wrap=True)
+    elif not shares:
         console.print("It is empty.")
+    if not shares:
         return
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("architecture", "NVRTC", "kernels", "files", "size", "used last (UTC)"):

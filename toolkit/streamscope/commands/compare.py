@@ -12,7 +12,7 @@ import typer
 
 from streamscope import options
 from streamscope.commands.terminal import complain, notes, output
-from streamscope.commands.wrong_usage import WrongUsageError, built_workload, one_of, setting_values
+from streamscope.commands.wrong_usage import WrongUsageError, built_workload, given_path, one_of, setting_values
 
 if TYPE_CHECKING:
     from streamscope.comparison import Comparison
@@ -60,7 +60,11 @@ def compare(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="DIR", help="Write comparison.json, report.html and a Parquet trace of each engine there.", show_default=False
+            "--out",
+            metavar="DIR",
+            parser=given_path,
+            help="Write comparison.json, report.html and a Parquet trace of each engine there.",
+            show_default=False,
         ),
     ] = None,
     *,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from streamscope.errors import StreamscopeError, WorkloadError
+from streamscope import arguments
+from streamscope.errors import OutputError, StreamscopeError, WorkloadError
 
 if TYPE_CHECKING:
     from streamscope.workloads.workload import Made
@@ -26,6 +28,20 @@ def one_of(choices: Sequence[str]) -> Callable[[str], str]:
         return value
 
     return check
+
+
+def given_path(text: str) -> Path:
+    """Return the path that an option names; an empty one, of a variable that is not set, would be the current folder.
+
+    Raises
+    ------
+    BadParameter
+        It is no path.
+    """
+    try:
+        return arguments.given_path(text, error=OutputError)
+    except OutputError as error:
+        raise typer.BadParameter(f"{error.message}: {error.hint}") from None
 
 
 def setting_values(settings: Sequence[str]) -> dict[str, str]:

@@ -29,13 +29,9 @@ def open_device(choice: str | Device = "auto") -> Device:
     DeviceError
         The choice is unknown, or no device.
     """
+    check_device(choice)
     if not isinstance(choice, str):
-        # A class that is not called yet has a property of that name.
-        if isinstance(getattr(choice, "info", None), DeviceInfo):
-            return choice
-        raise DeviceError(f"{shown(choice)} is no device", hint="choose auto, cuda or simulated, or pass what ss.open_device returned")
-    if choice not in ("auto", "cuda", "simulated"):
-        raise DeviceError(f"unknown device {choice!r}", hint="choose auto, cuda or simulated")
+        return choice
     if choice != "simulated":
         from streamscope.devices.cuda import CudaDevice
 
@@ -48,3 +44,19 @@ def open_device(choice: str | Device = "auto") -> Device:
     from streamscope.devices.simulated import SimulatedDevice
 
     return SimulatedDevice()
+
+
+def check_device(choice: object) -> None:
+    """Check that `open_device` would know what a user asked for, without opening it.
+
+    Raises
+    ------
+    DeviceError
+        The choice is unknown, or no device.
+    """
+    if isinstance(choice, str):
+        if choice not in ("auto", "cuda", "simulated"):
+            raise DeviceError(f"unknown device {choice!r}", hint="choose auto, cuda or simulated")
+    # A class that is not called yet has a property of that name.
+    elif not isinstance(getattr(choice, "info", None), DeviceInfo):
+        raise DeviceError(f"{shown(choice)} is no device", hint="choose auto, cuda or simulated, or pass what ss.open_device returned")

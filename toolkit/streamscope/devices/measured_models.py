@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 
 from streamscope.devices.cost_model import CostModel
-from streamscope.files import writable_folder, written_whole
+from streamscope.errors import OutputError
+from streamscope.files import user_cache, writable_folder, written_whole
 
 
 def models_folder() -> Path:
-    """Return where measured cost models are kept: ``streamscope/cost_models`` in the user's cache folder (XDG)."""
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(cache) / "streamscope" / "cost_models"
+    """Return where measured cost models are kept: ``streamscope/cost_models`` in the user's cache folder (XDG).
+
+    Raises
+    ------
+    OutputError
+        There is no home folder.
+    """
+    return user_cache() / "streamscope" / "cost_models"
 
 
 def file_name(device: str) -> str:
@@ -28,7 +33,7 @@ def save_model(model: CostModel, path: Path | None = None) -> Path:
     Raises
     ------
     OutputError
-        The file cannot be written.
+        The file cannot be written, or there is no home folder to write it in.
     """
     target = writable_folder(models_folder()) / file_name(model.provenance.device) if path is None else path
     with written_whole(target) as temporary:
@@ -44,5 +49,8 @@ def model_of(device: str) -> CostModel:
     DeviceError
         The file that was kept is broken.
     """
-    kept = models_folder() / file_name(device)
+    try:
+        kept = models_folder() / file_name(device)
+    except OutputError:  # Without a home folder, nothing can have been kept.
+        return CostModel.load("h200")
     return CostModel.load(kept if kept.is_file() else "h200")

@@ -1,113 +1,77 @@
 """CUDA expressions evaluated in NumPy: what gradients, and operators of one line, mean without a GPU.
 
-The grammar is that of C's expressions without assignments, members and pointers: ``?:``, logic, comparisons, bits, shifts, arithmetic
-and calls.
+The grammar is that of C's expressions without assignments, members and pointers: ``?:``, logic, comparisons, bits, shifts, arithmetic,
+casts and calls. Numbers have the types that C++ gives them, and meet each other as C has it (`c_arithmetic`).
 """
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from streamscope.ops.c_arithmetic import DType, alike, chosen, converted, divided, shifted_left, shifted_right
+from streamscope.ops.expression_check import Mistake
+from streamscope.ops.literals import LiteralError, literal
+from streamscope.ops.numpy_functions import NAMES, argument_count, numpy_function
+from streamscope.ops.tokens import WORDS_OF_TYPES, Token, tokens
+
 Values = Mapping[str, Any]
 Evaluator = Callable[[Values], Any]
-
-_TOKEN = re.compile(
-    r"""\s*(?:
-        (\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?)[fFlLuU]*  # a number
-        | ([A-Za-z_]\w*)                                               # a name
-        | (<<|>>|&&|\|\||[<>=!]=|[-+*/%<>!~&|^?:(),])                   # an operator
-    )""",
-    re.VERBOSE,
-)
 
 
 class UnknownExpressionError(ValueError):
     """The expression is not one that can be evaluated in NumPy."""
 
 
-def _number(value: Any) -> Any:
-    """Return a value as C's arithmetic takes it: whole numbers shorter than ``int``, and truth values, become ``int``."""
-    short = isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biu" and value.dtype.itemsize < np.dtype(np.int32).itemsize
-    return value.astype(np.int32) if short else value
+class WrongExpressionError(UnknownExpressionError):
+    """The expression is not one that CUDA takes either.
+
+    Attributes
+    ----------
+    mistake : Mistake
+    """
+
+    def __init__(self, mistake: Mistake) -> None:
+        super().__init__(mistake.problem)
+        self.mistake = mistake
 
 
-def _whole(a: Any, b: Any) -> bool:
-    return all(np.asarray(value).dtype.kind in "iu" for value in (a, b))
-
-
-def _divide(a: Any, b: Any) -> Any:
-    """Divide as C does: whole numbers towards zero (and by zero: 0)."""
-    if not _whole(a, b):
-        return np.true_divide(a, b)
-    return np.where(b == 0, 0, np.sign(a) * np.sign(b) * (np.abs(a) // np.maximum(np.abs(b), 1)))
-
-
-_BINARY: tuple[Mapping[str, Callable[[Any, Any], Any]], ...] = (
+_BINARY: Sequence[Mapping[str, Callable[[Any, Any], Any]]] = (
     {"||": np.logical_or},
     {"&&": np.logical_and},
-    {"|": operator.or_},
-    {"^": operator.xor},
-    {"&": operator.and_},
-    {"==": operator.eq, "!=": operator.ne},
-    {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge},
-    {"<<": np.left_shift, ">>": np.right_shift},
-    {"+": operator.add, "-": operator.sub},
-    {"*": operator.mul, "/": _divide, "%": np.fmod},
+    {"|": np.bitwise_or},
+    {"^": np.bitwise_xor},
+    {"&": np.bitwise_and},
+    {"==": np.equal, "!=": np.not_equal},
+    {"<": np.less, ">": np.greater, "<=": np.less_equal, ">=": np.greater_equal},
+    {"<<": shifted_left, ">>": shifted_right},
+    {"+": np.add, "-": np.subtract},
+    {"*": np.multiply, "/": divided, "%": np.fmod},
 )
 """Binary operators, from those that bind loosest."""
-_UNARY: Mapping[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, "!": np.logical_not, "~": np.invert}
-
-_NUMPY = {
-    "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan, "atan2": np.arctan2,
-    "atanh": np.arctanh, "abs": np.abs, "cbrt": np.cbrt, "ceil": np.ceil, "copysign": np.copysign, "cos": np.cos, "cosh": np.cosh,
-    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "fabs": np.abs, "floor": np.floor, "fmax": np.fmax, "fmin": np.fmin,
-    "fmod": np.fmod, "hypot": np.hypot, "isfinite": np.isfinite, "isinf": np.isinf, "isnan": np.isnan, "log": np.log, "log10": np.log10,
-    "log1p": np.log1p, "log2": np.log2, "log_add": np.logaddexp, "max": np.fmax, "maximum": np.maximum, "min": np.fmin,
-    "minimum": np.minimum, "modulo": np.remainder, "pow": np.power, "rint": np.rint, "scale_by_power": np.ldexp, "sign": np.sign,
-    "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh, "trunc": np.trunc,
-}  # fmt: skip
-_DERIVED: Mapping[str, Callable[..., Any]] = {
-    "rsqrt": lambda a: 1 / np.sqrt(a),
-    "rcbrt": lambda a: 1 / np.cbrt(a),
-    "softplus": lambda a: np.logaddexp(a, 0),
-    "trigamma": lambda a: _special("zeta")(a.dtype.type(2), a),
+_UNARY: Mapping[str, Callable[[Any], Any]] = {"-": np.negative, "+": np.positive, "!": np.logical_not, "~": np.invert}
+_UNLIKE = frozenset({"||", "&&", "<<", ">>"})
+"""What does not bring its operands to a common type."""
+_OF_WHOLE = {
+    "%": "write fmod(a, b), or modulo(a, b) with the sign of b",
+    "&": "&& is logical; bits are those of whole numbers",
+    "|": "|| is logical; bits are those of whole numbers",
+    "^": "write pow(a, b) for the power; bits are those of whole numbers",
+    "~": "! is logical; bits are those of whole numbers",
+    "<<": "write ldexp(a, n), or convert to whole numbers",
+    ">>": "write ldexp(a, -n), or convert to whole numbers",
 }
-_SCIPY = {
-    "sigmoid": "expit",
-    "digamma": "digamma",
-    "erf": "erf",
-    "erfc": "erfc",
-    "erfinv": "erfinv",
-    "lgamma": "gammaln",
-    "tgamma": "gamma",
-}
+"""Operators of whole numbers only, and what those want who use them on others."""
 
-
-_OPEN = "("
 _TRUTH = {"true": np.bool_(True), "false": np.bool_(False)}
-_WORDS = {"T", *_TRUTH, "bool", "char", "short", "int", "long", "signed", "unsigned", "float", "double", "const", "sizeof"}
+_WORDS = WORDS_OF_TYPES | {*_TRUTH, "sizeof"}
 """What looks like a variable and is none."""
-
-
-def _special(name: str) -> Callable[..., Any]:
-    import scipy.special
-
-    function: Callable[..., Any] = getattr(scipy.special, name)
-    return function
-
-
-def _called(name: str) -> Callable[..., Any]:
-    if name in _SCIPY:
-        return _special(_SCIPY[name])
-    if name not in _NUMPY and name not in _DERIVED:
-        raise UnknownExpressionError(f"function {name}")
-    return _NUMPY.get(name) or _DERIVED[name]
+_BYTES = {"char": 1, "short": 2, "": 4, "long": 8, "long long": 8}
+_OTHERS = {"bool": np.dtype(np.bool_), "float": np.dtype(np.float32), "double": np.dtype(np.float64)}
 
 
 def names_in(expression: str) -> list[str]:
@@ -120,19 +84,38 @@ def names_in(expression: str) -> list[str]:
 def compiled(expression: str) -> Evaluator:
     """Return a function of the values by name that evaluates an expression; ``T(x)`` converts to the dtype of the value ``T``.
 
+    It raises `WrongExpressionError` where an operator has no meaning for the dtypes of its operands.
+
     Raises
     ------
     UnknownExpressionError
         The expression has a function or a construct that is unknown here.
+    WrongExpressionError
+        A function gets too many arguments, or too few.
     """
     return _Parser(expression).whole()
+
+
+@lru_cache(maxsize=1024)
+def mistake_for(expression: str, dtypes: tuple[tuple[str, DType], ...]) -> Mistake | None:
+    """Return where an expression is wrong for values of some dtypes, ``T`` among them; None where it is right, or unknown here."""
+    try:
+        evaluate = compiled(expression)
+        if any(token.text in _OF_WHOLE for token in tokens(expression)):
+            with np.errstate(all="ignore"):
+                evaluate({name: dtype if name == "T" else np.zeros(0, dtype) for name, dtype in dtypes})
+    except WrongExpressionError as error:
+        return error.mistake
+    except UnknownExpressionError:
+        pass
+    return None
 
 
 class _Parser:
     """Recursive descent over the tokens of one expression."""
 
     def __init__(self, expression: str) -> None:
-        self._tokens = list(_tokens(expression))
+        self._tokens = [*tokens(expression), Token("end", "", len(expression.rstrip()))]
         self._next = 0
 
     def whole(self) -> Evaluator:
@@ -142,13 +125,13 @@ class _Parser:
             raise UnknownExpressionError(f"unexpected {self._peek()}")
         return evaluate
 
-    def _peek(self) -> str:
-        return self._tokens[self._next] if self._next < len(self._tokens) else ""
+    def _peek(self, ahead: int = 0) -> str:
+        return self._tokens[min(self._next + ahead, len(self._tokens) - 1)].text
 
-    def _take(self, expected: str = "") -> str:
-        token = self._peek()
-        if not token or (expected and token != expected):
-            raise UnknownExpressionError(f"expected {expected or 'a value'}, found {token or 'the end'}")
+    def _take(self, expected: str = "") -> Token:
+        token = self._tokens[self._next]
+        if not token.text or (expected and token.text != expected):
+            raise UnknownExpressionError(f"expected {expected or 'a value'}, found {token.text or 'the end'}")
         self._next += 1
         return token
 
@@ -160,60 +143,112 @@ class _Parser:
         yes = self._conditional()
         self._take(":")
         no = self._conditional()
-        return lambda values: np.where(condition(values), yes(values), no(values))
+        return lambda values: chosen(condition(values), yes(values), no(values))
 
     def _binary(self, level: int) -> Evaluator:
         if level == len(_BINARY):
             return self._unary()
         left = self._binary(level + 1)
         while self._peek() in _BINARY[level]:
-            left = _joined(_BINARY[level][self._take()], left, self._binary(level + 1))
+            sign = self._take()
+            left = _joined(sign, _BINARY[level][sign.text], left, self._binary(level + 1))
         return left
 
     def _unary(self) -> Evaluator:
+        if self._peek() == "(" and self._peek(1) in WORDS_OF_TYPES:
+            self._take()
+            return self._cast(self._type(), self._unary)
         if self._peek() not in _UNARY:
             return self._primary()
-        apply, inner = _UNARY[self._take()], self._unary()
-        return lambda values: apply(_number(inner(values)))
+        sign, inner = self._take(), self._unary()
+        return _joined(sign, _UNARY[sign.text], inner)
 
     def _primary(self) -> Evaluator:
         token = self._take()
-        if token == _OPEN:
+        if token.text == "(":
             inner = self._conditional()
             self._take(")")
             return inner
-        if token[0].isdigit() or token[0] == ".":
-            constant = int(token) if token.isdigit() else float(token)
-            return lambda values: constant
-        if not token.isidentifier():
-            raise UnknownExpressionError(f"unexpected {token}")
-        if token in _TRUTH:
-            return lambda values: _TRUTH[token]
-        return self._call(token) if self._peek() == "(" else lambda values: values[token]
+        if token.kind == "number":
+            return _constant(token.text)
+        if not token.text.isidentifier():
+            raise UnknownExpressionError(f"unexpected {token.text}")
+        if token.text in _TRUTH:
+            return lambda values: _TRUTH[token.text]
+        return self._call(token) if self._peek() == "(" else lambda values: values[token.text]
 
-    def _call(self, name: str) -> Evaluator:
+    def _type(self) -> list[str]:
+        """Take the words of a type, and the parenthesis that closes the cast."""
+        words = []
+        while self._peek() in WORDS_OF_TYPES:
+            words.append(self._take().text)
+        self._take(")")
+        return words
+
+    def _cast(self, words: list[str], parse: Callable[[], Evaluator]) -> Evaluator:
+        if words == ["T"]:
+            inner = parse()
+            return lambda values: converted(inner(values), values["T"])
+        dtype, inner = _dtype(words), parse()
+        return lambda values: converted(inner(values), dtype)
+
+    def _call(self, name: Token) -> Evaluator:
         self._take("(")
+        if name.text in WORDS_OF_TYPES:
+            evaluate = self._cast([name.text], self._conditional)
+            self._take(")")
+            return evaluate
         arguments = [self._conditional()]
         while self._peek() == ",":
             self._take()
             arguments.append(self._conditional())
         self._take(")")
-        if name == "T":
-            return lambda values: np.asarray(arguments[0](values)).astype(values["T"])
-        function = _called(name)
-        return lambda values: function(*(_number(argument(values)) for argument in arguments))
+        if name.text not in NAMES:
+            raise UnknownExpressionError(f"function {name.text}")
+        _check_count(name, len(arguments))
+        function = numpy_function(name.text)
+        return lambda values: function(*(argument(values) for argument in arguments))
 
 
-def _joined(apply: Callable[[Any, Any], Any], left: Evaluator, right: Evaluator) -> Evaluator:
-    return lambda values: apply(_number(left(values)), _number(right(values)))
+def _check_count(name: Token, given: int) -> None:
+    wanted = argument_count(name.text)
+    if given != wanted:
+        problem = f"{name.text} takes {wanted} argument{'s' * (wanted > 1)}, got {given}"
+        raise WrongExpressionError(Mistake(name.position, problem, "give as many"))
 
 
-def _tokens(expression: str) -> Iterator[str]:
-    position = 0
-    text = expression.rstrip()
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise UnknownExpressionError(f"character {text[position]!r}")
-        yield next(token for token in match.groups() if token is not None)
-        position = match.end()
+def _constant(text: str) -> Evaluator:
+    try:
+        constant = literal(text)
+    except LiteralError as error:
+        raise UnknownExpressionError(str(error)) from None
+    return lambda values: constant
+
+
+def _dtype(words: Sequence[str]) -> DType:
+    """Return the dtype of a type of C++; ``char`` is signed on the device, and ``long`` has 64 bits."""
+    kind = " ".join(word for word in words if word not in ("const", "int", "signed", "unsigned"))
+    if kind in _OTHERS:
+        return _OTHERS[kind]
+    if kind not in _BYTES:
+        raise UnknownExpressionError(f"type {' '.join(words)}")
+    return np.dtype(f"{'u' if 'unsigned' in words else 'i'}{_BYTES[kind]}")
+
+
+def _joined(sign: Token, apply: Callable[..., Any], *operands: Evaluator) -> Evaluator:
+    """Return what applies an operator to what its operands come to."""
+
+    def evaluate(values: Values) -> Any:
+        numbers = [operand(values) for operand in operands]
+        if sign.text in _OF_WHOLE:
+            _check_whole(sign, numbers)
+        return apply(*(numbers if sign.text in _UNLIKE else alike(*numbers)))
+
+    return evaluate
+
+
+def _check_whole(sign: Token, numbers: Sequence[Any]) -> None:
+    floating = dict.fromkeys(number.dtype.name for number in numbers if number.dtype.kind == "f")
+    if floating:
+        problem = f"C++ has {sign.text} for whole numbers only, not for {' and '.join(floating)}"
+        raise WrongExpressionError(Mistake(sign.position, problem, _OF_WHOLE[sign.text]))

@@ -48,8 +48,8 @@ class Fitted:
         0 for empty arrays: nothing is launched.
     size : int
         Elements of the result.
-    lead : int
-        Elements by which all arrays begin behind a vector boundary.
+    lead : int, optional
+        Elements by which all arrays begin behind a vector boundary; None where the kernel has no masks, and so does not ask.
     numbers : tuple of int
         The kernel's layout argument; empty where it has none.
     """
@@ -57,7 +57,7 @@ class Fitted:
     source: KernelSource
     blocks: int
     size: int
-    lead: int
+    lead: int | None
     numbers: tuple[int, ...]
 
 
@@ -87,7 +87,8 @@ def fitted(
     choice = choose_form(layout, [np.dtype(dtype).itemsize for dtype in signature.dtypes], addresses, variant)
     placed = placed_arrays(signature, choice.form)
     numbers = tuple(layout_numbers(layout, placed)) if placed else ()
-    return Fitted(elementwise_source(signature, choice.form), choice.form.blocks(size, choice.lead), size, choice.lead, numbers)
+    lead = choice.lead if choice.form.masked else None
+    return Fitted(elementwise_source(signature, choice.form), choice.form.blocks(size, choice.lead), size, lead, numbers)
 
 
 @lru_cache(maxsize=4096)
@@ -124,7 +125,9 @@ def bind(
         CTYPES[COMPUTE[parameter.taken]](scalars[parameter.name].item()) if parameter.scalar else next(operands)
         for parameter in signature.parameters
     ]
-    arguments += [arrays[-1], ctypes.c_longlong(kernel.size), ctypes.c_int(kernel.lead)]
+    arguments += [arrays[-1], ctypes.c_longlong(kernel.size)]
+    if kernel.lead is not None:
+        arguments.append(ctypes.c_int(kernel.lead))
     if kernel.numbers:
         arguments.append((ctypes.c_longlong * len(kernel.numbers))(*kernel.numbers))
     return bench.kernel(kernel.source, kernel.blocks, THREADS, arguments)

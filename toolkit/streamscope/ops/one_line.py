@@ -10,11 +10,15 @@ import numpy as np
 
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
+from streamscope.ops.c_arithmetic import converted
+from streamscope.ops.checked_line import CheckedLine, check_meaning, check_syntax, title
 from streamscope.ops.definition import Definition, Reference
-from streamscope.ops.expression_check import mistake_in
 from streamscope.ops.expressions import UnknownExpressionError, compiled, names_in
 from streamscope.ops.pointwise import Elementwise
+from streamscope.ops.promotion import promote
+from streamscope.program.user_line import user_line
 from streamscope.rtc.signature import RESERVED
+from streamscope.rtc.written import Written, note
 
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)\s*(.+?)\s*;?\s*", re.DOTALL)
 
@@ -45,8 +49,9 @@ def elementwise(
     gradient : mapping of str to str, optional
         For operands that have one, the CUDA expression of their gradient: over the operands, the result (``y``) and its gradient (``dy``).
     reference : callable, optional
-        NumPy function of the operands. By default the expression itself is evaluated in NumPy; one that calls what is unknown there runs on
-        CUDA only.
+        NumPy function of the operands. By default the expression itself is evaluated in NumPy, with C's types of numbers and the device's
+        conversions; one that calls what is unknown there runs on CUDA only. Who gives a reference also answers for functions that CUDA is
+        not known to have: only the compiler tells.
     like : numpy.ufunc, optional
         Whose dtypes it has: by default those of ``np.add``; ``np.exp`` makes whole numbers floating, ``np.less`` gives bools.
     functions : str
@@ -55,35 +60,54 @@ def elementwise(
     Raises
     ------
     ProgramError
-        The line is no assignment, or a name is reserved or unknown.
+        The line is no assignment, an expression is certainly wrong, or a name is reserved or unknown.
     """
     _check_arguments(line, name, operands, gradient, reference, like, functions)
     match = _LINE.fullmatch(line)
     if match is None:
         raise ProgramError(f"ss.elementwise: {line!r} is no assignment", hint='write for example "y = a * x + b"')
-    result, expression = match.groups()
+    result, expression = match[1], _in_one_line(match[2])
     called = result if name is None else name
-    for text in (expression, *(gradient or {}).values()):
-        mistake = mistake_in(text)
-        if mistake is not None:
-            raise ProgramError(f"ss.elementwise {called!r}: {mistake.shown(text)}", hint=mistake.hint)
+    written = {operand: _in_one_line(text) for operand, text in (gradient or {}).items()}
     named = tuple(operands) if operands is not None else tuple(names_in(expression))
-    _check_names(called, result, expression, named, gradient or {})
-    upstream = f"d{result}"
-    gradients = None if gradient is None else tuple(re.sub(rf"\b{upstream}\b", "dy", gradient[n]) if n in gradient else None for n in named)
-    return Elementwise(
-        Definition(
-            name=called,
-            summary=f"Return ``{expression}``.",
-            operands=named,
-            expression=expression,
-            like=like or (np.add if len(named) > 1 else np.positive),
-            reference=reference or _evaluated(named, expression, functions),
-            gradient=gradients,
-            result=result,
-            functions=f"{functions}\n" if functions and not functions.endswith("\n") else functions,
-        )
+    _check_expressions(called, result, expression, named, written, functions, vouched=reference is not None)
+    likeness = like or (np.add if len(named) > 1 else np.positive)
+    definition = Definition(
+        name=called,
+        summary=f"Return ``{expression}``.",
+        operands=named,
+        expression=expression,
+        like=likeness,
+        reference=reference or _evaluated(called, named, expression, functions, likeness),
+        gradient=None if gradient is None else tuple(_with_dy(result, written.get(operand)) for operand in named),
+        result=result,
+        functions=f"{functions}\n" if functions and not functions.endswith("\n") else functions,
     )
+    texts = (expression, *(text for text in definition.gradient or () if text is not None))
+    note(Written(called, f"{result} = {expression}", texts, definition.functions, user_line()))
+    return CheckedLine(definition, written)
+
+
+def _check_expressions(
+    called: str, result: str, expression: str, operands: Sequence[str], gradient: Mapping[str, str], functions: str, *, vouched: bool
+) -> None:
+    """Check the expression of the result and those of gradients: their syntax, their names, and what those mean."""
+    for whose, text in [(title(called), expression), *((title(called, operand), text) for operand, text in gradient.items())]:
+        check_syntax(whose, text)
+    _check_names(called, result, expression, operands, gradient)
+    check_meaning(title(called), expression, operands, functions, floating=(), vouched=vouched)
+    upstream = f"d{result}"
+    for operand, text in gradient.items():
+        names = (*operands, result, upstream)
+        check_meaning(title(called, operand), text, names, functions, floating=(operand, upstream), vouched=vouched)
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.splitlines())
+
+
+def _with_dy(result: str, text: str | None) -> str | None:
+    return None if text is None else re.sub(rf"\bd{result}\b", "dy", text)
 
 
 def _check_arguments(*arguments: object) -> None:
@@ -133,16 +157,19 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
         require(not unknown, f"the gradient of {operand} names {', '.join(unknown)}", f"it may name {', '.join(sorted(known))}")
 
 
-def _evaluated(operands: Sequence[str], expression: str, functions: str) -> Reference | None:
+def _evaluated(called: str, operands: Sequence[str], expression: str, functions: str, like: np.ufunc) -> Reference | None:
+    if functions:
+        return None  # They may mean something else than NumPy's of the same name.
     try:
         evaluate = compiled(expression)
     except UnknownExpressionError:
         return None
-    if functions:
-        return None  # They may mean something else than NumPy's of the same name.
 
     def reference(*values: Any) -> Any:
-        common = np.result_type(*values)
-        return evaluate({**dict(zip(operands, values, strict=True)), "T": common})
+        dtypes = [np.asarray(value).dtype for value in values]
+        result = evaluate({**dict(zip(operands, values, strict=True)), "T": dtypes[0]})
+        # An expression need not name all operands, but the result has the shape of all.
+        everywhere = np.broadcast_to(result, np.broadcast_shapes(*(np.shape(value) for value in values)))
+        return converted(everywhere, promote(called, like, dtypes).result)
 
     return reference

@@ -121,7 +121,7 @@ class Elementwise:
             Of the arrays; by default one large shape for all.
         request : {"write", "add"}
         items : int, optional
-            Vectors that a thread has in flight; by default by the size.
+            Vectors that a thread has in flight; by default by the size, as always for gradients.
         gradient_of : str, optional
             Name of an operand: return the kernel of its gradient instead.
 
@@ -140,6 +140,7 @@ class Elementwise:
         specs = [ArraySpec(shape_of(self.__name__, shape), dtype) for shape, dtype in zip(each, arrays, strict=True)]
         (result,) = self._infer(specs, {"scalars": scalars})
         if gradient_of is not None:
+            require(items is None, self.__name__, "items= is not for gradients", "leave it out")
             from streamscope.ops.gradients import gradient_source
 
             return gradient_source(self, gradient_of, specs, scalars, accumulate=request == "add")

@@ -121,7 +121,8 @@ class Program:
         return not written.isdisjoint(self.inputs)
 
     def __repr__(self) -> str:
-        return f"<program {self.name}: {len(self.operations)} operations, {len(self.variables)} variables>"
+        count = len(self.operations)
+        return f"<program {self.name}: {count} operation{'s' * (count != 1)}, {len(self.variables)} variables>"
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {len(self.operations)} operations, {len(self.variables)} variables"]

@@ -43,7 +43,7 @@ class BatchResult:
     cubins : mapping of KernelSource to Cubin
         The machine code with each kernel that compiled.
     failures : mapping of KernelSource to CompilationError
-        Why others did not; each error shows the kernel's own source, with line numbers, and NVRTC's log.
+        Why others did not; each error shows the line of `elementwise` that is wrong, or NVRTC's log and the kernel's source.
     log : CompilationLog
     """
 
@@ -62,7 +62,7 @@ class BatchResult:
         errors = list(self.failures.values())
         if len(errors) > 1:
             names = ", ".join(source.name for source in self.failures)
-            raise CompilationError(f"{len(errors)} kernels did not compile ({names}); the first:\n{errors[0].message}")
+            raise CompilationError(f"{len(errors)} kernels did not compile ({names}); the first:\n{errors[0].message}", hint=errors[0].hint)
         if errors:
             raise errors[0]
 

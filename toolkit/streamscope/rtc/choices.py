@@ -27,10 +27,11 @@ class Choices:
     ----------
     device : str
         Its name.
-    folder : Path
+    folder : Path or None
+        None keeps nothing.
     """
 
-    def __init__(self, device: str, folder: Path) -> None:
+    def __init__(self, device: str, folder: Path | None) -> None:
         self.device = device
         self.folder = folder
         self._known: dict[tuple[KernelSource, int], Variant | None] = {}
@@ -39,12 +40,14 @@ class Choices:
         """Return what was chosen in the place of a kernel for so many elements; None where nothing was."""
         key = source, size
         if key not in self._known:
-            self._known[key] = _read(self._path(source, size))
+            self._known[key] = None if self.folder is None else _read(self.folder / self._name(source, size))
         return self._known[key]
 
     def keep(self, source: KernelSource, size: int, choice: Variant, medians_ns: Mapping[Variant, float]) -> None:
         """Keep a choice, with the times that it rests on; where it cannot be written, it lasts as long as the process."""
         self._known[source, size] = choice
+        if self.folder is None:  # The cache of kernels, which are compiled before, has said so.
+            return
         content = {
             "kernel": source.name,
             "size": size,
@@ -56,23 +59,26 @@ class Choices:
         }
         try:
             writable_folder(self.folder)
-            with written_whole(self._path(source, size)) as temporary:
+            with written_whole(self.folder / self._name(source, size)) as temporary:
                 temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         except OutputError as error:
             warnings.warn(f"the choice of a kernel cannot be kept: {error}", CacheWarning, stacklevel=3)
 
-    def _path(self, source: KernelSource, size: int) -> Path:
+    def _name(self, source: KernelSource, size: int) -> str:
         parts = [FORMAT, self.device, nvrtc_version(), OPTIONS, source.name, source.code, size]
-        return self.folder / f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}.json"
+        return f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}.json"
 
 
 def choices_of(device: str) -> Choices:
     """Return what this process knows of choices on a device: all objects for it share them."""
-    return _choices_in(device, cache_folder().parent / "choices")
+    try:
+        return _choices_in(device, cache_folder().parent / "choices")
+    except OutputError:  # There is no home folder.
+        return _choices_in(device, None)
 
 
 @lru_cache(maxsize=8)
-def _choices_in(device: str, folder: Path) -> Choices:
+def _choices_in(device: str, folder: Path | None) -> Choices:
     return Choices(device, folder)
 
 

@@ -24,11 +24,11 @@ class Claims:
 
     Parameters
     ----------
-    path : Path
-        The file; its content does not matter.
+    path : Path or None
+        The file; its content does not matter. Without one, claims count in this process only.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self.path = path
         self._held: set[str] = set()
         self._mutex = threading.Lock()
@@ -73,7 +73,7 @@ class Claims:
         return True
 
     def _opened(self) -> int | None:
-        if self._file is None:
+        if self._file is None and self.path is not None:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

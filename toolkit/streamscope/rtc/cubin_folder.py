@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
+import stat
+import tempfile
 import threading
 import time
 import warnings
@@ -24,7 +28,10 @@ KEPT_SHARE = 0.8
 STALE_S = 3600
 """Age from which a file that is not whole is nobody's any more."""
 HEADER_BYTES = 4096
-SUFFIX, PARTIAL = ".cubin", ".partial"
+SUFFIX, PARTIAL, LOCK = ".cubin", ".partial", "lock"
+WHERE_ELSE = "set STREAMSCOPE_CACHE_DIR to a folder that can be written to"
+_OURS = re.compile(r"[0-9a-f]{64}\.cubin")
+_OURS_UNFINISHED = re.compile(r"\.[0-9a-f]{64}\.cubin\.[0-9a-f]{16}\.partial")
 
 
 @dataclass
@@ -57,27 +64,35 @@ class CubinFile:
 class CubinFolder:
     """A folder with a file for each key. Kernels that were compiled together are hard links to one file.
 
-    A file that is truncated or changed counts as missing, and the next write replaces it. Where the folder cannot be read or written, one
-    `CacheWarning` says so, and everything is missing.
+    A file that is truncated or changed counts as missing, and so does whatever is no file; the next write replaces it, unless it is a
+    folder. Where nothing can be read or written, one `CacheWarning` says so, and everything is missing. What others have put there stays.
 
     Parameters
     ----------
-    path : Path
+    path : Path or None
+        None keeps nothing.
     most_bytes : int
         The least recently used cubins are removed beyond this size.
+    why_none : str
+        Why there is no path.
     """
 
-    def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, path: Path | None, most_bytes: int = MOST_BYTES, why_none: str = "") -> None:
         self.path = path
         self.most_bytes = most_bytes
+        self.why_none = why_none
         self._warned = False
         self._mutex = threading.Lock()
         self._known: WeakValueDictionary[bytes, Cubin] = WeakValueDictionary()
 
     def read(self, key: str) -> Cubin | None:
         """Return the cubin that a key stands for; None where there is none, or a broken one."""
-        path = self._path(key)
+        if self.path is None:
+            return None
+        path = _file_of(self.path, key)
         try:
+            if not stat.S_ISREG(path.lstat().st_mode):
+                return None  # Opening a FIFO would wait for somebody to write to it.
             with path.open("rb") as file:
                 start = file.read(CHECKSUM_END)
                 checksum = checksum_of(start)
@@ -86,7 +101,7 @@ class CubinFolder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._warn("read", error)
+            self._warn(f"read {self.path}: {error}")
             return None
         if cubin is not None and checksum is not None:
             self._known[checksum] = cubin
@@ -96,25 +111,23 @@ class CubinFolder:
 
     def write(self, keys: Sequence[str], cubin: Cubin) -> None:
         """Keep a cubin under the keys of its kernels, and evict what is too much."""
-        first, *others = map(self._path, keys)
+        if self.path is None:
+            self._warn(f"keep anything on disk: {self.why_none}")
+            return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            # Not `written_whole`, which sets the process's umask for a moment: workers write side by side.
-            with _partial(first) as temporary:
-                with temporary.open("xb") as file:
-                    file.write(packed(cubin))
-                for other in others:
-                    _link(temporary, other)
-                temporary.replace(first)
+            paths = [path for path in (_file_of(self.path, key) for key in keys) if self._can_be_file(path)]
+            if paths:
+                _write(paths, packed(cubin))
             self._evict()
         except OSError as error:
-            self._warn("write", error)
+            self._warn(f"write {self.path}: {error}")
 
     def files(self) -> list[CubinFile]:
         """Return the cubins that are there, the least recently used first."""
         found: dict[int, CubinFile] = {}
-        for path, stat in self._scan(SUFFIX):
-            file = found.setdefault(stat.st_ino, CubinFile(bytes=stat.st_size, used_s=stat.st_mtime))
+        for path, status in self._scan(_OURS):
+            file = found.setdefault(status.st_ino, CubinFile(bytes=status.st_size, used_s=status.st_mtime))
             file.paths.append(path)
         return sorted(found.values(), key=lambda file: file.used_s)
 
@@ -124,10 +137,13 @@ class CubinFolder:
         Raises
         ------
         OutputError
-            They cannot be removed.
+            They cannot be removed, or it is no folder.
         """
         files = self.files()
         try:
+            if self.path is not None:
+                with suppress(FileNotFoundError):
+                    os.scandir(self.path).close()  # Where this fails, `files` finds nothing.
             for file in files:
                 _remove(file)
             self._remove_stale()
@@ -136,18 +152,44 @@ class CubinFolder:
         self._known.clear()
         return sum(file.bytes for file in files)
 
-    def _path(self, key: str) -> Path:
-        return self.path / f"{key}{SUFFIX}"
+    def others(self) -> int:
+        """Return how much is there that is none of ours, which nothing here removes."""
+        return sum(not _is_ours(entry) for entry in self._entries())
 
-    def _scan(self, suffix: str) -> Iterator[tuple[Path, os.stat_result]]:
+    def problem(self) -> str:
+        """Return why nothing can be kept here; empty where it can. It is tried, but nothing is made."""
+        if self.path is None:
+            return self.why_none
+        place = next(each for each in (self.path, *self.path.parents) if os.path.lexists(each))
         try:
-            entries = list(os.scandir(self.path))
+            if place == self.path:
+                os.scandir(place).close()
+            with tempfile.TemporaryFile(dir=place):
+                return ""
+        except NotADirectoryError:
+            return f"{place} is no folder"
+        except OSError as error:
+            return f"cannot write to {place}: {error.strerror or error}"
+
+    def _entries(self) -> list[os.DirEntry[str]]:
+        try:
+            return [] if self.path is None else list(os.scandir(self.path))
         except OSError:
-            return
-        for entry in entries:
-            if entry.name.endswith(suffix):
+            return []
+
+    def _scan(self, named: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_result]]:
+        for entry in self._entries():
+            if named.fullmatch(entry.name):
                 with suppress(FileNotFoundError):  # another process may evict, too
-                    yield Path(entry.path), entry.stat()
+                    if entry.is_file(follow_symlinks=False):
+                        yield Path(entry.path), entry.stat(follow_symlinks=False)
+
+    def _can_be_file(self, path: Path) -> bool:
+        """Tell whether a file can get a name. A folder that has it may hold anything, and stays."""
+        taken = path.is_dir() and not path.is_symlink()
+        if taken:
+            self._warn(f"write {path}: {os.strerror(errno.EISDIR)}")
+        return not taken
 
     def _evict(self) -> None:
         self._remove_stale()
@@ -163,20 +205,36 @@ class CubinFolder:
 
     def _remove_stale(self) -> None:
         """Remove what processes have left that ended in the middle of writing."""
-        for path, stat in self._scan(PARTIAL):
-            if time.time() - stat.st_mtime > STALE_S:
+        for path, status in self._scan(_OURS_UNFINISHED):
+            if time.time() - status.st_mtime > STALE_S:
                 path.unlink(missing_ok=True)
 
-    def _warn(self, what: str, error: Exception) -> None:
+    def _warn(self, what: str) -> None:
         with self._mutex:
             first, self._warned = not self._warned, True
         if first:
-            warnings.warn(
-                f"the kernel cache cannot {what} {self.path}: {error}; kernels are compiled without it"
-                " (set STREAMSCOPE_CACHE_DIR to a folder that can be written to)",
-                CacheWarning,
-                stacklevel=2,
-            )
+            warnings.warn(f"the kernel cache cannot {what}; kernels are compiled without it ({WHERE_ELSE})", CacheWarning, stacklevel=3)
+
+
+def _file_of(folder: Path, key: str) -> Path:
+    return folder / f"{key}{SUFFIX}"
+
+
+def _is_ours(entry: os.DirEntry[str]) -> bool:
+    named = _OURS.fullmatch(entry.name) or _OURS_UNFINISHED.fullmatch(entry.name) or entry.name == LOCK
+    return bool(named) and entry.is_file(follow_symlinks=False)
+
+
+def _write(paths: Sequence[Path], content: bytes) -> None:
+    """Write one file under several names."""
+    first, *others = paths
+    # Not `written_whole`, which sets the process's umask for a moment: workers write side by side.
+    with _partial(first) as temporary:
+        with temporary.open("xb") as file:
+            file.write(content)
+        for other in others:
+            _link(temporary, other)
+        temporary.replace(first)
 
 
 @contextmanager

@@ -14,10 +14,12 @@ from pathlib import Path
 from types import MappingProxyType
 from weakref import WeakSet
 
+from streamscope.errors import OutputError
+from streamscope.files import expanded, user_cache
 from streamscope.rtc.claims import Claims
 from streamscope.rtc.cubin import Cubin
 from streamscope.rtc.cubin_file import FORMAT
-from streamscope.rtc.cubin_folder import MOST_BYTES, CubinFolder
+from streamscope.rtc.cubin_folder import LOCK, MOST_BYTES, CubinFolder
 from streamscope.rtc.nvrtc import OPTIONS, nvrtc_version
 from streamscope.rtc.source import KernelSource
 
@@ -52,15 +54,17 @@ class KernelCache:
 
     Parameters
     ----------
-    path : Path
-        Folder of the part on disk.
+    path : Path or None
+        Folder of the part on disk; None where there can be none.
     most_bytes : int
         Size of that part.
+    why_none : str
+        Why there can be none.
     """
 
-    def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
-        self.folder = CubinFolder(path, most_bytes)
-        self.claims = Claims(path / "lock")
+    def __init__(self, path: Path | None, most_bytes: int = MOST_BYTES, why_none: str = "") -> None:
+        self.folder = CubinFolder(path, most_bytes, why_none)
+        self.claims = Claims(None if path is None else path / LOCK)
         self._memory: OrderedDict[str, Cubin] = OrderedDict()
         self._mutex = threading.Lock()
         _ALL.add(self)
@@ -145,18 +149,25 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def cache_folder() -> Path:
-    """Return where compiled kernels are kept: ``kernels`` in ``STREAMSCOPE_CACHE_DIR`` or else in the user's cache folder (XDG)."""
+    """Return where compiled kernels are kept: ``kernels`` in ``STREAMSCOPE_CACHE_DIR`` or else in the user's cache folder (XDG).
+
+    Raises
+    ------
+    OutputError
+        There is no home folder to look in.
+    """
     ours = os.environ.get("STREAMSCOPE_CACHE_DIR")
-    if ours:
-        return Path(ours) / "kernels"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamscope" / "kernels"
+    return (expanded(ours) if ours else user_cache() / "streamscope") / "kernels"
 
 
 def kernel_cache() -> KernelCache:
-    """Return this process's cache in `cache_folder`."""
-    return _cache_in(cache_folder())
+    """Return this process's cache in `cache_folder`; where there is no such folder, one in memory."""
+    try:
+        return _cache_in(cache_folder())
+    except OutputError as error:
+        return _cache_in(None, error.message)
 
 
 @lru_cache(maxsize=8)
-def _cache_in(path: Path) -> KernelCache:
-    return KernelCache(path)
+def _cache_in(path: Path | None, why_none: str = "") -> KernelCache:
+    return KernelCache(path, why_none=why_none)

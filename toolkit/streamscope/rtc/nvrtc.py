@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
+from streamscope.arguments import shown
 from streamscope.errors import CompilationError, NoDeviceError
 from streamscope.rtc.source import KernelSource
+from streamscope.rtc.written import explained
 
 OPTIONS = ("--std=c++17",)
 """What NVRTC is told besides the architecture."""
@@ -41,7 +44,10 @@ def compile_unit(code: str, name: str, architecture: str) -> tuple[bytes | None,
 
 
 def rejected(source: KernelSource, architecture: str, log: str) -> CompilationError:
-    """Return the error for a source that NVRTC rejected: with its log, and the source with numbered lines."""
+    """Return the error for a source that NVRTC rejected: with what is wrong in the user's line, else the log and the numbered source."""
+    told = explained(source.name, source.code, log, architecture)
+    if told is not None:
+        return CompilationError(told[0], hint=told[1])
     return CompilationError(f"kernel {source.name!r} did not compile for {architecture}:\n{log}\n{_numbered(source.code)}")
 
 
@@ -56,6 +62,48 @@ def nvrtc_version() -> str:
     """
     major, minor = _nvrtc().nvrtcVersion()[1:]
     return f"{major}.{minor}"
+
+
+@lru_cache(maxsize=1)
+def supported_architectures() -> tuple[str, ...]:
+    """Return the architectures that this NVRTC compiles for, for example ``"sm_90"``, the oldest first.
+
+    Raises
+    ------
+    NoDeviceError
+        NVRTC is not installed.
+    """
+    return tuple(f"sm_{number}" for number in _checked(_nvrtc().nvrtcGetSupportedArchs()))
+
+
+def checked_architecture(given: object) -> str:
+    """Return an architecture that a user named, if this NVRTC compiles for it.
+
+    NVRTC itself takes more: spaces around the name, which would be another key in the cache, and ``compute_90``, of which comes no machine
+    code.
+
+    Raises
+    ------
+    CompilationError
+        It does not.
+    NoDeviceError
+        NVRTC is not installed.
+    """
+    supported = supported_architectures()
+    if isinstance(given, str) and (given in supported or _takes_variant(given)):
+        return str(given)
+    hint = f"NVRTC {nvrtc_version()} compiles for {', '.join(supported)}"
+    raise CompilationError(f"architecture={shown(given)} is no architecture that this NVRTC knows", hint=hint)
+
+
+def _takes_variant(name: str) -> bool:
+    """Tell whether NVRTC compiles for the variant of an architecture with features of its own, ``sm_90a`` or ``sm_100f``: it lists none."""
+    if not re.fullmatch(r"sm_[0-9]+[af]", name):
+        return False
+    try:
+        return compile_unit("", "nothing", name)[0] is not None
+    except CompilationError:
+        return False
 
 
 def _nvrtc() -> Any:

@@ -67,6 +67,7 @@ class CudaDevice:
         self._modules: dict[KernelSource, Any] = {}
         self._ready: WeakValueDictionary[int, Program] = WeakValueDictionary()
         self._cubins: dict[str, Any] = {}
+        self._loading: dict[str, threading.Lock] = {}
         self._gates = GateWord()
         self._of_thread = threading.local()
         self._model = model_of(self.properties["name"].decode())
@@ -199,7 +200,7 @@ class CudaDevice:
         if launch.cuda is None and launch.kind is not LaunchKind.KERNEL:
             return self._bind_copy(launch, reads[0], writes[0], stream)
         if launch.cuda is None:
-            raise DeviceError(f"{launch.name} cannot run on CUDA", hint="run it with --device simulated")
+            raise DeviceError(f"{launch.name} cannot run on CUDA", hint="run it with device='simulated'")
         with cuda_errors(f"preparing {launch.name}"):
             bench = CudaBench(self, stream, f"{launch.name!r} (operation {launch.operation})")
             return launch.cuda(bench, [b.array for b in reads], [b.array for b in writes])
@@ -326,10 +327,12 @@ class CudaDevice:
     def load(self, cubins: Mapping[KernelSource, Cubin], log: CompilationLog | None = None) -> None:
         """Load kernels that were compiled, those that were compiled together once; ``log`` notes it, by default `compilations`."""
         for source, cubin in cubins.items():
-            with self._cache_lock:
-                if cubin.digest not in self._cubins:
-                    self._cubins[cubin.digest] = self._loaded(cubin, log if log is not None else compilations())
-                self._modules[source] = self._cubins[cubin.digest]
+            # A lock for each: other threads load theirs, or make what `cached` keeps, in the meantime.
+            digest = cubin.digest
+            with self._loading.setdefault(digest, threading.Lock()):
+                if digest not in self._cubins:
+                    self._cubins[digest] = self._loaded(cubin, log if log is not None else compilations())
+            self._modules[source] = self._cubins[digest]
 
     def _loaded(self, cubin: Cubin, log: CompilationLog) -> Any:
         loading = log.stage(Stage.LOAD, f"{cubin.kernels} kernels" if cubin.kernels > 1 else "1 kernel", len(cubin.image))

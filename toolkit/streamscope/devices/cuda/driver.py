@@ -10,7 +10,8 @@ from typing import Any
 
 from streamscope.errors import DeviceError, NoDeviceError, OutOfMemoryError
 
-INSTALL_HINT = "on a machine with an NVIDIA driver, pip install '.[cuda13]' (or cuda12) in the clone; else use --device simulated"
+INSTALL_HINT = "on a machine with an NVIDIA driver, pip install '.[cuda13]' (or cuda12) in the clone; else use device='simulated'"
+NO_GPU_HINT = "check nvidia-smi, or use device='simulated'"
 OUT_OF_MEMORY = 2
 """cudaErrorMemoryAllocation, and CUDA_ERROR_OUT_OF_MEMORY."""
 OUT_OF_MEMORY_HINT = "use smaller arrays, or free memory held by other programs"
@@ -34,9 +35,9 @@ def libraries() -> SimpleNamespace:
     try:
         count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError as error:
-        raise NoDeviceError(f"no CUDA device: {error}", hint="check nvidia-smi, or use --device simulated") from None
+        raise NoDeviceError(f"no CUDA device: {error}", hint=NO_GPU_HINT) from None
     if count == 0:
-        raise NoDeviceError("no CUDA device: the driver lists none", hint="check nvidia-smi, or use --device simulated")
+        raise NoDeviceError("no CUDA device: the driver lists none", hint=NO_GPU_HINT)
     return SimpleNamespace(cupy=cupy, cuda=cuda, driver=driver, runtime=runtime)
 
 

@@ -1,0 +1,76 @@
+"""Numbers mean what they mean in C++, or are told to be none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.errors import ProgramError
+from streamscope.ops.literals import LiteralError, literal
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "dtype"),
+    [
+        ("0", 0, "int32"),
+        ("10", 10, "int32"),
+        ("010", 8, "int32"),
+        ("0x10", 16, "int32"),
+        ("0b101", 5, "int32"),
+        ("10u", 10, "uint32"),
+        ("10L", 10, "int64"),
+        ("10llU", 10, "uint64"),
+        ("2147483648", 2**31, "int64"),
+        ("0x80000000", 2**31, "uint32"),
+        ("0xffffffffffffffff", 2**64 - 1, "uint64"),
+        ("4294967296u", 2**32, "uint64"),
+        ("1.", 1, "float64"),
+        ("1.f", 1, "float32"),
+        (".5F", 0.5, "float32"),
+        ("1e3", 1000, "float64"),
+        ("1e3f", 1000, "float32"),
+        ("010.5", 10.5, "float64"),
+        ("08e1", 80, "float64"),
+        ("0x1.8p-1", 0.75, "float64"),
+        ("0x1Fp2f", 124, "float32"),
+        ("1e99f", np.inf, "float32"),
+        ("1.5L", 1.5, "float64"),
+    ],
+)
+def test_what_numbers_are_worth(text, value, dtype):
+    assert (literal(text), literal(text).dtype.name) == (value, dtype)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "hint"),
+    [
+        ("08", "a leading 0 makes it octal", "write 8"),
+        ("1f", "needs a point", r"write 1\.0f"),
+        ("1h", "no number of C", "write for example"),
+        ("0x", "no number of C", "write for example"),
+        ("1e", "no number of C", "write for example"),
+        ("1.2.3", "no number of C", "write for example"),
+        ("1lL", "no number of C", "write for example"),
+        ("0x1.8", "no number of C", "write for example"),
+        ("9223372036854775808", "more than 64 bits", r"9223372036854775808\.0"),
+        ("0x1ffffffffffffffff", "more than 64 bits", "floating-point"),
+    ],
+)
+def test_what_is_no_number(text, problem, hint):
+    with pytest.raises(LiteralError, match=problem):
+        literal(text)
+    with pytest.raises(ProgramError, match=rf"(?s){problem}.*\n    x \+ {text}\n        \^ \(.*{hint}"):
+        ss.elementwise(f"y = x + {text}")
+
+
+def test_separated_digits_are_refused_with_their_place():
+    with pytest.raises(ProgramError, match=r"(?s)separates.*\n    x \+ 1'000\n         \^ \(write 1000"):
+        ss.elementwise("y = x + 1'000")
+
+
+def test_numbers_have_their_types_in_the_stand_in(evaluate):
+    x = np.array([-1, 5], np.int32)
+    lines = ["y = x & 010", "y = x > 2u ? 1 : 0", "y = x / 2u", "y = x * 3000000000 / 3000000000", "y = x + 0x10 + 0b1 + 1.f"]
+    results = [evaluate(ss.elementwise(line), x).tolist() for line in lines]
+    assert results == [[8, 0], [1, 1], [2**31 - 1, 2], [-1, 5], [17, 23]]

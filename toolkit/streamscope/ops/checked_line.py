@@ -1,0 +1,118 @@
+"""Operators of one line, told where their expressions do not suit what they are applied to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamscope.errors import ProgramError
+from streamscope.ops.definition import Definition
+from streamscope.ops.expression_check import Mistake, mistake_in
+from streamscope.ops.expressions import mistake_for
+from streamscope.ops.known_functions import unknown_function
+from streamscope.ops.pointwise import Elementwise, Scalars
+from streamscope.ops.promotion import DType, Promoted, arithmetic
+from streamscope.program.symbol import Symbol
+from streamscope.program.variable import ArraySpec
+
+_WHOLE, _FLOATING = np.dtype(np.int32), np.dtype(np.float32)
+
+
+class CheckedLine(Elementwise):
+    """An element-wise operator of one line, which refuses operands whose dtypes its operators have no meaning for.
+
+    Parameters
+    ----------
+    definition : Definition
+    gradients : mapping of str to str
+        The gradients' expressions by operand, as the user wrote them.
+    """
+
+    def __init__(self, definition: Definition, gradients: Mapping[str, str]) -> None:
+        super().__init__(definition)
+        self._gradients = gradients
+
+    def promoted(self, specs: Sequence[ArraySpec], scalars: Scalars) -> Promoted:
+        """Return the dtypes that the operands are taken in, and the result's."""
+        promoted = super().promoted(specs, scalars)
+        self._check(title(self.__name__), self.definition.expression, promoted, {})
+        return promoted
+
+    def gradient(self, dy: object, *operands: object, out: object = None, request: str = "write") -> Any:
+        """Return the gradient of each operand, inside a program; see `Elementwise.gradient`."""
+        results = super().gradient(dy, *operands, out=out, request=request)
+        arrays, scalars = self.sorted_operands(operands)
+        promoted = self.promoted([array.spec for array in arrays], scalars)
+        result = self.definition.result
+        of_result = {f"d{result}": arithmetic(dy.dtype), result: arithmetic(promoted.taken[0])}  # type: ignore[attr-defined]
+        for name, operand in zip(self.definition.operands, operands, strict=True):
+            if name in self._gradients and isinstance(operand, Symbol) and operand.dtype.kind == "f":
+                self._check(title(self.__name__, name), self._gradients[name], promoted, of_result)
+        return results
+
+    def _check(self, whose: str, expression: str, promoted: Promoted, of_result: Mapping[str, DType]) -> None:
+        if self.definition.functions:
+            return  # They may take what C's operators do not.
+        taken = dict(zip(self.definition.operands, promoted.taken, strict=True))
+        computed = {name: arithmetic(dtype) for name, dtype in taken.items()}
+        dtypes = {**computed, **of_result, "T": arithmetic(promoted.taken[0])}
+        mistake = mistake_for(expression, tuple(dtypes.items()))
+        if mistake is not None:
+            operands = ", ".join(f"{name} {dtype.name}" for name, dtype in taken.items())
+            raise refusal(f"{whose} of {operands}", mistake, expression)
+
+
+def title(operator: str, gradient_of: str | None = None) -> str:
+    """Return what messages call an expression: that of the operator's result, or of an operand's gradient."""
+    return f"ss.elementwise {operator!r}" + ("" if gradient_of is None else f", gradient of {gradient_of}")
+
+
+def check_syntax(whose: str, expression: str) -> None:
+    """Check what shows without knowing what names mean.
+
+    Raises
+    ------
+    ProgramError
+        It is no expression of C++.
+    """
+    mistake = mistake_in(expression)
+    if mistake is not None:
+        raise refusal(whose, mistake, expression)
+
+
+def check_meaning(whose: str, expression: str, names: Sequence[str], functions: str, *, floating: Sequence[str], vouched: bool) -> None:
+    """Check the functions that an expression calls, and its operators as far as that is possible without the dtypes of its operands.
+
+    Parameters
+    ----------
+    whose : str
+        The expression's `title`.
+    expression : str
+    names : sequence of str
+        What the expression may name.
+    functions : str
+        CUDA source of the user's own functions.
+    floating : sequence of str
+        Names of what is a floating-point number in any case.
+    vouched : bool
+        Whether the user gave a reference, and so answers for functions that are unknown here.
+
+    Raises
+    ------
+    ProgramError
+        It is wrong for all dtypes.
+    """
+    mistake = None if vouched else unknown_function(expression, frozenset(names), functions)
+    if mistake is None and not functions:  # which may take what C's operators do not
+        # Whole numbers have every operator, so what is wrong for them is wrong for all.
+        dtypes = tuple((name, _FLOATING if name in floating else _WHOLE) for name in (*names, "T"))
+        mistake = mistake_for(expression, dtypes)
+    if mistake is not None:
+        raise refusal(whose, mistake, expression)
+
+
+def refusal(whose: str, mistake: Mistake, expression: str) -> ProgramError:
+    """Return the error for a mistake in an expression."""
+    return ProgramError(f"{whose}: {mistake.shown(expression)}", hint=mistake.hint)

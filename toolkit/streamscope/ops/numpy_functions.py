@@ -1,0 +1,71 @@
+"""What CUDA's functions, and our own device functions, are in NumPy and SciPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from streamscope.ops.c_arithmetic import alike, converted, promoted
+
+_NUMPY: Mapping[str, np.ufunc] = {
+    "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan, "atan2": np.arctan2,
+    "atanh": np.arctanh, "abs": np.abs, "cbrt": np.cbrt, "ceil": np.ceil, "copysign": np.copysign, "cos": np.cos, "cosh": np.cosh,
+    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "fabs": np.abs, "floor": np.floor, "fmax": np.fmax, "fmin": np.fmin,
+    "fmod": np.fmod, "hypot": np.hypot, "isfinite": np.isfinite, "isinf": np.isinf, "isnan": np.isnan, "ldexp": np.ldexp, "log": np.log,
+    "log10": np.log10, "log1p": np.log1p, "log2": np.log2, "log_add": np.logaddexp, "max": np.fmax, "maximum": np.maximum, "min": np.fmin,
+    "minimum": np.minimum, "modulo": np.remainder, "pow": np.power, "rint": np.rint, "scale_by_power": np.ldexp, "sign": np.sign,
+    "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh, "trunc": np.trunc,
+}  # fmt: skip
+_DERIVED: Mapping[str, Callable[[Any], Any]] = {
+    "rsqrt": lambda a: 1 / np.sqrt(a),
+    "rcbrt": lambda a: 1 / np.cbrt(a),
+    "softplus": lambda a: np.logaddexp(a, 0),
+    "trigamma": lambda a: _special("zeta")(a.dtype.type(2), a),
+}
+_SCIPY = {
+    "sigmoid": "expit",
+    "digamma": "digamma",
+    "erf": "erf",
+    "erfc": "erfc",
+    "erfinv": "erfinv",
+    "lgamma": "gammaln",
+    "tgamma": "gamma",
+}
+_KEEP_WHOLE = frozenset({"abs", "max", "maximum", "min", "minimum", "modulo", "sign"})
+"""What makes whole numbers of whole numbers; all others make ``double`` of them."""
+_WITH_EXPONENT = frozenset({"ldexp", "scale_by_power"})
+"""What takes a whole number besides, which has no part in the type of the result."""
+
+NAMES = frozenset(_NUMPY) | frozenset(_DERIVED) | frozenset(_SCIPY)
+
+
+def argument_count(name: str) -> int:
+    """Return how many arguments one of `NAMES` takes."""
+    return _NUMPY[name].nin if name in _NUMPY else 1
+
+
+def numpy_function(name: str) -> Callable[..., Any]:
+    """Return one of `NAMES` as a function of arrays, which it converts as C does."""
+    apply: Callable[..., Any] = _special(_SCIPY[name]) if name in _SCIPY else _NUMPY.get(name) or _DERIVED[name]
+    if name in _WITH_EXPONENT:
+        return lambda value, exponent: apply(_floating(promoted(value)), _whole(promoted(exponent)))
+    if name in _KEEP_WHOLE:
+        return lambda *values: apply(*alike(*values))
+    return lambda *values: apply(*map(_floating, alike(*values)))
+
+
+def _floating(number: Any) -> Any:
+    return number if number.dtype.kind == "f" else number.astype(np.float64)
+
+
+def _whole(number: Any) -> Any:
+    return converted(number, np.dtype(np.int32)) if number.dtype.kind == "f" else number
+
+
+def _special(name: str) -> Callable[..., Any]:
+    import scipy.special
+
+    function: Callable[..., Any] = getattr(scipy.special, name)
+    return function

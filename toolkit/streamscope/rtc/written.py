@@ -1,0 +1,113 @@
+"""What users wrote into operators of one line, and where: so that errors of the compiler speak of that, and not of the generated source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_ERROR = re.compile(
+    r"^\w+\.cu\((?P<number>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<problem>.+)(?:\n.*\n(?P<before>[ \t]*)\^)?", re.MULTILINE
+)
+_STATEMENT = re.compile(r" *(?:return|const T \w+ =) (.*);")
+"""What generated sources have an expression in."""
+_INDENT = 2
+"""By how much NVRTC indents a line of source that it quotes."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """An operator of one line, as its user wrote it.
+
+    Attributes
+    ----------
+    name : str
+        What the operator is called.
+    line : str
+        The whole line.
+    expressions : tuple of str
+        As they stand in generated sources: of the result, then of gradients.
+    functions : str
+        The source of the user's device functions, as it stands there.
+    place : str
+        ``file:line`` of the user's code.
+    """
+
+    name: str
+    line: str
+    expressions: tuple[str, ...]
+    functions: str
+    place: str
+
+    def part_at(self, lines: list[str], number: int) -> _Part | None:
+        """Return which part of it is at a line of a source; None where that line is none of it."""
+        line = lines[number]
+        statement = _STATEMENT.fullmatch(line)
+        if statement is not None and statement[1] in self.expressions:
+            return _Part(self, self.place, statement[1], statement.start(1))
+        first = "\n".join([*lines, ""]).find(self.functions) if self.functions else -1
+        inside = number - "\n".join([*lines, ""])[: max(0, first)].count("\n")
+        if first >= 0 and 0 <= inside < self.functions.count("\n"):
+            return _Part(self, f"functions=, line {inside + 1}", line, 0)
+        return None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of what a user wrote: what to call its place, its text, and the column where that begins in the generated source."""
+
+    written: Written
+    place: str
+    text: str
+    start: int
+
+    def shown(self, column: int | None) -> str:
+        """Return it with a caret below a column of the generated source."""
+        lines = [f"    {self.place} | {self.text}"]
+        if column is not None and 0 <= column - self.start <= len(self.text):
+            lines.append(f"    {' ' * len(self.place)} | {' ' * (column - self.start)}^")
+        return "\n".join(lines)
+
+
+_written: dict[tuple[str, str, tuple[str, ...], str], Written] = {}
+
+
+def note(written: Written) -> None:
+    """Keep what a user wrote; the same counts where it was written last."""
+    _written[written.name, written.line, written.expressions, written.functions] = written
+
+
+def explained(name: str, code: str, log: str, architecture: str) -> tuple[str, str] | None:
+    """Return the message and the hint for a kernel that NVRTC rejected for what a user wrote; None where it is something else.
+
+    Parameters
+    ----------
+    name, code : str
+        Of the kernel.
+    log : str
+        NVRTC's.
+    architecture : str
+    """
+    # The same text may be in several operators; the one that the kernel is named after comes first, else the latest.
+    known = list(_written.values())[::-1]
+    known.sort(key=lambda each: not name.startswith(f"{each.name}_"))
+    lines = code.splitlines()
+    errors = [(error, _part(known, lines, int(error["number"]) - 1)) for error in _ERROR.finditer(log)]
+    meant = next((part.written for _, part in errors if part is not None), None)
+    if meant is None:
+        return None
+    head = f'ss.elementwise("{meant.line}") at {meant.place}: kernel {name!r} did not compile for {architecture}'
+    shown = dict.fromkeys(_shown(error, part) for error, part in errors)  # where a kernel is instantiated twice, so are its errors
+    return "\n".join([head, *shown]), "its method source() returns the whole kernel"
+
+
+def _part(known: Iterable[Written], lines: list[str], number: int) -> _Part | None:
+    parts = (written.part_at(lines, number) for written in known) if 0 <= number < len(lines) else ()
+    return next((part for part in parts if part is not None), None)
+
+
+def _shown(error: re.Match[str], part: _Part | None) -> str:
+    if part is None:
+        return error[0]
+    column = None if error["before"] is None else len(error["before"]) - _INDENT
+    return f"error: {error['problem']}\n{part.shown(column)}"
