@@ -121,7 +121,11 @@ void launch(void (*kernel)(P...), unsigned blocks, unsigned count, void** argume
 inline float __int_as_float(int bits) { float value; memcpy(&value, &bits, 4); return value; }
 inline double __longlong_as_double(long long bits) { double value; memcpy(&value, &bits, 8); return value; }
 
-// What CUDA has and the host's library has not.
+inline int __float_as_int(float value) { int bits; memcpy(&bits, &value, 4); return bits; }
+
+// What CUDA has and the host's library has not. What is quick there is exact here: GPU tests see the difference.
+inline float __log2f(float x) { return log2f(x); }
+inline float __fdividef(float a, float b) { return a / b; }
 inline float rsqrt(float x) { return 1 / sqrt((double)x); }
 inline double rsqrt(double x) { return 1 / sqrt(x); }
 inline float rcbrt(float x) { return 1 / cbrt((double)x); }

@@ -38,9 +38,12 @@ def _activation(
     flops: int = 4,
     ulp: float = 4,
     domain: tuple[float, float] = (-8.0, 8.0),
+    half: str | None = None,
 ) -> Elementwise:
     return Elementwise(
-        Definition(name, summary, ("x",), expression, like, reference, whole, gradient=(gradient,), flops=flops, ulp=ulp, domain=domain)
+        Definition(
+            name, summary, ("x",), expression, like, reference, whole, gradient=(gradient,), flops=flops, ulp=ulp, domain=domain, half=half
+        )
     )
 
 
@@ -67,7 +70,9 @@ relu = _activation(
     flops=1,
     ulp=0.5,
 )
-sigmoid = _activation("sigmoid", "Return ``1 / (1 + exp(-x))``.", "sigmoid(x)", "dy * y * sigmoid(-x)", _special("expit"))
+sigmoid = _activation(
+    "sigmoid", "Return ``1 / (1 + exp(-x))``.", "sigmoid(x)", "dy * y * sigmoid(-x)", _special("expit"), half="half_sigmoid(x)"
+)
 softsign = _activation(
     "softsign",
     "Return ``x / (1 + abs(x))``.",
@@ -86,7 +91,14 @@ mish = _activation(
     ulp=8,
 )
 erf = _activation(
-    "erf", "Return the error function.", "erf(x)", "dy * T(1.12837916709551257390) * exp(-x * x)", _special("erf"), ulp=2, domain=(-4, 4)
+    "erf",
+    "Return the error function.",
+    "erf(x)",
+    "dy * T(1.12837916709551257390) * exp(-x * x)",
+    _special("erf"),
+    ulp=2,
+    domain=(-4, 4),
+    half="half_erf(x)",
 )
 erfinv = _activation(
     "erfinv",

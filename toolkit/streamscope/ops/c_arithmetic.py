@@ -2,8 +2,9 @@
 
 C brings two numbers to a common type before it joins them (C++17, [expr.arith.conv]), which is not NumPy's: ``int`` with ``float`` is
 ``float``, and ``int`` with ``unsigned`` is ``unsigned``. A floating-point number becomes a whole one by PTX's ``cvt.rzi`` (PTX ISA, "cvt"):
-towards zero, what is beyond the range becomes the nearest end of it, and NaN becomes 0, or in 64 bits ``0x8000000000000000``. Whole numbers
-shorter than 32 bits take the low bits of that conversion to 32 bits, since registers are no shorter.
+towards zero, what is beyond the range becomes the nearest end of it, and NaN becomes 0, or where either of the two has 64 bits the number
+whose highest bit alone is set (so on an H200). Whole numbers shorter than 32 bits take the low bits of that conversion to 32 bits, since
+registers are no shorter.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def _saturated(array: Any, dtype: DType) -> Any:
     inside = (towards_zero >= low) & (towards_zero < end)
     whole = np.where(inside, towards_zero, 0).astype(dtype)
     outside = np.where(towards_zero < low, limits.min, limits.max).astype(dtype)
-    no_number = np.array(0 if dtype.itemsize <= _INT.itemsize else 2**63, np.uint64).astype(dtype)
+    highest = 1 << (8 * dtype.itemsize - 1)
+    no_number = np.array(highest if 8 in (dtype.itemsize, array.dtype.itemsize) else 0, np.uint64).astype(dtype)
     return np.where(np.isnan(array), no_number, np.where(inside, whole, outside))
 
 

@@ -28,8 +28,8 @@ class Definition:
         Whose dtypes it has.
     reference : callable, optional
         NumPy or SciPy function of arrays that means the same; None: the operator runs on CUDA only.
-    whole, truth : str, optional
-        The expression for whole numbers, and for bools, where it is another one.
+    whole, truth, half : str, optional
+        The expression for whole numbers, for bools, and for half, where it is another one: a cheaper one that has all of half's digits.
     gradient : tuple of str or None, optional
         For each operand, the CUDA expression of its gradient, over the operands, the result ``y`` and the result's gradient ``dy``;
         None where that operand has none. None for an operator without gradients.
@@ -63,9 +63,12 @@ class Definition:
     flops: int = 1
     ulp: float = 0.5
     domain: tuple[float, float] = (-8.0, 8.0)
+    half: str | None = None
 
     def expression_for(self, dtype: np.dtype[Any]) -> str:
         """Return the expression for operands that are taken in a dtype."""
         if dtype.kind == "b" and self.truth is not None:
             return self.truth
+        if dtype == np.float16 and self.half is not None:
+            return self.half
         return self.whole if dtype.kind in "iub" and self.whole is not None else self.expression

@@ -38,16 +38,20 @@ _KEEP_WHOLE = frozenset({"abs", "max", "maximum", "min", "minimum", "modulo", "s
 _WITH_EXPONENT = frozenset({"ldexp", "scale_by_power"})
 """What takes a whole number besides, which has no part in the type of the result."""
 
-NAMES = frozenset(_NUMPY) | frozenset(_DERIVED) | frozenset(_SCIPY)
+_FOR_HALF = {name: name.removeprefix("half_") for name in ("half_cos", "half_erf", "half_log1p", "half_sigmoid", "half_sin")}
+
+NAMES = frozenset(_NUMPY) | frozenset(_DERIVED) | frozenset(_SCIPY) | frozenset(_FOR_HALF)
 
 
 def argument_count(name: str) -> int:
     """Return how many arguments one of `NAMES` takes."""
-    return _NUMPY[name].nin if name in _NUMPY else 1
+    function = _NUMPY.get(_FOR_HALF.get(name, name))
+    return 1 if function is None else function.nin
 
 
 def numpy_function(name: str) -> Callable[..., Any]:
     """Return one of `NAMES` as a function of arrays, which it converts as C does."""
+    name = _FOR_HALF.get(name, name)
     apply: Callable[..., Any] = _special(_SCIPY[name]) if name in _SCIPY else _NUMPY.get(name) or _DERIVED[name]
     if name in _WITH_EXPONENT:
         return lambda value, exponent: apply(_floating(promoted(value)), _whole(promoted(exponent)))

@@ -25,10 +25,25 @@ def _unary(
     flops: int = 1,
     ulp: float = 0.5,
     domain: tuple[float, float] = (-8.0, 8.0),
+    half: str | None = None,
 ) -> Elementwise:
     gradients = None if gradient is None else (gradient,)
     return Elementwise(
-        Definition(name, summary, ("x",), expression, like, reference or like, whole, truth, gradients, flops=flops, ulp=ulp, domain=domain)
+        Definition(
+            name,
+            summary,
+            ("x",),
+            expression,
+            like,
+            reference or like,
+            whole,
+            truth,
+            gradients,
+            flops=flops,
+            ulp=ulp,
+            domain=domain,
+            half=half,
+        )
     )
 
 
@@ -66,7 +81,9 @@ expm1 = _unary("expm1", "Return ``exp(x) - 1``, exact near 0.", "expm1(x)", np.e
 log = _unary("log", "Return the natural logarithm.", "log(x)", np.log, "dy / x", ulp=1, domain=(0.01, 100))
 log2 = _unary("log2", "Return the logarithm to base 2.", "log2(x)", np.log2, f"dy / (x * {LN_2})", ulp=1, domain=(0.01, 100))
 log10 = _unary("log10", "Return the logarithm to base 10.", "log10(x)", np.log10, f"dy / (x * {LN_10})", ulp=2, domain=(0.01, 100))
-log1p = _unary("log1p", "Return ``log(1 + x)``, exact near 0.", "log1p(x)", np.log1p, "dy / (1 + x)", ulp=1, domain=(-0.9, 100))
+log1p = _unary(
+    "log1p", "Return ``log(1 + x)``, exact near 0.", "log1p(x)", np.log1p, "dy / (1 + x)", ulp=1, domain=(-0.9, 100), half="half_log1p(x)"
+)
 
 sqrt = _unary("sqrt", "Return the square root.", "sqrt(x)", np.sqrt, "dy / (2 * y)", domain=(0.01, 100))
 rsqrt = _unary(
@@ -82,8 +99,8 @@ rsqrt = _unary(
 cbrt = _unary("cbrt", "Return the cube root.", "cbrt(x)", np.cbrt, "dy / (3 * y * y)", ulp=1)
 rcbrt = _unary("rcbrt", "Return ``1 / cbrt(x)``.", "rcbrt(x)", np.cbrt, "dy * y / (-3 * x)", reference=lambda x: 1 / np.cbrt(x), ulp=1)
 
-sin = _unary("sin", "Return the sine of radians.", "sin(x)", np.sin, "dy * cos(x)", ulp=2)
-cos = _unary("cos", "Return the cosine of radians.", "cos(x)", np.cos, "-dy * sin(x)", ulp=2)
+sin = _unary("sin", "Return the sine of radians.", "sin(x)", np.sin, "dy * cos(x)", ulp=2, half="half_sin(x)")
+cos = _unary("cos", "Return the cosine of radians.", "cos(x)", np.cos, "-dy * sin(x)", ulp=2, half="half_cos(x)")
 tan = _unary("tan", "Return the tangent of radians.", "tan(x)", np.tan, "dy * (1 + y * y)", ulp=4)
 arcsin = _unary(
     "arcsin", "Return the inverse sine, in radians.", "asin(x)", np.arcsin, "dy / sqrt((1 - x) * (1 + x))", ulp=2, domain=(-0.99, 0.99)
