@@ -31,8 +31,8 @@ APPLICATIONS = {
     "norm": (lambda x: ss.norm(x, 3, 1), X),
     "softmax": (ss.softmax, X),
     "log_softmax": (ss.log_softmax, X),
-    "softmax_gradient": (ss.softmax.gradient, X, X),
-    "log_softmax_gradient": (ss.log_softmax.gradient, X, X),
+    "softmax.gradient": (ss.softmax.gradient, X, X),
+    "log_softmax.gradient": (ss.log_softmax.gradient, X, X),
 }
 
 
@@ -59,7 +59,7 @@ def test_every_operator_is_tried():
     from streamscope import _HOME
 
     operators = {name for name, home in _HOME.items() if home.startswith("ops.")} - {"host_function", "operator", "elementwise"}
-    assert set(APPLICATIONS) == operators
+    assert {name for name in APPLICATIONS if "." not in name} == operators
 
 
 @pytest.mark.parametrize("engine", ["graph", "graph-dual"])
