@@ -179,9 +179,12 @@ def test_what_is_compiled_once_is_taken_from_memory_and_in_a_new_process_from_di
     assert any(f"{kernels} kernels compile in" in html for html in outputs(operators, "text/html"))
 
 
-def test_a_misspelt_line_is_shown_with_its_number_and_harms_no_other_kernel(operators):
-    line = said(operators, r'\.cu\((\d+)\): error: identifier "sigmiod" is undefined')
-    assert said(operators, rf"\n +{line} \|( +return x \* sigmiod\(x\);)\n")
+def test_mistakes_are_shown_where_they_are_and_harm_no_other_kernel(operators):
+    assert (
+        said(operators, r"ProgramError: (.*)\n    x \* sigmiod\(x\)\n        \^") == "ss.elementwise 'swish': CUDA has no function sigmiod"
+    )
+    line, caret = said(operators, r'error: identifier "tow" is undefined\n(.*\n)(.*)\^')
+    assert line[len(caret) :].startswith("tow;")
     assert said(operators, r"\n(1 kernels?: 1 from memory); ")
 
 
