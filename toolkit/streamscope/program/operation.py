@@ -121,16 +121,19 @@ class Program:
         return not written.isdisjoint(self.inputs)
 
     def __repr__(self) -> str:
-        count = len(self.operations)
-        return f"<program {self.name}: {count} operation{'s' * (count != 1)}, {len(self.variables)} variables>"
+        return f"<program {self._summary()}>"
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: {len(self.operations)} operations, {len(self.variables)} variables"]
+        lines = [self._summary()]
         for operation in self.operations:
             writes = ", ".join(self._label(variable) for variable in operation.writes)
             reads = ", ".join(self._label(variable) for variable in operation.reads)
             lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.where}")
         return "\n".join(lines)
+
+    def _summary(self) -> str:
+        count = len(self.operations)
+        return f"{self.name}: {count} operation{'s' * (count != 1)}, {len(self.variables)} variables"
 
     def _label(self, variable: int) -> str:
         return f"%{variable}:{self.variables[variable].spec}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 _ERROR = re.compile(
@@ -69,12 +70,20 @@ class _Part:
         return "\n".join(lines)
 
 
+MOST_KEPT = 1024
+"""Operators that are remembered; the oldest go first."""
+
 _written: dict[tuple[str, str, tuple[str, ...], str], Written] = {}
 
 
 def note(written: Written) -> None:
     """Keep what a user wrote; the same counts where it was written last."""
-    _written[written.name, written.line, written.expressions, written.functions] = written
+    key = (written.name, written.line, written.expressions, written.functions)
+    _written.pop(key, None)
+    _written[key] = written
+    if len(_written) > MOST_KEPT:
+        with suppress(StopIteration, KeyError, RuntimeError):  # where another thread does the same
+            del _written[next(iter(_written))]
 
 
 def explained(name: str, code: str, log: str, architecture: str) -> tuple[str, str] | None:
