@@ -202,6 +202,69 @@ def test_gradients_of_add_n_and_bias_add(evaluate):
         evaluate(ss.bias_add.gradient, dy, dy, np.ones(3))
 
 
+@pytest.mark.parametrize(
+    ("out", "expected"),
+    [
+        (lambda d, x, y: (d, None), (3, 2)),  # y's is computed first, since it reads d
+        (lambda d, x, y: (None, d), (3, 2)),
+        (lambda d, x, y: (y, x), (3, 2)),
+        (lambda d, x, y: (None, None), (3, 2)),
+    ],
+)
+def test_gradients_may_go_to_operands(evaluate, out, expected):
+    d, x, y = (np.full(3, value) for value in (1.0, 2.0, 3.0))
+    for found, value in zip(evaluate(lambda *of: ss.multiply.gradient(*of, out=out(*of)), d, x, y), expected, strict=True):
+        np.testing.assert_array_equal(found, np.full(3, value))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (lambda d, x, y: {"out": (x, y)}, "out= names operands that other gradients read"),
+        (lambda d, x, y: {"out": d}, "out= names 1 variable for 2 gradients"),
+        (lambda d, x, y: {"out": (d, d)}, "out= names one variable for two gradients"),
+        (lambda d, x, y: {"out": (d,)}, "out= names 1 variables for 2 gradients"),
+        (lambda d, x, y: {"request": "take"}, "request='take' is unknown"),
+        (lambda d, x, y: {"request": "null"}, "request='null' needs a variable"),
+    ],
+)
+def test_gradients_that_cannot_go_where_they_should(options, problem):
+    d = np.ones(3)
+    with pytest.raises(ProgramError, match=problem):
+        ss.program(lambda *of: ss.multiply.gradient(*of, **options(*of))).trace(d, d, d)
+
+
+def test_null_leaves_where_a_gradient_would_go(evaluate, launches):
+    x, before = np.full(3, 2.0), np.full(3, 99.0)
+
+    def function(d, x, out):
+        assert ss.exp.gradient(d, x, out=out, request="null") is out
+        return out * 1.0
+
+    np.testing.assert_array_equal(evaluate(function, x, x, before), before)
+    assert len(launches(function, x, x, before)) == 1
+
+
+@pytest.mark.parametrize(
+    ("operator", "operands", "expected"),
+    [
+        (ss.divide, (1e30, 1e20), (1e-20, -1e-10)),  # b * b would overflow
+        (ss.divide, (1e-30, 1e-23), (1e23, -1e16)),
+        (ss.arctan2, (1e-23, 1e-23), (5e22, -5e22)),
+        (ss.arctan2, (3e30, 4e30), (1.6e-31, -1.2e-31)),
+        (ss.arcsinh, (1e20,), (1e-20,)),
+        (ss.arccosh, (1e20,), (1e-20,)),
+        (ss.power, (0.0, 0.0), (0.0, 0.0)),
+        (ss.power, (0.0, 1.0), (1.0, 0.0)),
+        (ss.power, (2.0, 3.0), (12.0, 8 * np.log(2.0))),
+    ],
+)
+def test_gradients_of_large_and_small_numbers(evaluate, operator, operands, expected):
+    arrays = [np.full(1, value, np.float32) for value in (1.0, *operands)]
+    found = evaluate(operator.gradient, *arrays)
+    np.testing.assert_allclose([array[0] for array in found] if len(operands) > 1 else found, expected, rtol=1e-6)
+
+
 def test_requests_of_add_n_and_bias_add(evaluate):
     row, before = np.ones(4), np.full(4, 10.0)
     np.testing.assert_array_equal(evaluate(lambda a, b: ss.add_n(a, a, a, out=b, request="add"), row, before), before + 3)

@@ -87,6 +87,8 @@ def test_gradient_of_a_product_with_zeros(zeros, expected):
         (lambda x: ss.sum(x, 2), r"sum: axis 2 is none of shape \(2, 0\)"),
         (lambda x: ss.sum(x, (0, -2)), r"sum: axis=\(0, -2\) names an axis twice"),
         (lambda x: ss.sum(x, "all"), r"sum: axis='all' is no axis"),
+        (lambda x: ss.sum(x, True), r"sum: axis=True is no axis"),  # noqa: FBT003
+        (lambda x: ss.sum(x, (0, True)), r"sum: axis=\(0, True\) is no axis"),
         (lambda x: ss.max(x, 1), r"max: float32\[2, 0\] has no elements to reduce"),
         (lambda x: ss.argmax(x, (0, 1)), r"argmax: axis=\(0, 1\) names several axes"),
         (lambda x: ss.norm(x, 0.5), r"norm: order=0.5 is no number from 1 on"),
@@ -112,9 +114,10 @@ def test_norm_has_what_its_orders_have(evaluate):
     np.testing.assert_array_equal(evaluate(lambda dy, x: ss.norm.gradient(dy, x, 1, 1), dy, x), [[1, -1], [0, 1]])
     assert ss.norm.source("float64", (2, 2), 1, order=3) in ss.program(lambda x: ss.norm(x, 3, 1)).source(x)
     assert ss.norm.source("float32") == norm_of_order(2).source("float32")
+    assert norm_of_order(np.int64(2)) is norm_of_order(np.float32(2)) is norm_of_order(2)
 
 
-@pytest.mark.parametrize("order", ["2", None, True, float("nan"), 0])
+@pytest.mark.parametrize("order", ["2", None, True, float("nan"), 0, 10**400])
 def test_orders_that_are_none(order):
     with pytest.raises(ProgramError, match=r"norm: order=.* is no number from 1 on"):
         ss.program(lambda x: ss.norm(x, order)).trace(np.ones(3))
@@ -126,3 +129,17 @@ def test_null_checks_and_does_nothing(evaluate, launches):
     assert len(launches(lambda x, b: (ss.sum(x, 1, out=b, request="null"), b * 1.0)[1], x, before)) == 1
     with pytest.raises(ProgramError, match="axis 2 is none of"):
         evaluate(lambda x, b: ss.sum(x, 2, out=b, request="null"), x, before)
+    for operator in (ss.sum, ss.softmax):
+        with pytest.raises(ProgramError, match="it takes variables, got a int"):
+            evaluate(lambda x, b, operator=operator: operator(3, out=b, request="null"), x, before)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int32", "bool"])
+def test_means_are_numpys(evaluate, dtype):
+    x = np.arange(24).reshape(2, 3, 4).astype(dtype)
+    for axis in (None, 0, (0, 2)):
+        found = evaluate(lambda x, axis=axis: ss.mean(x, axis=axis), x)
+        np.testing.assert_allclose(found, np.mean(x, axis=axis), rtol=1e-6)
+    assert np.isnan(evaluate(ss.mean, np.ones(0, dtype)))
+    assert evaluate(lambda x: ss.mean(x, 1), np.ones((0, 3), dtype)).shape == (0,)

@@ -86,10 +86,10 @@ def test_requests(evaluate, dtype):
     x, before = np.array([[1.0, 1.0], [3.0, 3.0]], dtype), np.array([[5.0, 6.0], [7.0, 8.0]], dtype)
     added = evaluate(lambda x, b: ss.softmax(x, out=b, request="add"), x, before)
     np.testing.assert_array_equal(added, np.array([[5.5, 6.5], [7.5, 8.5]], dtype))
-    # dy - y * sum(dy) with y = exp(log 1/2), on top of what was there
-    halves = np.full((2, 2), 0.5, dtype)
-    added = evaluate(lambda dy, y, b: ss.softmax.gradient(dy, y, out=b, request="add"), x, halves, before)
-    np.testing.assert_array_equal(added, before)
+    # y * (dy - sum(dy * y)), on top of what was there
+    halves, dy = np.full((2, 2), 0.5, dtype), np.array([[1.0, 3.0], [2.0, 0.0]], dtype)
+    added = evaluate(lambda dy, y, b: ss.softmax.gradient(dy, y, out=b, request="add"), dy, halves, before)
+    np.testing.assert_array_equal(added, np.array([[4.5, 6.5], [7.5, 7.5]], dtype))
     np.testing.assert_array_equal(evaluate(lambda x, b: (ss.softmax(x, out=b, request="null"), ss.relu(x))[0] * 1.0, x, before), before)
 
 
@@ -109,10 +109,13 @@ def test_source_is_what_a_program_compiles():
     assert gradient in ss.program(ss.softmax.gradient).source(x, x)
     adding = ss.softmax.source("float16", (300, 64), request="add")
     assert adding in ss.program(lambda x, y: ss.softmax(x, out=y, request="add")).source(x, x)
+    assert ss.softmax.source("float16", np.array([300, 64])) == ss.softmax.source("float16", (300, 64))
     assert len({columns, gradient, adding, ss.softmax.source("float16", (300, 64))}) == 4
 
 
-@pytest.mark.parametrize("arguments", [("int32",), ("float32", 5), ("float32", (2, -1)), ("float32", (2, 2), 2), ("float32", (3, 0))])
+@pytest.mark.parametrize(
+    "arguments", [("int32",), ("float32", 5), ("float32", (2, -1)), ("float32", (True, 4)), ("float32", (2, 2), 2), ("float32", (3, 0))]
+)
 def test_source_of_what_has_none(arguments):
     with pytest.raises(ProgramError, match="softmax: "):
         ss.softmax.source(*arguments)

@@ -93,7 +93,8 @@ def test_a_killed_holder_blocks_nobody(tmp_path, holder):
 
 
 def _child(cache, key, answer):
-    answer.send(cache.claims.take(key))
+    with cache.folder._mutex:
+        answer.send(cache.claims.take(key))
     answer.recv()
 
 
@@ -103,7 +104,7 @@ def test_a_forked_process_holds_nothing_of_its_parents(tmp_path):
     cache = KernelCache(tmp_path)
     assert cache.claims.take(KEYS[0])
     here, there = multiprocessing.Pipe()
-    with cache.claims._mutex:  # as another thread may have it while this one forks
+    with cache.claims._mutex, cache.folder._mutex:  # as other threads may have them while this one forks
         child = multiprocessing.get_context("fork").Process(target=_child, args=(cache, KEYS[0], there))
         child.start()
     try:

@@ -9,12 +9,16 @@ from __future__ import annotations
 # The C functions: those of `signal` look up enumerations, which takes longer than a simulated launch.
 import _signal  # type: ignore[import-not-found]
 from collections.abc import Callable
+from contextlib import contextmanager
+from inspect import CO_GENERATOR
+from sys import _getframe
 from threading import get_ident, main_thread
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
 Result = TypeVar("Result")
 _Handler = Callable[[int, FrameType | None], Any]
+_CONTEXTLIB = contextmanager.__code__.co_filename
 _SIGINT: int = _signal.SIGINT
 
 
@@ -24,22 +28,25 @@ class Deferral:
     Only the main thread gets interrupts, so in others it does nothing. Blocks may be nested: the outermost ends the waiting.
     """
 
-    __slots__ = ("_arrived", "_depth", "_handler")
+    __slots__ = ("_arrived", "_depth", "_handler", "_open", "_outermost")
 
     def __init__(self) -> None:
         self._arrived: tuple[int, FrameType | None] | None = None
         self._depth = 0
+        self._open = 0  # at which depth Ctrl-C goes through
+        self._outermost: FrameType | None = None  # whose the outermost block is
         self._handler: _Handler | None = None
 
     @property
     def due(self) -> bool:
         """Whether Ctrl-C will be raised as soon as this block ends: one that takes long can stop for it where it is safe to."""
-        return self._arrived is not None and self._depth == 1 and get_ident() == main_thread().ident
+        return self._arrived is not None and self._depth == self._open + 1 and get_ident() == main_thread().ident
 
     def __enter__(self) -> Self:
         if get_ident() == main_thread().ident:
             if not self._depth:
-                self._begin()
+                frame = _getframe(1)
+                self._begin(_whose_block(frame) if frame.f_code.co_flags & CO_GENERATOR else frame)
             self._depth += 1
         return self
 
@@ -48,47 +55,63 @@ class Deferral:
             self._depth = max(0, self._depth - 1)
             if not self._depth:
                 self._end()
+            elif self._depth == self._open:
+                self._deliver()
 
-    def lifted(self, function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
-        """Call a function with Ctrl-C let through, inside a block that defers it.
-
-        What arrives after the function has returned, while deferring begins again, is raised at the end of the block like any other.
-        """
+    def lifted(self, function: Callable[..., Result], /, *arguments: Any, **options: Any) -> Result:
+        """Call a function with Ctrl-C let through, inside a block that defers it; blocks inside the function defer it again."""
         if not self._depth or get_ident() != main_thread().ident:
             return function(*arguments, **options)
-        depth, self._depth, late = self._depth, 0, False
+        before, self._open = self._open, self._depth
         try:
-            self._end()
+            self._deliver()
             return function(*arguments, **options)
         finally:
-            # No call may come before this: Python raises Ctrl-C at calls, and the outer blocks count on their depth.
-            self._depth = depth
-            while True:
-                try:
-                    self._begin()
-                    break
-                except BaseException:  # noqa: BLE001 — whatever the user's handler raises, it is called again at the end of the block
-                    late = True
-            if late:
-                self._arrived = (_SIGINT, None)
+            # Python raises Ctrl-C at calls, and there is none here: the outer block defers again, come what may.
+            self._open = before
 
-    def _begin(self) -> None:
-        handler, self._arrived = _signal.getsignal(_SIGINT), None
+    def _begin(self, outermost: FrameType) -> None:
+        handler, self._arrived, self._open, self._outermost = _signal.getsignal(_SIGINT), None, 0, outermost
+        if handler == self._note:
+            return  # Another signal's handler raised between here and the block.
         # Where Ctrl-C is ignored, or kills the process, there is nothing to wait with.
         self._handler = handler if callable(handler) else None
         if self._handler is not None:
             _signal.signal(_SIGINT, self._note)
 
     def _end(self) -> None:
-        handler, self._handler = self._handler, None
-        if handler is not None and _signal.getsignal(_SIGINT) == self._note:
-            _signal.signal(_SIGINT, handler)
+        self._outermost = None
+        if self._handler is not None and _signal.getsignal(_SIGINT) == self._note:
+            _signal.signal(_SIGINT, self._handler)
+        if self._arrived is not None:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        """Hand what has arrived to the handler that was there before."""
         arrived, self._arrived = self._arrived, None
-        if arrived is not None and handler is not None:
-            handler(*arrived)
+        if arrived is not None and self._handler is not None:
+            self._handler(*arrived)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._arrived = (number, frame)
+        if not self._is_inside(frame):
+            # Another signal's handler raised as the block was to end, which then did not.
+            self._depth = 0
+            self._end()
+        elif self._depth == self._open:
+            self._deliver()
+
+    def _is_inside(self, frame: FrameType | None) -> bool:
+        while frame is not None and frame is not self._outermost:
+            frame = frame.f_back
+        return frame is not None
+
+
+def _whose_block(frame: FrameType) -> FrameType:
+    """Return the frame that a ``with`` block is in, where it may be a generator made a context manager that enters it."""
+    while frame.f_back is not None and (frame.f_code.co_flags & CO_GENERATOR or frame.f_code.co_filename == _CONTEXTLIB):
+        frame = frame.f_back
+    return frame
 
 
 _deferral = Deferral()
@@ -99,6 +122,6 @@ def deferred() -> Deferral:
     return _deferral
 
 
-def let_through(function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+def let_through(function: Callable[..., Result], /, *arguments: Any, **options: Any) -> Result:
     """Call a function of the user's with Ctrl-C let through, inside a block that defers it; see `Deferral.lifted`."""
     return _deferral.lifted(function, *arguments, **options)

@@ -54,7 +54,7 @@ class Candidate:
     against: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Choice:
     """The engine that `ss.best`, or a comparison with ``engines="auto"``, chose.
 
@@ -84,6 +84,9 @@ class Choice:
     device: DeviceInfo
     memory_limit: int | None = None
     prepared: Prepared | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
 
     def __str__(self) -> str:
         from streamscope.choosing.rendering import choice_text

@@ -27,7 +27,7 @@ def one_thread_at_a_time(device: Device) -> bool:
     return device.info.kind == "simulated"
 
 
-def given_away(lock: RLock, function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+def given_away(lock: RLock, function: Callable[..., Result], /, *arguments: Any, **options: Any) -> Result:
     """Call a function of the user's while others may have a lock that the calling thread holds once; Ctrl-C comes only in the function."""
     with deferred():
         lock.release()

@@ -34,7 +34,7 @@ __all__ = ["Bound", "Prepared", "host_array", "prepare"]
 Array = npt.NDArray[Any]
 
 
-@dataclass
+@dataclass(repr=False)
 class Prepared:
     """A program prepared for one engine on one device.
 
@@ -71,6 +71,9 @@ class Prepared:
     _runs: int = 0
     _to_capture: bool = True
     _former: dict[int, Graph] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<{self.program.name} prepared for {self.plan.engine} on {self.device.info.name}>"
 
     def __post_init__(self) -> None:
         self._binder = Binder(self.plan, self.device, self.streams)

@@ -47,7 +47,7 @@ add = _binary("add", "Return ``a + b``.", "a + b", np.add, ("dy", "dy"))
 subtract = _binary("subtract", "Return ``a - b``.", "a - b", np.subtract, ("dy", "-dy"))
 multiply = _binary("multiply", "Return ``a * b``, element by element.", "a * b", np.multiply, ("dy * b", "dy * a"))
 divide = _binary(
-    "divide", "Return ``a / b``; of whole numbers a floating-point number.", "a / b", np.true_divide, ("dy / b", "-dy * a / (b * b)")
+    "divide", "Return ``a / b``; of whole numbers a floating-point number.", "a / b", np.true_divide, ("dy / b", "-dy * (a / b / b)")
 )
 floor_divide = _binary(
     "floor_divide",
@@ -80,7 +80,7 @@ power = _binary(
     "Return a to the power of b; of whole numbers with ``b < 0`` the power's whole part, where NumPy raises.",
     "pow(a, b)",
     np.power,
-    ("dy * b * pow(a, b - 1)", "a == 0 && b > 0 ? T(0) : dy * y * log(a)"),
+    ("b == 0 ? T(0) : dy * b * pow(a, b - 1)", "a == 0 && b >= 0 ? T(0) : dy * y * log(a)"),
     reference=_power,
     whole="whole_power(a, b)",
     flops=10,
@@ -131,7 +131,7 @@ arctan2 = _binary(
     "Return the angle of the point (b, a), in radians.",
     "atan2(a, b)",
     np.arctan2,
-    ("dy * b / (a * a + b * b)", "-dy * a / (a * a + b * b)"),
+    ("dy * (b / hypot(a, b) / hypot(a, b))", "-dy * (a / hypot(a, b) / hypot(a, b))"),
     flops=10,
     ulp=3,
 )

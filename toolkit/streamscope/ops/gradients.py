@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamscope.ops.checked_line import CheckedLine
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_call import ElementwiseCall
-from streamscope.ops.expressions import UnknownExpressionError, compiled
+from streamscope.ops.expressions import compiled
 from streamscope.ops.fitting import CTYPES, Shape, fitted_fresh
-from streamscope.ops.operator import Application, Attributes, Operator, require
+from streamscope.ops.operand_types import UnknownExpressionError
+from streamscope.ops.operator import Application, Attributes, Operator, check_request, require
 from streamscope.ops.pointwise import Elementwise, broadcast_shape, operand_values
 from streamscope.ops.promotion import arithmetic
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
@@ -50,17 +52,49 @@ def gradients(operator: Elementwise, dy: object, operands: Sequence[object], *, 
     forward = operator.signature(specs, scalars)
     numbers = operator.numbers(promoted, scalars)
     named = dict(zip(definition.operands, operands, strict=True))
-    targets = list(out) if isinstance(out, tuple | list) else [out] * len(named)
-    require(len(targets) == len(named), operator.__name__, f"out= names {len(targets)} variables for {len(named)} gradients")
-    results: list[Any] = []
-    for (name, operand), expression, target in zip(named.items(), definition.gradient or (), targets, strict=True):
-        if expression is None or not isinstance(operand, Symbol) or operand.dtype.kind != "f":
-            results.append(None)
-            continue
-        signature = _signature(definition, forward, name, expression, operand.dtype.name, dy.dtype.name, request == "add")  # type: ignore[attr-defined]
-        reads = [dy, *(named[parameter.name] for parameter in signature.arrays[1:])]
-        results.append(_apply(signature, reads, operand.spec, numbers, target))
-    return results[0] if len(results) == 1 else tuple(results)
+    made: dict[str, tuple[Signature, list[Any]]] = {}
+    for (name, operand), expression in zip(named.items(), definition.gradient or (), strict=True):
+        if expression is not None and isinstance(operand, Symbol) and operand.dtype.kind == "f":
+            signature = _signature(definition, forward, name, expression, operand.dtype.name, dy.dtype.name, request == "add")  # type: ignore[attr-defined]
+            made[name] = signature, [dy, *(named[parameter.name] for parameter in signature.arrays[1:])]
+    targets = _targets(operator.__name__, out, list(named), list(made), request)
+    results: dict[str, Any] = dict.fromkeys(named)
+    for name in _order(operator.__name__, {name: reads for name, (_, reads) in made.items()}, targets):
+        signature, reads = made[name]
+        results[name] = targets[name] if request == "null" else _apply(signature, reads, named[name].spec, numbers, targets[name])  # type: ignore[attr-defined]
+    return next(iter(results.values())) if len(results) == 1 else tuple(results.values())
+
+
+def _targets(operator: str, out: object, names: Sequence[str], made: Sequence[str], request: str) -> dict[str, Any]:
+    """Return where the gradient of each operand goes; None: to a new variable."""
+    check_request(operator, request, has_target=out is not None)
+    if not isinstance(out, tuple | list):
+        count = len(made)
+        require(out is None or count == 1, operator, f"out= names 1 variable for {count} gradients", "give a tuple of one for each operand")
+        return dict.fromkeys(names, out)
+    require(len(out) == len(names), operator, f"out= names {len(out)} variables for {len(names)} gradients")
+    given = [target.id for name, target in zip(names, out, strict=True) if isinstance(target, Symbol) and name in made]
+    require(request != "write" or len(set(given)) == len(given), operator, "out= names one variable for two gradients", "name another")
+    return dict(zip(names, out, strict=True))
+
+
+def _order(operator: str, reads: Mapping[str, Sequence[Any]], targets: Mapping[str, Any]) -> list[str]:
+    """Return the operands in an order in which no gradient is written over what a later one reads.
+
+    Raises
+    ------
+    ProgramError
+        There is none.
+    """
+    left, order = {name: {each.id for each in some} for name, some in reads.items()}, list[str]()
+    written = {name: target.id if isinstance(target, Symbol) else None for name, target in targets.items()}
+    while left:
+        free = (name for name in left if not any(written[name] in left[other] for other in left if other != name))
+        name = next(free, None)
+        require(name is not None, operator, "out= names operands that other gradients read", "let a gradient go to a new variable")
+        order.append(str(name))
+        del left[str(name)]
+    return order
 
 
 def _check_upstream(operator: str, dy: Any, shape: tuple[int, ...]) -> None:
@@ -151,6 +185,8 @@ def gradient_source(operator: Elementwise, name: str, specs: Sequence[ArraySpec]
     require(expressions.get(name) is not None and name not in scalars, operator.__name__, f"it has no gradient of {name!r}")
     arrays = dict(zip((each for each in definition.operands if each not in scalars), specs, strict=True))
     promoted = operator.promoted(specs, scalars)
+    if isinstance(operator, CheckedLine):
+        operator.check_gradient(name, promoted)
     forward = operator.signature(specs, scalars)
     signature = _signature(definition, forward, name, str(expressions[name]), arrays[name].dtype.name, promoted.result.name, accumulate)
     shape = broadcast_shape(operator.__name__, [spec.shape for spec in specs])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,6 @@ from streamscope.program.launch import Array
 from streamscope.program.symbol import Symbol
 from streamscope.rtc.reducers_source import REDUCERS, power_norm
 
-_NORMS: dict[float, Reduction] = {}
-
 
 def norm_of_order(order: object) -> Reduction:
     """Return the reduction ``(sum |x|^order)^(1/order)``.
@@ -24,15 +24,19 @@ def norm_of_order(order: object) -> Reduction:
     ProgramError
         ``order`` is no number from 1 on.
     """
-    number = float(order) if isinstance(order, int | float) and not isinstance(order, bool) else 0.0
+    try:
+        number = float(order) if isinstance(order, Real) and not isinstance(order, bool) else 0.0
+    except OverflowError:
+        number = 0.0
     require(number >= 1, "norm", f"order={order!r} is no number from 1 on", "use 1, 2, another number above 1, or float('inf')")
-    if number not in _NORMS:
-        exact = {1.0: "norm_1", 2.0: "norm_2", float("inf"): "norm_inf"}
-        reducer = REDUCERS[exact[number]] if number in exact else power_norm(number)
-        _NORMS[number] = Reduction(
-            "norm", f"Norm of order {number:g}; that of whole numbers is float64.", reducer, _norm_reference(number), number
-        )
-    return _NORMS[number]
+    return _norm(number)
+
+
+@lru_cache(maxsize=64)
+def _norm(order: float) -> Reduction:
+    exact = {1.0: "norm_1", 2.0: "norm_2", float("inf"): "norm_inf"}
+    reducer = REDUCERS[exact[order]] if order in exact else power_norm(order)
+    return Reduction("norm", f"Norm of order {order:g}; that of whole numbers is float64.", reducer, _norm_reference(order), order)
 
 
 def _norm_reference(order: float) -> Callable[..., Any]:

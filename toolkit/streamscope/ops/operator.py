@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any, cast
 
 from streamscope.errors import ProgramError
 from streamscope.program.launch import HostCall, Launch
+from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec, Place
 
@@ -98,6 +100,21 @@ def check_request(operator: str, request: str, *, has_target: bool) -> None:
     require(request == "write" or has_target, operator, f"request={request!r} needs a variable", "name it with out=")
 
 
+def specs_of(operator: str, operands: Sequence[object]) -> list[ArraySpec]:
+    """Return the specs of variables.
+
+    Raises
+    ------
+    ProgramError
+        An operand is none.
+    """
+    for operand in operands:
+        require(
+            isinstance(operand, Symbol), operator, f"it takes variables, got a {type(operand).__name__}", "pass a variable of the program"
+        )
+    return [cast("Symbol", operand).spec for operand in operands]
+
+
 def shape_of(operator: str, shape: object) -> tuple[int, ...]:
     """Return a shape that a user gave.
 
@@ -106,9 +123,13 @@ def shape_of(operator: str, shape: object) -> tuple[int, ...]:
     ProgramError
         It is no sequence of whole numbers.
     """
-    good = isinstance(shape, Sequence) and all(isinstance(extent, int) and extent >= 0 for extent in shape)
+    try:
+        extents = tuple(index(extent) for extent in cast("Sequence[int]", shape) if not isinstance(extent, bool))
+        good = len(extents) == len(cast("Sequence[int]", shape)) and all(extent >= 0 for extent in extents)
+    except TypeError:
+        extents, good = (), False
     require(good, operator, f"shape={shape!r} is no shape", "give a tuple of whole numbers, for example (1024, 1024)")
-    return tuple(cast("Sequence[int]", shape))
+    return extents
 
 
 def require_float(specs: Sequence[ArraySpec], operator: str, hint: str = "") -> None:

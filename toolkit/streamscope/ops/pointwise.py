@@ -90,9 +90,10 @@ class Elementwise:
         operands : variable or number
             What the operator was applied to.
         out : variable, or tuple of them, optional
-            Where the gradients go; None in a tuple makes a new variable.
-        request : {"write", "add"}
-            Whether ``out`` is replaced or added to.
+            Where the gradients go, an entry for each operand; None in a tuple makes a new variable. It may be an operand that no other
+            gradient reads once it is written.
+        request : {"write", "add", "null"}
+            Whether ``out`` is replaced, added to or left alone.
 
         Raises
         ------
@@ -164,7 +165,7 @@ class Elementwise:
     def sorted_operands(self, operands: Sequence[object]) -> tuple[list[Any], dict[str, Any]]:
         """Return the operands that are arrays, in order, and the numbers by name."""
         names = self.definition.operands
-        require(len(operands) == len(names), self.__name__, f"it takes {len(names)} operands ({', '.join(names)}), got {len(operands)}")
+        require(len(operands) == len(names), self.__name__, f"it takes {len(names)} operand{'s' * (len(names) != 1)} ({', '.join(names)}), got {len(operands)}")
         scalars = {
             name: operand for name, operand in zip(names, operands, strict=True) if isinstance(operand, bool | int | float | np.generic)
         }

@@ -96,6 +96,8 @@ def checked_axes(operator: str, shape: Sequence[int], axis: Any) -> tuple[int, .
         One is no axis of the shape, or is named twice.
     """
     try:
+        if any(isinstance(one, bool) for one in (axis if isinstance(axis, list | tuple) else (axis,))):
+            raise TypeError
         named = range(len(shape)) if axis is None else [index(axis)] if not isinstance(axis, list | tuple) else [index(one) for one in axis]
     except TypeError:
         raise ProgramError(f"{operator}: axis={axis!r} is no axis", hint="give a whole number, a tuple of them, or None for all") from None

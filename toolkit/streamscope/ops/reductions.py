@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamscope.ops.operator import Application, Attributes, Operator, check_request, require, shape_of
+from streamscope.ops.operator import Application, Attributes, Operator, check_request, require, shape_of, specs_of
 from streamscope.ops.reduction_plan import checked_axes, plan_reduction, reduced_shape
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
@@ -66,7 +66,7 @@ class Reduction:
         tracer = current_tracer(self.__name__)
         check_request(self.__name__, request, has_target=out is not None)
         if request == "null":
-            self._infer([x.spec] if isinstance(x, Symbol) else [], attributes)
+            self._infer(specs_of(self.__name__, [x]), attributes)
             return out
         if request == "write":
             return tracer.apply(self._operator, [x], attributes, out)
@@ -168,8 +168,15 @@ def _documentation(summary: str) -> str:
     """
 
 
+def _mean(x: Array, axis: Axis, keepdims: bool) -> Any:  # noqa: FBT001 — NumPy's signature
+    """Return what `np.mean` does, without its warning of no elements."""
+    total = np.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
+    with np.errstate(invalid="ignore"):
+        return total / total.dtype.type(x.size / total.size if total.size else 1)
+
+
 sum = Reduction("sum", "Sum; half is added up in float32, whole numbers in 64 bits.", REDUCERS["sum"], np.sum)  # noqa: A001 — NumPy's name
-mean = Reduction("mean", "Mean; that of whole numbers is float64.", REDUCERS["mean"], np.mean)
+mean = Reduction("mean", "Mean; that of whole numbers is float64.", REDUCERS["mean"], _mean)
 prod = Reduction("prod", "Product; that of whole numbers is int64, and wraps.", REDUCERS["prod"], np.prod)
 nansum = Reduction("nansum", "Sum, with NaN as 0.", REDUCERS["nansum"], np.nansum)
 nanprod = Reduction("nanprod", "Product, with NaN as 1.", REDUCERS["nanprod"], np.nanprod)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.ops.linear import accumulation_dtype
-from streamscope.ops.operator import Application, Attributes, Operator, check_request, require, require_float, shape_of
+from streamscope.ops.operator import Application, Attributes, Operator, check_request, require, require_float, shape_of, specs_of
 from streamscope.ops.reduction_plan import checked_axes
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
-from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
 from streamscope.rtc.softmax_source import THREADS, row_form, softmax_columns_source, softmax_source
@@ -123,7 +122,7 @@ def _applied(operator: Operator, arrays: Sequence[object], axis: int, out: objec
     tracer = current_tracer(operator.name)
     check_request(operator.name, request, has_target=out is not None)
     if request == "null":
-        operator.infer([array.spec for array in arrays if isinstance(array, Symbol)], {"axis": axis})
+        operator.infer(specs_of(operator.name, arrays), {"axis": axis})
         return out
     if request == "add":
         return tracer.apply(operator, [*arrays, out], {"axis": axis, "request": "add"}, out)

@@ -118,9 +118,15 @@ radians = _unary(
 sinh = _unary("sinh", "Return the hyperbolic sine.", "sinh(x)", np.sinh, "dy * cosh(x)", ulp=3)
 cosh = _unary("cosh", "Return the hyperbolic cosine.", "cosh(x)", np.cosh, "dy * sinh(x)", ulp=2)
 tanh = _unary("tanh", "Return the hyperbolic tangent.", "tanh(x)", np.tanh, "dy / (cosh(x) * cosh(x))", ulp=2)
-arcsinh = _unary("arcsinh", "Return the inverse hyperbolic sine.", "asinh(x)", np.arcsinh, "dy / sqrt(x * x + 1)", ulp=3)
+arcsinh = _unary("arcsinh", "Return the inverse hyperbolic sine.", "asinh(x)", np.arcsinh, "dy / hypot(x, T(1))", ulp=3)
 arccosh = _unary(
-    "arccosh", "Return the inverse hyperbolic cosine.", "acosh(x)", np.arccosh, "dy / sqrt((x - 1) * (x + 1))", ulp=4, domain=(1.01, 100)
+    "arccosh",
+    "Return the inverse hyperbolic cosine.",
+    "acosh(x)",
+    np.arccosh,
+    "dy / (sqrt(x - 1) * sqrt(x + 1))",
+    ulp=4,
+    domain=(1.01, 100),
 )
 arctanh = _unary(
     "arctanh", "Return the inverse hyperbolic tangent.", "atanh(x)", np.arctanh, "dy / ((1 - x) * (1 + x))", ulp=3, domain=(-0.99, 0.99)

@@ -85,6 +85,10 @@ class CubinFolder:
         self._mutex = threading.Lock()
         self._known: WeakValueDictionary[bytes, Cubin] = WeakValueDictionary()
 
+    def begin_again(self) -> None:
+        """In a forked process, leave to the parent the lock that one of its threads may have held."""
+        self._mutex = threading.Lock()
+
     def read(self, key: str) -> Cubin | None:
         """Return the cubin that a key stands for; None where there is none, or a broken one."""
         if self.path is None:

@@ -111,8 +111,10 @@ class KernelCache:
     def keep(self, keys: Sequence[str], cubin: Cubin) -> None:
         """Keep kernels that were compiled together, and free their keys."""
         self._remember(keys, cubin)
-        self.folder.write(keys, cubin)
-        self.claims.give_back(keys)
+        try:
+            self.folder.write(keys, cubin)
+        finally:
+            self.claims.give_back(keys)
 
     def give_up(self, keys: Iterable[str]) -> None:
         """Free keys that are still claimed: their kernels were not compiled."""
@@ -124,9 +126,10 @@ class KernelCache:
             self._memory.clear()
 
     def begin_again(self) -> None:
-        """In a forked process, leave to the parent what it has claimed, and the lock that one of its threads may have held."""
+        """In a forked process, leave to the parent what it has claimed, and the locks that its threads may have held."""
         self._mutex = threading.Lock()
         self.claims.begin_again()
+        self.folder.begin_again()
 
     def _remember(self, keys: Iterable[str], cubin: Cubin) -> None:
         with self._mutex:

@@ -42,14 +42,13 @@ class Written:
 
     def part_at(self, lines: list[str], number: int) -> _Part | None:
         """Return which part of it is at a line of a source; None where that line is none of it."""
-        line = lines[number]
-        statement = _STATEMENT.fullmatch(line)
-        if statement is not None and statement[1] in self.expressions:
-            return _Part(self, self.place, statement[1], statement.start(1))
         first = "\n".join([*lines, ""]).find(self.functions) if self.functions else -1
         inside = number - "\n".join([*lines, ""])[: max(0, first)].count("\n")
         if first >= 0 and 0 <= inside < self.functions.count("\n"):
-            return _Part(self, f"functions=, line {inside + 1}", line, 0)
+            return _Part(self, f"functions=, line {inside + 1}", lines[number], 0)
+        statement = _STATEMENT.fullmatch(lines[number])
+        if statement is not None and statement[1] in self.expressions:
+            return _Part(self, self.place, statement[1], statement.start(1))
         return None
 
 

@@ -332,6 +332,7 @@ class CudaDevice:
             with self._loading.setdefault(digest, threading.Lock()):
                 if digest not in self._cubins:
                     self._cubins[digest] = self._loaded(cubin, log if log is not None else compilations())
+                    self._loading.pop(digest, None)  # Who waits for it, or gets a new one, finds the cubin.
             self._modules[source] = self._cubins[digest]
 
     def _loaded(self, cubin: Cubin, log: CompilationLog) -> Any:
