@@ -242,6 +242,6 @@ def test_the_scope_of_a_convolutions_backward_uses_the_auxiliary_stream():
     assert lanes == {"convolution_weight_gradient": "aux", "convolution_data_gradient": "main"}
 
 
-def test_a_prepared_program_says_what_it_is(device):
-    prepared = prepare(ss.program(ss.relu).trace(np.ones(3)), "dual", device)
-    assert repr(prepared) == f"<relu prepared for dual on {device.info.name}>"
+def test_a_prepared_program_says_what_it_is():
+    device = SimulatedDevice()
+    assert repr(prepare(program(relu).trace(np.ones(3)), "dual", device)) == f"<relu prepared for dual on {device.info.name}>"
