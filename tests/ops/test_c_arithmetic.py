@@ -11,8 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamscope as ss
+from streamscope.errors import NoDeviceError
 from streamscope.ops.c_arithmetic import alike, chosen, converted, divided, promoted, shifted_left, shifted_right
 from streamscope.ops.expressions import compiled
+from streamscope.rtc.functions_source import functions_source
+from streamscope.rtc.nvrtc import compile_unit, supported_architectures
 
 WHOLE = ["int8", "uint8", "int16", "int32", "int64", "uint32", "uint64"]
 NUMBERS = st.floats(width=32) | st.floats() | st.integers(-(2**66), 2**66).map(float)
@@ -88,6 +91,31 @@ def test_shifts_by_the_width_or_more_leave_nothing_but_the_sign(shift, plain):
         assert (found.dtype, found.tolist()) == (np.dtype(np.int32), nothing)
 
 
+CTYPES = {
+    "int8": ("signed char",),
+    "int32": ("int",),
+    "uint32": ("unsigned",),
+    "uint64": ("unsigned long", "unsigned long long"),
+    "float32": ("float",),
+    "float64": ("double",),
+}
+
+
+def assert_nvrtc_gives(expression, dtype):
+    """Assert that NVRTC, where there is one, gives an expression of a float ``x`` the type of a dtype."""
+    try:
+        architecture = supported_architectures()[-1]
+    except NoDeviceError:
+        return
+    alike = "template <class A, class B> struct alike { static const bool value = false; };\n"
+    alike += "template <class A> struct alike<A, A> { static const bool value = true; };\ntypedef float T;\n"
+    found = f"__device__ void test(float x) {{ auto found = {expression};\n"
+    same = " || ".join(f"alike<decltype(found), {each}>::value" for each in CTYPES.get(dtype, (dtype,)))
+    asserted = f'static_assert({same}, "another type"); }}'
+    image, log = compile_unit(functions_source([expression]) + alike + found + asserted, "types", architecture)
+    assert image is not None, log
+
+
 @pytest.mark.parametrize(
     ("expression", "expected", "dtype"),
     [
@@ -104,14 +132,33 @@ def test_shifts_by_the_width_or_more_leave_nothing_but_the_sign(shift, plain):
         ("x * 2.0", [-5, 5], "float64"),
         ("x > 0 ? 1 : 2u", [2, 1], "uint32"),
         ("floor(x)", [-3, 2], "float32"),
-        ("floor(7 / 2)", 3, "float64"),
+        ("floor(7 / 2 * 1.0)", 3, "float64"),
+        ("isnan(x) + (x > 0)", [0, 1], "int32"),
+        ("sign((signed char)x)", [-1, 1], "int8"),
+        ("ldexp(x, 3ull)", [-20, 20], "float32"),
+        ("ldexp(x, 0x100000003)", [-20, 20], "float32"),
+        ("scale_by_power(x, 1ull << 63)", [-np.inf, np.inf], "float32"),
+        ("scale_by_power(x, -3000000000)", [-0.0, 0], "float32"),
+        ("half_cos(0.0)", 1, "float32"),
+        ("pow(x, 2)", [6.25, 6.25], "float32"),
+        ("fmax(x, 0)", [0, 2.5], "float32"),
         ("abs(-7)", 7, "int32"),
-        ("max(x, 0)", [0, 2.5], "float32"),
+        ("max(x, 0.0f)", [0, 2.5], "float32"),
         ("ldexp(x, 3)", [-20, 20], "float32"),
+        ("::fabs(x)", [2.5, 2.5], "float32"),
+        ("static_cast<int>(x) / 2.0f", [-1, 1], "float32"),
+        ("static_cast<T>(1) / 2", 0.5, "float32"),
+        ("-static_cast<unsigned char>(x + 3.5f)", [-1, -6], "int32"),
+        ("(size_t)x + 1", [1, 3], "uint64"),
+        ("x > 2 ? 1 : x < 0 ? 2 : 3u", [2, 1], "uint32"),
+        ("10 - 2 - 3 * 2 % 4 - 1", 5, "int32"),
+        ("1 + 2 * 3 << 1 < 15 == true", True, "bool"),
     ],
 )
 def test_types_in_expressions(expression, expected, dtype):
-    found = compiled(expression)({"x": np.array([-2.5, 2.5], np.float32), "T": np.dtype(np.float32)})
+    assert_nvrtc_gives(expression, dtype)
+    with np.errstate(over="ignore", under="ignore"):
+        found = compiled(expression)({"x": np.array([-2.5, 2.5], np.float32), "T": np.dtype(np.float32)})
     assert (found.dtype.name, found.tolist()) == (dtype, expected)
 
 

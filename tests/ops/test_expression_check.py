@@ -15,7 +15,8 @@ import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.ops import known_functions
 from streamscope.ops.expression_check import mistake_in
-from streamscope.rtc.nvrtc import compile_unit
+from streamscope.ops.expressions import mistake_for
+from streamscope.rtc.nvrtc import compile_unit, supported_architectures
 
 NAMES, NUMBERS = st.sampled_from(["x", "a", "T", "x1", "_b"]), st.sampled_from(["1", "2.5f", ".5", "1e-3", "0x1F", "3u", "1.5e+4f"])
 SIGNS = ("+", "-", "*", "/", "%", "&", "|", "^", "<", ">", "<<", ">>", "&&", "||", "==", "!=", "<=", ">=")
@@ -66,10 +67,16 @@ def test_what_is_right_is_left_alone(expression):
         ("exp(x ? 1) + (x)", 6, "'?' has no ':'"),
         ("x > 0 : x", 6, "':' has no '?'"),
         ("(x ? 1 : 2 : 3)", 11, "':' has no '?'"),
+        ("x + int", 4, "'int' is a type, not a value"),
+        ("(x & 1) + unsigned", 10, "'unsigned' is a type"),
+        ("x * T + 1", 4, "'T' is a type"),
+        ("max(x, float)", 7, "'float' is a type"),
+        ("x + sizeof", 10, "missing at the end"),
+        ("(sizeof) + x", 7, "missing before ')'"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(expression, position, problem):
-    mistake = mistake_in(expression)
+    mistake = mistake_in(expression) or mistake_for(expression, (("x", np.dtype(np.int32)),))
     assert problem in mistake.problem
     assert mistake.position == position
     assert mistake.hint
@@ -95,20 +102,66 @@ def test_unknown_functions_are_told_with_what_may_be_meant(expression, position,
     assert caught.value.hint == hint
 
 
-@pytest.mark.parametrize("function", ["__sinf", "__popc", "normcdff", "clock64", "own", "std::sqrt", "float", "T", "whole_rest"])
+@pytest.mark.parametrize("function", ["__sinf", "__popc", "normcdff", "clock64", "own", "float", "T", "whole_rest"])
 def test_functions_that_cuda_may_have_are_let_through(function):
     ss.elementwise(f"y = {function}(x)", functions="#define own(x) x" if function == "own" else "")
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "std::sqrt(x)",
+        "std :: sqrt(x)",
+        "::exp(x)",
+        "x > 0 ? x : ::exp(x)",
+        "x * std::numbers::pi",
+        "static_cast<int>(x)",
+        "static_cast<unsigned long long>(x) + static_cast<T>(1)",
+        "(size_t)x",
+        "size_t(x) / sizeof(T)",
+        "x + sizeof x",
+        "rounded<float>(x)",
+        "rounded<int, const float>(x) < x",
+    ],
+)
+def test_words_that_are_no_operands(expression):
+    operator = ss.elementwise(f"y = {expression}", functions="#define unused")
+    assert operator.definition.operands == ("x",)
+    if "rounded" not in expression:
+        assert ss.elementwise(f"y = {expression}").definition.operands == ("x",)
+
+
+def test_what_is_like_a_template_names_operands():
+    assert ss.elementwise("y = x < T(a) && b > (c)").definition.operands == ("x", "a", "b", "c")
+
+
 def test_without_nvrtc_only_what_it_certainly_lacks_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    known_functions._nvrtc_declares.cache_clear()
-    try:
-        ss.elementwise("y = __some_new_one(x)")
-        with pytest.raises(ProgramError, match="no function clock63"):
-            ss.elementwise("y = clock63(x)")
-    finally:
-        known_functions._nvrtc_declares.cache_clear()
+    known_functions._declares.cache_clear()
+    supported_architectures.cache_clear()
+    ss.elementwise("y = __some_new_one(x)")
+    with pytest.raises(ProgramError, match="no function clock63"):
+        ss.elementwise("y = clock63(x)")
+
+
+def test_nvrtc_is_asked_again_once_it_is_there(monkeypatch):
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "cuda.bindings", None)
+        supported_architectures.cache_clear()
+        ss.elementwise("y = __still_none(x)")
+    with pytest.raises(ProgramError, match="no function __still_none"):
+        ss.elementwise("y = __still_none(x)")
+
+
+def test_nvrtc_is_asked_for_an_architecture_that_it_has(monkeypatch):
+    asked = []
+    monkeypatch.setattr(known_functions, "supported_architectures", lambda: ("sm_90", "sm_999"))
+    monkeypatch.setattr(known_functions, "compile_unit", lambda *arguments: (asked.append(arguments[2]), ""))
+    known_functions._declares.cache_clear()
+    known_functions._nvrtc_declares("__one")
+    known_functions._declares.cache_clear()
+    assert asked == ["sm_999"]
 
 
 def test_cuda_has_the_functions_that_are_taken_for_its_own():
@@ -174,8 +227,27 @@ def test_a_gradient_is_checked_where_it_is_applied():
     x = np.ones(3, np.float32)
     ss.program(operator).trace(x, x)
     ss.program(lambda x: operator.gradient(x, x, 2)).trace(x)
+    operator.source("float32", "float32", gradient_of="x")
+    with pytest.raises(ProgramError, match=r"gradient of a of x float32, a float32: .*not for float32\n    dy \* \(x & 1\)"):
+        operator.source("float32", "float32", gradient_of="a")
     with pytest.raises(ProgramError, match=r"'y', gradient of a of x float32, a float32: .*not for float32\n    dy \* \(x & 1\)"):
         ss.program(operator.gradient).trace(x, x, x)
+
+    def recovering(dy, x, a):
+        with pytest.raises(ProgramError, match="gradient of a"):
+            operator.gradient(dy, x, a)
+        return dy + x
+
+    assert [operation.name for operation in ss.program(recovering).trace(x, x, x).operations] == ["add"]
+
+
+@pytest.mark.parametrize("space", ["\t", "\n", "\r\n", "\v", "\f", " "])
+def test_carets_stand_below_the_place_whatever_space_there_is(space):
+    with pytest.raises(ProgramError) as caught:
+        ss.elementwise(f"y = x{space}+{space}/")
+    shown, caret = caught.value.message.split("\n")[1:]
+    assert shown.isprintable()
+    assert shown[caret.index("^")] == "/"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.errors import CompilationError, ProgramError
-from streamscope.ops.expressions import UnknownExpressionError, compiled, names_in
+from streamscope.ops.expressions import compiled, names_in
+from streamscope.ops.operand_types import UnknownExpressionError
 from streamscope.program.reference import has_reference
 
 LEAKY = "y = x > 0 ? x : a * x"
@@ -52,7 +53,7 @@ def test_what_cannot_be_evaluated_here_runs_on_cuda_only():
         ("y == x", {}, "is no assignment"),
         ("y = 1", {}, "has no operands"),
         ("y = x + y", {}, "'y' is the result and an operand"),
-        ("y = n * x", {}, "'n' is a name of the kernel's own"),
+        ("y = n * x", {}, "'n' cannot be a name of an operand"),
         ("y = a * x", {"operands": ["x"]}, "a is no operand.*operands are x"),
         ("y = a * x", {"operands": ["x", "x", "a"]}, "not different"),
         ("y = a * x", {"gradient": {"b": "dy"}}, "gradient of b, which is no operand"),
@@ -230,3 +231,35 @@ def test_gradients_of_a_line_may_be_returned_as_they_are(evaluate):
     x, a = np.array([1, -2], np.float32), np.array([0.5, 0.5], np.float32)
     (found,) = evaluate(lambda x, a: leaky.gradient(x, x, a), x, a)
     np.testing.assert_array_equal(found, [1, -1])
+
+
+def test_a_line_of_functions_that_is_like_the_expression_is_told_as_theirs():
+    pytest.importorskip("cuda.bindings.nvrtc")
+    operator = ss.elementwise("y = a", operands=["a"], functions="__device__ float h(float q) {\n  return a;\n}\n", reference=np.copy)
+    with pytest.raises(CompilationError, match=r"functions=, line 2 \|   return a;"):
+        ss.warm(ss.program(operator), np.ones(3, np.float32), architecture="sm_90", progress=False)
+
+
+def test_long_sums_and_chains_are_evaluated(evaluate):
+    x = np.array([1, -1], np.int32)
+    many = 3000
+    for expression, expected in [
+        (" + ".join(["x"] * many), [many, -many]),
+        (" - ".join(["x * 2"] * many), [2 * (2 - many), -2 * (2 - many)]),
+        ("!" * many + "x", [1, 1]),
+        ("-" + " -" * (many - 1) + "x", [1, -1]),
+        ("x > 1 ? 5 : " * many + "x", [1, -1]),
+    ]:
+        assert evaluate(ss.elementwise(f"y = {expression}", name="long_one"), x).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "expression", ["(" * 3000 + "x" + ")" * 3000, "fabs(" * 3000 + "x" + ")" * 3000, "x ? (" * 3000 + "x" + ") : x" * 3000]
+)
+def test_what_is_nested_too_deeply_runs_on_cuda_only(expression):
+    with pytest.raises(UnknownExpressionError, match="nested too deeply"):
+        compiled(expression)
+    deep = ss.elementwise(f"y = {expression}", gradient={"x": f"dy * {expression}"})
+    x = np.ones(3, np.float32)
+    assert not has_reference(ss.program(deep).trace(x))
+    assert not has_reference(ss.program(deep.gradient).trace(x, x))

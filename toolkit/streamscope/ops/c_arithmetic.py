@@ -64,7 +64,7 @@ def _saturated(array: Any, dtype: DType) -> Any:
 
 
 def divided(a: Any, b: Any) -> Any:
-    """Return a quotient: of whole numbers towards zero, and 0 by zero."""
+    """Return a quotient: of whole numbers towards zero, and 0 by zero, which C leaves undefined (an H200 gives -1, mostly)."""
     if a.dtype.kind == "f":
         return np.true_divide(a, b)
     with np.errstate(divide="ignore", over="ignore"):

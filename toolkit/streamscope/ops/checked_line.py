@@ -42,15 +42,26 @@ class CheckedLine(Elementwise):
 
     def gradient(self, dy: object, *operands: object, out: object = None, request: str = "write") -> Any:
         """Return the gradient of each operand, inside a program; see `Elementwise.gradient`."""
-        results = super().gradient(dy, *operands, out=out, request=request)
         arrays, scalars = self.sorted_operands(operands)
-        promoted = self.promoted([array.spec for array in arrays], scalars)
-        result = self.definition.result
-        of_result = {f"d{result}": arithmetic(dy.dtype), result: arithmetic(promoted.taken[0])}  # type: ignore[attr-defined]
-        for name, operand in zip(self.definition.operands, operands, strict=True):
-            if name in self._gradients and isinstance(operand, Symbol) and operand.dtype.kind == "f":
-                self._check(title(self.__name__, name), self._gradients[name], promoted, of_result)
-        return results
+        if self._gradients and isinstance(dy, Symbol) and dy.dtype.kind == "f" and all(isinstance(array, Symbol) for array in arrays):
+            promoted = self.promoted([array.spec for array in arrays], scalars)
+            for name, operand in zip(self.definition.operands, operands, strict=True):
+                if isinstance(operand, Symbol) and operand.dtype.kind == "f":
+                    self.check_gradient(name, promoted)
+        return super().gradient(dy, *operands, out=out, request=request)
+
+    def check_gradient(self, name: str, promoted: Promoted) -> None:
+        """Check the expression of an operand's gradient, if it has one, for the dtypes of the operands; the result's is taken in its dtype.
+
+        Raises
+        ------
+        ProgramError
+            It has no meaning for them.
+        """
+        if name in self._gradients:
+            result = self.definition.result
+            of_result = {f"d{result}": arithmetic(promoted.result), result: arithmetic(promoted.taken[0])}
+            self._check(title(self.__name__, name), self._gradients[name], promoted, of_result)
 
     def _check(self, whose: str, expression: str, promoted: Promoted, of_result: Mapping[str, DType]) -> None:
         if self.definition.functions:
@@ -108,7 +119,7 @@ def check_meaning(whose: str, expression: str, names: Sequence[str], functions: 
     if mistake is None and not functions:  # which may take what C's operators do not
         # Whole numbers have every operator, so what is wrong for them is wrong for all.
         dtypes = tuple((name, _FLOATING if name in floating else _WHOLE) for name in (*names, "T"))
-        mistake = mistake_for(expression, dtypes)
+        mistake = mistake_for(expression, dtypes, exact=False)
     if mistake is not None:
         raise refusal(whose, mistake, expression)
 

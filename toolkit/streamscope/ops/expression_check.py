@@ -69,7 +69,7 @@ def mistake_in(expression: str) -> Mistake | None:
         if kind != "sign":
             if not wanted and before not in (")", *WORDS_OF_TYPES):  # behind a parenthesis, it may be a cast
                 return Mistake(at, f"an operator is missing before {text!r}", "for example *")
-            wanted = False
+            wanted = text == "sizeof"
         elif wanted and text not in _BEFORE and (before, text) != ("(", ")"):
             return Mistake(at, f"an operand is missing before {text!r}", "complete the expression")
         else:

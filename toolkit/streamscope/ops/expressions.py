@@ -6,7 +6,6 @@ casts and calls. Numbers have the types that C++ gives them, and meet each other
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -17,30 +16,18 @@ from streamscope.ops.c_arithmetic import DType, alike, chosen, converted, divide
 from streamscope.ops.expression_check import Mistake
 from streamscope.ops.literals import LiteralError, literal
 from streamscope.ops.numpy_functions import NAMES, argument_count, numpy_function
-from streamscope.ops.tokens import WORDS_OF_TYPES, Token, tokens
+from streamscope.ops.operand_types import OF_WHOLE, UnknownExpressionError, WrongExpressionError, check_arguments, check_whole
+from streamscope.ops.tokens import WORDS_OF_TYPES, Token, is_template, tokens
 
 Values = Mapping[str, Any]
 Evaluator = Callable[[Values], Any]
 
 
-class UnknownExpressionError(ValueError):
-    """The expression is not one that can be evaluated in NumPy."""
+class Typed(dict[str, Any]):
+    """Values that have the very dtypes of a kernel's, so that functions look at their arguments' too."""
 
 
-class WrongExpressionError(UnknownExpressionError):
-    """The expression is not one that CUDA takes either.
-
-    Attributes
-    ----------
-    mistake : Mistake
-    """
-
-    def __init__(self, mistake: Mistake) -> None:
-        super().__init__(mistake.problem)
-        self.mistake = mistake
-
-
-_BINARY: Sequence[Mapping[str, Callable[[Any, Any], Any]]] = (
+_BY_LEVEL: Sequence[Mapping[str, Callable[[Any, Any], Any]]] = (
     {"||": np.logical_or},
     {"&&": np.logical_and},
     {"|": np.bitwise_or},
@@ -53,31 +40,31 @@ _BINARY: Sequence[Mapping[str, Callable[[Any, Any], Any]]] = (
     {"*": np.multiply, "/": divided, "%": np.fmod},
 )
 """Binary operators, from those that bind loosest."""
+_BINARY = {sign: (level, apply) for level, each in enumerate(_BY_LEVEL) for sign, apply in each.items()}
 _UNARY: Mapping[str, Callable[[Any], Any]] = {"-": np.negative, "+": np.positive, "!": np.logical_not, "~": np.invert}
 _UNLIKE = frozenset({"||", "&&", "<<", ">>"})
 """What does not bring its operands to a common type."""
-_OF_WHOLE = {
-    "%": "write fmod(a, b), or modulo(a, b) with the sign of b",
-    "&": "&& is logical; bits are those of whole numbers",
-    "|": "|| is logical; bits are those of whole numbers",
-    "^": "write pow(a, b) for the power; bits are those of whole numbers",
-    "~": "! is logical; bits are those of whole numbers",
-    "<<": "write ldexp(a, n), or convert to whole numbers",
-    ">>": "write ldexp(a, -n), or convert to whole numbers",
-}
-"""Operators of whole numbers only, and what those want who use them on others."""
-
 _TRUTH = {"true": np.bool_(True), "false": np.bool_(False)}
-_WORDS = WORDS_OF_TYPES | {*_TRUTH, "sizeof"}
+_WORDS = WORDS_OF_TYPES | {*_TRUTH, "sizeof", "static_cast"}
 """What looks like a variable and is none."""
 _BYTES = {"char": 1, "short": 2, "": 4, "long": 8, "long long": 8}
-_OTHERS = {"bool": np.dtype(np.bool_), "float": np.dtype(np.float32), "double": np.dtype(np.float64)}
+_OTHERS = {name: np.dtype(kind) for name, kind in (("bool", "?"), ("float", "f4"), ("double", "f8"), ("size_t", "u8"))}
 
 
 def names_in(expression: str) -> list[str]:
     """Return the variables that an expression names, in order of appearance: what is not called, and no word of C++."""
-    found = re.finditer(r"(?<![\w.])([A-Za-z_]\w*)\b(?!\s*\()", re.sub(r"\b\d[\w.]*", "0", expression))
-    return list(dict.fromkeys(match[1] for match in found if match[1] not in _WORDS))
+    words = [Token("end", "", 0), *tokens(expression)]
+    found = (
+        word.text
+        for at, word in enumerate(words)
+        if word.kind == "name"
+        and "::" not in word.text
+        and word.text not in _WORDS
+        and words[at - 1].text != "."
+        and (at + 1 == len(words) or words[at + 1].text != "(")
+        and not is_template(words[at + 1 :])
+    )
+    return list(dict.fromkeys(found))
 
 
 @lru_cache(maxsize=1024)
@@ -89,24 +76,35 @@ def compiled(expression: str) -> Evaluator:
     Raises
     ------
     UnknownExpressionError
-        The expression has a function or a construct that is unknown here.
+        The expression has a function or a construct that is unknown here, or is nested deeper than Python calls functions.
     WrongExpressionError
-        A function gets too many arguments, or too few.
+        A function gets too many arguments, or too few, or a type stands where a value must.
     """
-    return _Parser(expression).whole()
+    try:
+        return _Parser(expression).whole()
+    except RecursionError:
+        raise UnknownExpressionError("nested too deeply") from None
 
 
 @lru_cache(maxsize=1024)
-def mistake_for(expression: str, dtypes: tuple[tuple[str, DType], ...]) -> Mistake | None:
-    """Return where an expression is wrong for values of some dtypes, ``T`` among them; None where it is right, or unknown here."""
+def mistake_for(expression: str, dtypes: tuple[tuple[str, DType], ...], *, exact: bool = True) -> Mistake | None:
+    """Return where an expression is wrong for values of some dtypes, ``T`` among them; None where it is right, or unknown here.
+
+    Parameters
+    ----------
+    expression : str
+    dtypes : tuple of (str, dtype)
+    exact : bool
+        Whether the dtypes are those of a kernel's values; else they stand for all that are whole or floating, and functions take any.
+    """
     try:
         evaluate = compiled(expression)
-        if any(token.text in _OF_WHOLE for token in tokens(expression)):
+        if exact or any(token.text in OF_WHOLE for token in tokens(expression)):
             with np.errstate(all="ignore"):
-                evaluate({name: dtype if name == "T" else np.zeros(0, dtype) for name, dtype in dtypes})
+                evaluate((Typed if exact else dict)((name, dtype if name == "T" else np.zeros(0, dtype)) for name, dtype in dtypes))
     except WrongExpressionError as error:
         return error.mistake
-    except UnknownExpressionError:
+    except (UnknownExpressionError, RecursionError):
         pass
     return None
 
@@ -136,32 +134,32 @@ class _Parser:
         return token
 
     def _conditional(self) -> Evaluator:
-        condition = self._binary(0)
-        if self._peek() != "?":
-            return condition
-        self._take()
-        yes = self._conditional()
-        self._take(":")
-        no = self._conditional()
-        return lambda values: chosen(condition(values), yes(values), no(values))
+        cases, last = [], self._binary(0)
+        while self._peek() == "?":
+            self._take()
+            cases.append((last, self._conditional()))
+            self._take(":")
+            last = self._binary(0)
+        return _first_true(cases, last) if cases else last
 
-    def _binary(self, level: int) -> Evaluator:
-        if level == len(_BINARY):
-            return self._unary()
-        left = self._binary(level + 1)
-        while self._peek() in _BINARY[level]:
+    def _binary(self, loosest: int) -> Evaluator:
+        """Parse operators that bind as tightly as a level, or tighter."""
+        first, rest = self._unary(), []
+        while self._peek() in _BINARY and _BINARY[self._peek()][0] >= loosest:
             sign = self._take()
-            left = _joined(sign, _BINARY[level][sign.text], left, self._binary(level + 1))
-        return left
+            rest.append((sign, self._binary(_BINARY[sign.text][0] + 1)))
+        return _chain(first, rest) if rest else first
 
     def _unary(self) -> Evaluator:
+        signs = []
+        while self._peek() in _UNARY:
+            signs.append(self._take())
         if self._peek() == "(" and self._peek(1) in WORDS_OF_TYPES:
             self._take()
-            return self._cast(self._type(), self._unary)
-        if self._peek() not in _UNARY:
-            return self._primary()
-        sign, inner = self._take(), self._unary()
-        return _joined(sign, _UNARY[sign.text], inner)
+            operand = self._cast(self._type(")"), self._unary)
+        else:
+            operand = self._primary()
+        return _signed(signs, operand) if signs else operand
 
     def _primary(self) -> Evaluator:
         token = self._take()
@@ -171,18 +169,30 @@ class _Parser:
             return inner
         if token.kind == "number":
             return _constant(token.text)
-        if not token.text.isidentifier():
+        if token.kind != "name" or token.text == "sizeof":
             raise UnknownExpressionError(f"unexpected {token.text}")
         if token.text in _TRUTH:
             return lambda values: _TRUTH[token.text]
-        return self._call(token) if self._peek() == "(" else lambda values: values[token.text]
+        if token.text == "static_cast":
+            self._take("<")
+            return self._cast(self._type(">"), self._primary)
+        return self._call(token) if self._peek() == "(" else self._value(token)
 
-    def _type(self) -> list[str]:
-        """Take the words of a type, and the parenthesis that closes the cast."""
+    def _value(self, name: Token) -> Evaluator:
+        if "::" in name.text or is_template(self._tokens[self._next :]):
+            raise UnknownExpressionError(f"name {name.text}")
+        if name.text not in WORDS_OF_TYPES:
+            return lambda values: values[name.text]
+        if self._peek() in (">", ",", *WORDS_OF_TYPES) and any(word.text == "<" for word in self._tokens[: self._next]):
+            raise UnknownExpressionError(f"type {name.text}")  # maybe an argument of a template
+        raise WrongExpressionError(Mistake(name.position, f"{name.text!r} is a type, not a value", "write int(x) to convert"))
+
+    def _type(self, closing: str) -> list[str]:
+        """Take the words of a type, and what closes it."""
         words = []
         while self._peek() in WORDS_OF_TYPES:
             words.append(self._take().text)
-        self._take(")")
+        self._take(closing)
         return words
 
     def _cast(self, words: list[str], parse: Callable[[], Evaluator]) -> Evaluator:
@@ -203,17 +213,29 @@ class _Parser:
             self._take()
             arguments.append(self._conditional())
         self._take(")")
-        if name.text not in NAMES:
-            raise UnknownExpressionError(f"function {name.text}")
-        _check_count(name, len(arguments))
-        function = numpy_function(name.text)
-        return lambda values: function(*(argument(values) for argument in arguments))
+        return _called(name, arguments)
 
 
-def _check_count(name: Token, given: int) -> None:
-    wanted = argument_count(name.text)
+def _called(name: Token, arguments: Sequence[Evaluator]) -> Evaluator:
+    called = name.text.removeprefix("::")
+    if called not in NAMES:
+        raise UnknownExpressionError(f"function {name.text}")
+    _check_count(name, called, len(arguments))
+    function = numpy_function(called)
+
+    def evaluate(values: Values) -> Any:
+        numbers = [argument(values) for argument in arguments]
+        if isinstance(values, Typed):
+            check_arguments(called, name.position, [number.dtype for number in numbers])
+        return function(*numbers)
+
+    return evaluate
+
+
+def _check_count(name: Token, called: str, given: int) -> None:
+    wanted = argument_count(called)
     if given != wanted:
-        problem = f"{name.text} takes {wanted} argument{'s' * (wanted > 1)}, got {given}"
+        problem = f"{called} takes {wanted} argument{'s' * (wanted > 1)}, got {given}"
         raise WrongExpressionError(Mistake(name.position, problem, "give as many"))
 
 
@@ -235,20 +257,40 @@ def _dtype(words: Sequence[str]) -> DType:
     return np.dtype(f"{'u' if 'unsigned' in words else 'i'}{_BYTES[kind]}")
 
 
-def _joined(sign: Token, apply: Callable[..., Any], *operands: Evaluator) -> Evaluator:
-    """Return what applies an operator to what its operands come to."""
+def _first_true(cases: Sequence[tuple[Evaluator, Evaluator]], last: Evaluator) -> Evaluator:
+    """Return ``condition ? value : condition ? value : last``."""
 
     def evaluate(values: Values) -> Any:
-        numbers = [operand(values) for operand in operands]
-        if sign.text in _OF_WHOLE:
-            _check_whole(sign, numbers)
-        return apply(*(numbers if sign.text in _UNLIKE else alike(*numbers)))
+        result = last(values)
+        for condition, value in reversed(cases):
+            result = chosen(condition(values), value(values), result)
+        return result
 
     return evaluate
 
 
-def _check_whole(sign: Token, numbers: Sequence[Any]) -> None:
-    floating = dict.fromkeys(number.dtype.name for number in numbers if number.dtype.kind == "f")
-    if floating:
-        problem = f"C++ has {sign.text} for whole numbers only, not for {' and '.join(floating)}"
-        raise WrongExpressionError(Mistake(sign.position, problem, _OF_WHOLE[sign.text]))
+def _chain(first: Evaluator, rest: Sequence[tuple[Token, Evaluator]]) -> Evaluator:
+    """Return what applies operators from left to right; a loop, since sums may have more terms than Python has stack."""
+
+    def evaluate(values: Values) -> Any:
+        result = first(values)
+        for sign, operand in rest:
+            result = _applied(sign, _BINARY[sign.text][1], result, operand(values))
+        return result
+
+    return evaluate
+
+
+def _signed(signs: Sequence[Token], operand: Evaluator) -> Evaluator:
+    def evaluate(values: Values) -> Any:
+        result = operand(values)
+        for sign in reversed(signs):
+            result = _applied(sign, _UNARY[sign.text], result)
+        return result
+
+    return evaluate
+
+
+def _applied(sign: Token, apply: Callable[..., Any], *numbers: Any) -> Any:
+    check_whole(sign, numbers)
+    return apply(*(numbers if sign.text in _UNLIKE else alike(*numbers)))

@@ -11,7 +11,7 @@ from streamscope.ops.expression_check import Mistake
 from streamscope.ops.numpy_functions import NAMES
 from streamscope.ops.tokens import WORDS_OF_TYPES, Token, tokens
 from streamscope.rtc.functions_source import FUNCTIONS
-from streamscope.rtc.nvrtc import compile_unit
+from streamscope.rtc.nvrtc import compile_unit, supported_architectures
 
 _IN_BOTH_PRECISIONS = (
     "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi cyl_bessel_i0 cyl_bessel_i1 erf erfc erfcinv erfcx erfinv"
@@ -52,8 +52,9 @@ def unknown_function(expression: str, operands: frozenset[str], functions: str) 
     """
     own = set(re.findall(r"\w+", functions))
     for name in _called(expression):
-        if name.text not in own and not _is_function(name.text):
-            return Mistake(name.position, f"CUDA has no function {name.text}", _advice(name.text, operands))
+        called = name.text.removeprefix("::")
+        if called not in own and not _is_function(called):
+            return Mistake(name.position, f"CUDA has no function {called}", _advice(called, operands))
     return None
 
 
@@ -66,7 +67,7 @@ def _called(expression: str) -> list[Token]:
         and after.text == "("
         and word.text not in WORDS_OF_TYPES
         and word.text != "sizeof"
-        and "::" not in word.text  # of a namespace that only the compiler knows
+        and "::" not in word.text[2:]  # of a namespace that only the compiler knows
         and (before is None or before.text != ".")
     ]
 
@@ -78,13 +79,18 @@ def _is_function(name: str) -> bool:
     return name.startswith("__") if declared is None else declared
 
 
-@lru_cache(maxsize=256)
 def _nvrtc_declares(name: str) -> bool | None:
-    """Ask NVRTC whether a name is declared in every translation unit, which takes it some 20 ms; None where it cannot be asked."""
+    """Ask NVRTC whether a name is declared in every translation unit; None where it cannot be asked."""
     try:
-        image, _ = compile_unit(f"namespace asked {{ using ::{name}; }}\n", "asked", "sm_90")
+        return _declares(name, supported_architectures()[-1])
     except (NoDeviceError, CompilationError):
         return None
+
+
+@lru_cache(maxsize=256)
+def _declares(name: str, architecture: str) -> bool:
+    """Compile a unit that names a function, which takes NVRTC some 20 ms; errors are not kept, for NVRTC may be installed later."""
+    image, _ = compile_unit(f"namespace asked {{ using ::{name}; }}\n", "asked", architecture)
     return image is not None
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
+from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -12,6 +15,8 @@ _FLOATING = re.compile(
     r"(?P<digits>(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+"
     r"|0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][-+]?\d+)(?P<suffix>[fFlL]?)"
 )
+_LONGEST_WHOLE = 20
+"""Decimal digits of the greatest number of 64 bits."""
 _OCTAL = re.compile(r"0\d+[uUlL]*")
 
 
@@ -41,15 +46,15 @@ def literal(text: str) -> np.generic:
     if match := _WHOLE.fullmatch(text):
         return _whole(match["digits"], match["suffix"].lower())
     if match := _FLOATING.fullmatch(text):
-        digits, kind = match["digits"], np.float32 if match["suffix"] in ("f", "F") else np.float64
-        with np.errstate(over="ignore", under="ignore"):
-            return kind(float.fromhex(digits) if digits[:2] in ("0x", "0X") else float(digits))
+        return _floating(match["digits"], match["suffix"].lower())
     raise _no_number(text)
 
 
 def _whole(digits: str, suffix: str) -> np.generic:
     decimal = digits[0] != "0"
     base = 10 if decimal else {"x": 16, "b": 2}.get(digits[1:2].lower(), 8)
+    if decimal and len(digits) > _LONGEST_WHOLE:
+        raise LiteralError(f"a number of {len(digits)} digits needs more than 64 bits", "write a floating-point number, for example 1e30")
     value = int(digits, base) if base in (10, 8) else int(digits[2:], base)
     # Decimal numbers become unsigned where they say so only, others where they fit no signed type of the width ([lex.icon]).
     kinds = [
@@ -62,6 +67,47 @@ def _whole(digits: str, suffix: str) -> np.generic:
         if value <= np.iinfo(kind).max:
             return kind(value)
     raise LiteralError(f"{digits} needs more than 64 bits", "write a floating-point number" + f", {digits}.0" * decimal)
+
+
+def _floating(digits: str, suffix: str) -> np.generic:
+    """Return the number nearest to what is written, rounded once; beyond its range NVRTC refuses all but ``long double``."""
+    is_hex = digits[:2] in ("0x", "0X")
+    kind = np.float32 if suffix == "f" else np.float64
+    try:
+        near = float.fromhex(digits) if is_hex else float(digits)
+    except OverflowError:
+        near = math.inf
+    exact = (_exact_hex(digits) if is_hex else Fraction(Decimal(digits))) if near and math.isfinite(near) else Fraction(0)
+    with np.errstate(over="ignore", under="ignore"):
+        value = kind(_rounded_to_odd(near, exact)) if suffix == "f" else kind(near)
+    # In hexadecimal, NVRTC also refuses what is so small that bits are lost.
+    lost = is_hex and 0 < value < np.finfo(kind).tiny and Fraction(float(value)) != exact
+    if suffix != "l" and (lost or not np.isfinite(value) or (value == 0 and not _is_zero(digits))):
+        small = lost or value == 0
+        range_of = f"{'below the least' if small else 'beyond the greatest'} {'float' if suffix == 'f' else 'double'}"
+        instead = "write 0.0" + "f" * (suffix == "f") if small else "write 1.0 / 0.0 for infinity"
+        hint = "leave the f out: double has more" if suffix == "f" else instead
+        raise LiteralError(f"a number is out of range: it is {range_of}", hint)
+    return value
+
+
+def _is_zero(digits: str) -> bool:
+    mantissa = re.match(r"(?:0[xX]([^pP]+)|([^eE]+))", digits)
+    return mantissa is not None and not (mantissa[1] or mantissa[2]).strip("0.")
+
+
+def _exact_hex(digits: str) -> Fraction:
+    mantissa, exponent = re.split("[pP]", digits[2:])
+    whole, _, part = mantissa.partition(".")
+    return int(whole + part, 16) * Fraction(2) ** (int(exponent) - 4 * len(part))
+
+
+def _rounded_to_odd(near: float, exact: Fraction) -> float:
+    """Return a double that rounds to the float nearest to an exact number: where that is none, its neighbour whose last bit is set."""
+    if not near or not math.isfinite(near) or Fraction(near) == exact:
+        return near
+    below = near if Fraction(near) < exact else math.nextafter(near, -math.inf)
+    return below if np.float64(below).view(np.uint64) & np.uint64(1) else math.nextafter(below, math.inf)
 
 
 def _no_number(text: str) -> LiteralError:

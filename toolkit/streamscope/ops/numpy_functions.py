@@ -38,6 +38,12 @@ _KEEP_WHOLE = frozenset({"abs", "max", "maximum", "min", "minimum", "modulo", "s
 _WITH_EXPONENT = frozenset({"ldexp", "scale_by_power"})
 """What takes a whole number besides, which has no part in the type of the result."""
 
+_OF_ONE_TYPE = frozenset({"maximum", "minimum", "sign"})
+"""Our templates, which keep short whole numbers short."""
+_INT, _FLOAT = np.dtype(np.int32), np.dtype(np.float32)
+_ASKING = frozenset({"isfinite", "isinf", "isnan"})
+"""What answers with an int."""
+
 _FOR_HALF = {name: name.removeprefix("half_") for name in ("half_cos", "half_erf", "half_log1p", "half_sigmoid", "half_sin")}
 
 NAMES = frozenset(_NUMPY) | frozenset(_DERIVED) | frozenset(_SCIPY) | frozenset(_FOR_HALF)
@@ -51,21 +57,42 @@ def argument_count(name: str) -> int:
 
 def numpy_function(name: str) -> Callable[..., Any]:
     """Return one of `NAMES` as a function of arrays, which it converts as C does."""
-    name = _FOR_HALF.get(name, name)
+    if name in _FOR_HALF:
+        in_float = numpy_function(_FOR_HALF[name])
+        return lambda value: in_float(converted(value, _FLOAT))
     apply: Callable[..., Any] = _special(_SCIPY[name]) if name in _SCIPY else _NUMPY.get(name) or _DERIVED[name]
     if name in _WITH_EXPONENT:
-        return lambda value, exponent: apply(_floating(promoted(value)), _whole(promoted(exponent)))
+        whole = _nearest_int if name == "scale_by_power" else _as_int
+        return lambda value, exponent: apply(_floating(promoted(value)), whole(promoted(exponent)))
+    if name in _OF_ONE_TYPE:
+        return lambda *values: converted(apply(*alike(*values)), _kept([np.asarray(value).dtype for value in values]))
     if name in _KEEP_WHOLE:
         return lambda *values: apply(*alike(*values))
+    if name in _ASKING:
+        return lambda value: converted(apply(_floating(promoted(value))), _INT)
     return lambda *values: apply(*map(_floating, alike(*values)))
+
+
+def _kept(dtypes: list[Any]) -> Any:
+    """Return the dtype of a template's result."""
+    return dtypes[0] if len(set(dtypes)) == 1 else alike(*(np.zeros(0, dtype) for dtype in dtypes))[0].dtype
 
 
 def _floating(number: Any) -> Any:
     return number if number.dtype.kind == "f" else number.astype(np.float64)
 
 
-def _whole(number: Any) -> Any:
-    return converted(number, np.dtype(np.int32)) if number.dtype.kind == "f" else number
+def _as_int(number: Any) -> Any:
+    return converted(number, _INT)
+
+
+def _nearest_int(number: Any) -> Any:
+    limits = np.iinfo(_INT)
+    if number.dtype.kind == "u":
+        number = np.minimum(number, number.dtype.type(limits.max))
+    elif number.dtype.kind == "i":
+        number = np.clip(number, limits.min, limits.max)
+    return converted(number, _INT)
 
 
 def _special(name: str) -> Callable[..., Any]:

@@ -13,7 +13,8 @@ from streamscope.errors import ProgramError
 from streamscope.ops.c_arithmetic import converted
 from streamscope.ops.checked_line import CheckedLine, check_meaning, check_syntax, title
 from streamscope.ops.definition import Definition, Reference
-from streamscope.ops.expressions import UnknownExpressionError, compiled, names_in
+from streamscope.ops.expressions import compiled, names_in
+from streamscope.ops.operand_types import UnknownExpressionError
 from streamscope.ops.pointwise import Elementwise
 from streamscope.ops.promotion import promote
 from streamscope.program.user_line import user_line
@@ -51,7 +52,7 @@ def elementwise(
     reference : callable, optional
         NumPy function of the operands. By default the expression itself is evaluated in NumPy, with C's types of numbers and the device's
         conversions; one that calls what is unknown there runs on CUDA only. Who gives a reference also answers for functions that CUDA is
-        not known to have: only the compiler tells.
+        not known to have: only the compiler tells. Whole numbers divided by zero are undefined, as in C++: here 0, on an H200 mostly -1.
     like : numpy.ufunc, optional
         Whose dtypes it has: by default those of ``np.add``; ``np.exp`` makes whole numbers floating, ``np.less`` gives bools.
     functions : str
@@ -103,7 +104,7 @@ def _check_expressions(
 
 
 def _in_one_line(text: str) -> str:
-    return " ".join(text.splitlines())
+    return re.sub(r"\s", " ", text)
 
 
 def _with_dy(result: str, text: str | None) -> str | None:
@@ -139,13 +140,15 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
             raise ProgramError(f"ss.elementwise {called!r}: {problem}", hint=hint)
 
     def usable(word: str) -> bool:
-        return word.isidentifier() and word.isascii() and word not in RESERVED and word != "dy" and not word.endswith("_values")
+        good = word.isidentifier() and word.isascii() and not word.startswith("__") and not word.endswith("_values")
+        return good and word not in RESERVED and word not in ("dy", f"d{result}")
 
     require(called.isidentifier() and called.isascii(), "the name is no identifier", "kernels are named after it")
     require(bool(operands), f"{expression!r} has no operands", "name at least one")
     require(len(set(operands)) == len(operands), f"operands {', '.join(operands)} are not different", "name each once")
     for operand in (*operands, result):
-        require(usable(operand), f"{operand!r} is a name of the kernel's own", "use another")
+        problem = f"{operand!r} cannot be a name of an operand, or of the result"
+        require(usable(operand), problem, "use another: it means something in CUDA, or in the kernels")
     require(result not in operands, f"{result!r} is the result and an operand", "give out= where it is applied to update in place")
     unknown = [operand for operand in names_in(expression) if operand not in operands]
     require(not unknown, f"{', '.join(unknown)} is no operand", f"operands are {', '.join(operands)}")

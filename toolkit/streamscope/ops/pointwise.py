@@ -165,7 +165,8 @@ class Elementwise:
     def sorted_operands(self, operands: Sequence[object]) -> tuple[list[Any], dict[str, Any]]:
         """Return the operands that are arrays, in order, and the numbers by name."""
         names = self.definition.operands
-        require(len(operands) == len(names), self.__name__, f"it takes {len(names)} operand{'s' * (len(names) != 1)} ({', '.join(names)}), got {len(operands)}")
+        wanted = f"{len(names)} operand{'s' * (len(names) != 1)} ({', '.join(names)})"
+        require(len(operands) == len(names), self.__name__, f"it takes {wanted}, got {len(operands)}")
         scalars = {
             name: operand for name, operand in zip(names, operands, strict=True) if isinstance(operand, bool | int | float | np.generic)
         }

@@ -95,12 +95,13 @@ def checked_axes(operator: str, shape: Sequence[int], axis: Any) -> tuple[int, .
     ProgramError
         One is no axis of the shape, or is named twice.
     """
+    given = tuple(axis) if isinstance(axis, list | tuple) else (axis,)
     try:
-        if any(isinstance(one, bool) for one in (axis if isinstance(axis, list | tuple) else (axis,))):
-            raise TypeError
-        named = range(len(shape)) if axis is None else [index(axis)] if not isinstance(axis, list | tuple) else [index(one) for one in axis]
+        named = range(len(shape)) if axis is None else [index(one) for one in given]
     except TypeError:
-        raise ProgramError(f"{operator}: axis={axis!r} is no axis", hint="give a whole number, a tuple of them, or None for all") from None
+        named = None
+    if named is None or any(isinstance(one, bool) for one in given):
+        raise ProgramError(f"{operator}: axis={axis!r} is no axis", hint="give a whole number, a tuple of them, or None for all")
     for one in named:
         if not -len(shape) <= one < len(shape):
             raise ProgramError(f"{operator}: axis {one} is none of shape {tuple(shape)}", hint=f"it has {len(shape)} axes")
