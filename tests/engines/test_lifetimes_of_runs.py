@@ -116,6 +116,29 @@ class TestOnAGpu:
         small.run()
         np.testing.assert_array_equal(small.outputs()[0], X + X)
 
+    def test_a_device_is_let_go_while_the_thread_captures(self, device):
+        """Its kernels are unloaded afterwards, since that would break the capture."""
+        other = type(device)()
+        prepared = prepare(step.trace(X), "async", other)
+        prepared.load([X])
+        prepared.run()
+        cubins = other._cubins
+        assert cubins
+        here = prepare(step.trace(X), "async", device)
+        capturing = device.stream("capturing")
+        device.begin_capture(capturing)
+        try:
+            del prepared, other
+            gc.collect()
+            assert cubins  # not yet
+        finally:
+            graph = device.end_capture(capturing)
+        assert not cubins
+        graph.launch(capturing)
+        here.load([X])
+        here.run()
+        np.testing.assert_array_equal(here.outputs()[0], X + X)
+
     def test_a_run_breaks_off_while_another_thread_captures(self, device):
         prepared = prepare(step.trace(X), "async", device)
         prepared.load([X])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -67,6 +68,8 @@ class CudaDevice:
         self._modules: dict[KernelSource, Any] = {}
         self._ready: WeakValueDictionary[int, Program] = WeakValueDictionary()
         self._cubins: dict[str, Any] = {}
+        # Machine code is unloaded with its last reference, which breaks a capture, too.
+        weakref.finalize(self, self.captures.destroy, self._cubins.clear).atexit = False
         self._loading: dict[str, threading.Lock] = {}
         self._gates = GateWord()
         self._of_thread = threading.local()
