@@ -105,7 +105,7 @@ def test_errors(apply, problem):
 def test_source_is_readable():
     text = ss.sum.source("float16", (1000, 3000), 1)
     assert "joined" in text
-    assert "__launch_bounds__(256)" in text
+    assert "__launch_bounds__(256, 4)" in text
 
 
 def test_norm_has_what_its_orders_have(evaluate):

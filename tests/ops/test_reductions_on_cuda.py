@@ -75,6 +75,22 @@ def test_reductions(reduction, dtype):
         assert_close(got, expected, scale if "prod" not in reduction.__name__ else 100 * np.abs(expected.astype(np.float64)))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("reduction", [reductions.argmax, reductions.argmin], ids=str)
+def test_the_first_of_the_best_is_found_wherever_it_is(reduction, dtype):
+    random = np.random.default_rng(0)
+    for shape, axis in (((300, 37), 1), ((9, 70_001), 1), ((70_001, 9), 0), ((5000, 256), 0), ((4, 77, 64), 1), ((1_000_003,), None)):
+        x = np.asarray(random.integers(0, 2, shape), dtype)
+        rare = x.copy()
+        rare.reshape(-1)[random.integers(0, x.size, 50)] = 3 if dtype != "bool" else 1
+        given = [x, rare, np.zeros_like(x)]
+        if x.dtype.kind == "f":
+            given += [np.full_like(x, -np.inf), np.full_like(x, np.inf), np.where(rare == 3, x.dtype.type(np.nan), x)]
+        for values in given:
+            (got,), _ = both(lambda x, axis=axis: reduction(x, axis), values)
+            np.testing.assert_array_equal(got, getattr(np, reduction.__name__)(values, axis=axis))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("reduction", [*REDUCTIONS[:7], *NORMS], ids=str)
 def test_gradients(reduction, dtype):

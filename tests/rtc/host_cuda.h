@@ -16,7 +16,7 @@
 #define __global__
 #define __device__
 #define __shared__ static
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 
 struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };

@@ -62,6 +62,7 @@ def cases():
                     yield name, dtype, shape, axis
 
 
+TIES = [((60, 37), 1), ((60, 300), 1), ((37, 60), 0), ((131, 24), 0), ((3, 50, 16), 1)]
 LARGE = [
     ("sum", "float32", (1, 300_000), 1),
     ("argmax", "float16", (100_000,), None),
@@ -78,6 +79,9 @@ def reductions(build):
     for name in ("sum", "nansum", "nanprod", "max", "min", "argmax", "argmin", "any", "all"):
         for dtype in FLOATS:
             sources |= {step.source: step.source for step in plan_of(name, dtype, (5, 3), 1)[0].steps}
+        for shape, axis in TIES if name.startswith("arg") else ():
+            for dtype in (*FLOATS, "int8"):
+                sources |= {step.source: step.source for step in plan_of(name, dtype, shape, axis)[0].steps}
     for options in ({}, {"add": True}, {"strides": (2, 60)}, {"strides": (-33, -1)}):
         for name in ("sum", "argmin", "norm 2.0"):
             sources |= {step.source: step.source for step in plan_of(name, "float32", (20, 33), 1, **options)[0].steps}
@@ -176,6 +180,25 @@ def test_nan_and_infinities(reductions, dtype):
         plan, result = plan_of(name, dtype, x.shape, 1)
         got = run(reductions, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
         np.testing.assert_array_equal(got, expected_of(name, x, 1).astype(result.dtype), err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
+def test_the_first_of_the_best_is_found_wherever_it_is(reductions, name, dtype):
+    random = np.random.default_rng(0)
+    for shape, axis in TIES:
+        x = np.asarray(random.integers(-1, 2, shape), dtype)  # many are alike
+        best = np.zeros(shape, bool)
+        np.put_along_axis(best, random.integers(0, shape[axis], (*shape[:axis], 1, *shape[axis + 1 :])), values=True, axis=axis)
+        worst = x.astype(np.float64).max() if name == "argmin" else x.astype(np.float64).min()
+        hopeless = -np.inf if name == "argmax" else np.inf
+        for values in (x, np.where(best, -worst * 2, x), np.full(shape, worst), np.full(shape, hopeless), np.where(best, np.nan, x)):
+            if dtype == "int8" and not np.isfinite(values).all():
+                continue
+            given = np.asarray(values, dtype)
+            plan, result = plan_of(name, dtype, shape, axis)
+            got = run(reductions, plan, given.ctypes.data, np.full(result.shape, -9, result.dtype))
+            np.testing.assert_array_equal(got, getattr(np, name)(given, axis=axis))
 
 
 @pytest.mark.parametrize("name", ["sum", "prod", "any", "all", "nansum"])

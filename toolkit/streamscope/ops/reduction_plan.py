@@ -12,9 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from streamscope.errors import ProgramError
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.layout import INDEX32_LIMIT
 from streamscope.rtc.reducers_source import Reducer
-from streamscope.rtc.reduction_source import THREADS, ColumnKernel, RowKernel, Stage, accumulator_bytes, column_source, row_source
+from streamscope.rtc.reduction_source import (
+    INDEX32_COUNT,
+    THREADS,
+    ColumnKernel,
+    RowKernel,
+    Stage,
+    accumulator_bytes,
+    column_source,
+    room_of_columns,
+    room_of_rows,
+    row_source,
+)
 from streamscope.rtc.source import KernelSource
 
 if TYPE_CHECKING:
@@ -22,11 +32,12 @@ if TYPE_CHECKING:
 
 VECTOR_BYTES = 16
 SHARED_BYTES = 32 * 1024
-WANTED_BLOCKS = 4 * 132
-"""Blocks that fill a big GPU at once, with the registers that they take; a reduction with fewer results is split into about so many."""
+MULTIPROCESSORS = 132
+"""Of a big GPU. A reduction of fewer blocks than it has room for is split, into no more: few that come later take as long as all others."""
 LEAST_LOADS = 8
 """A thread of a split reduction has at least so many loads, or splitting costs more than it brings."""
-
+LEAST_BATCHES = 8
+"""A thread of an array of many columns has at least so many times as many loads as it can have under way."""
 LONGEST_OF_WARP = 64
 """Vectors of a row that one thread of a warp takes; of longer rows, a block takes less time at the end of the kernel."""
 
@@ -176,15 +187,15 @@ def _rows(reducer: Reducer, x: ArraySpec, result: ArraySpec, kept: list[RunOfAxe
     *outer_axes, (run, _) = gone
     rows, outer = math.prod(extent for extent, _ in kept), math.prod(extent for extent, _ in outer_axes)
     vectors = -(-run // width)
+    wave = room_of_rows(reducer).blocks * MULTIPROCESSORS
     # A warp to a row needs no barrier; it is enough where rows are many, or short.
-    warp = vectors < 64 or (rows * 32 >= WANTED_BLOCKS * THREADS // 2 and vectors <= 32 * LONGEST_OF_WARP)
+    warp = vectors < 64 or (rows * 32 >= wave * THREADS // 2 and vectors <= 32 * LONGEST_OF_WARP)
     lanes = min(32, _power_of_two(vectors)) if warp else THREADS
     splits = 1
-    if lanes == THREADS and rows < WANTED_BLOCKS:
-        splits = max(1, min(-(-WANTED_BLOCKS // rows), vectors * outer // (THREADS * LEAST_LOADS)))
-        if outer > 1:
-            splits = min(splits, outer)
-    kernel = RowKernel(width, lanes, len(kept), len(outer_axes), far=run * outer >= INDEX32_LIMIT)
+    if lanes == THREADS:
+        most = vectors * outer // (THREADS * LEAST_LOADS)
+        splits = max(1, min(wave // rows, most, outer if outer > 1 else most))
+    kernel = RowKernel(width, lanes, len(kept), len(outer_axes), far=run * outer >= INDEX32_COUNT)
     stage = Stage.WHOLE if splits == 1 else Stage.PARTIAL
     source = row_source(reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)
     numbers = (rows, run, outer, splits, *_flat(kept), *_flat(outer_axes))
@@ -204,15 +215,22 @@ def _columns(
     add: bool,
 ) -> ReductionPlan:
     size = math.prod(extent for extent, _ in gone)
-    far = size >= INDEX32_LIMIT
+    far = size >= INDEX32_COUNT
     itemsize = x.dtype.itemsize
     width = min(VECTOR_BYTES // itemsize, SHARED_BYTES // (THREADS * accumulator_bytes(reducer, x.dtype.name, far=far)))
     if columns % width or address % (width * itemsize) or any(stride % width for _, stride in (*kept, *gone)):
         width = 1
     across = min(32, _power_of_two(-(-columns // width)))
     rows = math.prod(extent for extent, _ in kept)
+    room = room_of_columns(reducer)
+    wave = room.blocks * MULTIPROCESSORS
+    # Of short columns a thread takes some batches of loads, if the blocks that are left suffice, and joins with fewer others.
+    while size < THREADS // across * room.loads * LEAST_BATCHES and columns >= 2 * across * width and across < THREADS:
+        if rows * columns < 2 * across * width * wave:
+            break
+        across *= 2
     tiles = rows * -(-columns // (across * width))
-    splits = max(1, min(-(-WANTED_BLOCKS // tiles), size // (THREADS // across * LEAST_LOADS))) if tiles < WANTED_BLOCKS else 1
+    splits = max(1, min(wave // tiles, size // (THREADS // across * LEAST_LOADS)))
     kernel = ColumnKernel(width, across, len(kept), len(gone), far=far)
     stage = Stage.WHOLE if splits == 1 else Stage.PARTIAL
     source = column_source(reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)
@@ -226,7 +244,7 @@ def _joined(reducer: Reducer, x: ArraySpec, result: ArraySpec, first: Step, spli
         return ReductionPlan((first,))
     results = result.size
     across = min(32, _power_of_two(results))
-    far = count >= INDEX32_LIMIT
+    far = count >= INDEX32_COUNT
     kernel = ColumnKernel(1, across, 0, 1, far=far)
     source = column_source(reducer, x.dtype.name, result.dtype.name, kernel, Stage.FINAL, add=add)
     last = Step(source, -(-results // across), (results, splits, count, 1, 1, splits, results))

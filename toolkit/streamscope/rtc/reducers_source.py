@@ -29,8 +29,8 @@ class Reducer:
         Whole numbers are joined in 64 bits, as NumPy's sums and products are; else in their own type.
     real : bool
         Whole numbers are joined in double (means and norms).
-    located : bool
-        The accumulator is a value and its index (argmax, argmin).
+    wanted : str
+        If the accumulator is a value and its index (argmax, argmin): "larger" or "smaller", the value that is looked for.
     """
 
     name: str
@@ -41,7 +41,12 @@ class Reducer:
     absorbed: str = "joined(a, mapped(x, index))"
     wide: bool = False
     real: bool = False
-    located: bool = False
+    wanted: str = ""
+
+    @property
+    def located(self) -> bool:
+        """Whether the accumulator is a value and its index."""
+        return bool(self.wanted)
 
     def value_type(self, dtype: str) -> str:
         """Return the C++ type in which values of a dtype are joined; half is joined in float."""
@@ -52,13 +57,11 @@ class Reducer:
 
 _SUM = Reducer("sum", "value_t(0)", "value_t(x)", "a + b", wide=True)
 _PROD = Reducer("prod", "value_t(1)", "value_t(x)", "a * b", wide=True)
-# NaN is passed on: a comparison with one is false.
-_MAX = Reducer("max", "lowest()", "value_t(x)", "a < b || b != b ? b : a")
-_MIN = Reducer("min", "highest()", "value_t(x)", "b < a || b != b ? b : a")
-_FIRST = (
-    "(a.index < 0 || b.index < 0 ? b.index < 0 : {better}(a.value, b.value) || (!{better}(b.value, a.value) && a.index < b.index)) ? a : b"
-)
-_LATER = "{better}(value_t(x), a.value) ? acc_t{{value_t(x), index}} : a"
+_MAX = Reducer("max", "lowest()", "value_t(x)", "larger(a, b)")
+_MIN = Reducer("min", "highest()", "value_t(x)", "smaller(a, b)")
+_FIRST = "(a.index < 0 || b.index < 0 ? b.index < 0 : better(a.value, b.value) || (!better(b.value, a.value) && a.index < b.index)) ? a : b"
+_FOUND = "a.index < 0 ? 0 : a.index"
+_LATER = "better(value_t(x), a.value) ? acc_t{value_t(x), index} : a"
 _ABSOLUTE = "value_t(x < 0 ? -value_t(x) : value_t(x))"
 
 REDUCERS: Mapping[str, Reducer] = {
@@ -73,18 +76,8 @@ REDUCERS: Mapping[str, Reducer] = {
     "all": Reducer("all", "value_t(1)", "value_t(x != 0)", "value_t(a && b)"),
     # The first NaN wins, then the largest value, then the lowest index, as in NumPy. A negative index is that of no element better than the
     # worst there can be; if no element is better, all are alike, and the first is it.
-    **{
-        name: Reducer(
-            name,
-            f"{{{worst}(), -1}}",
-            "{value_t(x), index}",
-            _FIRST.format(better=better),
-            "a.index < 0 ? 0 : a.index",
-            _LATER.format(better=better),
-            located=True,
-        )
-        for name, better, worst in (("argmax", "above", "lowest"), ("argmin", "below", "highest"))
-    },
+    "argmax": Reducer("argmax", "{lowest(), -1}", "{value_t(x), index}", _FIRST, _FOUND, _LATER, wanted="larger"),
+    "argmin": Reducer("argmin", "{highest(), -1}", "{value_t(x), index}", _FIRST, _FOUND, _LATER, wanted="smaller"),
     "norm_1": Reducer("norm_1", "value_t(0)", _ABSOLUTE, "a + b", real=True),
     "norm_2": Reducer("norm_2", "value_t(0)", "value_t(x) * value_t(x)", "a + b", "sqrt(a)", real=True),
     "norm_inf": Reducer("norm_inf", "value_t(0)", _ABSOLUTE, _MAX.joined, real=True),
@@ -99,13 +92,36 @@ def power_norm(order: float) -> Reducer:
 
 
 _LOCATED = """\
-struct acc_t { value_t value; index_t index; };
-__device__ inline bool above(value_t a, value_t b) { return !(a <= b) && b == b; }
-__device__ inline bool below(value_t a, value_t b) { return !(a >= b) && b == b; }
+struct acc_t {{ value_t value; index_t index; }};
+// Whether a is found before b, NaN before all; whether none is found before the other.
+__device__ inline bool better(value_t a, value_t b) {{ return !(a {not_beyond} b) && b == b; }}
+__device__ inline bool alike(value_t a, value_t b) {{ return a == b || (a != a && b != b); }}
+// The first of the two, quickly, but the index is not that of x if x is NaN.
+__device__ inline acc_t absorbed_number(acc_t a, value_t x, index_t index)
+{{
+    return {{{wanted}(a.value, x), x {beyond} a.value ? index : a.index}};
+}}
 __device__ inline acc_t shuffled(acc_t a, int offset)
-{
-    return {__shfl_xor_sync(0xffffffffu, a.value, offset), __shfl_xor_sync(0xffffffffu, a.index, offset)};
-}
+{{
+    return {{{value}__shfl_xor_sync(0xffffffffu, {number}a.value, offset), __shfl_xor_sync(0xffffffffu, a.index, offset)}};
+}}
+"""
+
+# NaN is passed on: a comparison with one is false. GPUs from compute capability 8.0 on have an instruction for that in float.
+_EXTREME = """\
+__device__ inline value_t {name}(value_t a, value_t b) {{ return {comparison} || b != b ? b : a; }}
+"""
+
+_EXTREME_FLOAT = """\
+__device__ inline value_t {name}(value_t a, value_t b)
+{{
+#if __CUDA_ARCH__ >= 800
+    asm("{instruction}.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+    return a;
+#else
+    return {comparison} || b != b ? b : a;
+#endif
+}}
 """
 
 _PLAIN = """\
@@ -140,10 +156,15 @@ def reducer_source(reducer: Reducer, dtype: str, *, far: bool = False) -> str:
     if "lowest()" in reducer.identity or "highest()" in reducer.identity:
         which = "lowest" if "lowest" in reducer.identity else "highest"
         pieces.append(f"__device__ inline value_t {which}() {{ return value_t({_LIMITS[value][which == 'highest']}); }}\n")
+    for name, comparison, instruction in (("larger", "a < b", "max"), ("smaller", "b < a", "min")):
+        if name in reducer.joined + reducer.wanted:
+            extreme = _EXTREME_FLOAT if value == "float" else _EXTREME
+            pieces.append(extreme.format(name=name, comparison=comparison, instruction=instruction))
     narrow = value in ("signed char", "unsigned char", "short", "bool")
     if reducer.located:
-        located = _LOCATED.replace("a.value, offset)", "(int)a.value, offset)") if narrow else _LOCATED
-        pieces.append(located.replace("{__shfl", "{(value_t)__shfl") if narrow else located)
+        beyond, not_beyond = (">", "<=") if reducer.wanted == "larger" else ("<", ">=")
+        casts = {"value": "(value_t)", "number": "(int)"} if narrow else {"value": "", "number": ""}
+        pieces.append(_LOCATED.format(wanted=reducer.wanted, beyond=beyond, not_beyond=not_beyond, **casts))
     else:
         pieces.append(_SHUFFLED_NARROW if narrow else _PLAIN)
     result = "long long" if reducer.located else "value_t"

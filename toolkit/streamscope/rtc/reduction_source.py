@@ -11,14 +11,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from streamscope.rtc.layout import INDEX32_LIMIT
 from streamscope.rtc.named_source import PLACE_OF_NAME, named_source
-from streamscope.rtc.reducers_source import Reducer, reducer_source
+from streamscope.rtc.reducers_source import FLOATS, Reducer, reducer_source
 from streamscope.rtc.source import KernelSource
 from streamscope.rtc.types_source import STORAGE, VECTORS, conversions_source, loaded, stored
 
 THREADS = 256
 MOST_ACCUMULATORS = 4
 """Accumulators of a thread in a kernel of rows: enough that additions need not wait for each other, few enough for full occupancy."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the threads of a kernel get of a multiprocessor.
+
+    Attributes
+    ----------
+    loads : int
+        Loads of a thread that are under way at once. The last of all are masked, not looped over: one after the other they take longer.
+    blocks : int
+        Blocks that a multiprocessor has room for, each thread having the registers that its loads need.
+    """
+
+    loads: int
+    blocks: int
+
+
+ROWS, LOCATED_ROWS, COLUMNS, LOCATED_COLUMNS = Room(6, 4), Room(4, 4), Room(6, 4), Room(6, 3)
+"""Measured on an H200; where a kernel looks for an index (`Reducer.located`), a load takes more registers and time."""
+INDEX32_COUNT = INDEX32_LIMIT - THREADS * 8
+"""Reductions of so many elements count them with 64 bits: counters run over the end, by the loads of a block at most."""
 
 _LEAST = "__device__ inline long long least(long long a, long long b) { return a < b ? a : b; }\n"
 
@@ -80,17 +103,30 @@ class ColumnKernel:
     far: bool = False
 
 
+def room_of_rows(reducer: Reducer) -> Room:
+    """Return what the threads of a kernel of rows get."""
+    return LOCATED_ROWS if reducer.located else ROWS
+
+
+def room_of_columns(reducer: Reducer) -> Room:
+    """Return what the threads of a kernel of columns get."""
+    return LOCATED_COLUMNS if reducer.located else COLUMNS
+
+
 def row_source(reducer: Reducer, dtype: str, result: str, kernel: RowKernel, stage: Stage, *, add: bool = False) -> KernelSource:
     """Return a kernel of rows: ``(x, out, rows, run, outer, splits, kept axes..., outer axes...)``, an axis being extent and stride.
 
     A row is ``outer`` runs of ``run`` neighbouring elements. With ``add`` the result is added to what ``out`` holds.
     """
     width, lanes = kernel.width, kernel.lanes
-    held = min(width, MOST_ACCUMULATORS)
+    held = 1 if reducer.located else min(width, MOST_ACCUMULATORS)
+    room = room_of_rows(reducer)
     element = loaded(dtype, "{}")
+    kept, outer = _names("kept", kernel.kept_axes), _names("outer", kernel.outer_axes)
+    along = f"outer_offset(place / run{outer}) + place % run" if kernel.outer_axes else "place"
     body = f"""{_offset("kept", kernel.kept_axes)}{_offset("outer", kernel.outer_axes)}
 // Every {lanes} threads reduce one part of a row; the loads of a thread are {width} elements wide between the masked ends.
-extern "C" __global__ void __launch_bounds__({THREADS})
+extern "C" __global__ void __launch_bounds__({THREADS}, {room.blocks})
 {PLACE_OF_NAME}(const {STORAGE[dtype]}* x, {
         _out_type(stage, result)
     }* out, long long rows, long long run, long long outer, long long splits{_axes("kept", kernel.kept_axes)}{
@@ -115,28 +151,34 @@ extern "C" __global__ void __launch_bounds__({THREADS})
     #pragma unroll
     for (int k = 0; k < {held}; ++k) acc[k] = identity();
     for (long long i = first_outer; i < last_outer; ++i) {{
-        const {STORAGE[dtype]}* part = x + kept_offset(row{_names("kept", kernel.kept_axes)}) + outer_offset(i{
-        _names("outer", kernel.outer_axes)
-    }) + first;
-        const long long size = last - first;
-        const long long misaligned = (unsigned long long)part / sizeof({STORAGE[dtype]}) % {width};
-        const long long head = least(size, ({width} - misaligned) % {width}), vectors = (size - head) / {width};
-        for (long long j = lane; j < head; j += {lanes}) acc[0] = absorbed(acc[0], {element.format("part[j]")}, i * run + first + j);
-        #pragma unroll {4 if reducer.located and lanes == THREADS else 8}
-        for (long long v = lane; v < vectors; v += {lanes}) {{
-            const vector<{STORAGE[dtype]}, {width}> loaded = fetched<{width}>(part + head + v * {width});
+        const {STORAGE[dtype]}* part = x + kept_offset(row{kept}) + outer_offset(i{outer}) + first;
+        const int misaligned = (unsigned long long)part / sizeof({STORAGE[dtype]}) % {width};
+        const index_t size = last - first, before = i * run + first;
+        const index_t head = least(size, ({width} - misaligned) % {width}), vectors = (size - head) / {width};
+        for (index_t j = lane; j < head; j += {lanes}) acc[0] = absorbed(acc[0], {element.format("part[j]")}, before + j);
+        for (index_t v = lane; v < vectors; v += {room.loads * lanes}) {{
+            vector<{STORAGE[dtype]}, {width}> loaded[{room.loads}];
             #pragma unroll
-            for (int k = 0; k < {width}; ++k)
-                acc[k % {held}] = absorbed(acc[k % {held}], {element.format("loaded.item[k]")}, i * run + first + head + v * {width} + k);
+            for (int b = 0; b < {room.loads}; ++b)
+                if (v + b * {lanes} < vectors) loaded[b] = fetched<{width}>(part + head + (v + b * {lanes}) * {width});
+            #pragma unroll
+            for (int b = 0; b < {room.loads}; ++b) {{
+                if (v + b * {lanes} >= vectors) break;
+                const index_t index = before + head + (v + b * {lanes}) * {width};
+                {_absorb_vector(reducer, dtype, width, held)}
+            }}
         }}
-        for (long long j = head + vectors * {width} + lane; j < size; j += {lanes})
-            acc[0] = absorbed(acc[0], {element.format("part[j]")}, i * run + first + j);
+        for (index_t j = head + vectors * {width} + lane; j < size; j += {lanes})
+            acc[0] = absorbed(acc[0], {element.format("part[j]")}, before + j);
     }}
     acc_t value = acc[0];
     #pragma unroll
     for (int k = 1; k < {held}; ++k) value = joined(value, acc[k]);
 {_join_lanes(lanes)}
-    if (lane == 0 && valid) {{ {_write(stage, result, "task", "value", "run * outer", add=add)} }}
+    if (lane == 0 && valid) {{
+{_locate(reducer, dtype, f"x[kept_offset(row{kept}) + {along}]", "run * outer", width)}\
+        {_write(stage, result, "task", "value", "run * outer", add=add)}
+    }}
 }}
 """
     return named_source(f"{reducer.name}_rows_{dtype}_x{width}_{stage.value}", _pieces(reducer, dtype, result, far=kernel.far) + body)
@@ -148,50 +190,66 @@ def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKerne
     ``size`` elements of each column are joined, into the result of ``count`` elements (in the final stage more than ``size``).
     """
     width, across = kernel.width, kernel.across
-    down = THREADS // across
-    fetched = "*reinterpret_cast<const vector<acc_t, 1>*>" if stage is Stage.FINAL else f"fetched<{width}>"
-    held = "acc_t" if stage is Stage.FINAL else STORAGE[dtype]
-    element = loaded(dtype, "loaded.item[k]")
-    next_value = "joined(acc[k], loaded.item[k])" if stage is Stage.FINAL else f"absorbed(acc[k], {element}, i)"
+    down, room = THREADS // across, room_of_columns(reducer)
+    parts = min(down, 8)  # of a column, that one thread joins in the end
+    kept, reduced = _names("kept", kernel.kept_axes), _names("reduced", kernel.reduced_axes)
+    if stage is Stage.FINAL:
+        held, fetched, next_value = "acc_t", "*reinterpret_cast<const vector<acc_t, 1>*>", "joined(acc[k], loaded[b].item[k])"
+    else:
+        held, fetched = STORAGE[dtype], f"fetched<{width}>"
+        absorbed = "absorbed_number" if reducer.located else "absorbed"
+        next_value = f"{absorbed}(acc[k], {loaded(dtype, 'loaded[b].item[k]')}, i + b * {down})"
     body = f"""{_offset("kept", kernel.kept_axes)}{_offset("reduced", kernel.reduced_axes)}
 // A block reduces a part of {across * width} neighbouring columns: {down} threads share each column.
-extern "C" __global__ void __launch_bounds__({THREADS})
+extern "C" __global__ void __launch_bounds__({THREADS}, {room.blocks})
 {PLACE_OF_NAME}(const {held}* x, {
         _out_type(stage, result)
     }* out, long long columns, long long size, long long count, long long splits, long long kept{_axes("kept", kernel.kept_axes)}{
         _axes("reduced", kernel.reduced_axes)
     })
 {{
-    __shared__ acc_t shared[{THREADS}][{width}];
+    __shared__ acc_t shared[{width}][{THREADS + 32 // width}];  // padded: neighbouring columns are in different banks
     const long long tiles = (columns + {across * width - 1}) / {across * width};
     const long long tile = blockIdx.x % tiles, row = blockIdx.x / tiles % kept, split = blockIdx.x / tiles / kept;
     const long long column = (tile * {across} + threadIdx.x % {across}) * {width};
     const long long share = (size + splits - 1) / splits;
-    const long long last = column < columns ? least((split + 1) * share, size) : 0;
-    const {held}* from = x + kept_offset(row{_names("kept", kernel.kept_axes)}) + column;
+    const index_t last = column < columns ? least((split + 1) * share, size) : 0;
+    const {held}* from = x + kept_offset(row{kept}) + column;
     acc_t acc[{width}];
     #pragma unroll
     for (int k = 0; k < {width}; ++k) acc[k] = identity();
-    #pragma unroll 8
-    for (long long i = split * share + threadIdx.x / {across}; i < last; i += {down}) {{
-        const vector<{held}, {width}> loaded = {fetched}(from + reduced_offset(i{_names("reduced", kernel.reduced_axes)}));
+    const index_t begin = split * share + threadIdx.x / {across};
+    for (index_t i = begin; i < last; i += {room.loads * down}) {{
+        vector<{held}, {width}> loaded[{room.loads}];
         #pragma unroll
-        for (int k = 0; k < {width}; ++k) acc[k] = {next_value};
+        for (int b = 0; b < {room.loads}; ++b)
+            if (i + b * {down} < last) loaded[b] = {fetched}(from + reduced_offset(i + b * {down}{reduced}));
+        #pragma unroll
+        for (int b = 0; b < {room.loads}; ++b) {{
+            if (i + b * {down} >= last) break;
+            #pragma unroll
+            for (int k = 0; k < {width}; ++k) acc[k] = {next_value};
+        }}
     }}
+{_find_nan(reducer, dtype, kernel, stage)}\
     #pragma unroll
-    for (int k = 0; k < {width}; ++k) shared[threadIdx.x][k] = acc[k];
+    for (int k = 0; k < {width}; ++k) shared[k][threadIdx.x] = acc[k];
     __syncthreads();
-    for (int distance = {THREADS // 2}; distance >= {across}; distance /= 2) {{
+    for (int distance = {THREADS // 2}; distance >= {across * parts}; distance /= 2) {{
         if (threadIdx.x < distance)
             for (int k = 0; k < {width}; ++k)
-                shared[threadIdx.x][k] = joined(shared[threadIdx.x][k], shared[threadIdx.x + distance][k]);
+                shared[k][threadIdx.x] = joined(shared[k][threadIdx.x], shared[k][threadIdx.x + distance]);
         __syncthreads();
     }}
-    if (threadIdx.x < {across} && column < columns)
-        for (int k = 0; k < {width}; ++k) {{
-            const long long target = (split * kept + row) * columns + column + k;
-            {_write(stage, result, "target", "shared[threadIdx.x][k]", "count", add=add)}
-        }}
+    for (int c = threadIdx.x; c < {across * width}; c += {THREADS}) {{
+        const long long column = tile * {across * width} + c, target = (split * kept + row) * columns + column;
+        if (column >= columns) break;
+        const acc_t* part = &shared[c % {width}][c / {width}];
+        acc_t value = part[0];
+        #pragma unroll
+        for (int p = 1; p < {parts}; ++p) value = joined(value, part[p * {across}]);
+        {_write(stage, result, "target", "value", "count", add=add)}
+    }}
 }}
 """
     return named_source(f"{reducer.name}_columns_{dtype}_x{width}_{stage.value}", _pieces(reducer, dtype, result, far=kernel.far) + body)
@@ -229,6 +287,51 @@ def _offset(role: str, count: int) -> str:
     return (
         f"__device__ inline long long {role}_offset(long long index{parameters})\n{{\n    long long offset = 0;\n{''.join(steps)}{last}}}\n"
     )
+
+
+def _absorb_vector(reducer: Reducer, dtype: str, width: int, held: int) -> str:
+    """Return statements that take in a vector of a row, whose first element is at ``index``."""
+    element = loaded(dtype, "loaded[b].item[k]")
+    if reducer.located:
+        return f"""value_t best = {element.replace("[k]", "[0]")};
+                #pragma unroll
+                for (int k = 1; k < {width}; ++k) best = {reducer.wanted}(best, {element});
+                acc[0] = absorbed(acc[0], best, index);"""
+    return f"""#pragma unroll
+                for (int k = 0; k < {width}; ++k) acc[k % {held}] = absorbed(acc[k % {held}], {element}, index + k);"""
+
+
+def _find_nan(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Stage) -> str:
+    """Return statements that look for the first NaN of a thread's columns where one was met: its index is not kept on the way."""
+    if not reducer.located or stage is Stage.FINAL or dtype not in FLOATS:
+        return ""
+    element = loaded(dtype, f"from[reduced_offset(acc[k].index{_names('reduced', kernel.reduced_axes)}) + k]")
+    down = THREADS // kernel.across
+    return f"""\
+    #pragma unroll
+    for (int k = 0; k < {kernel.width}; ++k) {{
+        if (acc[k].value == acc[k].value) continue;
+        acc[k].index = begin;
+        while (acc[k].index + {down} < last && !alike({element}, acc[k].value)) acc[k].index += {down};
+    }}
+"""
+
+
+def _locate(reducer: Reducer, dtype: str, candidate: str, size: str, group: int) -> str:
+    """Return statements that move the index of a located ``value`` from the first of its group to the element itself.
+
+    ``candidate`` is the element at ``place``. All are loaded, the last one first, since loads that wait for each other take longer.
+    """
+    if not reducer.located:
+        return ""
+    return f"""\
+        const index_t group = value.index;
+        #pragma unroll
+        for (int step = {group - 1}; step >= 0; --step) {{
+            const index_t place = group + step;
+            if (group >= 0 && place < {size} && alike({loaded(dtype, candidate)}, value.value)) value.index = place;
+        }}
+"""
 
 
 def _join_lanes(lanes: int) -> str:
