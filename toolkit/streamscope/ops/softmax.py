@@ -156,11 +156,11 @@ def _operator(name: str, function: Callable[..., Array]) -> Operator:
 
         def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
             aligned = all(_address(array) % 16 == 0 for array in (*reads, *writes))
-            source, blocks, numbers = _kernel(name, spec, axis, inputs, aligned=aligned, add=add)
-            return bench.kernel(source, blocks, THREADS, [*reads[:inputs], *writes, *map(ctypes.c_longlong, numbers)])
+            source, blocks, threads, numbers = _kernel(name, spec, axis, inputs, aligned=aligned, add=add)
+            return bench.kernel(source, blocks, threads, [*reads[:inputs], *writes, *map(ctypes.c_longlong, numbers)])
 
-        _, blocks, _ = _kernel(name, spec, axis, inputs, aligned=True, add=add)
-        cost = Cost((inputs + 1 + add) * spec.nbytes, 5 * spec.size, max(1, blocks), THREADS)
+        _, blocks, threads, _ = _kernel(name, spec, axis, inputs, aligned=True, add=add)
+        cost = Cost((inputs + 1 + add) * spec.nbytes, 5 * spec.size, max(1, blocks), threads)
         reads, writes = application.reads, application.writes
         return (Launch(application.operation, 0, name, LaunchKind.KERNEL, reads, writes, cost, reference, cuda),)
 
@@ -169,14 +169,15 @@ def _operator(name: str, function: Callable[..., Array]) -> Operator:
 
 def _kernel(
     name: str, spec: ArraySpec, axis: int, inputs: int, *, aligned: bool, add: bool = False
-) -> tuple[KernelSource, int, tuple[int, ...]]:
-    """Return the kernel for an array, its blocks and its numbers."""
+) -> tuple[KernelSource, int, int, tuple[int, ...]]:
+    """Return the kernel for an array, its blocks, the threads of each, and its numbers."""
     columns, inner = spec.shape[axis], math.prod(spec.shape[axis + 1 :])
     rows = spec.size // columns // inner if spec.size else 0
     if inner != 1:
-        return softmax_columns_source(name, spec.dtype.name, accumulate=add), -(-rows * inner // THREADS), (rows, columns, inner)
+        return softmax_columns_source(name, spec.dtype.name, accumulate=add), -(-rows * inner // THREADS), THREADS, (rows, columns, inner)
     form = row_form(columns, spec.dtype.itemsize, inputs, aligned=aligned)
-    return softmax_source(name, spec.dtype.name, form, accumulate=add), -(-rows // (THREADS // form.lanes)), (rows, columns)
+    blocks = -(-rows // (form.threads // form.lanes))
+    return softmax_source(name, spec.dtype.name, form, accumulate=add), blocks, form.threads, (rows, columns)
 
 
 def _address(array: Any) -> int:

@@ -96,7 +96,7 @@ class RowForm:
     width : int
         Elements that a thread loads at once.
     lanes : int
-        Threads that share a row: a power of two up to `THREADS`.
+        Threads that share a row: a power of two up to `MOST_THREADS`.
     items : int
         Loads of a thread that it keeps in registers; 0 if the row is too long for that and is read twice.
     """
@@ -105,19 +105,27 @@ class RowForm:
     lanes: int
     items: int
 
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return max(THREADS, self.lanes)
 
-MOST_KEPT = 32
-"""Elements of a row, over all inputs, that a thread keeps in registers."""
+
+MOST_THREADS = 1024
+FEW_KEPT, MOST_KEPT = 16, 32
+"""Elements of a row, over all inputs, that a thread keeps in registers: few while the row does not need more than `THREADS` for that."""
 
 
 def row_form(columns: int, itemsize: int, inputs: int, *, aligned: bool) -> RowForm:
     """Return a good form for rows of so many elements."""
     width = 16 // itemsize if aligned and columns % (16 // itemsize) == 0 else 1
     loads = -(-columns // width)
-    most = max(1, MOST_KEPT // (width * inputs))
-    lanes = min(THREADS, 1 << (-(-loads // most) - 1).bit_length() if loads > 32 * most else min(32, 1 << (loads - 1).bit_length()))
+    lanes = min(32, 1 << (loads - 1).bit_length())
+    for few, most in ((FEW_KEPT, THREADS), (MOST_KEPT, MOST_THREADS)):
+        while -(-loads // lanes) * width * inputs > few and lanes < most:
+            lanes *= 2
     items = -(-loads // lanes)
-    return RowForm(width, lanes, items if items <= most else 0)
+    return RowForm(width, lanes, items) if items * width * inputs <= MOST_KEPT else RowForm(width, THREADS, 0)
 
 
 def softmax_source(function: str, dtype: str, form: RowForm, *, accumulate: bool = False) -> KernelSource:
@@ -136,11 +144,11 @@ def softmax_source(function: str, dtype: str, form: RowForm, *, accumulate: bool
         joins += _across("across_sum", "real", f"sum(value, {shuffled})", "sum", lanes)
     code = f"""{_pieces(role, dtype)}
 {joins}
-extern "C" __global__ void __launch_bounds__({THREADS})
+extern "C" __global__ void __launch_bounds__({form.threads})
 {PLACE_OF_NAME}({_parameters(role, dtype)}, long long rows, long long columns)
 {{
     const int lane = threadIdx.x % {lanes};
-    const long long task = (long long)blockIdx.x * {THREADS // lanes} + threadIdx.x / {lanes};
+    const long long task = (long long)blockIdx.x * {form.threads // lanes} + threadIdx.x / {lanes};
     // Threads past the last row work on it too, since their warp waits for them, and leave nothing.
     const bool valid = task < rows;
     const long long row_index = valid ? task : rows - 1, loads = columns / {width};
@@ -191,8 +199,17 @@ __device__ inline real value(acc_t row, {inputs}) {{ return {role.value}; }}
 
 
 _HALF_POWER = """\
-// Half needs no more digits, and a kernel waits for exp.
-__device__ inline real power(real x) { return exp2(x * real(1.4426950408889634)); }"""
+// Half needs no more digits than the instruction gives, and a kernel waits for exp.
+__device__ inline real power(real x)
+{
+    x *= real(1.4426950408889634);
+#ifdef __CUDA_ARCH__
+    asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
+    return x;
+#else
+    return exp2(x);
+#endif
+}"""
 
 
 def _parameters(role: RowFunction, dtype: str) -> str:
@@ -275,7 +292,7 @@ def _across(name: str, kind: str, shuffled: str, join: str, lanes: int) -> str:
     """Return a function, to be called once, that joins a value of each thread that shares a row; all of them get the result."""
     warp = f"    for (int offset = {min(lanes, 32) // 2}; offset > 0; offset /= 2) value = {shuffled};"
     block = f"""
-    __shared__ {kind} shared[{THREADS // 32}];
+    __shared__ {kind} shared[{max(THREADS, lanes) // 32}];
     if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
     __syncthreads();
     const int first = threadIdx.x / {lanes} * {lanes // 32};
