@@ -47,6 +47,16 @@ def test_relu_keeps_nan_and_infinity(evaluate, dtype):
     np.testing.assert_array_equal(evaluate(ss.relu, x), [np.nan, np.inf, 0, 0, 0, 2])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_gradients_of_activations_have_their_limits_at_infinity(evaluate, dtype):
+    x = np.array([np.inf, -np.inf, np.nan], dtype)
+    limits = {ss.relu: [1, 0], ss.sigmoid: [0, 0], ss.softsign: [0, 0], ss.log_sigmoid: [0, 1], ss.mish: [1, 0], ss.erf: [0, 0]}
+    for function, expected in limits.items():
+        got = evaluate(lambda dy, x, function=function: function.gradient(dy, x), np.ones(3, dtype), x)
+        np.testing.assert_array_equal(got[:2], expected, err_msg=str(function))
+        assert np.isnan(got[2]) or function is ss.relu
+
+
 def test_half_is_rounded_once(evaluate):
     # 1 + 2**-11 lies half-way between two halves and rounds to even, whichever way it is computed.
     a, b = np.array([1, 65504], np.float16), np.array([2**-11, 65504], np.float16)

@@ -74,6 +74,34 @@ def test_gradients_are_finite_differences(reduction, axis, keepdims):
         assert dx[place] == pytest.approx(slope, rel=1e-5, abs=1e-8)
 
 
+@pytest.mark.parametrize("reduction", DIFFERENTIABLE, ids=str)
+def test_gradients_go_where_they_are_asked_to(evaluate, reduction):
+    x, before = np.array([[3.0, -4.0, 1.0], [0.5, 2.0, 7.0]]), np.full((2, 3), 100.0)
+    dy = np.array([2.0, 3.0])
+    alone = evaluate(lambda dy, x: reduction.gradient(dy, x, 1), dy, x)
+    for request, expected in (("write", alone), ("add", before + alone), ("null", before)):
+        got = evaluate(lambda dy, x, out, request=request: reduction.gradient(dy, x, 1, out=out, request=request), dy, x, before)
+        np.testing.assert_allclose(got, expected)
+    in_place = evaluate(lambda dy, x: reduction.gradient(dy, x, 1, out=x), dy, x)
+    np.testing.assert_array_equal(in_place, alone)
+    with pytest.raises(ProgramError, match=r"gradient: request='add' needs a variable"):
+        ss.program(lambda dy, x: reduction.gradient(dy, x, 1, request="add")).trace(dy, x)
+
+
+def test_sources_of_gradients():
+    for function in (ss.sum, ss.max, ss.prod, ss.norm, ss.softmax):
+        write, add = (function.source("float16", (64, 256), 1, request=request, gradient=True) for request in ("write", "add"))
+        assert write != add
+        assert "dy" in write
+    assert ss.prod.source("float32", (64, 256), 1, gradient=True).count("__global__") == 3  # two reductions help
+    with pytest.raises(ProgramError, match=r"argmax: it has no gradient"):
+        ss.argmax.source("float32", gradient=True)
+    with pytest.raises(ProgramError, match=r"sum: request='null' has no kernel"):
+        ss.sum.source("float32", request="null")
+    with pytest.raises(ProgramError, match=r"any: truth values cannot be added"):
+        ss.any.source("float32", request="add")
+
+
 @pytest.mark.parametrize(("zeros", "expected"), [(0, [15, 10, 6]), (1, [0, 10, 0]), (2, [0, 0, 0])])
 def test_gradient_of_a_product_with_zeros(zeros, expected):
     x = {0: np.array([2.0, 3.0, 5.0]), 1: np.array([2.0, 0.0, 5.0]), 2: np.array([0.0, 0.0, 5.0])}[zeros]

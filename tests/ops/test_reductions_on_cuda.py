@@ -99,6 +99,8 @@ def test_gradients(reduction, dtype):
         dy = np.ones(np.sum(x, axis=axis).shape, dtype)
         (got,), (expected,) = both(lambda dy, x, axis=axis: reduction.gradient(dy, x, axis), dy, x)
         assert_close(got, expected, 1.0)
+        (got,), (expected,) = both(lambda dy, x, b, axis=axis: reduction.gradient(dy, x, axis, out=b, request="add"), dy, x, x)
+        assert_close(got, expected, 1.0)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

@@ -70,7 +70,10 @@ def test_pushes(repository, readme):
 def test_bandwidth(repository, readme):
     measured = json.loads((repository / "benchmarks" / "results" / "bandwidth.json").read_text(encoding="utf-8"))
     rows = measured["rows"]
-    assert f"in {sum(row['share_of_copy'] >= 0.9 for row in rows)} of {len(rows)} cases ({measured['least_share_of_copy']:.2f} at least)" in readme
+    assert (
+        f"in {sum(row['share_of_copy'] >= 0.9 for row in rows)} of {len(rows)} cases ({measured['least_share_of_copy']:.2f} at least)"
+        in readme
+    )
     assert f"take {measured['geometric_mean_against_best_peer']:.2f}× the time" in readme
 
 

@@ -86,7 +86,8 @@ mish = _activation(
     "mish",
     "Return ``x * tanh(log(1 + exp(x)))`` (Misra 2019).",
     "x * tanh(softplus(x))",
-    "dy * (tanh(softplus(x)) + x * sigmoid(x) * (1 - tanh(softplus(x)) * tanh(softplus(x))))",
+    # No infinity times zero: from 800 on the product is 0 in every dtype.
+    "dy * (tanh(softplus(x)) + fmin(fmax(x, T(-800)), T(800)) * sigmoid(x) * (1 - tanh(softplus(x)) * tanh(softplus(x))))",
     lambda x: x * np.tanh(np.logaddexp(x, x.dtype.type(0))),
     ulp=8,
 )

@@ -79,7 +79,17 @@ class Norm:
         """Apply the operator inside a program that is being traced."""
         return norm_of_order(order)(x, axis, keepdims=keepdims, out=out, request=request)
 
-    def gradient(self, dy: Symbol, x: Symbol, order: float = 2, axis: Axis = None, *, keepdims: bool = False) -> Any:
+    def gradient(
+        self,
+        dy: Symbol,
+        x: Symbol,
+        order: float = 2,
+        axis: Axis = None,
+        *,
+        keepdims: bool = False,
+        out: object = None,
+        request: str = "write",
+    ) -> Any:
         """Return the gradient of the argument, inside a program; 0 where the norm is not differentiable.
 
         Parameters
@@ -88,12 +98,23 @@ class Norm:
             Gradient of the result, of its shape.
         x, order, axis, keepdims
             What the operator was applied to.
+        out, request
+            As for `sum`'s gradient.
         """
-        return norm_of_order(order).gradient(dy, x, axis, keepdims=keepdims)
+        return norm_of_order(order).gradient(dy, x, axis, keepdims=keepdims, out=out, request=request)
 
-    def source(self, dtype: Any, shape: Sequence[int] = (2**20,), axis: Axis = None, *, order: float = 2) -> str:
-        """Return the CUDA source of the kernels for an array, one behind the other."""
-        return norm_of_order(order).source(dtype, shape, axis)
+    def source(
+        self,
+        dtype: Any,
+        shape: Sequence[int] = (2**20,),
+        axis: Axis = None,
+        *,
+        order: float = 2,
+        request: str = "write",
+        gradient: bool = False,
+    ) -> str:
+        """Return the CUDA source of the kernels for an array in fresh memory, one behind the other, or of its gradient's."""
+        return norm_of_order(order).source(dtype, shape, axis, request=request, gradient=gradient)
 
 
 norm = Norm()

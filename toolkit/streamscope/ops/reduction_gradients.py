@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from streamscope.errors import ProgramError
 from streamscope.ops.fitting import bind, fitted_fresh
-from streamscope.ops.operator import Application, Attributes, Operator, require
+from streamscope.ops.operator import Application, Attributes, Operator, check_request, require
 from streamscope.ops.reduction_plan import checked_axes, reduced_shape
 from streamscope.ops.reductions import Axis, Reduction
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
@@ -109,50 +110,69 @@ def _gradient_of(reduction: Reduction, count: int) -> Gradient | None:
             return None
 
 
-def gradient(reduction: Reduction, dy: Any, x: Any, axis: Axis, *, keepdims: bool) -> Any:
+def gradient(reduction: Reduction, dy: Any, x: Any, axis: Axis, *, keepdims: bool, out: object, request: str) -> Any:
     """Return the gradient of a reduction's argument; see `Reduction.gradient`."""
     name = reduction.__name__
     require(isinstance(dy, Symbol) and isinstance(x, Symbol), name, "the gradient is of variables of the program")
-    require(x.dtype.kind == "f", name, f"{x.dtype.name} has no gradient", "gradients are floating-point numbers")
+    check_request(f"{name}.gradient", request, has_target=out is not None)
+    how, signature = _found(reduction, x.spec, axis, accumulate=request == "add")
     axes = checked_axes(name, x.shape, axis)
-    kept = reduced_shape(x.shape, axes, keepdims=True)
-    how = _gradient_of(reduction, int(np.prod([x.shape[one] for one in axes], dtype=int)))
-    if how is None:
-        raise ProgramError(f"{name}: it has no gradient", hint="it is not differentiable")
     shape = reduced_shape(x.shape, axes, keepdims=keepdims)
     require(dy.shape == shape, name, f"the result's gradient has shape {dy.shape}, the result {shape}")
     require(dy.dtype == x.dtype, name, f"the result's gradient is {dy.dtype.name}, the argument {x.dtype.name}")
-    helping = [helper(x, axis, keepdims=keepdims) for _, helper in how.helping]
-    repeated = (dy, *helping)
-    names = ("dy", *(title for title, _ in how.helping))
-    dtype = x.dtype.name
-    parameters = (*(Parameter(title, dtype, dtype) for title in names), Parameter("x", dtype, dtype))
-    signature = Signature(f"{name}_gradient", parameters, dtype, how.expression, dtype)
-    return _apply(signature, how.reference, repeated, x, kept)
+    if request == "null":
+        return out
+    repeated = (dy, *(helper(x, axis, keepdims=keepdims) for _, helper in how.helping))
+    return _apply(signature, how.reference, repeated, x, reduced_shape(x.shape, axes, keepdims=True), out)
 
 
-def _apply(signature: Signature, formula: Formula, repeated: Sequence[Any], x: Any, kept: tuple[int, ...]) -> Any:
+def gradient_source(reduction: Reduction, x: ArraySpec, axis: Axis, *, accumulate: bool) -> str:
+    """Return the source of the kernels of a gradient; see `Reduction.source`."""
+    how, signature = _found(reduction, x, axis, accumulate=accumulate)
+    kept = reduced_shape(x.shape, checked_axes(reduction.__name__, x.shape, axis), keepdims=True)
+    kernel = fitted_fresh(signature, (*[kept] * (1 + len(how.helping)), x.shape, x.shape))
+    return "\n".join([*(helper.source(x.dtype, x.shape, axis) for _, helper in how.helping), kernel.source.code])
+
+
+def _found(reduction: Reduction, x: ArraySpec, axis: Axis, *, accumulate: bool) -> tuple[Gradient, Signature]:
+    """Return how the gradient of an argument is computed, and what the kernel of it is."""
+    name, dtype = reduction.__name__, x.dtype.name
+    require(x.dtype.kind == "f", name, f"{dtype} has no gradient", "gradients are floating-point numbers")
+    axes = checked_axes(name, x.shape, axis)
+    how = _gradient_of(reduction, math.prod(x.shape[one] for one in axes))
+    if how is None:
+        raise ProgramError(f"{name}: it has no gradient", hint="it is not differentiable")
+    names = ("dy", *(title for title, _ in how.helping), "x")
+    parameters = tuple(Parameter(title, dtype, dtype) for title in names)
+    return how, Signature(f"{name}_gradient", parameters, dtype, how.expression, dtype, accumulate=accumulate)
+
+
+def _apply(signature: Signature, formula: Formula, repeated: Sequence[Any], x: Any, kept: tuple[int, ...], out: object) -> Any:
+    count = len(repeated)
+
     def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
-        return [specs[-1]]
+        return [specs[count]]
 
     def build(application: Application) -> tuple[Launch, ...]:
-        spec = application.read_specs[-1]
-        count = len(repeated)
+        spec = application.read_specs[count]
         kernel = fitted_fresh(signature, (*[kept] * count, spec.shape, spec.shape))
 
         def reference(arrays: Sequence[Array]) -> Sequence[Array]:
             exact = [array.astype(np.float32) if array.dtype == np.float16 else array for array in arrays]
-            dy, *helping = (array.reshape(kept) for array in exact[:-1])
+            dy, *helping = (array.reshape(kept) for array in exact[:count])
             with np.errstate(all="ignore"):
-                return [np.asarray(formula(dy, exact[-1], *helping)).astype(spec.dtype)]
+                value = np.asarray(formula(dy, exact[count], *helping))
+                return [(exact[-1] + value if signature.accumulate else value).astype(spec.dtype)]
 
         def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
-            return bind(bench, signature, [*(array.reshape(kept) for array in reads[:-1]), reads[-1], writes[0]], {})
+            return bind(bench, signature, [*(array.reshape(kept) for array in reads[:count]), reads[count], writes[0]], {})
 
         moved = sum(one.nbytes for one in application.read_specs) + spec.nbytes
         cost = Cost(moved, spec.size, kernel.blocks or 1, THREADS)
         reads, writes = application.reads, application.writes
         return (Launch(application.operation, 0, signature.name, LaunchKind.KERNEL, reads, writes, cost, reference, cuda),)
 
-    operator = Operator(signature.name, infer, build)
-    return current_tracer(signature.name).apply(operator, [*repeated, x], {}, None)
+    operator = Operator(signature.name, infer, build, in_place=True)
+    added: list[Any] = [out] if signature.accumulate else []
+    attributes = {"request": "add"} if signature.accumulate else {}
+    return current_tracer(signature.name).apply(operator, [*repeated, x, *added], attributes, out)

@@ -70,10 +70,12 @@ class Reduction:
             return out
         if request == "write":
             return tracer.apply(self._operator, [x], attributes, out)
-        require(self.reducer.name not in ("any", "all"), self.__name__, "truth values cannot be added")
+        self._check_added(request)
         return tracer.apply(self._adding, [x, out], attributes | {"request": "add"}, out)
 
-    def gradient(self, dy: Symbol, x: Symbol, axis: Axis = None, *, keepdims: bool = False) -> Any:
+    def gradient(
+        self, dy: Symbol, x: Symbol, axis: Axis = None, *, keepdims: bool = False, out: object = None, request: str = "write"
+    ) -> Any:
         """Return the gradient of the argument, inside a program.
 
         Where several elements are the largest, ``max`` gives each of them the whole gradient.
@@ -84,6 +86,10 @@ class Reduction:
             Gradient of the result, of its shape.
         x : variable
             What the operator was applied to, with the same ``axis`` and ``keepdims``.
+        out : variable, optional
+            Where the gradient goes, which may be ``x`` (in place); by default a new variable.
+        request : {"write", "add", "null"}
+            Whether ``out`` is replaced, added to or left alone.
 
         Raises
         ------
@@ -92,13 +98,27 @@ class Reduction:
         """
         from streamscope.ops.reduction_gradients import gradient
 
-        return gradient(self, dy, x, axis, keepdims=keepdims)
+        return gradient(self, dy, x, axis, keepdims=keepdims, out=out, request=request)
 
-    def source(self, dtype: Any, shape: Sequence[int] = (2**20,), axis: Axis = None) -> str:
-        """Return the CUDA source of the kernels for an array, one behind the other."""
+    def source(
+        self, dtype: Any, shape: Sequence[int] = (2**20,), axis: Axis = None, *, request: str = "write", gradient: bool = False
+    ) -> str:
+        """Return the CUDA source of the kernels for an array in fresh memory, one behind the other, or of its gradient's.
+
+        Raises
+        ------
+        ProgramError
+            No kernel takes such an array, or the operator is not differentiable.
+        """
+        require(request in ("write", "add"), self.__name__, f"request={request!r} has no kernel", "use write or add")
         x = ArraySpec(shape_of(self.__name__, shape), dtype)
+        if gradient:
+            from streamscope.ops.reduction_gradients import gradient_source
+
+            return gradient_source(self, x, axis, accumulate=request == "add")
+        self._check_added(request)
         (result,) = self._infer([x], {"axis": axis, "keepdims": False})
-        plan = plan_reduction(self.reducer, x, result, checked_axes(self.__name__, x.shape, axis))
+        plan = plan_reduction(self.reducer, x, result, checked_axes(self.__name__, x.shape, axis), add=request == "add")
         return "\n".join(step.source.code for step in plan.steps)
 
     def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -112,6 +132,9 @@ class Reduction:
         if self.reducer.real:
             return np.dtype(np.float64)
         return np.dtype(np.int64) if self.reducer.wide else dtype
+
+    def _check_added(self, request: str) -> None:
+        require(request != "add" or self.reducer.name not in ("any", "all"), self.__name__, "truth values cannot be added")
 
     def _infer(self, specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
         x, axis = specs[0], attributes["axis"]

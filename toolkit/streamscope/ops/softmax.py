@@ -111,7 +111,7 @@ class Softmax:
             The kernel takes no such array.
         """
         operator = self._backward if gradient else self._forward
-        check_request(self.__name__, request, has_target=request != "null")
+        require(request in ("write", "add"), self.__name__, f"request={request!r} has no kernel", "use write or add")
         spec = ArraySpec(shape_of(self.__name__, shape), dtype)
         operator.infer([spec], {"axis": axis})
         (one,) = checked_axes(self.__name__, spec.shape, axis)
