@@ -220,21 +220,19 @@ def _columns(
     width = min(VECTOR_BYTES // itemsize, SHARED_BYTES // (THREADS * accumulator_bytes(reducer, x.dtype.name, far=far)))
     if columns % width or address % (width * itemsize) or any(stride % width for _, stride in (*kept, *gone)):
         width = 1
-    across = min(32, _power_of_two(-(-columns // width)))
-    rows = math.prod(extent for extent, _ in kept)
+    vectors = math.prod(extent for extent, _ in kept) * columns // width
+    across = min(32, _power_of_two(vectors))
     room = room_of_columns(reducer)
     wave = room.blocks * MULTIPROCESSORS
     # Of short columns a thread takes some batches of loads, if the blocks that are left suffice, and joins with fewer others.
-    while size < THREADS // across * room.loads * LEAST_BATCHES and columns >= 2 * across * width and across < THREADS:
-        if rows * columns < 2 * across * width * wave:
-            break
+    while across < THREADS and size < THREADS // across * room.loads * LEAST_BATCHES and vectors >= 2 * across * wave:
         across *= 2
-    tiles = rows * -(-columns // (across * width))
+    tiles = -(-vectors // across)
     splits = max(1, min(wave // tiles, size // (THREADS // across * LEAST_LOADS)))
     kernel = ColumnKernel(width, across, len(kept), len(gone), far=far)
     stage = Stage.WHOLE if splits == 1 else Stage.PARTIAL
     source = column_source(reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)
-    first = Step(source, tiles * splits, (columns, size, size, splits, rows, *_flat(kept), *_flat(gone)))
+    first = Step(source, tiles * splits, (columns, size, size, splits, vectors * width // columns, *_flat(kept), *_flat(gone)))
     return _joined(reducer, x, result, first, splits, size, add=add)
 
 

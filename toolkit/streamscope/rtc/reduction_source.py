@@ -193,6 +193,7 @@ def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKerne
     down, room = THREADS // across, room_of_columns(reducer)
     parts = min(down, 8)  # of a column, that one thread joins in the end
     kept, reduced = _names("kept", kernel.kept_axes), _names("reduced", kernel.reduced_axes)
+    place = f"kept_offset(result / columns{kept}) + result % columns" if kernel.kept_axes else "result"
     if stage is Stage.FINAL:
         held, fetched, next_value = "acc_t", "*reinterpret_cast<const vector<acc_t, 1>*>", "joined(acc[k], loaded[b].item[k])"
     else:
@@ -200,7 +201,7 @@ def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKerne
         absorbed = "absorbed_number" if reducer.located else "absorbed"
         next_value = f"{absorbed}(acc[k], {loaded(dtype, 'loaded[b].item[k]')}, i + b * {down})"
     body = f"""{_offset("kept", kernel.kept_axes)}{_offset("reduced", kernel.reduced_axes)}
-// A block reduces a part of {across * width} neighbouring columns: {down} threads share each column.
+// A block reduces a part of {across * width} columns, counted over all kept axes: {down} threads share each column.
 extern "C" __global__ void __launch_bounds__({THREADS}, {room.blocks})
 {PLACE_OF_NAME}(const {held}* x, {
         _out_type(stage, result)
@@ -209,12 +210,12 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {room.blocks})
     })
 {{
     __shared__ acc_t shared[{width}][{THREADS + 32 // width}];  // padded: neighbouring columns are in different banks
-    const long long tiles = (columns + {across * width - 1}) / {across * width};
-    const long long tile = blockIdx.x % tiles, row = blockIdx.x / tiles % kept, split = blockIdx.x / tiles / kept;
-    const long long column = (tile * {across} + threadIdx.x % {across}) * {width};
+    const long long results = kept * columns, tiles = (results + {across * width - 1}) / {across * width};
+    const long long tile = blockIdx.x % tiles * {across * width}, split = blockIdx.x / tiles;
+    const long long result = tile + threadIdx.x % {across} * {width};
+    const {held}* from = x + {place};
     const long long share = (size + splits - 1) / splits;
-    const index_t last = column < columns ? least((split + 1) * share, size) : 0;
-    const {held}* from = x + kept_offset(row{kept}) + column;
+    const index_t last = result < results ? least((split + 1) * share, size) : 0;
     acc_t acc[{width}];
     #pragma unroll
     for (int k = 0; k < {width}; ++k) acc[k] = identity();
@@ -242,8 +243,8 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {room.blocks})
         __syncthreads();
     }}
     for (int c = threadIdx.x; c < {across * width}; c += {THREADS}) {{
-        const long long column = tile * {across * width} + c, target = (split * kept + row) * columns + column;
-        if (column >= columns) break;
+        const long long target = split * results + tile + c;
+        if (tile + c >= results) break;
         const acc_t* part = &shared[c % {width}][c / {width}];
         acc_t value = part[0];
         #pragma unroll
