@@ -255,6 +255,8 @@ class TestWhatIsRefused:
             engine.push(ss.add, reads=(x, ones()), writes=(x,))
         with pytest.raises(ProgramError, match="give a tuple"):
             engine.push(ss.add, reads=x, writes=(x,))
+        with pytest.raises(ProgramError, match=r"exp got 'x' as out=.*reads= and writes="):
+            engine.push(ss.exp, reads=(x,), writes=(x,), out=x)
         with pytest.raises(ProgramError, match="push wants a function"):
             engine.push("add", reads=(x, x), writes=(x,))
 

@@ -183,7 +183,7 @@ def test_who_gives_a_reference_answers_for_the_functions():
         ("dy * 08", r"makes it octal\n    dy \* 08\n         \^"),
         ("exp(dy, x)", r"exp takes 1 argument, got 2\n    exp\(dy, x\)\n    \^"),
         ("dy % 2", r"% for whole numbers only, not for float32\n    dy % 2\n       \^"),
-        ("x & 1", r"& for whole numbers only, not for float32\n    x & 1\n      \^"),
+        ("dy & 1", r"& for whole numbers only, not for float32\n    dy & 1\n       \^"),
     ],
 )
 def test_a_gradient_is_looked_at_too(gradient, said):

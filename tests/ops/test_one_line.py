@@ -59,6 +59,12 @@ def test_what_cannot_be_evaluated_here_runs_on_cuda_only():
         ("y = a * x", {"gradient": {"b": "dy"}}, "gradient of b, which is no operand"),
         ("y = a * x", {"gradient": {"a": "dz * x"}}, "the gradient of a names dz.*it may name a, dy, x, y"),
         ("y = x", {"name": "not a name"}, "is no identifier"),
+        ("y = request * x", {}, "'request' cannot be a name of an operand"),
+        ("y = M_PI * x", {}, "'M_PI' is a number in C.*write its digits"),
+        ("y = x[0]", {}, "x is one number"),
+        ("y = x + a.y", {}, "a is one number"),
+        ("y = x * x", {"gradient": {"x": "2 * x"}}, r"the gradient of x does not name dy.*dy \* \(2 \* x\)"),
+        ("y = x * x", {"like": np.divmod}, "like=.* is not a NumPy function with dtypes"),
     ],
 )
 def test_misuse(line, options, said):
@@ -183,14 +189,14 @@ def next_line():
 
 def test_what_does_not_compile_is_told_by_the_users_line():
     place = next_line()
-    bad = ss.elementwise("y = 2 * undeclared(x) + x.part", name="bad", reference=np.negative)
+    bad = ss.elementwise("y = 2 * undeclared(x) + (x).part", name="bad", reference=np.negative)
     error = refused(lambda x: (bad(x), ss.relu(x)), X)
     message = error.message.splitlines()
-    assert message[0].startswith(f'ss.elementwise("y = 2 * undeclared(x) + x.part") at {place}: kernel \'bad_float32')
+    assert message[0].startswith(f'ss.elementwise("y = 2 * undeclared(x) + (x).part") at {place}: kernel \'bad_float32')
     assert message[0].endswith("did not compile for sm_90")
     assert message[1:4] == [
         'error: identifier "undeclared" is undefined',
-        f"    {place} | 2 * undeclared(x) + x.part",
+        f"    {place} | 2 * undeclared(x) + (x).part",
         f"    {' ' * len(place)} |     ^",
     ]
     assert "class type" in message[4]

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import streamscope as ss
-from streamscope.errors import ProgramError
+from streamscope.errors import OutOfMemoryError, ProgramError
 from streamscope.program.reference import has_reference, run_reference
 
 N = 3
@@ -130,3 +130,14 @@ def test_an_operator_without_a_reference():
     assert has_reference(trace(ss.relu, np.zeros(4)))
     with pytest.raises(ProgramError, match=r"operation 1, test_reference\.py:\d+\) has no NumPy reference.*reference="):
         run_reference(program, [np.zeros(4)])
+
+
+def test_a_reference_that_raises():
+    broken = ss.operator(lambda x, y: None, reads=["x"], writes=["y"], reference=lambda x: 1 / 0)
+    with pytest.raises(
+        ProgramError, match=r"NumPy reference of .*operation 0, test_reference\.py:\d+\) failed: ZeroDivisionError: division"
+    ):
+        run_reference(trace(broken, np.zeros(4)), [np.zeros(4)])
+    hungry = ss.operator(lambda x, y: None, reads=["x"], writes=["y"], reference=lambda x: np.empty(2**56))
+    with pytest.raises(OutOfMemoryError, match=r"the NumPy reference of .*operation 0"):
+        run_reference(trace(hungry, np.zeros(4)), [np.zeros(4)])

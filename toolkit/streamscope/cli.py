@@ -98,6 +98,9 @@ def _run(arguments: Sequence[str]) -> int:
     except StreamscopeError as error:
         complain(error.message, options.hint_on_a_line(error.hint))
         return FAILED
+    except MemoryError as error:
+        complain(f"this machine has too little memory: {error}", "use smaller settings")
+        return FAILED
     except typer.Abort:  # What older versions of Typer make of an interrupt; newer ones return its code.
         code = INTERRUPTED
     if code == INTERRUPTED:

@@ -23,7 +23,7 @@ from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names, listed_names
 from streamscope.engines.lanes import checked_streams
-from streamscope.errors import EngineError, WorkloadError
+from streamscope.errors import EngineError, ProgramError, WorkloadError
 from streamscope.program.tracing import ProgramFunction
 from streamscope.progress import Progress, showing
 
@@ -89,6 +89,8 @@ def compare(
     allowed = checked_streams(streams)
     compared = compared_engines(engines, memory_limit)
     kept = _checked_settings(settings)
+    if not isinstance(name, str | None):
+        raise ProgramError(f"name={shown(name)} is no text")
     task = Task.of(program, inputs, "compare")
     opened = open_device(device)
     count = min(wanted, SIMULATED_REPEATS) if opened.info.kind == "simulated" else wanted

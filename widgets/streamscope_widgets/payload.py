@@ -137,7 +137,7 @@ def _encode_group(group: TimelineGroup, keep: int, comparison: str, names: dict[
     spans = group.trace.spans.select(np.arange(keep)) if keep < total else group.trace.spans
     extent_ns = group.extent_ns
     makespan_ns = group.makespan_ns if group.makespan_ns is not None else extent_ns
-    recorded = f"recorded: {time_text(extent_ns)}" if abs(extent_ns - makespan_ns) > 0.02 * makespan_ns else ""
+    recorded = f"last span ends at {time_text(extent_ns)}" if abs(extent_ns - makespan_ns) > 0.02 * makespan_ns else ""
     missing = f"{total - keep:,} of {total:,} spans left out" if keep < total else ""
     return {
         "label": group.label,
@@ -163,7 +163,7 @@ def _details(group: TimelineGroup, extent_ns: int) -> list[list[str]]:
     simulated = " (simulated)" if info.device.kind == "simulated" else ""
     return [
         *unrecorded,
-        ["makespan in this recording", f"{extent_ns / 1e3:,.3f} µs"],
+        ["end of the last span, in this recording", f"{extent_ns / 1e3:,.3f} µs"],
         ["spans", f"{len(group.trace.spans):,}"],
         ["times by", f"{info.recorder}{simulated}"],
         ["created", info.created],

@@ -71,6 +71,9 @@ class Pusher:
         if not is_operator(function) and all(state.place is Place.HOST for state in (*arguments, *targets)):
             self.push_host(HostFunction(title, where, function, arguments, targets, attributes), priority)
             return
+        for attribute, value in attributes.items():
+            if isinstance(value, DynamicVariable):
+                raise ProgramError(f"{title} got {value.name!r} as {attribute}=", hint="name variables in reads= and writes=")
         try:
             template = self._catalogue.template(function, title, arguments, targets, attributes)
         except TracingError as error:

@@ -37,6 +37,8 @@ def host_function(function: Callable[..., Any] | None = None, *, results: Result
     ProgramError
         ``duration_us`` is negative. When it is applied: the function cannot take that many arguments, or its result is unknown.
     """
+    if function is not None and not callable(function):
+        raise ProgramError(f"ss.host_function wants a function, not a {type(function).__name__}")
     if duration_us < 0:
         raise ProgramError(f"duration_us={duration_us} is negative")
 

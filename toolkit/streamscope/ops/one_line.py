@@ -103,6 +103,15 @@ def _check_expressions(
         check_meaning(title(called, operand), text, names, functions, floating=(operand, upstream), vouched=vouched)
 
 
+_MACROS = frozenset(
+    (  # noqa: SIM905
+        "M_E M_LOG2E M_LOG10E M_LN2 M_LN10 M_PI M_PI_2 M_PI_4 M_1_PI M_2_PI M_2_SQRTPI M_SQRT2 M_SQRT1_2 NAN INFINITY HUGE_VAL HUGE_VALF"
+        " FLT_MIN FLT_MAX FLT_EPSILON DBL_MIN DBL_MAX DBL_EPSILON CHAR_MIN CHAR_MAX SHRT_MIN SHRT_MAX INT_MIN INT_MAX LONG_MIN LONG_MAX"
+    ).split()
+)
+"""Numbers of C's headers, which would be taken for operands."""
+
+
 def _in_one_line(text: str) -> str:
     return re.sub(r"\s", " ", text)
 
@@ -126,7 +135,10 @@ def _check_arguments(*arguments: object) -> None:
             'expressions by operand, for example {"x": "a * dy"}',
         ),
         "reference": (lambda value: value is None or callable(value), "a function of NumPy arrays"),
-        "like": (lambda value: value is None or isinstance(value, np.ufunc), "a function of NumPy's with dtypes, for example np.exp"),
+        "like": (
+            lambda value: value is None or (isinstance(value, np.ufunc) and value.nout == 1),
+            "a NumPy function with dtypes, for example np.exp",
+        ),
         "functions": (lambda value: isinstance(value, str), "CUDA source as text"),
     }
     for value, (argument, (fits, wanted)) in zip(arguments, kinds.items(), strict=True):
@@ -141,15 +153,24 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
 
     def usable(word: str) -> bool:
         good = word.isidentifier() and word.isascii() and not word.startswith("__") and not word.endswith("_values")
-        return good and word not in RESERVED and word not in ("dy", f"d{result}")
+        return good and word not in RESERVED and word not in ("dy", f"d{result}", "request")
 
     require(called.isidentifier() and called.isascii(), "the name is no identifier", "kernels are named after it")
     require(bool(operands), f"{expression!r} has no operands", "name at least one")
     require(len(set(operands)) == len(operands), f"operands {', '.join(operands)} are not different", "name each once")
+    for operand in operands:
+        require(
+            operand not in _MACROS,
+            f"{operand!r} is a number in C, which is unknown here",
+            "write its digits, or give functions= that names it",
+        )
     for operand in (*operands, result):
         problem = f"{operand!r} cannot be a name of an operand, or of the result"
         require(usable(operand), problem, "use another: it means something in CUDA, or in the kernels")
     require(result not in operands, f"{result!r} is the result and an operand", "give out= where it is applied to update in place")
+    for text in (expression, *gradient.values()):
+        taken_apart = re.search(rf"\b({'|'.join((*operands, result))})\s*(\[|\.|->)", text)
+        require(taken_apart is None, f"{taken_apart and taken_apart[1]} is one number", "it has no elements and no members")
     unknown = [operand for operand in names_in(expression) if operand not in operands]
     require(not unknown, f"{', '.join(unknown)} is no operand", f"operands are {', '.join(operands)}")
     strange = [operand for operand in gradient if operand not in operands]
@@ -158,6 +179,9 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
     for operand, text in gradient.items():
         unknown = [each for each in names_in(text) if each not in known]
         require(not unknown, f"the gradient of {operand} names {', '.join(unknown)}", f"it may name {', '.join(sorted(known))}")
+        named = names_in(text)
+        forgotten = f"d{result}" not in named and any(each in named for each in (*operands, result))
+        require(not forgotten, f"the gradient of {operand} does not name d{result}", f"multiply with it: d{result} * ({text})")
 
 
 def _evaluated(called: str, operands: Sequence[str], expression: str, functions: str, like: np.ufunc) -> Reference | None:

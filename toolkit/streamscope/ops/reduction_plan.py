@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
 
 VECTOR_BYTES = 16
-SHARED_BYTES = 32 * 1024
+SHARED_BYTES = 16 * 1024
+"""Of the accumulators of a block of columns, which are in registers before."""
 MULTIPROCESSORS = 132
 """Of a big GPU. A reduction of fewer blocks than it has room for is split, into no more: few that come later take as long as all others."""
 LEAST_LOADS = 8
@@ -192,9 +193,9 @@ def _rows(reducer: Reducer, x: ArraySpec, result: ArraySpec, kept: list[RunOfAxe
     warp = vectors < 64 or (rows * 32 >= wave * THREADS // 2 and vectors <= 32 * LONGEST_OF_WARP)
     lanes = min(32, _power_of_two(vectors)) if warp else THREADS
     splits = 1
-    if lanes == THREADS:
-        most = vectors * outer // (THREADS * LEAST_LOADS)
-        splits = max(1, min(wave // rows, most, outer if outer > 1 else most))
+    if lanes == THREADS or outer > 1:
+        most = -(-vectors // lanes) * outer // LEAST_LOADS
+        splits = max(1, min(wave * (THREADS // lanes) // rows, most, outer if outer > 1 else most))
     kernel = RowKernel(width, lanes, len(kept), len(outer_axes), far=run * outer >= INDEX32_COUNT)
     stage = Stage.WHOLE if splits == 1 else Stage.PARTIAL
     source = row_source(reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)
@@ -222,7 +223,7 @@ def _columns(
         width = 1
     vectors = math.prod(extent for extent, _ in kept) * columns // width
     across = min(32, _power_of_two(vectors))
-    room = room_of_columns(reducer)
+    room = room_of_columns(reducer, width)
     wave = room.blocks * MULTIPROCESSORS
     # Of short columns a thread takes some batches of loads, if the blocks that are left suffice, and joins with fewer others.
     while across < THREADS and size < THREADS // across * room.loads * LEAST_BATCHES and vectors >= 2 * across * wave:

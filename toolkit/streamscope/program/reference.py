@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.errors import ProgramError
-from streamscope.program.launch import RESULTS_HINT, HostCall, call_host_function
+from streamscope.errors import OutOfMemoryError, ProgramError, StreamscopeError
+from streamscope.program.launch import RESULTS_HINT, HostCall, Reference, call_host_function
 from streamscope.program.operation import Operation, Program
 from streamscope.program.variable import ArraySpec
 
@@ -22,7 +22,9 @@ def run_reference(program: Program, inputs: Sequence[Array]) -> list[Array]:
     Raises
     ------
     ProgramError
-        An operator of the user's own has no NumPy reference, or its reference or a host function returns what does not fit.
+        An operator of the user's own has no NumPy reference, its reference raises, or it or a host function returns what does not fit.
+    OutOfMemoryError
+        This machine has too little memory.
     """
     # What is empty is never written.
     memory: dict[int, Array] = {each.id: np.empty(each.spec.shape, each.spec.dtype) for each in program.variables if not each.spec.size}
@@ -64,4 +66,15 @@ def _results(operation: Operation, memory: dict[int, Array]) -> Iterator[tuple[S
     for launch in operation.work:
         if launch.reference is None:
             raise ProgramError(f"{operation} has no NumPy reference, so its result cannot be checked", hint="give ss.operator a reference=")
-        yield launch.writes, launch.reference([memory[variable] for variable in launch.reads])
+        yield launch.writes, _referred(operation, launch.reference, [memory[variable] for variable in launch.reads])
+
+
+def _referred(operation: Operation, reference: Reference, arrays: Sequence[Array]) -> Sequence[Array]:
+    try:
+        return reference(arrays)
+    except StreamscopeError:
+        raise
+    except MemoryError as error:
+        raise OutOfMemoryError(f"the NumPy reference of {operation}: {error}", hint="use smaller shapes") from error
+    except Exception as error:
+        raise ProgramError(f"the NumPy reference of {operation} failed: {type(error).__name__}: {error}", hint=RESULTS_HINT) from error

@@ -291,6 +291,8 @@ def program(function: Callable[..., Any] | None = None, *, fuse: bool = False) -
     """
     if function is None:
         return partial(program, fuse=fuse)
+    if not isinstance(fuse, bool):
+        raise ProgramError(f"ss.program: fuse={fuse!r} is neither True nor False")
     if not callable(function):
         raise ProgramError(f"ss.program wants a function, not a {type(function).__name__}")
     return ProgramFunction(function, fuse=fuse or (isinstance(function, ProgramFunction) and function.fuse))

@@ -93,8 +93,9 @@ def power_norm(order: float) -> Reducer:
 
 _LOCATED = """\
 struct acc_t {{ value_t value; index_t index; }};
-// Whether a is found before b, NaN before all; whether none is found before the other.
+// Whether a is found before b; NaN is found before all.
 __device__ inline bool better(value_t a, value_t b) {{ return !(a {not_beyond} b) && b == b; }}
+// Whether none is found before the other.
 __device__ inline bool alike(value_t a, value_t b) {{ return a == b || (a != a && b != b); }}
 // The first of the two, quickly, but the index is not that of x if x is NaN.
 __device__ inline acc_t absorbed_number(acc_t a, value_t x, index_t index)

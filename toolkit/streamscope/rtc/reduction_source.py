@@ -7,7 +7,6 @@ No kernel uses atomics, so a result is the same each time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,8 +17,8 @@ from streamscope.rtc.source import KernelSource
 from streamscope.rtc.types_source import STORAGE, VECTORS, conversions_source, loaded, stored
 
 THREADS = 256
-MOST_ACCUMULATORS = 4
-"""Accumulators of a thread in a kernel of rows: enough that additions need not wait for each other, few enough for full occupancy."""
+ACCUMULATOR_BYTES = 16
+"""Of a thread in a kernel of rows: enough that additions need not wait for each other, few enough for full occupancy."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,24 @@ class Room:
     blocks: int
 
 
-ROWS, LOCATED_ROWS, COLUMNS, LOCATED_COLUMNS = Room(6, 4), Room(4, 4), Room(6, 4), Room(6, 3)
-"""Measured on an H200; where a kernel looks for an index (`Reducer.located`), a load takes more registers and time."""
+MOST_WIDTH = 16
+ROWS, LOCATED_ROWS = Room(6, 4), Room(4, 4)
+COLUMNS, BYTE_COLUMNS, LOCATED_COLUMNS = Room(6, 4), Room(4, 4), Room(6, 3)
+"""Measured on an H200; where a kernel looks for an index (`Reducer.located`), a load takes more registers and time, and where each thread
+has `MOST_WIDTH` columns, their results take registers."""
 INDEX32_COUNT = INDEX32_LIMIT - THREADS * 8
 """Reductions of so many elements count them with 64 bits: counters run over the end, by the loads of a block at most."""
 
-_LEAST = "__device__ inline long long least(long long a, long long b) { return a < b ? a : b; }\n"
+_LEAST = """\
+__device__ inline long long least(long long a, long long b) { return a < b ? a : b; }
+// What is loaded waits in words: of a vector of bytes, each byte would take a register.
+template <int W, typename E> struct waiting
+{
+    typename words<sizeof(E) * W>::type whole;
+    __device__ inline void fetch(const E* from) { whole = *reinterpret_cast<const typename words<sizeof(E) * W>::type*>(from); }
+    __device__ inline vector<E, W> values() const { return *reinterpret_cast<const vector<E, W>*>(&whole); }
+};
+"""
 
 
 class Stage(Enum):
@@ -89,7 +100,7 @@ class ColumnKernel:
     width : int
         Columns of a thread, loaded at once.
     across : int
-        Threads of a block side by side on columns, a power of two up to 32; the others share their columns.
+        Threads of a block side by side on columns, a power of two up to `THREADS`; the others share their columns.
     kept_axes, reduced_axes : int
         Axes of the results besides the innermost one, and reduced axes, after neighbours were merged.
     far : bool
@@ -108,9 +119,9 @@ def room_of_rows(reducer: Reducer) -> Room:
     return LOCATED_ROWS if reducer.located else ROWS
 
 
-def room_of_columns(reducer: Reducer) -> Room:
-    """Return what the threads of a kernel of columns get."""
-    return LOCATED_COLUMNS if reducer.located else COLUMNS
+def room_of_columns(reducer: Reducer, width: int) -> Room:
+    """Return what the threads of a kernel of columns, each with ``width`` of them, get."""
+    return LOCATED_COLUMNS if reducer.located else BYTE_COLUMNS if width == MOST_WIDTH else COLUMNS
 
 
 def row_source(reducer: Reducer, dtype: str, result: str, kernel: RowKernel, stage: Stage, *, add: bool = False) -> KernelSource:
@@ -119,7 +130,7 @@ def row_source(reducer: Reducer, dtype: str, result: str, kernel: RowKernel, sta
     A row is ``outer`` runs of ``run`` neighbouring elements. With ``add`` the result is added to what ``out`` holds.
     """
     width, lanes = kernel.width, kernel.lanes
-    held = 1 if reducer.located else min(width, MOST_ACCUMULATORS)
+    held = 1 if reducer.located else min(width, 4, ACCUMULATOR_BYTES // accumulator_bytes(reducer, dtype))
     room = room_of_rows(reducer)
     element = loaded(dtype, "{}")
     kept, outer = _names("kept", kernel.kept_axes), _names("outer", kernel.outer_axes)
@@ -157,14 +168,15 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {room.blocks})
         const index_t head = least(size, ({width} - misaligned) % {width}), vectors = (size - head) / {width};
         for (index_t j = lane; j < head; j += {lanes}) acc[0] = absorbed(acc[0], {element.format("part[j]")}, before + j);
         for (index_t v = lane; v < vectors; v += {room.loads * lanes}) {{
-            vector<{STORAGE[dtype]}, {width}> loaded[{room.loads}];
+            waiting<{width}, {STORAGE[dtype]}> batch[{room.loads}];
             #pragma unroll
             for (int b = 0; b < {room.loads}; ++b)
-                if (v + b * {lanes} < vectors) loaded[b] = fetched<{width}>(part + head + (v + b * {lanes}) * {width});
+                if (v + b * {lanes} < vectors) batch[b].fetch(part + head + (v + b * {lanes}) * {width});
             #pragma unroll
             for (int b = 0; b < {room.loads}; ++b) {{
                 if (v + b * {lanes} >= vectors) break;
                 const index_t index = before + head + (v + b * {lanes}) * {width};
+                const vector<{STORAGE[dtype]}, {width}> loaded = batch[b].values();
                 {_absorb_vector(reducer, dtype, width, held)}
             }}
         }}
@@ -190,16 +202,15 @@ def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKerne
     ``size`` elements of each column are joined, into the result of ``count`` elements (in the final stage more than ``size``).
     """
     width, across = kernel.width, kernel.across
-    down, room = THREADS // across, room_of_columns(reducer)
+    down, room = THREADS // across, room_of_columns(reducer, width)
     parts = min(down, 8)  # of a column, that one thread joins in the end
     kept, reduced = _names("kept", kernel.kept_axes), _names("reduced", kernel.reduced_axes)
     place = f"kept_offset(result / columns{kept}) + result % columns" if kernel.kept_axes else "result"
-    if stage is Stage.FINAL:
-        held, fetched, next_value = "acc_t", "*reinterpret_cast<const vector<acc_t, 1>*>", "joined(acc[k], loaded[b].item[k])"
-    else:
-        held, fetched = STORAGE[dtype], f"fetched<{width}>"
-        absorbed = "absorbed_number" if reducer.located else "absorbed"
-        next_value = f"{absorbed}(acc[k], {loaded(dtype, 'loaded[b].item[k]')}, i + b * {down})"
+    final = stage is Stage.FINAL
+    held = "acc_t" if final else STORAGE[dtype]
+    absorbed = "absorbed_number" if reducer.located else "absorbed"
+    element = loaded(dtype, "loaded.item[k]")
+    next_value = "joined(acc[k], loaded.item[k])" if final else f"{absorbed}(acc[k], {element}, i + b * {down})"
     body = f"""{_offset("kept", kernel.kept_axes)}{_offset("reduced", kernel.reduced_axes)}
 // A block reduces a part of {across * width} columns, counted over all kept axes: {down} threads share each column.
 extern "C" __global__ void __launch_bounds__({THREADS}, {room.blocks})
@@ -221,13 +232,14 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {room.blocks})
     for (int k = 0; k < {width}; ++k) acc[k] = identity();
     const index_t begin = split * share + threadIdx.x / {across};
     for (index_t i = begin; i < last; i += {room.loads * down}) {{
-        vector<{held}, {width}> loaded[{room.loads}];
+        waiting<{width}, {held}> batch[{room.loads}];
         #pragma unroll
         for (int b = 0; b < {room.loads}; ++b)
-            if (i + b * {down} < last) loaded[b] = {fetched}(from + reduced_offset(i + b * {down}{reduced}));
+            if (i + b * {down} < last) batch[b].fetch(from + reduced_offset(i + b * {down}{reduced}));
         #pragma unroll
         for (int b = 0; b < {room.loads}; ++b) {{
             if (i + b * {down} >= last) break;
+            const vector<{held}, {width}> loaded = batch[b].values();
             #pragma unroll
             for (int k = 0; k < {width}; ++k) acc[k] = {next_value};
         }}
@@ -292,7 +304,7 @@ def _offset(role: str, count: int) -> str:
 
 def _absorb_vector(reducer: Reducer, dtype: str, width: int, held: int) -> str:
     """Return statements that take in a vector of a row, whose first element is at ``index``."""
-    element = loaded(dtype, "loaded[b].item[k]")
+    element = loaded(dtype, "loaded.item[k]")
     if reducer.located:
         return f"""value_t best = {element.replace("[k]", "[0]")};
                 #pragma unroll
@@ -306,14 +318,20 @@ def _find_nan(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Stage) 
     """Return statements that look for the first NaN of a thread's columns where one was met: its index is not kept on the way."""
     if not reducer.located or stage is Stage.FINAL or dtype not in FLOATS:
         return ""
-    element = loaded(dtype, f"from[reduced_offset(acc[k].index{_names('reduced', kernel.reduced_axes)}) + k]")
-    down = THREADS // kernel.across
+    width, element = kernel.width, loaded(dtype, "loaded.item[k]")
     return f"""\
+    bool nan = false;
     #pragma unroll
-    for (int k = 0; k < {kernel.width}; ++k) {{
-        if (acc[k].value == acc[k].value) continue;
-        acc[k].index = begin;
-        while (acc[k].index + {down} < last && !alike({element}, acc[k].value)) acc[k].index += {down};
+    for (int k = 0; k < {width}; ++k) {{
+        nan = nan || acc[k].value != acc[k].value;
+        if (acc[k].value != acc[k].value) acc[k].index = last;
+    }}
+    #pragma unroll 4
+    for (index_t i = begin; nan && i < last; i += {THREADS // kernel.across}) {{
+        const vector<{STORAGE[dtype]}, {width}> loaded = fetched<{width}>(from + reduced_offset(i{_names("reduced", kernel.reduced_axes)}));
+        #pragma unroll
+        for (int k = 0; k < {width}; ++k)
+            if ({element} != {element} && i < acc[k].index) acc[k].index = i;
     }}
 """
 
@@ -359,8 +377,3 @@ def _write(stage: Stage, result: str, index: str, value: str, count: str, *, add
     finished = f"finished({value}, {count})"
     whole = f"{loaded(result, f'out[{index}]')} + {finished}" if add else finished
     return stored(result, f"out[{index}]", whole)
-
-
-def axis_arguments(axes: Sequence[tuple[int, int]]) -> list[int]:
-    """Return extents and strides of axes as a kernel takes them."""
-    return [number for axis in axes for number in axis]

@@ -112,8 +112,9 @@ class RowForm:
 
 
 MOST_THREADS = 1024
-FEW_KEPT, MOST_KEPT = 16, 32
-"""Elements of a row, over all inputs, that a thread keeps in registers: few while the row does not need more than `THREADS` for that."""
+MOST_KEPT = {THREADS: 16, 512: 32, MOST_THREADS: 32}
+"""Registers that a thread has for elements of a row, over all inputs, by the threads that share it. Few keep more threads busy, so a row
+is spread over `THREADS` first; of longer rows a thread keeps more."""
 
 
 def row_form(columns: int, itemsize: int, inputs: int, *, aligned: bool) -> RowForm:
@@ -121,11 +122,18 @@ def row_form(columns: int, itemsize: int, inputs: int, *, aligned: bool) -> RowF
     width = 16 // itemsize if aligned and columns % (16 // itemsize) == 0 else 1
     loads = -(-columns // width)
     lanes = min(32, 1 << (loads - 1).bit_length())
-    for few, most in ((FEW_KEPT, THREADS), (MOST_KEPT, MOST_THREADS)):
-        while -(-loads // lanes) * width * inputs > few and lanes < most:
+
+    def kept() -> int:
+        return -(-loads // lanes) * width * inputs * max(1, itemsize // 4)
+
+    for most_lanes, registers in MOST_KEPT.items():
+        # Places of single elements take registers too, which are few then.
+        most_kept = registers // 2 if width == 1 and most_lanes == MOST_THREADS else registers
+        while kept() > most_kept and lanes < most_lanes:
             lanes *= 2
-    items = -(-loads // lanes)
-    return RowForm(width, lanes, items) if items * width * inputs <= MOST_KEPT else RowForm(width, THREADS, 0)
+        if kept() <= most_kept:
+            return RowForm(width, lanes, -(-loads // lanes))
+    return RowForm(width, THREADS, 0)
 
 
 def softmax_source(function: str, dtype: str, form: RowForm, *, accumulate: bool = False) -> KernelSource:

@@ -70,11 +70,12 @@ class SimulatedBuffer:
         """What is in memory now: a read-only view, so that a reference that changes its arguments is found out."""
         return self._view
 
-    def check(self, values: Array) -> None:
-        """Raise DeviceError if `store` would not take these values: another shape, or another kind of number."""
+    def check(self, values: Array, what: str = "") -> None:
+        """Raise DeviceError if `store` would not take these values, made by ``what``: another shape, or another kind of number."""
         if values.shape != self._spec.shape or not np.can_cast(values.dtype, self._spec.dtype, casting="same_kind"):
             given = f"{values.dtype.name}{list(values.shape)}"
-            raise DeviceError(f"{given} was written to memory for {self._spec}", hint="shape and kind of number must agree")
+            made = f"{what} returned {given}" if what else f"{given} was written to memory"
+            raise DeviceError(f"{made} for {self._spec}", hint="shape and kind of number must agree")
 
     def store(self, values: Array) -> None:
         """Replace all values by such as `check` accepts, converted to the buffer's dtype."""
@@ -126,5 +127,5 @@ def outcome(what: str, results: Sequence[Array], sources: Sequence[Array], targe
     if len(results) != len(targets):
         raise DeviceError(f"{what} returned {len(results)} arrays for {len(targets)} variables")
     for result, target in zip(results, targets, strict=True):
-        target.check(result)
+        target.check(result, what)
     return [result.copy() if any(np.may_share_memory(result, source) for source in sources) else result for result in results]

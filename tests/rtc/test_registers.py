@@ -1,0 +1,46 @@
+"""The reduction kernels' registers: what is under way must not spill to memory, or the loads that it saves are paid for there."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamscope.ops import reductions
+from streamscope.ops.reduction_plan import checked_axes, plan_reduction, reduced_shape
+from streamscope.ops.softmax import _kernel
+from streamscope.program.variable import ArraySpec
+from streamscope.rtc.cubin import resources_of
+
+pytest.importorskip("cuda.bindings.nvrtc")
+
+from streamscope.rtc.nvrtc import compile_unit
+
+DTYPES = ["int8", "int16", "int32", "int64", "float16", "float32", "float64"]
+LAYOUTS = [((4096, 4096), 1), ((4096, 4096), 0), ((2**24,), None), ((64, 512, 512), 1)]
+MOST_BYTES = 48
+"""Of a thread: a few counters."""
+
+
+def stack_bytes(source):
+    image, log = compile_unit(source.code, source.name, "sm_90")
+    assert image is not None, log
+    ((_, resources),) = resources_of(image).items()
+    return resources.stack_bytes
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["sum", "max", "argmax"])
+def test_reductions_do_not_spill(name, dtype):
+    operator = getattr(reductions, name)
+    for shape, axis in LAYOUTS:
+        axes, x = checked_axes(name, shape, axis), ArraySpec(shape, dtype)
+        result = ArraySpec(reduced_shape(shape, axes, keepdims=False), operator.result_dtype(x.dtype))
+        for step in plan_reduction(operator.reducer, x, result, axes).steps:
+            assert stack_bytes(step.source) <= MOST_BYTES, step.source.name
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "softmax_gradient", "log_softmax_gradient"])
+def test_softmax_does_not_spill(name, dtype):
+    for columns in (1024, 4096, 8192, 16_384, 32_768, 12_001, 16_383, 32_767):
+        source, *_ = _kernel(name, ArraySpec((64, columns), dtype), 1, 2 if "gradient" in name else 1, aligned=True)
+        assert stack_bytes(source) <= MOST_BYTES + 16, source.name
