@@ -105,7 +105,9 @@ def compile_batch(
     with noted.stage(Stage.LOOK_UP, "NVRTC's version"):
         batch.sources = {kernel_key(source, architecture): source for source in unique}
     batch.run()
-    return BatchResult(batch.cubins, batch.failures, noted)
+    # In the order that was asked for, not in that of the threads.
+    failures = {source: batch.failures[source] for source in batch.sources.values() if source in batch.failures}
+    return BatchResult(batch.cubins, failures, noted)
 
 
 def compile_kernel(source: KernelSource, architecture: str, *, cache: KernelCache | None = None) -> Cubin:
