@@ -63,6 +63,12 @@ def test_what_may_be_chance_is_not_called_faster(compared, ratios, words):
     assert str(replace(compared[0], ratios=ratios)).endswith(words)
 
 
+def test_one_kernel_alone_has_nothing_to_gain():
+    comparison = compare_compilation(ss.program(ss.relu), X, device="simulated", repeats=1, progress=False)
+    assert str(comparison).startswith("relu: 1 kernel compiles in ")
+    assert str(comparison).endswith(": alone, one by one and together are the same")
+
+
 @pytest.mark.parametrize("options", [{"repeats": 0}, {"repeats": 1.5}, {"workers": 0}])
 def test_wrong_numbers_are_told_before_anything_is_compiled(options):
     with pytest.raises(CompilationError):

@@ -465,3 +465,9 @@ class TestNesting:
 def test_what_python_asks_of_values_is_refused(function):
     with pytest.raises(ProgramError, match="is not an operator of a program"):
         ss.program(lambda x: function(x)).trace(np.ones(3, np.float32))  # noqa: PLW0108 — a built-in function has no signature
+
+
+def test_a_printed_program_shows_numbers_and_options():
+    program = ss.program(lambda x: ss.sum((x * 2) ** 0.5, 1, keepdims=True)).trace(np.ones((2, 3), np.float32))
+    lines = [line.split("#")[0].split(" = ")[-1].strip() for line in str(program).splitlines()[1:]]
+    assert lines == ["multiply(%0:float32[2, 3], b=2)", "power(%1:float32[2, 3], b=0.5)", "sum(%2:float32[2, 3], axis=1, keepdims=True)"]

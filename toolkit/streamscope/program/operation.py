@@ -127,7 +127,7 @@ class Program:
         lines = [self._summary()]
         for operation in self.operations:
             writes = ", ".join(self._label(variable) for variable in operation.writes)
-            reads = ", ".join(self._label(variable) for variable in operation.reads)
+            reads = ", ".join([*(self._label(variable) for variable in operation.reads), *_options(operation.attributes)])
             lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.where}")
         return "\n".join(lines)
 
@@ -137,3 +137,12 @@ class Program:
 
     def _label(self, variable: int) -> str:
         return f"%{variable}:{self.variables[variable].spec}"
+
+
+def _options(attributes: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the numbers and options of an operation as they were given, without those that were left alone."""
+    for name, value in attributes.items():
+        if isinstance(value, Mapping):
+            yield from _options(value)
+        elif isinstance(value, int | float | str | tuple | list) and value is not False:
+            yield f"{name}={value!r}"
