@@ -213,6 +213,15 @@ def test_wrong_results_exit_with_3_after_everything_is_written(tmp_path, monkeyp
     assert {path.name for path in tmp_path.iterdir()} == {"comparison.json", "report.html", "sync.parquet"}
 
 
+def test_memory_of_this_machine_that_runs_out_is_told_in_a_line(monkeypatch, capsys):
+    def hungry(*_, **__):
+        raise MemoryError("Unable to allocate 9 TiB")
+
+    monkeypatch.setattr(comparing, "compare", hungry)
+    assert main(SMALL) == 1
+    assert capsys.readouterr().err.splitlines()[0].endswith("this machine has too little memory: Unable to allocate 9 TiB")
+
+
 def test_an_unexpected_exception_shows(monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("a defect")
