@@ -37,7 +37,7 @@ lab: $(LAB) ## open JupyterLab on the notebooks
 
 test: check ## everything that CI runs: the quick checks, then all tests; installs the tools and a browser
 	sh scripts/install_browser.sh
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 check: $(DEVELOPMENT) ## the quick checks: style, types, layers
 	$(VENV)/bin/ruff check .

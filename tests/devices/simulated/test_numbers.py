@@ -159,7 +159,7 @@ def fails(*_):
     ("function", "reason"),
     [
         (fails, "ValueError: no such luck"),
-        (lambda v: np.zeros(3), r"float64\[3\] was written to memory for float64\[\]"),
+        (lambda v: np.zeros(3), r"float64\[3\] for float64\[\]"),
         (lambda v: v.fill(0), "read-only"),
     ],
 )
