@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -293,7 +294,9 @@ def _ask(path, barrier, answers):
     answers.put([record.name for record in log.kernels if record.origin is Origin.COMPILED])
 
 
-def test_processes_that_ask_for_the_same_compile_it_once(cache):
+def test_processes_that_ask_for_the_same_compile_it_once(cache, monkeypatch):
+    # What new processes run again: an IPython shell of another test leaves one there that they cannot take.
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     context = multiprocessing.get_context("spawn")
     barrier, answers = context.Barrier(2), context.Queue()
     processes = [context.Process(target=_ask, args=(cache.folder.path, barrier, answers)) for _ in range(2)]

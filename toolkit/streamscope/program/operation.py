@@ -144,5 +144,5 @@ def _options(attributes: Mapping[str, Any]) -> Iterator[str]:
     for name, value in attributes.items():
         if isinstance(value, Mapping):
             yield from _options(value)
-        elif isinstance(value, int | float | str | tuple | list) and value is not False:
+        elif (isinstance(value, int | float | str) and value is not False) or (name == "axis" and value is not None):
             yield f"{name}={value!r}"
