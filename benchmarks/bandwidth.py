@@ -49,6 +49,8 @@ ELEMENTWISE = {
     "greater": ("greater", "gt"),
 }
 BINARY = ("add", "multiply", "divide", "maximum", "hypot", "greater")
+WHOLE = ("relu", "abs", "negative", "square", "add", "multiply", "maximum", "greater")
+"""Element-wise functions that take whole numbers."""
 REDUCTIONS = {"sum": "sum", "mean": "mean", "prod": "prod", "max": "amax", "argmax": "argmax"}
 AXES = {"rows": 1, "columns": 0, "all": None}
 
@@ -61,7 +63,9 @@ class Bench:
         self.stream = cp.cuda.Stream(non_blocking=True)
         self.torch_stream = torch.cuda.ExternalStream(self.stream.ptr)
         rows = MEBIBYTES * 2**20 // np.dtype(dtype).itemsize // COLUMNS
-        values = (np.random.default_rng(0).random((rows, COLUMNS), np.float32) + 0.5).astype(dtype)
+        numbers = np.random.default_rng(0)
+        values = numbers.integers(-99, 99, (rows, COLUMNS), dtype) if dtype == "int8" else numbers.random((rows, COLUMNS), np.float32) + 0.5
+        values = values.astype(dtype)
         self.inputs = [cp.asarray(values), cp.asarray(values)]
         self.tensors = [torch.as_tensor(one, device="cuda") for one in self.inputs]
 
@@ -85,7 +89,10 @@ class Bench:
     def cases(self) -> Mapping[str, tuple[Callable[..., Any], int, dict[str, Call]]]:
         """Return our function, its number of inputs, and the peers' calls, by name."""
         listed: dict[str, tuple[Callable[..., Any], int, dict[str, Call]]] = {}
+        whole = self.dtype == "int8"
         for name, (in_cupy, in_torch) in ELEMENTWISE.items():
+            if whole and name not in WHOLE:
+                continue
             count = 2 if name in BINARY else 1
             logic = name == "greater"
             out = cp.empty(self.inputs[0].shape, bool if logic else self.dtype)
@@ -98,11 +105,12 @@ class Bench:
         for name, in_torch in REDUCTIONS.items():
             for where, axis in AXES.items():
                 options = {} if axis is None else {"dim": axis}
-                peers = {
-                    "cupy": partial(getattr(cp, name), self.inputs[0], axis=axis),
-                    "torch": partial(getattr(torch, in_torch), self.tensors[0], **options),
-                }
+                peers = {"cupy": partial(getattr(cp, name), self.inputs[0], axis=axis)}
+                if not (whole and name == "mean"):  # PyTorch has none
+                    peers["torch"] = partial(getattr(torch, in_torch), self.tensors[0], **options)
                 listed[f"{name} {where}"] = (partial(getattr(ss, name), axis=axis), 1, peers)
+        if whole:
+            return listed
         norms = {"cupy": partial(cp.linalg.norm, self.inputs[0].reshape(-1)), "torch": partial(torch.linalg.vector_norm, self.tensors[0])}
         listed["norm all"] = (ss.norm, 1, norms)
         for name in ("softmax", "log_softmax"):
@@ -137,7 +145,7 @@ def main() -> None:
     target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "bandwidth.json")
     rows: list[dict[str, Any]] = []
     copies: dict[str, float] = {}
-    for dtype in ("float32", "float16"):
+    for dtype in ("float32", "float16", "int8"):
         bench = Bench(dtype)
         copy = bench.copy_bytes_per_us()
         copies[dtype] = copy / 1e3

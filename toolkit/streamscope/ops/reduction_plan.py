@@ -12,26 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from streamscope.errors import ProgramError
 from streamscope.program.variable import ArraySpec
+from streamscope.rtc.column_reduction_source import ColumnKernel, column_source, room_of_columns
 from streamscope.rtc.reducers_source import Reducer
-from streamscope.rtc.reduction_source import (
-    INDEX32_COUNT,
-    THREADS,
-    ColumnKernel,
-    RowKernel,
-    Stage,
-    accumulator_bytes,
-    column_source,
-    room_of_columns,
-    room_of_rows,
-    row_source,
-)
+from streamscope.rtc.reduction_source import INDEX32_COUNT, THREADS, Stage, accumulator_bytes
+from streamscope.rtc.row_reduction_source import RowKernel, room_of_rows, row_source
 from streamscope.rtc.source import KernelSource
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
 
 VECTOR_BYTES = 16
-SHARED_BYTES = 16 * 1024
+SHARED_BYTES = 32 * 1024
 """Of the accumulators of a block of columns, which are in registers before."""
 MULTIPROCESSORS = 132
 """Of a big GPU. A reduction of fewer blocks than it has room for is split, into no more: few that come later take as long as all others."""
@@ -188,7 +179,7 @@ def _rows(reducer: Reducer, x: ArraySpec, result: ArraySpec, kept: list[RunOfAxe
     *outer_axes, (run, _) = gone
     rows, outer = math.prod(extent for extent, _ in kept), math.prod(extent for extent, _ in outer_axes)
     vectors = -(-run // width)
-    wave = room_of_rows(reducer).blocks * MULTIPROCESSORS
+    wave = room_of_rows(reducer, width).blocks * MULTIPROCESSORS
     # A warp to a row needs no barrier; it is enough where rows are many, or short.
     warp = vectors < 64 or (rows * 32 >= wave * THREADS // 2 and vectors <= 32 * LONGEST_OF_WARP)
     lanes = min(32, _power_of_two(vectors)) if warp else THREADS

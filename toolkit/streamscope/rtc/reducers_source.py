@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from streamscope.rtc.types_source import COMPUTE
 
 FLOATS = ("float16", "float32", "float64")
+BYTES = ("int8", "uint8", "bool")
+SHORT = (*BYTES, "int16")
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,14 @@ class Reducer:
         return bool(self.wanted)
 
     def value_type(self, dtype: str) -> str:
-        """Return the C++ type in which values of a dtype are joined; half is joined in float."""
+        """Return the C++ type in which values of a dtype are joined: half in float, whole numbers of less than 32 bits in 32."""
         if dtype in FLOATS:
             return COMPUTE[dtype]
-        return "double" if self.real else "long long" if self.wide else COMPUTE[dtype]
+        return "double" if self.real else "long long" if self.wide else "int" if dtype in SHORT else COMPUTE[dtype]
+
+    def own_type(self, dtype: str) -> str:
+        """Return the C++ type in which a thread joins what it reads itself: of bytes, a sum of up to 2^23 in half the instructions."""
+        return "int" if dtype in BYTES and self.joined == _SUM.joined and self.mapped == _SUM.mapped else "acc_t"
 
 
 _SUM = Reducer("sum", "value_t(0)", "value_t(x)", "a + b", wide=True)
@@ -104,7 +110,7 @@ __device__ inline acc_t absorbed_number(acc_t a, value_t x, index_t index)
 }}
 __device__ inline acc_t shuffled(acc_t a, int offset)
 {{
-    return {{{value}__shfl_xor_sync(0xffffffffu, {number}a.value, offset), __shfl_xor_sync(0xffffffffu, a.index, offset)}};
+    return {{__shfl_xor_sync(0xffffffffu, a.value, offset), __shfl_xor_sync(0xffffffffu, a.index, offset)}};
 }}
 """
 
@@ -130,21 +136,18 @@ typedef value_t acc_t;
 __device__ inline acc_t shuffled(acc_t a, int offset) { return __shfl_xor_sync(0xffffffffu, a, offset); }
 """
 
-_SHUFFLED_NARROW = """\
-typedef value_t acc_t;
-__device__ inline acc_t shuffled(acc_t a, int offset) { return (acc_t)__shfl_xor_sync(0xffffffffu, (int)a, offset); }
-"""
-
 _LIMITS = {
-    "float": ("-__int_as_float(0x7f800000)", "__int_as_float(0x7f800000)"),
-    "double": ("-__longlong_as_double(0x7ff0000000000000LL)", "__longlong_as_double(0x7ff0000000000000LL)"),
-    "signed char": ("-128", "127"),
-    "unsigned char": ("0", "255"),
-    "short": ("-32768", "32767"),
-    "int": ("-2147483647 - 1", "2147483647"),
-    "long long": ("-9223372036854775807LL - 1", "9223372036854775807LL"),
-    "bool": ("false", "true"),
+    "float16": ("-__int_as_float(0x7f800000)", "__int_as_float(0x7f800000)"),
+    "float32": ("-__int_as_float(0x7f800000)", "__int_as_float(0x7f800000)"),
+    "float64": ("-__longlong_as_double(0x7ff0000000000000LL)", "__longlong_as_double(0x7ff0000000000000LL)"),
+    "int8": ("-128", "127"),
+    "uint8": ("0", "255"),
+    "int16": ("-32768", "32767"),
+    "int32": ("-2147483647 - 1", "2147483647"),
+    "int64": ("-9223372036854775807LL - 1", "9223372036854775807LL"),
+    "bool": ("0", "1"),
 }
+"""The least and the largest value by dtype, in C++."""
 
 
 def reducer_source(reducer: Reducer, dtype: str, *, far: bool = False) -> str:
@@ -156,24 +159,25 @@ def reducer_source(reducer: Reducer, dtype: str, *, far: bool = False) -> str:
     pieces = [f"typedef {value} value_t;\ntypedef {'long long' if far else 'int'} index_t;\n"]
     if "lowest()" in reducer.identity or "highest()" in reducer.identity:
         which = "lowest" if "lowest" in reducer.identity else "highest"
-        pieces.append(f"__device__ inline value_t {which}() {{ return value_t({_LIMITS[value][which == 'highest']}); }}\n")
+        pieces.append(f"__device__ inline value_t {which}() {{ return value_t({_LIMITS[dtype][which == 'highest']}); }}\n")
     for name, comparison, instruction in (("larger", "a < b", "max"), ("smaller", "b < a", "min")):
         if name in reducer.joined + reducer.wanted:
             extreme = _EXTREME_FLOAT if value == "float" else _EXTREME
             pieces.append(extreme.format(name=name, comparison=comparison, instruction=instruction))
-    narrow = value in ("signed char", "unsigned char", "short", "bool")
     if reducer.located:
         beyond, not_beyond = (">", "<=") if reducer.wanted == "larger" else ("<", ">=")
-        casts = {"value": "(value_t)", "number": "(int)"} if narrow else {"value": "", "number": ""}
-        pieces.append(_LOCATED.format(wanted=reducer.wanted, beyond=beyond, not_beyond=not_beyond, **casts))
+        pieces.append(_LOCATED.format(wanted=reducer.wanted, beyond=beyond, not_beyond=not_beyond))
     else:
-        pieces.append(_SHUFFLED_NARROW if narrow else _PLAIN)
+        pieces.append(_PLAIN)
+    own = reducer.own_type(dtype)
+    absorbed = reducer.absorbed if own == "acc_t" else "a + x"
     result = "long long" if reducer.located else "value_t"
     pieces.append(
-        f"""__device__ inline acc_t identity() {{ return {reducer.identity}; }}
+        f"""typedef {own} own_t;
+__device__ inline acc_t identity() {{ return {reducer.identity}; }}
 __device__ inline acc_t mapped({COMPUTE[dtype]} x, index_t index) {{ return {reducer.mapped}; }}
 __device__ inline acc_t joined(acc_t a, acc_t b) {{ return {reducer.joined}; }}
-__device__ inline acc_t absorbed(acc_t a, {COMPUTE[dtype]} x, index_t index) {{ return {reducer.absorbed}; }}
+__device__ inline own_t absorbed(own_t a, {COMPUTE[dtype]} x, index_t index) {{ return {absorbed}; }}
 __device__ inline {result} finished(acc_t a, long long count) {{ return {reducer.finished}; }}
 """
     )

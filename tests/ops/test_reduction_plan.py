@@ -1,0 +1,57 @@
+"""How much a thread of a reduction reads itself, which bounds what it can add in 32 bits."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamscope.ops import reduction_plan, reductions
+from streamscope.ops.reduction_plan import plan_reduction, reduced_shape
+from streamscope.program.variable import ArraySpec
+from streamscope.rtc.reduction_source import THREADS
+from streamscope.rtc.row_reduction_source import RowKernel
+
+LARGEST_BYTES = 500 * 10**9
+
+
+@st.composite
+def large_reductions(draw):
+    """Draw a shape of up to `LARGEST_BYTES` elements, and the axes to reduce."""
+    shape = []
+    for _ in range(draw(st.integers(1, 4))):
+        shape.append(min(LARGEST_BYTES // math.prod(shape), draw(st.integers(1, 99)) << draw(st.integers(0, 33))))
+    axes = draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))
+    return tuple(shape), tuple(sorted(axes))
+
+
+def first_kernel(x, axes):
+    """Return the layout of the kernel that reads an array, and its numbers."""
+    layouts = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("row_source", "column_source"):
+            real = getattr(reduction_plan, name)
+            patch.setattr(reduction_plan, name, lambda *given, real=real, **options: (layouts.append(given[3]), real(*given, **options))[1])
+        result = ArraySpec(reduced_shape(x.shape, axes, keepdims=False), "int64")
+        plan = plan_reduction.__wrapped__(reductions.sum.reducer, x, result, axes)
+    return layouts[0], plan.steps[0].numbers
+
+
+def elements_of_a_thread(kernel, numbers):
+    """Return how many elements one thread joins at most of a run; of columns, each is joined apart."""
+    along, outer, splits = numbers[1:4]
+    if not isinstance(kernel, RowKernel):
+        return math.ceil(math.ceil(along / splits) / (THREADS // kernel.across))
+    run = math.ceil(along / splits) if outer == 1 else along
+    ends = 2 * math.ceil((kernel.width - 1) / kernel.lanes)  # taken element by element
+    return math.ceil(run / (kernel.width * kernel.lanes)) * kernel.width + ends
+
+
+@settings(max_examples=300, deadline=None)
+@given(large_reductions())
+def test_a_thread_can_add_its_bytes_in_32_bits(reduction):
+    shape, axes = reduction
+    kernel, numbers = first_kernel(ArraySpec(shape, "uint8"), axes)
+    assert elements_of_a_thread(kernel, numbers) * 255 < 2**31

@@ -1,0 +1,184 @@
+"""Source of the reduction kernel for rows: the innermost axis is reduced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamscope.rtc.named_source import PLACE_OF_NAME, named_source
+from streamscope.rtc.reducers_source import Reducer
+from streamscope.rtc.reduction_source import (
+    BYTES_WIDTH,
+    THREADS,
+    Room,
+    Stage,
+    accumulator_bytes,
+    axis_names,
+    axis_parameters,
+    offset_function,
+    out_type,
+    prelude,
+    write,
+)
+from streamscope.rtc.source import KernelSource
+from streamscope.rtc.types_source import STORAGE, loaded
+
+ACCUMULATOR_BYTES = 16
+"""Of a thread: enough that additions need not wait for each other, few enough for full occupancy."""
+ANY, LOCATED, BYTES = Room(6, 4), Room(4, 4), Room(8, 4)
+"""Measured on an H200; a load takes more registers and time where a kernel looks for an index (`Reducer.located`)."""
+
+
+@dataclass(frozen=True)
+class RowKernel:
+    """How a kernel of rows is laid out.
+
+    Attributes
+    ----------
+    width : int
+        Elements that a thread loads at once.
+    lanes : int
+        Threads that share a row: a power of two up to 32, or `THREADS`.
+    kept_axes, outer_axes : int
+        Axes of the results, and reduced axes besides the innermost one, after neighbours were merged.
+    far : bool
+        Indices within a row need 64 bits.
+    """
+
+    width: int
+    lanes: int
+    kept_axes: int
+    outer_axes: int
+    far: bool = False
+
+
+def room_of_rows(reducer: Reducer, width: int) -> Room:
+    """Return what the threads of a kernel, loading ``width`` elements at once, get."""
+    return BYTES if width == BYTES_WIDTH else LOCATED if reducer.located else ANY
+
+
+def row_source(reducer: Reducer, dtype: str, result: str, kernel: RowKernel, stage: Stage, *, add: bool = False) -> KernelSource:
+    """Return a kernel of rows: ``(x, out, rows, run, outer, splits, kept axes..., outer axes...)``, an axis being extent and stride.
+
+    A row is ``outer`` runs of ``run`` neighbouring elements. With ``add`` the result is added to what ``out`` holds.
+    """
+    width, lanes = kernel.width, kernel.lanes
+    held = 1 if reducer.located else min(width, 4, ACCUMULATOR_BYTES // accumulator_bytes(reducer, dtype))
+    kept, outer = axis_names("kept", kernel.kept_axes), axis_names("outer", kernel.outer_axes)
+    parameters = axis_parameters("kept", kernel.kept_axes) + axis_parameters("outer", kernel.outer_axes)
+    along = f"outer_offset(place / run{outer}) + place % run" if kernel.outer_axes else "place"
+    join = f"#pragma unroll\n{{}}for (int k = 0; k < {held}; ++k) value = joined(value, acc[k]);\n"
+    # Of bytes, a thread may add those of one run in 32 bits, but not those of many.
+    carried = kernel.outer_axes > 0 and reducer.own_type(dtype) != "acc_t"
+    carry = f"        {join.format('        ')}        for (int k = 0; k < {held}; ++k) acc[k] = 0;\n" if carried else ""
+    body = f"""{offset_function("kept", kernel.kept_axes)}{offset_function("outer", kernel.outer_axes)}
+// Every {lanes} threads reduce one part of a row; the loads of a thread are {width} elements wide between the masked ends.
+extern "C" __global__ void __launch_bounds__({THREADS}, {room_of_rows(reducer, width).blocks})
+{PLACE_OF_NAME}(const {STORAGE[dtype]}* x, {out_type(stage, result)}* out, long long rows, long long run, long long outer, long long splits{
+        parameters
+    })
+{{
+    const int lane = threadIdx.x % {lanes};
+    const long long task = (long long)blockIdx.x * {THREADS // lanes} + threadIdx.x / {lanes};
+    const bool valid = task < rows * splits;
+    const long long row = task % rows, split = task / rows;
+{_share(width)}
+    acc_t value = identity();
+    own_t acc[{held}];
+    #pragma unroll
+    for (int k = 0; k < {held}; ++k) acc[k] = identity();
+    for (long long i = first_outer; i < last_outer; ++i) {{
+        const {STORAGE[dtype]}* part = x + kept_offset(row{kept}) + outer_offset(i{outer}) + first;
+{_run(reducer, dtype, kernel, held)}{carry}    }}
+    {join.format("    ")}{_join_lanes(lanes)}
+    if (lane == 0 && valid) {{
+{_locate(reducer, dtype, f"x[kept_offset(row{kept}) + {along}]", "run * outer", width)}\
+        {write(stage, result, "task", "value", "run * outer", add=add)}
+    }}
+}}
+"""
+    return named_source(f"{reducer.name}_rows_{dtype}_x{width}_{stage.value}", prelude(reducer, dtype, result, far=kernel.far) + body)
+
+
+def _share(width: int) -> str:
+    """Return statements that say which part of a row is this split's: elements of its only run, or some of its runs."""
+    return f"""\
+    long long first = 0, last = run, first_outer = 0, last_outer = valid ? outer : 0;
+    if (splits > 1 && outer == 1) {{
+        const long long share = (run + splits * {width} - 1) / (splits * {width}) * {width};
+        first = least(split * share, run);
+        last = least(first + share, run);
+    }} else if (splits > 1) {{
+        const long long share = (outer + splits - 1) / splits;
+        first_outer = least(split * share, outer);
+        last_outer = least(first_outer + share, last_outer);
+    }}"""
+
+
+def _run(reducer: Reducer, dtype: str, kernel: RowKernel, held: int) -> str:
+    """Return statements that take in the run that begins at ``part``: some elements, vectors from the first aligned place, and the rest."""
+    width, lanes, loads = kernel.width, kernel.lanes, room_of_rows(reducer, kernel.width).loads
+    element = loaded(dtype, "part[j]")
+    return f"""\
+        const int misaligned = (unsigned long long)part / sizeof({STORAGE[dtype]}) % {width};
+        const index_t size = last - first, before = i * run + first;
+        const index_t head = least(size, ({width} - misaligned) % {width}), vectors = (size - head) / {width};
+        for (index_t j = lane; j < head; j += {lanes}) acc[0] = absorbed(acc[0], {element}, before + j);
+        for (index_t v = lane; v < vectors; v += {loads * lanes}) {{
+            waiting<{width}, {STORAGE[dtype]}> batch[{loads}];
+            #pragma unroll
+            for (int b = 0; b < {loads}; ++b)
+                if (v + b * {lanes} < vectors) batch[b].fetch(part + head + (v + b * {lanes}) * {width});
+            #pragma unroll
+            for (int b = 0; b < {loads}; ++b) {{
+                if (v + b * {lanes} >= vectors) break;
+                const index_t index = before + head + (v + b * {lanes}) * {width};
+                const vector<{STORAGE[dtype]}, {width}> loaded = batch[b].values();
+                {_absorb_vector(reducer, dtype, width, held)}
+            }}
+        }}
+        for (index_t j = head + vectors * {width} + lane; j < size; j += {lanes})
+            acc[0] = absorbed(acc[0], {element}, before + j);
+"""
+
+
+def _absorb_vector(reducer: Reducer, dtype: str, width: int, held: int) -> str:
+    """Return statements that take in a vector of a row, whose first element is at ``index``."""
+    element = loaded(dtype, "loaded.item[k]")
+    if reducer.located:
+        return f"""value_t best = {element.replace("[k]", "[0]")};
+                #pragma unroll
+                for (int k = 1; k < {width}; ++k) best = {reducer.wanted}(best, {element});
+                acc[0] = absorbed(acc[0], best, index);"""
+    return f"""#pragma unroll
+                for (int k = 0; k < {width}; ++k) acc[k % {held}] = absorbed(acc[k % {held}], {element}, index + k);"""
+
+
+def _locate(reducer: Reducer, dtype: str, candidate: str, size: str, group: int) -> str:
+    """Return statements that move the index of a located ``value`` from the first of its group to the element itself.
+
+    ``candidate`` is the element at ``place``. All are loaded, the last one first, since loads that wait for each other take longer.
+    """
+    if not reducer.located:
+        return ""
+    return f"""\
+        const index_t group = value.index;
+        #pragma unroll
+        for (int step = {group - 1}; step >= 0; --step) {{
+            const index_t place = group + step;
+            if (group >= 0 && place < {size} && alike({loaded(dtype, candidate)}, value.value)) value.index = place;
+        }}
+"""
+
+
+def _join_lanes(lanes: int) -> str:
+    """Return statements that join ``value`` over the threads that share a row; its first thread has the result."""
+    within = min(lanes, 32)
+    warp = f"    for (int offset = {within // 2}; offset > 0; offset /= 2) value = joined(value, shuffled(value, offset));"
+    if lanes <= 32:
+        return warp
+    return f"""{warp}
+    __shared__ acc_t shared[{THREADS // 32}];
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = shared[0];
+    for (int warp = 1; warp < {THREADS // 32}; ++warp) value = joined(value, shared[warp]);"""
