@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 STYLE = """
-:root { color-scheme: light dark; --ground: #ffffff; --ink: #1c2128; --soft: #59626d; --rule: #dfe3e8; --wash: #f5f7f9; --accent: #0b6bcb; }
+:root { color-scheme: light dark; --ground: #ffffff; --ink: #1c2128; --soft: #59626d; --rule: #dfe3e8; --wash: #f5f7f9; --accent: #0b6bcb; --shade: #1c212840; }
 @media (prefers-color-scheme: dark) {
-  :root { --ground: #14161a; --ink: #e4e7eb; --soft: #a0a8b2; --rule: #30353c; --wash: #1c1f24; --accent: #6cb6ff; }
+  :root { --ground: #14161a; --ink: #e4e7eb; --soft: #a0a8b2; --rule: #30353c; --wash: #1c1f24; --accent: #6cb6ff; --shade: #00000099; }
 }
 @media print { :root { --ground: #ffffff; --ink: #1c2128; --soft: #59626d; --rule: #dfe3e8; --wash: #f5f7f9; color-scheme: light; } }
 * { box-sizing: border-box; }
@@ -15,18 +15,25 @@ body {
 }
 h1 { font-size: 15px; font-weight: 600; margin: 0 0 14px; color: var(--soft); overflow-wrap: anywhere; }
 h2 { font-size: 15px; font-weight: 600; margin: 24px 0 8px; }
-section { margin: 0 0 18px; overflow-x: auto; }
+/* What is wider than the page scrolls; a shadow at the side, covered where the content ends, says that there is more. */
+section {
+  margin: 0 0 18px; overflow-x: auto; background:
+    linear-gradient(to right, var(--ground) 12px, transparent) left / 32px 100% no-repeat local,
+    linear-gradient(to left, var(--ground) 12px, transparent) right / 32px 100% no-repeat local,
+    linear-gradient(to right, var(--shade), transparent) left / 12px 100% no-repeat scroll,
+    linear-gradient(to left, var(--shade), transparent) right / 12px 100% no-repeat scroll;
+}
 .verdict { font-size: 20px; line-height: 1.35; font-weight: 600; margin: 0 0 4px; max-width: 60em; text-wrap: pretty; }
 section table { border-collapse: collapse; font: inherit; }
-section th { font-weight: 400; color: var(--soft); text-align: right; padding: 4px 0 4px 28px; border-bottom: 1px solid var(--rule); }
-section td { text-align: right; padding: 4px 0 4px 28px; border-bottom: 1px solid var(--rule); white-space: nowrap; }
+section th { font-weight: 400; color: var(--soft); text-align: right; padding: 4px 0 4px clamp(10px, 1.4vw, 28px); border-bottom: 1px solid var(--rule); }
+section td { text-align: right; padding: 4px 0 4px clamp(10px, 1.4vw, 28px); border-bottom: 1px solid var(--rule); white-space: nowrap; }
 section :is(th, td):first-child { text-align: left; padding-left: 0; }
 section img { max-width: 100%; }
 .missing { margin: 0 0 12px; padding: 8px 12px; border-left: 3px solid var(--accent); background: var(--wash); }
 #timeline { margin: 6px 0 24px; min-height: 120px; }
 footer { color: var(--soft); font-size: 12px; border-top: 1px solid var(--rule); padding-top: 10px; overflow-wrap: anywhere; }
 @media (max-width: 700px) { body { padding: 16px 14px 24px; } .verdict { font-size: 17px; } }
-@media print { body { padding: 0; max-width: none; } section, #timeline { break-inside: avoid; } }
+@media print { body { padding: 0; max-width: none; } section { background: none; } section, #timeline { break-inside: avoid; } }
 @page { size: A4 landscape; margin: 12mm; }
 """
 
