@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 STYLE = """
-:root { color-scheme: light dark; --ground: #ffffff; --ink: #1c2128; --soft: #59626d; --rule: #dfe3e8; --wash: #f5f7f9; --accent: #0b6bcb; --shade: #1c212840; }
+:root {
+  color-scheme: light dark;
+  --ground: #ffffff; --ink: #1c2128; --soft: #59626d; --rule: #dfe3e8; --wash: #f5f7f9; --accent: #0b6bcb; --shade: #1c212840;
+}
 @media (prefers-color-scheme: dark) {
   :root { --ground: #14161a; --ink: #e4e7eb; --soft: #a0a8b2; --rule: #30353c; --wash: #1c1f24; --accent: #6cb6ff; --shade: #00000099; }
 }
@@ -25,8 +28,9 @@ section {
 }
 .verdict { font-size: 20px; line-height: 1.35; font-weight: 600; margin: 0 0 4px; max-width: 60em; text-wrap: pretty; }
 section table { border-collapse: collapse; font: inherit; }
-section th { font-weight: 400; color: var(--soft); text-align: right; padding: 4px 0 4px clamp(10px, 1.4vw, 28px); border-bottom: 1px solid var(--rule); }
-section td { text-align: right; padding: 4px 0 4px clamp(10px, 1.4vw, 28px); border-bottom: 1px solid var(--rule); white-space: nowrap; }
+section :is(th, td) { text-align: right; padding: 4px 0 4px clamp(10px, 1.4vw, 28px); border-bottom: 1px solid var(--rule); }
+section th { font-weight: 400; color: var(--soft); }
+section td { white-space: nowrap; }
 section :is(th, td):first-child { text-align: left; padding-left: 0; }
 section img { max-width: 100%; }
 .missing { margin: 0 0 12px; padding: 8px 12px; border-left: 3px solid var(--accent); background: var(--wash); }

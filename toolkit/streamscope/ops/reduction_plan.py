@@ -30,6 +30,8 @@ LEAST_LOADS = 8
 """A thread of a split reduction has at least so many loads, or splitting costs more than it brings."""
 LEAST_BATCHES = 8
 """A thread of an array of many columns has at least so many times as many loads as it can have under way."""
+LOADS_OF_SHORT = 6
+"""Vectors of a short row that a thread takes, which are under way at once."""
 LONGEST_OF_WARP = 64
 """Vectors of a row that one thread of a warp takes; of longer rows, a block takes less time at the end of the kernel."""
 
@@ -181,8 +183,8 @@ def _rows(reducer: Reducer, x: ArraySpec, result: ArraySpec, kept: list[RunOfAxe
     vectors = -(-run // width)
     wave = room_of_rows(reducer, width).blocks * MULTIPROCESSORS
     # A warp to a row needs no barrier; it is enough where rows are many, or short.
-    warp = vectors < 64 or (rows * 32 >= wave * THREADS // 2 and vectors <= 32 * LONGEST_OF_WARP)
-    lanes = min(32, _power_of_two(vectors)) if warp else THREADS
+    warp = vectors < 64 or (rows * outer * 32 >= wave * THREADS // 2 and vectors <= 32 * LONGEST_OF_WARP)
+    lanes = min(32, _power_of_two(-(-vectors // LOADS_OF_SHORT))) if warp else THREADS
     splits = 1
     if lanes == THREADS or outer > 1:
         most = -(-vectors // lanes) * outer // LEAST_LOADS
@@ -210,8 +212,8 @@ def _columns(
     far = size >= INDEX32_COUNT
     itemsize = x.dtype.itemsize
     width = min(VECTOR_BYTES // itemsize, SHARED_BYTES // (THREADS * accumulator_bytes(reducer, x.dtype.name, far=far)))
-    if columns % width or address % (width * itemsize) or any(stride % width for _, stride in (*kept, *gone)):
-        width = 1
+    while columns % width or address % (width * itemsize) or any(stride % width for _, stride in (*kept, *gone)):
+        width //= 2
     vectors = math.prod(extent for extent, _ in kept) * columns // width
     across = min(32, _power_of_two(vectors))
     room = room_of_columns(reducer, width)

@@ -115,14 +115,23 @@ def _share(width: int) -> str:
 
 
 def _run(reducer: Reducer, dtype: str, kernel: RowKernel, held: int) -> str:
-    """Return statements that take in the run that begins at ``part``: some elements, vectors from the first aligned place, and the rest."""
+    """Return statements that take in the run that begins at ``part``: vectors from the first aligned place on, and what is around them."""
     width, lanes, loads = kernel.width, kernel.lanes, room_of_rows(reducer, kernel.width).loads
-    element = loaded(dtype, "part[j]")
+    edge, others = loaded(dtype, "at_edge"), loaded(dtype, "part[j]")
+    more = f"""\
+        for (index_t e = lane + {lanes}; e < ends; e += {lanes}) {{
+            const index_t j = e < head ? e : e + vectors * {width};
+            acc[0] = joined(acc[0], absorbed(identity(), {others}, before + j));
+        }}
+"""
     return f"""\
         const int misaligned = (unsigned long long)part / sizeof({STORAGE[dtype]}) % {width};
         const index_t size = last - first, before = i * run + first;
         const index_t head = least(size, ({width} - misaligned) % {width}), vectors = (size - head) / {width};
-        for (index_t j = lane; j < head; j += {lanes}) acc[0] = absorbed(acc[0], {element}, before + j);
+        // The elements around the vectors are under way with them.
+        const index_t ends = size - vectors * {width}, edge = lane < head ? lane : lane + vectors * {width};
+        {STORAGE[dtype]} at_edge;
+        if (lane < ends) at_edge = part[edge];
         for (index_t v = lane; v < vectors; v += {loads * lanes}) {{
             waiting<{width}, {STORAGE[dtype]}> batch[{loads}];
             #pragma unroll
@@ -136,9 +145,8 @@ def _run(reducer: Reducer, dtype: str, kernel: RowKernel, held: int) -> str:
                 {_absorb_vector(reducer, dtype, width, held)}
             }}
         }}
-        for (index_t j = head + vectors * {width} + lane; j < size; j += {lanes})
-            acc[0] = absorbed(acc[0], {element}, before + j);
-"""
+        if (lane < ends) acc[0] = joined(acc[0], absorbed(identity(), {edge}, before + edge));
+{more if lanes < 2 * (width - 1) else ""}"""
 
 
 def _absorb_vector(reducer: Reducer, dtype: str, width: int, held: int) -> str:
