@@ -23,6 +23,8 @@ SHAPES = [
     ((40, 5, 3000), 1),
     ((5, 6, 7, 8), (0, 2)),
     ((5, 6, 7, 8), (1, 3)),
+    ((300, 64, 49), (0, 2)),
+    ((20_000, 34), 0),
     ((123_457,), None),
     ((), None),
     ((4, 0), 0),
@@ -75,6 +77,22 @@ def test_reductions(reduction, dtype):
         (got,), (expected,) = both(lambda x, axis=axis: reduction(x, axis), x)
         scale = np.abs(x.astype(np.float64)).sum(axis=axis) if x.size else 0
         assert_close(got, expected, scale if "prod" not in reduction.__name__ else 100 * np.abs(expected.astype(np.float64)))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool"])
+@pytest.mark.parametrize("reduction", [reductions.sum, reductions.mean], ids=str)
+def test_bytes_at_their_limits(reduction, dtype):
+    low, high = {"int8": (-128, 127), "uint8": (0, 255), "bool": (0, 1)}[dtype]
+    for shape, axis in (
+        ((3, 40_000_000), 1),
+        ((40_000_000, 3), 0),
+        ((1_000_000, 64), 0),
+        ((400_000, 3, 50), (0, 2)),
+        ((50_000, 300, 2), (0, 2)),
+    ):
+        for limit in (low, high):
+            (got,), (expected,) = both(lambda x, axis=axis: reduction(x, axis), np.full(shape, limit, dtype))
+            np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

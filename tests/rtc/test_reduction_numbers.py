@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from streamscope.ops import reduction_plan
 from streamscope.ops import reductions as operators
 from streamscope.ops.norm import norm_of_order
 from streamscope.ops.reduction_plan import checked_axes, plan_reduction, reduced_shape
@@ -26,10 +27,13 @@ LAYOUTS = [
     ((5, 3), 0),
     ((333, 40), 0),
     ((70, 33), 0),
+    ((70, 34), 0),
+    ((70, 36), 0),
     ((2, 37, 12), 1),
     ((70, 9, 16), 1),
     ((3, 4, 5, 6), (0, 2)),
     ((3, 4, 5, 6), (1, 3)),
+    ((9, 3, 50), (0, 2)),
     ((4, 5, 6), None),
     ((), None),
     ((1, 4, 1), (0, 2)),
@@ -71,11 +75,14 @@ LARGE = [
     ("mean", "int8", (3, 500_000), 1),
 ]
 
+BYTES = [((3, 70_000), 1), ((70_000, 3), 0), ((400, 16), 0), ((300, 3, 50), (0, 2)), ((50, 300, 2), (0, 2))]
+
 
 @pytest.fixture(scope="module")
 def reductions(build):
     sources = {}
-    for case in [*cases(), *LARGE]:
+    for_bytes = [(name, dtype, *layout) for name in ("sum", "mean") for dtype in ("int8", "uint8", "bool") for layout in BYTES]
+    for case in [*cases(), *LARGE, *for_bytes]:
         sources |= {step.source: step.source for step in plan_of(*case)[0].steps}
     for name in ("sum", "nansum", "nanprod", "max", "min", "argmax", "argmin", "any", "all"):
         for dtype in FLOATS:
@@ -138,6 +145,35 @@ def test_split_reductions(reductions, name, dtype, shape, axis):
     assert len(plan.steps) == 2
     got = run(reductions, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
     np.testing.assert_allclose(got, expected_of(name, x, axis), rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool"])
+@pytest.mark.parametrize("limit", ["min", "max"])
+@pytest.mark.parametrize("name", ["sum", "mean"])
+def test_bytes_at_their_limits(reductions, name, limit, dtype):
+    of = {"int8": (-128, 127), "uint8": (0, 255), "bool": (0, 1)}[dtype]
+    for shape, axis in BYTES:
+        x = np.full(shape, of[limit == "max"], dtype)
+        plan, result = plan_of(name, dtype, shape, axis)
+        got = run(reductions, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
+        np.testing.assert_array_equal(got, expected_of(name, x, axis))
+
+
+@pytest.mark.parametrize("name", ["sum", "argmax", "argmin", "max"])
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_counting_with_64_bits(build, monkeypatch, name, dtype):
+    """No array of a test is that long, so the limit is set low."""
+    monkeypatch.setattr(reduction_plan, "INDEX32_COUNT", 2)
+    plan_reduction.cache_clear()
+    layouts = [((40, 333), 1), ((333, 40), 0), ((100_000,), None), ((3, 50, 16), 1)]
+    plans = [plan_of(name, dtype, *layout) for layout in layouts]
+    plan_reduction.cache_clear()
+    bench = build({step.source: step.source for plan, _ in plans for step in plan.steps})
+    for (shape, axis), (plan, result) in zip(layouts, plans, strict=True):
+        assert "typedef long long index_t" in plan.steps[0].source.code
+        x = numbers(shape, dtype, name)
+        got = run(bench, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
+        np.testing.assert_allclose(got, expected_of(name, x, axis), rtol=1e-4, atol=1e-2)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 2, 3, 5])
