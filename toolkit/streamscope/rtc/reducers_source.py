@@ -151,17 +151,20 @@ _LIMITS = {
 
 
 def reducer_source(reducer: Reducer, dtype: str, *, far: bool = False) -> str:
-    """Return the type ``acc_t`` and the functions ``identity``, ``mapped``, ``joined``, ``absorbed``, ``finished`` and ``shuffled``.
+    """Return the types and functions by which elements are joined.
 
-    With ``far`` indices have 64 bits, which costs a located reducer half its speed; else 32.
+    Types: ``value_t``, ``index_t`` (64 bits with ``far``, which costs a located reducer half its speed), ``acc_t``, and ``own_t`` (what one
+    thread joins by itself). Functions: ``identity``, ``mapped``, ``joined``, ``absorbed``, ``finished`` and ``shuffled``; of a located
+    reducer, which of two is found (``better``, ``alike``), and ``absorbed_number``. What the reducer's expressions call stands before.
     """
     value = reducer.value_type(dtype)
     pieces = [f"typedef {value} value_t;\ntypedef {'long long' if far else 'int'} index_t;\n"]
-    if "lowest()" in reducer.identity or "highest()" in reducer.identity:
-        which = "lowest" if "lowest" in reducer.identity else "highest"
-        pieces.append(f"__device__ inline value_t {which}() {{ return value_t({_LIMITS[dtype][which == 'highest']}); }}\n")
+    called = f"{reducer.identity} {reducer.joined} {reducer.wanted}"
+    for name, limit in zip(("lowest", "highest"), _LIMITS[dtype], strict=True):
+        if name in called:
+            pieces.append(f"__device__ inline value_t {name}() {{ return value_t({limit}); }}\n")
     for name, comparison, instruction in (("larger", "a < b", "max"), ("smaller", "b < a", "min")):
-        if name in reducer.joined + reducer.wanted:
+        if name in called:
             extreme = _EXTREME_FLOAT if value == "float" else _EXTREME
             pieces.append(extreme.format(name=name, comparison=comparison, instruction=instruction))
     if reducer.located:
