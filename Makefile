@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 
-# The GPU extra: cuda12, cuda13 or nothing, after the NVIDIA driver of this machine. `make setup CUDA_EXTRA=` leaves it out.
+# The CUDA extra: cuda12 or cuda13 after the NVIDIA driver of this machine; nvrtc, which compiles kernels, where there is no GPU.
+# `make setup CUDA_EXTRA=` leaves it out.
 ifndef CUDA_EXTRA
 CUDA_EXTRA := $(shell sh scripts/cuda_extra.sh)
 endif
@@ -26,7 +27,7 @@ LAB := $(VENV)/.lab$(CUDA_EXTRA)
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
 
-setup: $(RUNTIME) ## make .venv and install Streamscope into it, with CUDA support where there is a GPU
+setup: $(RUNTIME) ## make .venv and install Streamscope into it, with CUDA support where there is a GPU, else with the compiler
 
 demo: $(RUNTIME) ## compare the engines on a chain of small kernels; prints the table, writes streamscope-demo/report.html
 	$(VENV)/bin/streamscope compare elementwise-chain --device auto --out streamscope-demo

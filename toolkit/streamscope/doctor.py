@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from streamscope.errors import StreamscopeError
+from streamscope.errors import CompilationError, StreamscopeError
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaDevice
@@ -78,7 +78,7 @@ class Diagnosis:
 
 def diagnose() -> Diagnosis:
     """Look at this machine."""
-    return Diagnosis((*_basics(), *_gpu(), _cache(), *_notebook()))
+    return Diagnosis((*_basics(), *_gpu(), *_run_time_compilation(), *_notebook()))
 
 
 def _basics() -> Iterator[Check]:
@@ -99,9 +99,10 @@ def _gpu() -> Iterator[Check]:
         todo = "nothing, if simulated times are enough; else run on a machine with an NVIDIA GPU and its driver"
         yield Check(topic, "GPU", "unneeded", driver, todo)
         for name, packages in _GPU_PACKAGES.items():
-            yield Check(topic, name, "unneeded", _versions(packages) or "not installed; needed only with a GPU")
+            if name != "NVRTC":  # which needs no GPU
+                yield Check(topic, name, "unneeded", _versions(packages) or "not installed; needed only with a GPU")
         return
-    extra = f"pip install 'streamscope[cuda{12 if driver.startswith('CUDA 12') else 13}]'"
+    extra = f"pip install '.[cuda{12 if driver.startswith('CUDA 12') else 13}]' in the clone"
     yield Check(topic, "GPU", "ok", ", ".join(gpus))
     yield Check(topic, "driver", "ok", driver)
     yield from (_any_of(topic, name, _GPU_PACKAGES[name], extra) for name in ("CuPy", "cuda-bindings"))
@@ -110,22 +111,25 @@ def _gpu() -> Iterator[Check]:
         yield Check(topic, "CUDA device", "lacking", device, extra)
         return
     yield Check(topic, "CUDA device", "ok", f"{device.info.name}, {device.info.details['multiprocessors']} multiprocessors")
-    yield _tried(topic, "NVRTC", lambda: _compile_and_run(device), extra)
+    yield _tried(topic, "generated kernels", lambda: _compile_and_run(device), extra)
     yield _tried(topic, "cuBLAS", lambda: _multiply(device), extra)
     yield _tried(topic, "cuDNN", lambda: _convolve(device), extra)
     yield _cupti(topic, device, extra)
 
 
-def _cache() -> Check:
-    from streamscope.rtc.cubin_folder import WHERE_ELSE
+def _run_time_compilation() -> Iterator[Check]:
+    from streamscope.rtc.cubin_folder import WHERE_ELSE, binary_size
     from streamscope.rtc.kernel_cache import kernel_cache
+    from streamscope.rtc.nvrtc import INSTALL_HINT
 
     topic, name, folder = "For kernels made at run time", "cache on disk", kernel_cache().folder
+    yield _tried(topic, "NVRTC", _compile, INSTALL_HINT)
     problem = folder.problem()
     if problem:
-        return Check(topic, name, "lacking", f"in memory only: {problem}", WHERE_ELSE)
-    used, most = (size / 2**20 for size in (sum(file.bytes for file in folder.files()), folder.most_bytes))
-    return Check(topic, name, "ok", f"{folder.path}, writable, {used:,.1f} MiB of at most {most:,.0f} MiB")
+        yield Check(topic, name, "lacking", f"in memory only: {problem}", WHERE_ELSE)
+        return
+    used = sum(file.bytes for file in folder.files())
+    yield Check(topic, name, "ok", f"{folder.path}, writable, {binary_size(used)} of at most {binary_size(folder.most_bytes)}")
 
 
 def _notebook() -> Iterator[Check]:
@@ -133,7 +137,7 @@ def _notebook() -> Iterator[Check]:
     yield _packages(topic, "notebook packages", NOTEBOOK_LIBRARIES)
     yield _tried(topic, "timeline", _bundle, "run `make setup` in the clone, or reinstall the wheel")
     version = _version_of("jupyterlab")
-    todo = "" if version else "pip install 'streamscope[lab]', or use another notebook"
+    todo = "" if version else "`make lab` in the clone installs it, or use another notebook"
     yield Check(topic, "JupyterLab", "ok" if version else "lacking", version or "not installed", todo)
 
 
@@ -222,6 +226,15 @@ def _simulate() -> str:
     device = SimulatedDevice()
     _run(device, lambda x: x + x, np.arange(8, dtype=np.float32))
     return device.info.name
+
+
+def _compile() -> str:
+    from streamscope.rtc.nvrtc import compile_unit, nvrtc_version
+
+    image, log = compile_unit('extern "C" __global__ void nothing() {}', "nothing", "sm_90")
+    if image is None:
+        raise CompilationError(f"a kernel that does nothing does not compile: {log}")
+    return f"{nvrtc_version()} compiles, which needs no GPU"
 
 
 def _compile_and_run(device: CudaDevice) -> str:

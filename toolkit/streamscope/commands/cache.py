@@ -124,12 +124,12 @@ def _others(count: int) -> str:
 def _print(console: Console, folder: CubinFolder, shares: list[Share]) -> None:
     from rich.table import Table
 
-    from streamscope.rtc.cubin_folder import WHERE_ELSE
+    from streamscope.rtc.cubin_folder import WHERE_ELSE, binary_size
 
     problem, others = folder.problem(), folder.others()
     console.print(f"folder  {folder.path or 'none'}", soft_wrap=True)
     used = sum(share.bytes for share in shares)
-    console.print(f"size    {_size(used)} of at most {_size(folder.most_bytes)}; the least recently used goes first")
+    console.print(f"size    {binary_size(used)} of at most {binary_size(folder.most_bytes)}; the least recently used goes first")
     console.print(f"NVRTC   {_installed() or 'not installed'}")
     if others:
         console.print(f"others  {_others(others)}", soft_wrap=True)
@@ -145,7 +145,7 @@ def _print(console: Console, folder: CubinFolder, shares: list[Share]) -> None:
         table.add_column(heading, justify="left" if heading in ("architecture", "NVRTC") else "right", no_wrap=True)
     for share in shares:
         used_last = share.used[:16].replace("T", " ")
-        table.add_row(share.architecture, share.nvrtc, f"{share.kernels:,}", f"{share.files:,}", _size(share.bytes), used_last)
+        table.add_row(share.architecture, share.nvrtc, f"{share.kernels:,}", f"{share.files:,}", binary_size(share.bytes), used_last)
     console.print(table)
 
 
@@ -158,7 +158,3 @@ def _installed() -> str | None:
         return nvrtc_version()
     except NoDeviceError:
         return None
-
-
-def _size(size: int) -> str:
-    return f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{size / 2**10:,.1f} KiB"

@@ -15,6 +15,9 @@ OPTIONS = ("--std=c++17",)
 """What NVRTC is told besides the architecture."""
 
 
+INSTALL_HINT = "`make setup` in the clone installs it, or pip install '.[nvrtc]' there; with a GPU, '.[cuda13]' (or cuda12)"
+
+
 def compile_unit(code: str, name: str, architecture: str) -> tuple[bytes | None, str]:
     """Compile a translation unit; return its machine code, None where NVRTC rejected it, and NVRTC's log.
 
@@ -112,7 +115,7 @@ def _nvrtc() -> Any:
 
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as error:
-        raise NoDeviceError(f"NVRTC cannot be loaded: {error}", hint="pip install 'streamscope[cuda13]' (or cuda12)") from None
+        raise NoDeviceError(f"NVRTC cannot be loaded: {error}", hint=INSTALL_HINT) from None
     return nvrtc
 
 
