@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamscope.ops import reduction_plan, reductions
@@ -44,14 +44,24 @@ def elements_of_a_thread(kernel, numbers):
     along, outer, splits = numbers[1:4]
     if not isinstance(kernel, RowKernel):
         return math.ceil(math.ceil(along / splits) / (THREADS // kernel.across))
-    run = math.ceil(along / splits) if outer == 1 else along
+    run = math.ceil(along / max(1, splits // outer))
     ends = 2 * math.ceil((kernel.width - 1) / kernel.lanes)  # taken element by element
     return math.ceil(run / (kernel.width * kernel.lanes)) * kernel.width + ends
 
 
 @settings(max_examples=300, deadline=None)
 @given(large_reductions())
+@example(((2, 2, 2**33), (0, 2)))
+@example(((300, 132, 12_000_000), (0, 2)))
 def test_a_thread_can_add_its_bytes_in_32_bits(reduction):
     shape, axes = reduction
     kernel, numbers = first_kernel(ArraySpec(shape, "uint8"), axes)
-    assert elements_of_a_thread(kernel, numbers) * 255 < 2**31
+    assert elements_of_a_thread(kernel, numbers) <= 2**24  # each from -128 to 127 in 32 bits, or to 255 without a sign
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 512, 512), (2, 16, 512, 512), (2, 3, 4096, 4096), (2, 2, 2**25), (500, 2, 2**16)])
+def test_few_results_fill_the_gpu(shape):
+    axes = (0, *range(2, len(shape)))
+    x = ArraySpec(shape, "float32")
+    plan = plan_reduction(reductions.sum.reducer, x, ArraySpec(reduced_shape(shape, axes, keepdims=False), "float32"), axes)
+    assert 350 < plan.blocks <= 528

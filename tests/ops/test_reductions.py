@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -109,6 +111,48 @@ def test_gradient_of_a_product_with_zeros(zeros, expected):
     np.testing.assert_array_equal(dx, expected)
 
 
+NAN = np.nan
+
+
+@pytest.mark.parametrize(
+    ("reduction", "x", "expected"),
+    [
+        (ss.prod, [NAN, 2, 3], [NAN, NAN, NAN]),
+        (ss.prod, [0, NAN, 2], [NAN, 0, 0]),
+        (ss.nanprod, [NAN, 2, 3], [0, 3, 2]),
+        (ss.nansum, [NAN, 2, 3], [0, 1, 1]),
+        (ss.max, [NAN, 2, NAN], [1, 0, 1]),
+        (partial(ss.norm, order=1), [NAN, -2, 0], [NAN, -1, 0]),
+        (ss.norm, [NAN, -2, 0], [NAN, NAN, NAN]),
+        (partial(ss.norm, order=np.inf), [NAN, -2, 0], [NAN, 0, 0]),
+    ],
+    ids=str,
+)
+def test_gradients_pass_nan_on(reduction, x, expected):
+    x, options = np.array(x), getattr(reduction, "keywords", {})
+    gradient = getattr(reduction, "func", reduction).gradient
+    (dx,) = run_reference(ss.program(lambda dy, x: gradient(dy, x, **options)).trace(np.ones(()), x), [np.ones(()), x])
+    np.testing.assert_array_equal(dx, expected)
+
+
+@pytest.mark.parametrize(
+    ("reduction", "x", "expected"),
+    [(ss.prod, [300, 300], 300), (ss.prod, [1e-4, 1e-4], 1e-4), (ss.norm, [2000] * 4096, 1 / 64)],
+    ids=str,
+)
+def test_gradients_of_half_where_the_result_itself_does_not_fit_half(reduction, x, expected):
+    x, one = np.array(x, np.float16), np.ones((), np.float16)
+    (dx,) = run_reference(ss.program(reduction.gradient).trace(one, x), [one, x])
+    assert dx.dtype == np.float16
+    np.testing.assert_allclose(dx, np.full(x.shape, expected), rtol=2e-3)
+
+
+@pytest.mark.parametrize("reduction", [ss.sum, ss.mean, ss.max, ss.norm], ids=str)
+def test_another_extent_needs_no_other_kernel_for_a_gradient(reduction):
+    one, other = (reduction.source("float32", (64, extent), 1, gradient=True) for extent in (1024, 2048))
+    assert one == other
+
+
 @pytest.mark.parametrize(
     ("apply", "problem"),
     [
@@ -119,6 +163,7 @@ def test_gradient_of_a_product_with_zeros(zeros, expected):
         (lambda x: ss.sum(x, (0, True)), r"sum: axis=\(0, True\) is no axis"),
         (lambda x: ss.max(x, 1), r"max: float32\[2, 0\] has no elements to reduce"),
         (lambda x: ss.argmax(x, (0, 1)), r"argmax: axis=\(0, 1\) names several axes"),
+        (lambda x: ss.argmax(x, ()), r"argmax: axis=\(\) names no axis,.*\(name one, or None for all\)"),
         (lambda x: ss.norm(x, 0.5), r"norm: order=0.5 is no number from 1 on"),
         (lambda x: ss.sum(x, request="subtract"), r"request='subtract' is unknown"),
         (lambda x: ss.argmax.gradient(ss.sum(x, 1), x, 1), r"argmax: it has no gradient"),
@@ -128,6 +173,22 @@ def test_gradient_of_a_product_with_zeros(zeros, expected):
 def test_errors(apply, problem):
     with pytest.raises(ProgramError, match=problem):
         ss.program(apply).trace(np.ones((2, 0), np.float32))
+
+
+@pytest.mark.parametrize("keepdims", ["a", None, 2, 1, 0, np.ones(1, bool)])
+@pytest.mark.parametrize("request_", ["write", "null"])
+def test_what_is_neither_true_nor_false(keepdims, request_):
+    for reduction in (ss.sum, ss.argmax, ss.norm):
+        with pytest.raises(ProgramError, match=rf"{reduction.__name__}: keepdims=.* is neither True nor False"):
+            ss.program(lambda x: reduction(x, keepdims=keepdims, out=x, request=request_)).trace(np.ones(3))  # noqa: B023
+    for reduction in (ss.sum, ss.norm):
+        with pytest.raises(ProgramError, match=r"keepdims=.* is neither True nor False"):
+            ss.program(lambda dy, x: reduction.gradient(dy, x, keepdims=keepdims)).trace(np.ones(()), np.ones(3))  # noqa: B023
+
+
+def test_truth_values_of_numpy_are_taken():
+    program = ss.program(lambda x: ss.sum(x, keepdims=np.bool_(True))).trace(np.ones(3))
+    assert run_reference(program, [np.ones(3)])[0].tolist() == [3]
 
 
 def test_source_is_readable():

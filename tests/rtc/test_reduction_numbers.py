@@ -13,7 +13,7 @@ from streamscope.ops import reductions as operators
 from streamscope.ops.norm import norm_of_order
 from streamscope.ops.reduction_plan import checked_axes, plan_reduction, reduced_shape
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.reducers_source import REDUCERS
+from streamscope.rtc.reducers_source import REDUCERS, Reducer
 
 FLOATS = ["float16", "float32", "float64"]
 WHOLE = ["int8", "uint8", "int16", "int32", "int64", "bool"]
@@ -34,6 +34,7 @@ LAYOUTS = [
     ((3, 4, 5, 6), (0, 2)),
     ((3, 4, 5, 6), (1, 3)),
     ((9, 3, 50), (0, 2)),
+    ((2, 3, 9000), (0, 2)),
     ((4, 5, 6), None),
     ((), None),
     ((1, 4, 1), (0, 2)),
@@ -157,6 +158,21 @@ def test_bytes_at_their_limits(reductions, name, limit, dtype):
         plan, result = plan_of(name, dtype, shape, axis)
         got = run(reductions, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
         np.testing.assert_array_equal(got, expected_of(name, x, axis))
+
+
+def test_a_thread_adds_the_bytes_of_many_runs(build, monkeypatch):
+    """In 16 bits instead of 32, so that an array of a test is large enough, and in one thread what many would take."""
+    monkeypatch.setattr(Reducer, "own_type", lambda reducer, dtype: "short")
+    monkeypatch.setattr(reduction_plan, "MULTIPROCESSORS", 0)
+    plan_reduction.cache_clear()
+    shape, axis = (400, 3, 200), (0, 2)
+    plan, result = plan_of("sum", "int8", shape, axis)
+    plan_reduction.cache_clear()
+    assert len(plan.steps) == 1
+    assert "typedef short own_t" in plan.steps[0].source.code
+    x = np.full(shape, -128, np.int8)
+    got = run(build({plan.steps[0].source: plan.steps[0].source}), plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
+    np.testing.assert_array_equal(got, expected_of("sum", x, axis))
 
 
 @pytest.mark.parametrize("name", ["sum", "argmax", "argmin", "max"])

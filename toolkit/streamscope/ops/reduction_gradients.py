@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,12 +39,18 @@ class Gradient:
     reference : callable
         The same in NumPy: ``reference(dy, x, *helping)``.
     helping : tuple of (str, Reduction)
-        Reductions of ``x`` that it needs.
+        Reductions of ``x`` that it needs; exact, since nobody sees them rounded.
+    numbers : mapping of str to float
+        Numbers that the expression takes by name, so that others need no other kernel.
     """
 
     expression: str
     reference: Formula
     helping: tuple[tuple[str, Reduction], ...] = ()
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+_SIGN = "(x != x ? x : T((x > 0) - (x < 0)))"
 
 
 def _sign(x: Array) -> Array:
@@ -52,7 +58,11 @@ def _sign(x: Array) -> Array:
 
 
 def _nonzero_product(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001 — NumPy's signature
-    return np.prod(np.where((x == 0) | np.isnan(x), 1, x), axis=axis, keepdims=keepdims)
+    return np.prod(np.where(x == 0, 1, x), axis=axis, keepdims=keepdims)
+
+
+def _nonzero_number_product(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001
+    return _nonzero_product(np.where(np.isnan(x), 1, x), axis, keepdims)
 
 
 def _zeros(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001
@@ -60,41 +70,52 @@ def _zeros(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001
 
 
 # The product of all but one element is that of all over that one, unless it or another is zero.
-_PRODUCT = "x != x ? T(0) : x == 0 ? (zeros == 1 ? dy * others : T(0)) : zeros == 0 ? dy * others / x : T(0)"
-_OTHERS = Reduction(
-    "prod_nonzero", "", Reducer("prod_nonzero", "value_t(1)", "x == 0 || x != x ? value_t(1) : value_t(x)", "a * b"), _nonzero_product
-)
-_ZEROS = Reduction("count_zeros", "", Reducer("count_zeros", "value_t(0)", "value_t(x == 0)", "a + b"), _zeros)
+_PRODUCT = "x == 0 ? (zeros == 1 ? dy * others : T(0)) : zeros == 0 ? dy * others / x : T(0)"
+
+
+def _helper(name: str, initial: int, mapped: str, joined: str, reference: Formula) -> Reduction:
+    return Reduction(name, "", Reducer(name, f"value_t({initial})", mapped, joined), reference, exact=True)
+
+
+_ZEROS = _helper("count_zeros", 0, "value_t(x == 0)", "a + b", _zeros)
+_OTHERS = _helper("prod_nonzero", 1, "x == 0 ? value_t(1) : value_t(x)", "a * b", _nonzero_product)
+_OTHER_NUMBERS = _helper("nanprod_nonzero", 1, "x == 0 || x != x ? value_t(1) : value_t(x)", "a * b", _nonzero_number_product)
 
 
 def _product_reference(dy: Array, x: Array, others: Array, zeros: Array) -> Any:
     by_zero = np.where(zeros == 1, dy * others, 0)
-    return np.where(np.isnan(x), 0, np.where(x == 0, by_zero, np.where(zeros == 0, dy * others / np.where(x == 0, 1, x), 0)))
+    return np.where(x == 0, by_zero, np.where(zeros == 0, dy * others / np.where(x == 0, 1, x), 0))
 
 
 def _gradient_of(reduction: Reduction, count: int) -> Gradient | None:
     """Return how the gradient is computed where each result joins ``count`` elements; None if there is none."""
     name = reduction.reducer.name
-    result = (("y", reduction),)
+    result = (("y", Reduction(reduction.__name__, "", reduction.reducer, reduction.reference, reduction.order, exact=True)),)
     match name:
         case "sum":
             return Gradient("dy", lambda dy, x: dy + np.zeros_like(x))
         case "nansum":
             return Gradient("x != x ? T(0) : dy", lambda dy, x: np.where(np.isnan(x), 0, dy))
         case "mean":
-            return Gradient(f"dy / T({count})", lambda dy, x: dy / x.dtype.type(max(count, 1)) + np.zeros_like(x))
-        case "prod" | "nanprod":
+            return Gradient("dy / count", lambda dy, x: dy / x.dtype.type(max(count, 1)) + np.zeros_like(x), numbers={"count": count})
+        case "prod":
             return Gradient(_PRODUCT, _product_reference, (("others", _OTHERS), ("zeros", _ZEROS)))
+        case "nanprod":
+            return Gradient(
+                f"x != x ? T(0) : {_PRODUCT}",
+                lambda dy, x, others, zeros: np.where(np.isnan(x), 0, _product_reference(dy, x, others, zeros)),
+                (("others", _OTHER_NUMBERS), ("zeros", _ZEROS)),
+            )
         case "max" | "min":
-            return Gradient("x == y ? dy : T(0)", lambda dy, x, y: np.where(x == y, dy, 0), result)
+            return Gradient("x == y || x != x ? dy : T(0)", lambda dy, x, y: np.where((x == y) | np.isnan(x), dy, 0), result)
         case "norm_1":
-            return Gradient("dy * T((x > 0) - (x < 0))", lambda dy, x: dy * _sign(x))
+            return Gradient(f"dy * {_SIGN}", lambda dy, x: dy * _sign(x))
         case "norm_2":
             return Gradient("y == 0 ? T(0) : dy * x / y", lambda dy, x, y: np.where(y == 0, 0, dy * x / np.where(y == 0, 1, y)), result)
         case "norm_inf":
             return Gradient(
-                "(x < 0 ? -x : x) == y ? dy * T((x > 0) - (x < 0)) : T(0)",
-                lambda dy, x, y: np.where(np.abs(x) == y, dy * _sign(x), 0),
+                f"(x < 0 ? -x : x) == y || x != x ? dy * {_SIGN} : T(0)",
+                lambda dy, x, y: np.where((np.abs(x) == y) | np.isnan(x), dy * _sign(x), 0),
                 result,
             )
         case "norm_p":
@@ -104,7 +125,7 @@ def _gradient_of(reduction: Reduction, count: int) -> Gradient | None:
                 share = np.abs(x) / np.where(y == 0, 1, y)
                 return np.where(y == 0, 0, dy * _sign(x) * share ** (order - 1))
 
-            power = f"y == 0 ? T(0) : dy * T((x > 0) - (x < 0)) * pow((x < 0 ? -x : x) / y, T({order - 1!r}))"
+            power = f"y == 0 ? T(0) : dy * {_SIGN} * pow((x < 0 ? -x : x) / y, T({order - 1!r}))"
             return Gradient(power, reference, result)
         case _:
             return None
@@ -123,7 +144,7 @@ def gradient(reduction: Reduction, dy: Any, x: Any, axis: Axis, *, keepdims: boo
     if request == "null":
         return out
     repeated = (dy, *(helper(x, axis, keepdims=keepdims) for _, helper in how.helping))
-    return _apply(signature, how.reference, repeated, x, reduced_shape(x.shape, axes, keepdims=True), out)
+    return _apply(signature, how, repeated, x, reduced_shape(x.shape, axes, keepdims=True), out)
 
 
 def gradient_source(reduction: Reduction, x: ArraySpec, axis: Axis, *, accumulate: bool) -> str:
@@ -142,12 +163,14 @@ def _found(reduction: Reduction, x: ArraySpec, axis: Axis, *, accumulate: bool) 
     how = _gradient_of(reduction, math.prod(x.shape[one] for one in axes))
     if how is None:
         raise ProgramError(f"{name}: it has no gradient", hint="it is not differentiable")
-    names = ("dy", *(title for title, _ in how.helping), "x")
-    parameters = tuple(Parameter(title, dtype, dtype) for title in names)
+    exact = "float32" if dtype == "float16" else dtype
+    helping = (Parameter(title, stored, stored) for title, stored in ((title, h.result_dtype(x.dtype).name) for title, h in how.helping))
+    numbers = (Parameter(title, exact, exact, scalar=True) for title in how.numbers)
+    parameters = (Parameter("dy", dtype, dtype), *helping, Parameter("x", dtype, dtype), *numbers)
     return how, Signature(f"{name}_gradient", parameters, dtype, how.expression, dtype, accumulate=accumulate)
 
 
-def _apply(signature: Signature, formula: Formula, repeated: Sequence[Any], x: Any, kept: tuple[int, ...], out: object) -> Any:
+def _apply(signature: Signature, how: Gradient, repeated: Sequence[Any], x: Any, kept: tuple[int, ...], out: object) -> Any:
     count = len(repeated)
 
     def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
@@ -161,11 +184,11 @@ def _apply(signature: Signature, formula: Formula, repeated: Sequence[Any], x: A
             exact = [array.astype(np.float32) if array.dtype == np.float16 else array for array in arrays]
             dy, *helping = (array.reshape(kept) for array in exact[:count])
             with np.errstate(all="ignore"):
-                value = np.asarray(formula(dy, exact[count], *helping))
+                value = np.asarray(how.reference(dy, exact[count], *helping))
                 return [(exact[-1] + value if signature.accumulate else value).astype(spec.dtype)]
 
         def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
-            return bind(bench, signature, [*(array.reshape(kept) for array in reads[:count]), reads[count], writes[0]], {})
+            return bind(bench, signature, [*(array.reshape(kept) for array in reads[:count]), reads[count], writes[0]], how.numbers)
 
         moved = sum(one.nbytes for one in application.read_specs) + spec.nbytes
         cost = Cost(moved, spec.size, kernel.blocks or 1, THREADS)

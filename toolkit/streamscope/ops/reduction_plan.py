@@ -188,7 +188,8 @@ def _rows(reducer: Reducer, x: ArraySpec, result: ArraySpec, kept: list[RunOfAxe
     splits = 1
     if lanes == THREADS or outer > 1:
         most = -(-vectors // lanes) * outer // LEAST_LOADS
-        splits = max(1, min(wave * (THREADS // lanes) // rows, most, outer if outer > 1 else most))
+        splits = max(1, min(wave * (THREADS // lanes) // rows, most))
+        splits -= splits % outer if splits > outer else 0  # as many to each run
     kernel = RowKernel(width, lanes, len(kept), len(outer_axes), far=run * outer >= INDEX32_COUNT)
     stage = Stage.WHOLE if splits == 1 else Stage.PARTIAL
     source = row_source(reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)

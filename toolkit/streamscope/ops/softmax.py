@@ -15,7 +15,8 @@ from streamscope.ops.reduction_plan import checked_axes
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.softmax_source import THREADS, row_form, softmax_columns_source, softmax_source
+from streamscope.rtc.reduction_source import THREADS
+from streamscope.rtc.softmax_source import row_form, softmax_columns_source, softmax_source
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall

@@ -21,8 +21,7 @@ from streamscope.rtc.reduction_source import (
 from streamscope.rtc.source import KernelSource
 from streamscope.rtc.types_source import STORAGE, loaded
 
-ANY, LOCATED, BYTES = Room(6, 4), Room(6, 3), Room(6, 3)
-SINGLE, LOCATED_SINGLE = Room(4, 8), Room(4, 6)
+ANY, LOCATED, BYTES, SINGLE = Room(6, 4), Room(6, 3), Room(6, 3), Room(4, 6)
 """Measured on an H200; where a kernel looks for an index (`Reducer.located`), or has the results of many bytes, these take registers."""
 MOST_PARTS = 8
 """Of a column, that one thread joins in the end."""
@@ -54,7 +53,7 @@ class ColumnKernel:
 def room_of_columns(reducer: Reducer, width: int) -> Room:
     """Return what the threads of a kernel, each with ``width`` columns, get."""
     if width == 1:
-        return LOCATED_SINGLE if reducer.located else SINGLE
+        return SINGLE
     return BYTES if width == BYTES_WIDTH else LOCATED if reducer.located else ANY
 
 

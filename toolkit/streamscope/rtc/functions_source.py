@@ -113,9 +113,10 @@ template <typename T> __device__ inline T shift_right(T a, T b)
 """,
     "scale_by_power": """\
 // Any exponent beyond the range of an int over- or underflows as the nearest int does.
+// Without the conversion, -2147483647 would lose its sign beside an exponent that has none.
 template <typename T, typename I> __device__ inline T scale_by_power(T a, I b)
 {
-    return ldexp(a, b > 2147483647LL ? 2147483647 : b < -2147483647LL ? -2147483647 : (int)b);
+    return ldexp(a, b > 2147483647LL ? 2147483647 : (long long)b < -2147483647LL ? -2147483647 : (int)b);
 }
 """,
     "log_add": """\

@@ -57,8 +57,9 @@ class Reducer:
         return "double" if self.real else "long long" if self.wide else "int" if dtype in SHORT else COMPUTE[dtype]
 
     def own_type(self, dtype: str) -> str:
-        """Return the C++ type in which a thread joins what it reads itself: of bytes, a sum of up to 2^23 in half the instructions."""
-        return "int" if dtype in BYTES and self.joined == _SUM.joined and self.mapped == _SUM.mapped else "acc_t"
+        """Return the C++ type in which a thread joins what it reads itself: of bytes, a sum of up to 2^24 in half the instructions."""
+        added = self.joined == _SUM.joined and self.mapped == _SUM.mapped
+        return "acc_t" if dtype not in BYTES or not added else "int" if dtype == "int8" else "unsigned"
 
 
 _SUM = Reducer("sum", "value_t(0)", "value_t(x)", "a + b", wide=True)

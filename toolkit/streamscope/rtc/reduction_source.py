@@ -108,3 +108,16 @@ def write(stage: Stage, result: str, index: str, value: str, count: str, *, add:
     finished = f"finished({value}, {count})"
     whole = f"{loaded(result, f'out[{index}]')} + {finished}" if add else finished
     return stored(result, f"out[{index}]", whole)
+
+
+def across_source(name: str, kind: str, shuffled: str, join: str, lanes: int) -> str:
+    """Return a function, to be called once, that joins a value of each thread that shares a row; all of them get the result."""
+    warp = f"    for (int offset = {min(lanes, 32) // 2}; offset > 0; offset /= 2) value = {shuffled};"
+    block = f"""
+    __shared__ {kind} shared[{max(THREADS, lanes) // 32}];
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+    __syncthreads();
+    const int first = threadIdx.x / {lanes} * {lanes // 32};
+    value = shared[first];
+    for (int warp = 1; warp < {lanes // 32}; ++warp) value = {join}(value, shared[first + warp]);"""
+    return f"__device__ inline {kind} {name}({kind} value)\n{{\n{warp}{block if lanes > 32 else ''}\n    return value;\n}}\n"

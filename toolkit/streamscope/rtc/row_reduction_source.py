@@ -12,6 +12,7 @@ from streamscope.rtc.reduction_source import (
     Room,
     Stage,
     accumulator_bytes,
+    across_source,
     axis_names,
     axis_parameters,
     offset_function,
@@ -59,7 +60,8 @@ def room_of_rows(reducer: Reducer, width: int) -> Room:
 def row_source(reducer: Reducer, dtype: str, result: str, kernel: RowKernel, stage: Stage, *, add: bool = False) -> KernelSource:
     """Return a kernel of rows: ``(x, out, rows, run, outer, splits, kept axes..., outer axes...)``, an axis being extent and stride.
 
-    A row is ``outer`` runs of ``run`` neighbouring elements. With ``add`` the result is added to what ``out`` holds.
+    A row is ``outer`` runs of ``run`` neighbouring elements; if there are more ``splits``, as many to each run. With ``add`` the result is
+    added to what ``out`` holds.
     """
     width, lanes = kernel.width, kernel.lanes
     held = 1 if reducer.located else min(width, 4, ACCUMULATOR_BYTES // accumulator_bytes(reducer, dtype))
@@ -67,10 +69,11 @@ def row_source(reducer: Reducer, dtype: str, result: str, kernel: RowKernel, sta
     parameters = axis_parameters("kept", kernel.kept_axes) + axis_parameters("outer", kernel.outer_axes)
     along = f"outer_offset(place / run{outer}) + place % run" if kernel.outer_axes else "place"
     join = f"#pragma unroll\n{{}}for (int k = 0; k < {held}; ++k) value = joined(value, acc[k]);\n"
-    # Of bytes, a thread may add those of one run in 32 bits, but not those of many.
+    # In 32 bits a thread may add the bytes of one run, but not those of many.
     carried = kernel.outer_axes > 0 and reducer.own_type(dtype) != "acc_t"
     carry = f"        {join.format('        ')}        for (int k = 0; k < {held}; ++k) acc[k] = 0;\n" if carried else ""
-    body = f"""{offset_function("kept", kernel.kept_axes)}{offset_function("outer", kernel.outer_axes)}
+    across = across_source("across", "acc_t", "joined(value, shuffled(value, offset))", "joined", lanes)
+    body = f"""{across}{offset_function("kept", kernel.kept_axes)}{offset_function("outer", kernel.outer_axes)}
 // Every {lanes} threads reduce one part of a row; the loads of a thread are {width} elements wide between the masked ends.
 extern "C" __global__ void __launch_bounds__({THREADS}, {room_of_rows(reducer, width).blocks})
 {PLACE_OF_NAME}(const {STORAGE[dtype]}* x, {out_type(stage, result)}* out, long long rows, long long run, long long outer, long long splits{
@@ -86,10 +89,10 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {room_of_rows(reducer, w
     own_t acc[{held}];
     #pragma unroll
     for (int k = 0; k < {held}; ++k) acc[k] = identity();
-    for (long long i = first_outer; i < last_outer; ++i) {{
+    for (long long i = first_outer; valid && i < last_outer; ++i) {{
         const {STORAGE[dtype]}* part = x + kept_offset(row{kept}) + outer_offset(i{outer}) + first;
 {_run(reducer, dtype, kernel, held)}{carry}    }}
-    {join.format("    ")}{_join_lanes(lanes)}
+    {join.format("    ")}    value = across(value);
     if (lane == 0 && valid) {{
 {_locate(reducer, dtype, f"x[kept_offset(row{kept}) + {along}]", "run * outer", width)}\
         {write(stage, result, "task", "value", "run * outer", add=add)}
@@ -100,17 +103,19 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {room_of_rows(reducer, w
 
 
 def _share(width: int) -> str:
-    """Return statements that say which part of a row is this split's: elements of its only run, or some of its runs."""
+    """Return statements that say which part of a row is this split's: some of its runs, or a part of one."""
     return f"""\
-    long long first = 0, last = run, first_outer = 0, last_outer = valid ? outer : 0;
-    if (splits > 1 && outer == 1) {{
-        const long long share = (run + splits * {width} - 1) / (splits * {width}) * {width};
-        first = least(split * share, run);
+    long long first = 0, last = run, first_outer = 0, last_outer = outer;
+    if (splits > outer) {{
+        const long long parts = splits / outer, share = (run + parts * {width} - 1) / (parts * {width}) * {width};
+        first = least(split % parts * share, run);
         last = least(first + share, run);
+        first_outer = split / parts;
+        last_outer = first_outer + 1;
     }} else if (splits > 1) {{
         const long long share = (outer + splits - 1) / splits;
         first_outer = least(split * share, outer);
-        last_outer = least(first_outer + share, last_outer);
+        last_outer = least(first_outer + share, outer);
     }}"""
 
 
@@ -176,17 +181,3 @@ def _locate(reducer: Reducer, dtype: str, candidate: str, size: str, group: int)
             if (group >= 0 && place < {size} && alike({loaded(dtype, candidate)}, value.value)) value.index = place;
         }}
 """
-
-
-def _join_lanes(lanes: int) -> str:
-    """Return statements that join ``value`` over the threads that share a row; its first thread has the result."""
-    within = min(lanes, 32)
-    warp = f"    for (int offset = {within // 2}; offset > 0; offset /= 2) value = joined(value, shuffled(value, offset));"
-    if lanes <= 32:
-        return warp
-    return f"""{warp}
-    __shared__ acc_t shared[{THREADS // 32}];
-    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
-    __syncthreads();
-    value = shared[0];
-    for (int warp = 1; warp < {THREADS // 32}; ++warp) value = joined(value, shared[warp]);"""

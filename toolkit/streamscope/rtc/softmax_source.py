@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamscope.rtc.named_source import PLACE_OF_NAME, named_source
+from streamscope.rtc.reduction_source import THREADS, across_source
 from streamscope.rtc.source import KernelSource
 from streamscope.rtc.types_source import COMPUTE, STORAGE, VECTORS, conversions_source, loaded, stored
-
-THREADS = 256
 
 
 @dataclass(frozen=True)
@@ -143,13 +142,13 @@ def softmax_source(function: str, dtype: str, form: RowForm, *, accumulate: bool
     rows = "\n".join(f"    const {STORAGE[dtype]}* {name}_row = {name} + row_index * columns;" for name in role.inputs)
     body, joins = (
         _read_twice if form.items == 0 else _kept,
-        _across("across", "acc_t", "joined(value, shuffled(value, offset))", "joined", lanes),
+        across_source("across", "acc_t", "joined(value, shuffled(value, offset))", "joined", lanes),
     )
     if role.staged and form.items:
         body = _kept_in_two_steps
         shuffled = "__shfl_xor_sync(0xffffffffu, value, offset)"
-        joins = _across("across_larger", "real", f"larger(value, {shuffled})", "larger", lanes)
-        joins += _across("across_sum", "real", f"sum(value, {shuffled})", "sum", lanes)
+        joins = across_source("across_larger", "real", f"larger(value, {shuffled})", "larger", lanes)
+        joins += across_source("across_sum", "real", f"sum(value, {shuffled})", "sum", lanes)
     code = f"""{_pieces(role, dtype)}
 {joins}
 extern "C" __global__ void __launch_bounds__({form.threads})
@@ -294,16 +293,3 @@ def _written(dtype: str, form: RowForm, value: str, *, accumulate: bool) -> str:
     total = f"{loaded(dtype, 'result.item[k]')} + {value}" if accumulate else value
     each = _each(form, f"{{ {stored(dtype, 'result.item[k]', total)} }}")
     return f"vector<{STORAGE[dtype]}, {form.width}> result{start};{each}\n        put(target + at, result);"
-
-
-def _across(name: str, kind: str, shuffled: str, join: str, lanes: int) -> str:
-    """Return a function, to be called once, that joins a value of each thread that shares a row; all of them get the result."""
-    warp = f"    for (int offset = {min(lanes, 32) // 2}; offset > 0; offset /= 2) value = {shuffled};"
-    block = f"""
-    __shared__ {kind} shared[{max(THREADS, lanes) // 32}];
-    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
-    __syncthreads();
-    const int first = threadIdx.x / {lanes} * {lanes // 32};
-    value = shared[first];
-    for (int warp = 1; warp < {lanes // 32}; ++warp) value = {join}(value, shared[first + warp]);"""
-    return f"__device__ inline {kind} {name}({kind} value)\n{{\n{warp}{block if lanes > 32 else ''}\n    return value;\n}}\n"
