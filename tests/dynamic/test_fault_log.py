@@ -17,7 +17,7 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.dynamic.engine import Engine
 from streamscope.dynamic.faults import KEPT, Fault, FaultLog
 from streamscope.dynamic.tracebacks import kept
-from streamscope.errors import EngineError
+from streamscope.errors import EngineError, ProgramError
 
 
 def told(error):
@@ -118,6 +118,88 @@ def test_errors_that_led_to_it_are_cleaned_too():
     names = [frame.f_globals["__name__"] for one in (cleaned, cleaned.__cause__) for frame, _ in traceback.walk_tb(one.__traceback__)]
     assert names == [__name__] * 3
     assert isinstance(kept(KeyboardInterrupt("once")), KeyboardInterrupt)
+
+
+class Stop(BaseException):
+    """Cannot be made again from its arguments."""
+
+    def __new__(cls, reason, *, code):
+        return super().__new__(cls, reason)
+
+    def __init__(self, reason, *, code):
+        super().__init__(reason)
+
+
+class Leave(SystemExit):
+    """The same, derived from another class of Python's."""
+
+    def __new__(cls, reason, *, code):
+        return super().__new__(cls, reason)
+
+    def __init__(self, reason, *, code):
+        super().__init__(reason)
+
+
+class Several(BaseExceptionGroup):
+    """Gives Python's class other arguments than it gets."""
+
+    def __new__(cls, errors):
+        return super().__new__(cls, "several", errors)
+
+
+@pytest.mark.parametrize("error", [Stop("now", code=1), Leave("now", code=1), Several([KeyboardInterrupt()]), GeneratorExit("now")])
+def test_of_what_ends_the_program_another_one_is_kept(error):
+    with pytest.raises(type(error)):
+        raise error
+    another = kept(error)
+    assert type(another) is type(error)
+    assert another is not error
+    assert another.__traceback__ is None
+    assert str(another) == str(error)
+
+
+class Silent(Exception):  # noqa: N818
+    """Fails to say what it is."""
+
+    def __str__(self):
+        raise ZeroDivisionError
+
+
+class OfTheUser(ProgramError):  # noqa: N818
+    """Is made in another way than ours, and keeps nothing."""
+
+    def __init__(self, number, reason):
+        self.number = number
+
+    __str__ = Silent.__str__
+
+
+def test_errors_of_any_class_are_told():
+    log = FaultLog()
+    for cause in (ValueError("first"), Silent(), OfTheUser(1, "it"), Stop("now", code=1)):
+        log.add(Fault("step", "here", cause))
+    error = log.take_all()
+    assert error.__notes__ == [
+        "also: step (pushed at here) failed: Silent: (its text cannot be had: ZeroDivisionError)",
+        "also: step (pushed at here) failed: OfTheUser: (its text cannot be had: ZeroDivisionError)",
+        "also: step (pushed at here) was interrupted by Stop (push it again)",
+    ]
+    assert type(Fault("step", "here", OfTheUser(1, "it")).error()) is ProgramError
+
+
+@pytest.mark.parametrize("error", [Stop, Silent])
+def test_an_error_of_any_class_ends_no_worker(error):
+    def fails(values):
+        raise Stop("now", code=1) if error is Stop else Silent
+
+    engine = Engine("async", device=SimulatedDevice(), workers=1)
+    h = engine.variable(np.ones(4), place="host")
+    engine.push(fails, reads=(h,), writes=(h,))
+    with pytest.raises(EngineError, match=f"fails .*{error.__name__}"):
+        engine.read(h)
+    engine.push(lambda values: values + 1, reads=(h,), writes=(h,))
+    assert engine.read(h).tolist() == [2] * 4
+    engine.close()
 
 
 def faults():

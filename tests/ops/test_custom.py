@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import reprlib
+
 import numpy as np
 import pytest
 
@@ -183,3 +185,51 @@ def test_the_function_gets_each_array_by_name():
     arrays = {0: "a", 1: "b", 2: "new"}
     launch.cuda(Bench(), [arrays[v] for v in launch.reads], [arrays[v] for v in launch.writes])()
     assert got == {"x": "a", "y": "b", "z": "new"}
+
+
+WRONG = {
+    "function": [5, "kernel"],
+    "reads": [5, None, "x", [["x"]], [5], (name for name in "x")],
+    "writes": [5, None, "y", [["y"]]],
+    "shapes": [5, {"y": ((2,), "float32")}],
+    "reference": [5, "copy"],
+    "capturable": [5, None, "no"],
+    "flops": ["a", None, 1.5, True, -(10**18), np.nan],
+}
+
+
+@pytest.mark.parametrize(("argument", "value"), [(argument, value) for argument, values in WRONG.items() for value in values])
+def test_what_is_no_argument(argument, value):
+    arguments = {"function": lambda x, y: None, "reads": ["x"], "writes": ["y"]} | {argument: value}
+    with pytest.raises(ProgramError, match=rf"^ss\.operator: {argument}=.* is (not|out of range)") as caught:
+        ss.operator(arguments.pop("function"), **arguments)
+    assert caught.value.hint
+    assert reprlib.repr(value) in caught.value.message
+
+
+class Unknown:
+    """Does not say what it takes."""
+
+    __signature__ = "x, y"
+
+    def __call__(self, x, y):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("function", [5, Unknown()])
+def test_what_has_no_parameters_to_name(function):
+    with pytest.raises(ProgramError, match=r"ss\.operator: the parameters of .* are unknown"):
+        ss.operator(reads=["x"], writes=["y"])(function)
+
+
+@pytest.mark.parametrize("declared", [None, 5, "y", [("y", (2,))]])
+def test_shapes_that_returns_no_shapes_by_name(declared):
+    wrong = ss.operator(lambda x, y: None, reads=["x"], writes=["y"], shapes=lambda x: declared)
+    with pytest.raises(ProgramError, match=r"<lambda>: shapes= gives .*\(return \{name: \(shape, dtype\)\}\)"):
+        ss.program(one(wrong)).trace(X)
+
+
+def test_numbers_and_truth_values_of_numpy_are_taken():
+    held = ss.operator(lambda x, y: None, reads=("x",), writes=("y",), capturable=np.bool_(False), flops=np.int64(3))
+    (launch,) = ss.program(held).trace(X).launches()
+    assert (launch.capturable, launch.cost.flops) == (False, 3)

@@ -16,7 +16,9 @@ from streamscope.errors import ProgramError
 from streamscope.ops import known_functions
 from streamscope.ops.expression_check import mistake_in
 from streamscope.ops.expressions import mistake_for
+from streamscope.ops.tokens import WORDS_OF_TYPES
 from streamscope.rtc.nvrtc import compile_unit, supported_architectures
+from streamscope.rtc.signature import KEYWORDS
 
 NAMES, NUMBERS = st.sampled_from(["x", "a", "T", "x1", "_b"]), st.sampled_from(["1", "2.5f", ".5", "1e-3", "0x1F", "3u", "1.5e+4f"])
 SIGNS = ("+", "-", "*", "/", "%", "&", "|", "^", "<", ">", "<<", ">>", "&&", "||", "==", "!=", "<=", ">=")
@@ -277,3 +279,11 @@ def test_wrong_arguments(arguments, options):
 def test_functions_end_where_the_kernel_begins():
     operator = ss.elementwise("y = twice(x)", functions="template <class T> __device__ T twice(T x) { return x + x; }  // doubled")
     assert "// doubled\n" in operator.source("float32")
+
+
+def test_words_of_cpp_are_refused_or_have_a_meaning():
+    meant = {"false", "sizeof", "static_cast", "true", "char16_t", "char32_t"} | WORDS_OF_TYPES
+    for word in KEYWORDS | {"concept", "requires", "goto"}:
+        mistake = mistake_in(f"x + {word}")
+        refused = mistake is not None and repr(word) in mistake.problem
+        assert refused == (word not in meant), word

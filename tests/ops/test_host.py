@@ -73,3 +73,21 @@ def test_impossible_results(evaluate):
         evaluate(ss.host_function(lambda v: v, results=[((3,), "complex64")]), X)
     with pytest.raises(ProgramError, match="negative extent"):
         evaluate(ss.host_function(lambda v: v, results=[((-3,), "float32")]), X)
+
+
+@pytest.mark.parametrize("duration_us", ["a", None, True, np.nan, np.inf, -np.inf, 10**400, 1 + 1j, [1]])
+def test_what_is_no_duration(duration_us):
+    with pytest.raises(ProgramError, match=r"^duration_us=.* is no time \(give a number of µs, 0 or more\)"):
+        ss.host_function(lambda x: x, duration_us=duration_us)
+
+
+@pytest.mark.parametrize("results", [5, "float32", [5], [None], [((2,), "float32", 1)], [(5, "float32")], ((2,), "float32")])
+def test_what_are_no_results(results):
+    with pytest.raises(ProgramError, match=r"^ss\.host_function: results=.*\(give \[?\(shape, dtype\)"):
+        ss.host_function(lambda x: x, results=results)
+
+
+def test_what_is_no_function():
+    for make in (ss.host_function, ss.host_function()):
+        with pytest.raises(ProgramError, match=r"ss\.host_function wants a function, not a int"):
+            make(5)

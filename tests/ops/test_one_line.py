@@ -72,6 +72,28 @@ def test_misuse(line, options, said):
         ss.elementwise(line, **options)
 
 
+@pytest.mark.parametrize(
+    ("line", "expression"),
+    [
+        ("y = x + a", "x + a"),
+        ("  y\n=\n x  +\ta ; \n", "x  + a"),
+        ("y=x+a;", "x+a"),
+        (f"y = x +{' ' * 20_000}a", f"x +{' ' * 20_000}a"),
+        (f"{' ' * 20_000}y{' ' * 20_000}={' ' * 20_000}x + a{' ' * 20_000};{' ' * 20_000}", "x + a"),
+    ],
+)
+def test_spaces_around_an_expression_mean_nothing(evaluate, line, expression):
+    operator = ss.elementwise(line)
+    assert operator.definition.expression == expression
+    assert evaluate(operator, np.ones(2), np.ones(2)).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("line", ["y =", "y = ", "y = ;", "y = \n ; ", f"y{' ' * 20_000}+ x"])
+def test_an_assignment_of_nothing(line):
+    with pytest.raises(ProgramError, match="is no assignment"):
+        ss.elementwise(line)
+
+
 def test_operators_without_a_gradient():
     for apply in (ss.elementwise("y = x * x").gradient, ss.isnan.gradient):
         with pytest.raises(ProgramError, match="it has no gradient"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.special
@@ -9,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import streamscope as ss
-from streamscope.errors import OutOfMemoryError, ProgramError
+from streamscope.errors import DeviceError, OutOfMemoryError, ProgramError
 from streamscope.program.reference import has_reference, run_reference
 
 N = 3
@@ -132,12 +134,122 @@ def test_an_operator_without_a_reference():
         run_reference(program, [np.zeros(4)])
 
 
+class Silent(Exception):  # noqa: N818
+    """Fails to say what it is."""
+
+    def __str__(self):
+        raise ZeroDivisionError
+
+
+def raise_what_says_nothing():
+    raise Silent
+
+
 def test_a_reference_that_raises():
     broken = ss.operator(lambda x, y: None, reads=["x"], writes=["y"], reference=lambda x: 1 / 0)
     with pytest.raises(
         ProgramError, match=r"NumPy reference of .*operation 0, test_reference\.py:\d+\) failed: ZeroDivisionError: division"
     ):
         run_reference(trace(broken, np.zeros(4)), [np.zeros(4)])
+    silent = ss.operator(lambda x, y: None, reads=["x"], writes=["y"], reference=lambda x: raise_what_says_nothing())
+    with pytest.raises(ProgramError, match=r"failed: Silent: \(its text cannot be had: ZeroDivisionError\)"):
+        run_reference(trace(silent, np.zeros(4)), [np.zeros(4)])
     hungry = ss.operator(lambda x, y: None, reads=["x"], writes=["y"], reference=lambda x: np.empty(2**56))
     with pytest.raises(OutOfMemoryError, match=r"the NumPy reference of .*operation 0"):
         run_reference(trace(hungry, np.zeros(4)), [np.zeros(4)])
+
+
+X = np.zeros(4, np.float32)
+
+
+def made_of(reference, **options):
+    return ss.operator(lambda x, y: None, reads=["x"], writes=["y"], reference=reference, **options)
+
+
+def check_both(function, x, error, said):
+    """Check that a program is refused with an error, as well by the reference as by a comparison."""
+    for call in (
+        lambda: run_reference(trace(function, x), [x]),
+        lambda: ss.compare(ss.program(function), x, engines="sync", device="simulated", progress=False),
+    ):
+        with pytest.raises(error, match=said) as caught:
+            call()
+        assert type(caught.value) is error
+        assert caught.value.hint
+
+
+@pytest.mark.parametrize("change", [lambda x: x.__iadd__(1), lambda x: x.fill(1), lambda x: x.sort(), lambda x: np.exp(x, out=x)])
+def test_a_function_that_changes_its_arguments(change):
+    for function in (made_of(change), ss.operator(lambda x: None, reads=["x"], writes=["x"], reference=change), ss.host_function(change)):
+        check_both(function, X, ProgramError, r"operation 0, test_reference\.py:\d+\) changes its arguments: .*is read-only \(let it copy")
+    prepared = ss.prepare(trace(made_of(change), X), "async", "simulated")
+    prepared.run()
+    with pytest.raises(DeviceError, match=r"failed: its reference changes its arguments: .* \(let it copy"):
+        prepared.wait()
+
+
+def test_what_else_is_wrong_with_a_host_function_is_raised_as_it_is():
+    def fails(x):
+        raise ValueError("as planned")
+
+    with pytest.raises(ValueError, match="as planned") as caught:
+        run_reference(trace(ss.host_function(fails), X), [X])
+    assert type(caught.value) is ValueError
+
+
+def test_a_result_that_is_an_argument_is_another_array():
+    def function(x):
+        same = made_of(lambda x: x)(x)
+        ss.add(x, 1, out=x)
+        return x, same, ss.host_function(lambda x: x)(ss.to_host(x))
+
+    results = run_reference(trace(function, X), [X])
+    assert [result.tolist() for result in results] == [[1] * 4, [0] * 4, [1] * 4]
+    assert not any(np.may_share_memory(one, other) for one, other in itertools.combinations([*results, X], 2))
+    assert all(result.flags.writeable for result in results)
+
+
+def test_memory_that_a_reference_uses_again():
+    memory = np.empty_like(X)
+
+    def plus(x):
+        return np.add(x, 1, out=memory)
+
+    plus_one = made_of(plus)
+    one, two = run_reference(trace(lambda x: (y := plus_one(x), plus_one(y)), X), [X])
+    assert (one.tolist(), two.tolist()) == ([1] * 4, [2] * 4)
+
+
+def test_what_is_no_array():
+    uneven = [[1.0], [2.0, 3.0]]
+    said = r"operation 0, test_reference\.py:\d+\) returned what is no array: ValueError: .*inhomogeneous"
+    for function in (made_of(lambda x: (uneven,)), ss.host_function(lambda x: (uneven,))):
+        check_both(function, X, ProgramError, said)
+    for values, problem in [(uneven, "a list is no array of numbers"), (np.array(["a"] * 4), r"input 'x' is .*, not float32\[4\]")]:
+        with pytest.raises(ProgramError, match=problem):
+            run_reference(trace(ss.relu, X), [values])
+
+
+def test_more_than_this_machine_has():
+    huge = np.broadcast_to(np.float32(1), 2**44)
+    check_both(ss.sum, huge, OutOfMemoryError, r"input 'x', which is float32\[17592186044416\], has no copy: Unable to allocate")
+    large = made_of(lambda x: np.broadcast_to(x[:1], 2**44), shapes=lambda x: {"y": ((2**44,), "float32")})
+    check_both(large, X, OutOfMemoryError, r"the NumPy reference of .*operation 0.*: Unable to allocate")
+
+
+def test_what_is_unknown_to_numpy_is_named():
+    same = ss.elementwise("y = x", name="same", gradient={"x": "dy * round(x)"})
+    for function, said in [
+        (ss.elementwise("y = round(x)"), "function round"),
+        (ss.elementwise("y = f(x)", functions="__device__ float f(float x) { return x; }"), "functions="),
+        (lambda x: same.gradient(x, x), "function round"),
+    ]:
+        program = trace(function, X)
+        with pytest.raises(
+            ProgramError, match=rf"has no NumPy reference \(unknown there: {said}\), so .*give ss\.elementwise a reference="
+        ):
+            run_reference(program, [X])
+        with pytest.raises(DeviceError, match=rf"has no NumPy reference \(unknown there: {said}\), so it runs on CUDA only"):
+            ss.prepare(program, "async", "simulated")
+    fused = ss.program(lambda x: ss.relu(ss.elementwise("y = round(x)")(x)), fuse=True).trace(X)
+    assert [launch.unknown for launch in fused.launches()] == ["function round"]

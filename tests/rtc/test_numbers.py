@@ -10,6 +10,8 @@ from streamscope.errors import ProgramError
 from streamscope.ops.elementwise import OPERATORS
 from streamscope.ops.promotion import promote
 from streamscope.program.reference import run_reference
+from streamscope.rtc.functions_source import functions_source
+from streamscope.rtc.nvrtc import compile_unit
 
 FLOATS = ["float16", "float32", "float64"]
 DTYPES = [*FLOATS, "int8", "uint8", "int16", "int32", "int64", "bool"]
@@ -189,3 +191,34 @@ def test_in_place_with_numbers_and_of_one_line(more_programs):
         for result, expected in zip(program.run(), run_reference(program.program, arrays), strict=True):
             assert result.dtype == expected.dtype
             np.testing.assert_allclose(result, expected, rtol=2e-3 if result.dtype == np.float16 else 1e-6, err_msg=str(program.program))
+
+
+EXPONENTS = {
+    "3ull": 8,
+    "(1ull << 63)": np.inf,
+    "4294967295u": np.inf,
+    "(unsigned char)3": 8,
+    "-3000000000": 0,
+    "3000000000": np.inf,
+    "-2": 0.25,
+}
+
+
+def test_exponents_of_any_whole_type(new_bench, bound_program):
+    bench = new_bench()
+    x = np.ones(5, np.float32)
+    operators = [ss.elementwise(f"y = scale_by_power(x, {exponent})", name=f"scaled_{n}") for n, exponent in enumerate(EXPONENTS)]
+    made = [bound_program(bench, operator, [x]) for operator in operators]
+    bench.finish()
+    assert [program.run()[0].tolist() for program in made] == [[expected] * 5 for expected in EXPONENTS.values()]
+    assert [run_reference(program.program, [x])[0].tolist() for program in made] == [[expected] * 5 for expected in EXPONENTS.values()]
+
+
+def test_no_exponent_is_warned_of():
+    pytest.importorskip("cuda.bindings.nvrtc")
+    kinds = ["bool", "char", "unsigned char", "short", "unsigned short", "int", "unsigned", "long long", "unsigned long long"]
+    calls = " + ".join(f"scale_by_power(x, ({kind})3)" for kind in kinds)
+    code = f"{functions_source([calls])}__device__ void test(float x, double* y) {{ *y = {calls}; }}"
+    image, log = compile_unit(code, "exponents", "sm_90")
+    assert image is not None
+    assert log == ""

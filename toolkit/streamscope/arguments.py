@@ -1,19 +1,41 @@
-"""Arguments of the kinds that many functions take, checked where users give them: whole numbers and paths."""
+"""Arguments of the kinds that many functions take, checked where users give them: whole numbers, names and paths."""
 
 from __future__ import annotations
 
 import os
 import reprlib
+from collections.abc import Callable, Collection, Mapping
 from operator import index
 from pathlib import Path
 from typing import Any
 
-from streamscope.errors import EngineError, StreamscopeError
+from streamscope.errors import EngineError, ProgramError, StreamscopeError
+
+Kinds = Mapping[str, tuple[Callable[[Any], object], str]]
+"""By the name of an argument: what tells whether a value is one, and in words what it has to be."""
 
 
 def shown(value: object) -> str:
     """Return a value as an error names it: on one line, and short, even if it is an array."""
     return " ".join(reprlib.repr(value).splitlines())
+
+
+def check_kinds(function: str, kinds: Kinds, *values: object) -> None:
+    """Check that the arguments of a function, in the order of their ``kinds``, are what it takes.
+
+    Raises
+    ------
+    ProgramError
+        One is not.
+    """
+    for value, (argument, (fits, wanted)) in zip(values, kinds.items(), strict=True):
+        if not fits(value):
+            raise ProgramError(f"{function}: {argument}={shown(value)} is not {wanted}", hint=f"see help({function})")
+
+
+def are_texts(value: object) -> bool:
+    """Tell whether a value is several texts; one is none, though Python sees it as its letters."""
+    return isinstance(value, Collection) and not isinstance(value, str) and all(isinstance(each, str) for each in value)
 
 
 def whole_number(

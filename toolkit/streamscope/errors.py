@@ -40,6 +40,15 @@ class StreamscopeError(Exception):
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
+def described(error: BaseException) -> str:
+    """Return an error's class and what it says, even if it fails to say it: users' classes may do anything."""
+    try:
+        said = str(error)
+    except Exception as failure:  # noqa: BLE001 — whatever it is, the error that is told of is another one
+        said = f"(its text cannot be had: {type(failure).__name__})"
+    return f"{type(error).__name__}: {said}"
+
+
 class ProgramError(StreamscopeError):
     """A program, an operator or an argument to one is wrong."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weakref import WeakSet
 
 from streamscope.dynamic.tracebacks import kept
-from streamscope.errors import EngineError, StreamscopeError
+from streamscope.errors import EngineError, StreamscopeError, described
 
 KEPT = 100
 """How many faults that nobody has waited for are kept; later ones live as long as the variables that they spoil."""
@@ -36,9 +36,12 @@ class Fault:
         """Return the error to raise, once: of the cause's class if it is one of ours."""
         operation = f"{self.name} (pushed at {self.where})"
         if isinstance(self.cause, StreamscopeError):
-            error = type(self.cause)(f"{operation} failed: {self.cause.message}", hint=self.cause.hint)
+            # A class that a user derived from ours may want other arguments, and keep others.
+            ours = next(each for each in type(self.cause).__mro__ if each.__module__ == StreamscopeError.__module__)
+            message, hint = getattr(self.cause, "message", described(self.cause)), getattr(self.cause, "hint", None)
+            error: StreamscopeError = ours(f"{operation} failed: {message}", hint=hint)
         elif isinstance(self.cause, Exception):
-            error = EngineError(f"{operation} failed: {type(self.cause).__name__}: {self.cause}")
+            error = EngineError(f"{operation} failed: {described(self.cause)}")
         else:
             error = EngineError(f"{operation} was interrupted by {type(self.cause).__name__}", hint="push it again")
         error.__cause__ = self.cause

@@ -12,7 +12,7 @@ def kept(error: BaseException) -> BaseException:
     is no `Exception` but ends the program is raised on, which puts the frames back in. So of that it is another one, without a traceback.
     """
     if not isinstance(error, Exception):
-        return type(error).__new__(type(error), *error.args)
+        return _another(error)
     told: set[int] = set()
     left: list[BaseException | None] = [error]
     while left:
@@ -22,6 +22,14 @@ def kept(error: BaseException) -> BaseException:
             one.__traceback__ = _of_others(one.__traceback__)
             left += [one.__cause__, one.__context__]
     return error
+
+
+def _another(error: BaseException) -> BaseException:
+    """Return an error of the same class, made by Python's own class that it is derived from: a user's may want other arguments."""
+    base = next(each for each in type(error).__mro__ if each.__module__ == "builtins")
+    arguments = (error.message, error.exceptions) if isinstance(error, BaseExceptionGroup) else error.args
+    another: BaseException = base.__new__(type(error), *arguments)
+    return another
 
 
 def _of_others(traceback: TracebackType | None) -> TracebackType | None:

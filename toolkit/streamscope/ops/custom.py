@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from streamscope.arguments import Kinds, are_texts, check_kinds, shown, whole_number
 from streamscope.errors import ProgramError
-from streamscope.ops.operator import Application, Attributes, Operator
+from streamscope.ops.operator import Application, Attributes, Operator, declared_spec
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
@@ -17,6 +20,17 @@ if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
 
 Shapes = Callable[..., Mapping[str, tuple[Sequence[int], Any]]]
+
+
+_NAMES = 'names of its parameters, for example ["x"]'
+_KINDS: Kinds = {
+    "function": (lambda value: value is None or callable(value), "a function that launches work"),
+    "reads": (are_texts, _NAMES),
+    "writes": (are_texts, _NAMES),
+    "shapes": (lambda value: value is None or callable(value), "a function that returns {name: (shape, dtype)}"),
+    "reference": (lambda value: value is None or callable(value), "a function of NumPy arrays"),
+    "capturable": (lambda value: isinstance(value, bool | np.bool_), "True or False"),
+}
 
 
 @dataclass(frozen=True)
@@ -73,7 +87,7 @@ def operator(
         By default each is like the first variable it reads.
     reference : callable, optional
         ``reference(*arrays of reads) -> array or tuple of arrays`` in NumPy: reads in the order of the parameters, results in that of
-        ``writes``. Without it the operator runs on CUDA only and its result is not checked.
+        ``writes``; it must not change its arguments. Without it the operator runs on CUDA only and its result is not checked.
     capturable : bool
         False if it cannot be captured into a CUDA graph.
     flops : int
@@ -82,12 +96,14 @@ def operator(
     Raises
     ------
     ProgramError
-        The declared names are not the function's parameters, or it writes nothing.
+        An argument is of another kind, the declared names are not the function's parameters, or it writes nothing.
     """
+    check_kinds("ss.operator", _KINDS, function, reads, writes, shapes, reference, capturable)
+    count = whole_number("ss.operator: flops", flops, least=0, error=ProgramError)
 
     def make(function: Callable[..., None]) -> CustomOperator:
         name = getattr(function, "__name__", "operator")
-        parameters = tuple(inspect.signature(function).parameters)
+        parameters = _parameters(name, function)
         if not writes:
             raise ProgramError(f"{name} writes nothing, so nothing can depend on it", hint="name what it changes in writes=")
         if set(parameters) != {*reads, *writes}:
@@ -102,18 +118,27 @@ def operator(
             return _infer(name, ordered, targets, shapes, specs)
 
         def build(application: Application) -> tuple[Launch, ...]:
-            return (_launch(application, name, function, ordered, targets, reference, capturable=capturable, flops=flops),)
+            return (_launch(application, name, function, ordered, targets, reference, capturable=bool(capturable), flops=count),)
 
         return CustomOperator(name, ordered, targets, Operator(name, infer, build, in_place=True))
 
     return make if function is None else make(function)
 
 
+def _parameters(name: str, function: Callable[..., None]) -> tuple[str, ...]:
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError) as error:  # something else than a function, or a built-in one, which says nothing
+        raise ProgramError(f"ss.operator: the parameters of {name} are unknown: {error}", hint="give a function of Python's") from None
+
+
 def _infer(
     name: str, reads: Sequence[str], writes: Sequence[str], shapes: Shapes | None, specs: Sequence[ArraySpec]
 ) -> Sequence[ArraySpec]:
     known = dict(zip(reads, specs, strict=True))
-    declared = dict(shapes(*specs)) if shapes is not None else {}
+    declared = shapes(*specs) if shapes is not None else {}
+    if not isinstance(declared, Mapping):
+        raise ProgramError(f"{name}: shapes= gives {shown(declared)}", hint="return {name: (shape, dtype)}")
     new = [target for target in writes if target not in known]
     for target in declared:
         if target not in new:
@@ -123,20 +148,12 @@ def _infer(
         if target in known:
             results.append(known[target])
         elif target in declared:
-            results.append(_declared_spec(name, target, declared[target]))
+            results.append(declared_spec(declared[target], f"{name}: shapes= gives {shown(declared[target])} for {target!r}"))
         elif specs:
             results.append(specs[0])
         else:
             raise ProgramError(f"{name}: the shape of {target!r} is unknown", hint="give shapes=")
     return results
-
-
-def _declared_spec(name: str, target: str, declared: Any) -> ArraySpec:
-    try:
-        shape, dtype = declared
-        return ArraySpec(tuple(shape), dtype)
-    except (TypeError, ValueError):
-        raise ProgramError(f"{name}: shapes= gives {declared!r} for {target!r}", hint="give (shape, dtype)") from None
 
 
 def _launch(

@@ -28,6 +28,8 @@ class Definition:
         Whose dtypes it has.
     reference : callable, optional
         NumPy or SciPy function of arrays that means the same; None: the operator runs on CUDA only.
+    unknown : str
+        What of the expression NumPy does not know, if there is no reference because of that.
     whole, truth, half : str, optional
         The expression for whole numbers, for bools, and for half, where it is another one: a cheaper one that has all of half's digits.
     gradient : tuple of str or None, optional
@@ -64,6 +66,7 @@ class Definition:
     ulp: float = 0.5
     domain: tuple[float, float] = (-8.0, 8.0)
     half: str | None = None
+    unknown: str = ""
 
     def expression_for(self, dtype: np.dtype[Any]) -> str:
         """Return the expression for operands that are taken in a dtype."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from streamscope.ops.literals import LiteralError, literal
 from streamscope.ops.tokens import WORDS_OF_TYPES, Token, tokens
+from streamscope.rtc.signature import KEYWORDS
 
 _FOREIGN = {
     "//": "leave comments out",
@@ -17,14 +18,8 @@ _FOREIGN = {
     "}": "put blocks into functions=",
     "#": "put directives into functions=",
 }
-_KEYWORDS = frozenset(
-    (  # noqa: SIM905
-        "alignas alignof and_eq asm auto bitand bitor break case catch class compl concept const_cast constexpr continue"
-        " decltype default delete do else enum explicit export extern for friend goto if inline mutable namespace new noexcept not_eq"
-        " nullptr operator or_eq private protected public register reinterpret_cast requires return static static_assert struct switch"
-        " template this throw try typedef typename typeid union using virtual void volatile wchar_t while xor_eq"
-    ).split()
-)
+_KEYWORDS = KEYWORDS - WORDS_OF_TYPES - {"char16_t", "char32_t", "false", "sizeof", "static_cast", "true"}
+"""Words of C++ that have no place in an expression."""
 _SPELT = {"and": "&&", "or": "||", "not": "!", "xor": "^"}
 _BEFORE = frozenset("+-!~*&(")
 """Signs that may stand where an operand begins."""

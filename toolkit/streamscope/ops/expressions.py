@@ -154,12 +154,19 @@ class _Parser:
         signs = []
         while self._peek() in _UNARY:
             signs.append(self._take())
-        if self._peek() == "(" and self._peek(1) in WORDS_OF_TYPES:
+        if self._is_cast():
             self._take()
             operand = self._cast(self._type(")"), self._unary)
         else:
             operand = self._primary()
         return _signed(signs, operand) if signs else operand
+
+    def _is_cast(self) -> bool:
+        """Tell whether a type in parentheses is next; a conversion in them, as in ``(T(1) + x)``, is none."""
+        words = 1
+        while self._peek(words) in WORDS_OF_TYPES:
+            words += 1
+        return self._peek() == "(" and words > 1 and self._peek(words) == ")"
 
     def _primary(self) -> Evaluator:
         token = self._take()

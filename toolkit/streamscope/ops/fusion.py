@@ -112,6 +112,7 @@ def _launch(program: Program, operations: Sequence[Operation]) -> Launch:
         _reference(program, launches, reads),
         ElementwiseCall(signature, numbers),
         where=operations[0].where,
+        unknown=next((launch.unknown for launch in launches if launch.reference is None), ""),
     )
 
 

@@ -21,7 +21,7 @@ from streamscope.ops.operand_types import UnknownExpressionError
 from streamscope.ops.operator import Application, Attributes, Operator, check_request, require
 from streamscope.ops.pointwise import Elementwise, broadcast_shape, operand_values
 from streamscope.ops.promotion import arithmetic
-from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.launch import Array, Cost, Launch, LaunchKind, Reference
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
@@ -156,6 +156,7 @@ def _launch(application: Application, signature: Signature, scalars: Numbers) ->
 
     moved = sum(spec.nbytes for spec in (*application.read_specs, target))
     cost = Cost(moved, 4 * math.prod(walked), max(1, blocks), THREADS)
+    reference, unknown = _reference(signature, scalars, target)
     return Launch(
         application.operation,
         0,
@@ -164,8 +165,9 @@ def _launch(application: Application, signature: Signature, scalars: Numbers) ->
         application.reads,
         application.writes,
         cost,
-        _reference(signature, scalars, target),
+        reference,
         ElementwiseCall(signature, scalars) if walked == target.shape else summing,
+        unknown=unknown,
     )
 
 
@@ -193,13 +195,13 @@ def gradient_source(operator: Elementwise, name: str, specs: Sequence[ArraySpec]
     return _fresh_kernel(signature, (shape, *(arrays[each.name].shape for each in signature.arrays[1:]), arrays[name].shape))[0].code
 
 
-def _reference(signature: Signature, scalars: Numbers, target: ArraySpec) -> Any:
-    """Return the gradient in NumPy, from the same expression; None where it calls what is unknown there."""
+def _reference(signature: Signature, scalars: Numbers, target: ArraySpec) -> tuple[Reference | None, str]:
+    """Return the gradient in NumPy, from the same expression; where it has no meaning there, None and what is unknown."""
     try:
         evaluate = compiled(signature.expression)
         lets = [(name, compiled(text)) for name, text in signature.lets]
-    except UnknownExpressionError:
-        return None
+    except UnknownExpressionError as error:
+        return None, str(error)
     compute = arithmetic(np.dtype(signature.arithmetic))
 
     def reference(arrays: Sequence[Array]) -> Sequence[Array]:
@@ -213,7 +215,7 @@ def _reference(signature: Signature, scalars: Numbers, target: ArraySpec) -> Any
             gradient = arrays[-1].astype(gradient.dtype) + gradient
         return [gradient.astype(target.dtype, copy=False)]
 
-    return reference
+    return reference, ""
 
 
 def summed_to(values: Array, shape: tuple[int, ...]) -> Array:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
+from numbers import Real
 from typing import Any, overload
 
+from streamscope.arguments import shown
 from streamscope.errors import ProgramError
-from streamscope.ops.operator import Application, Attributes, Operator
+from streamscope.ops.operator import Application, Attributes, Operator, declared_spec
 from streamscope.program.launch import HostCall
 from streamscope.program.variable import ArraySpec, Place
 
@@ -35,30 +38,56 @@ def host_function(function: Callable[..., Any] | None = None, *, results: Result
     Raises
     ------
     ProgramError
-        ``duration_us`` is negative. When it is applied: the function cannot take that many arguments, or its result is unknown.
+        An argument is of another kind, ``results`` are not possible, or ``duration_us`` is negative. When it is applied: the function
+        cannot take that many arguments, or its result is unknown.
     """
-    if function is not None and not callable(function):
-        raise ProgramError(f"ss.host_function wants a function, not a {type(function).__name__}")
-    if duration_us < 0:
-        raise ProgramError(f"duration_us={duration_us} is negative")
+    _check_function(function)
+    duration_ns = _duration_ns(duration_us)
+    specs_of_results = _declared(results)
 
     def make(function: Callable[..., Any]) -> Operator:
+        _check_function(function)
         name = getattr(function, "__name__", "host_function")
 
         def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
             _check_arguments(name, function, len(specs))
-            if results is not None:
-                return [ArraySpec(tuple(shape), dtype) for shape, dtype in results]
+            if specs_of_results is not None:
+                return specs_of_results
             if not specs:
                 raise ProgramError(f"{name} has no arguments, so its result is unknown", hint="give results=[(shape, dtype)]")
             return [specs[0]]
 
         def build(application: Application) -> HostCall:
-            return HostCall(application.operation, name, application.reads, application.writes, function, duration_us * 1e3)
+            return HostCall(application.operation, name, application.reads, application.writes, function, duration_ns)
 
         return Operator(name, infer, build, Place.HOST, Place.HOST, in_place=True)
 
     return make if function is None else make(function)
+
+
+def _check_function(function: object) -> None:
+    if function is not None and not callable(function):
+        raise ProgramError(f"ss.host_function wants a function, not a {type(function).__name__}", hint="see help(ss.host_function)")
+
+
+def _duration_ns(duration_us: object) -> float:
+    try:
+        duration_ns = float(duration_us) * 1e3 if isinstance(duration_us, Real) and not isinstance(duration_us, bool) else math.nan
+    except OverflowError:
+        duration_ns = math.inf
+    if not math.isfinite(duration_ns):
+        raise ProgramError(f"duration_us={shown(duration_us)} is no time", hint="give a number of µs, 0 or more")
+    if duration_ns < 0:
+        raise ProgramError(f"duration_us={duration_us} is negative", hint="give a number of µs, 0 or more")
+    return duration_ns
+
+
+def _declared(results: object) -> list[ArraySpec] | None:
+    if results is None:
+        return None
+    if isinstance(results, str) or not isinstance(results, Collection):
+        raise ProgramError(f"ss.host_function: results={shown(results)} are no results", hint="give [(shape, dtype)], one for each")
+    return [declared_spec(each, f"ss.host_function: results= has {shown(each)}") for each in results]
 
 
 def _check_arguments(name: str, function: Callable[..., Any], count: int) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from streamscope.arguments import shown
+from streamscope.arguments import Kinds, are_texts, check_kinds
 from streamscope.errors import ProgramError
 from streamscope.ops.c_arithmetic import converted
 from streamscope.ops.checked_line import CheckedLine, check_meaning, check_syntax, title
@@ -21,7 +21,7 @@ from streamscope.program.user_line import user_line
 from streamscope.rtc.signature import RESERVED
 from streamscope.rtc.written import Written, note
 
-_LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)\s*(.+?)\s*;?\s*", re.DOTALL)
+_LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)(.+)", re.DOTALL)
 
 
 def elementwise(
@@ -63,23 +63,27 @@ def elementwise(
     ProgramError
         The line is no assignment, an expression is certainly wrong, or a name is reserved or unknown.
     """
-    _check_arguments(line, name, operands, gradient, reference, like, functions)
+    check_kinds("ss.elementwise", _KINDS, line, name, operands, gradient, reference, like, functions)
     match = _LINE.fullmatch(line)
-    if match is None:
+    # No part of the pattern, which would try all ways to share out the spaces.
+    right = "" if match is None else match[2].strip().removesuffix(";").rstrip()
+    if match is None or not right:
         raise ProgramError(f"ss.elementwise: {line!r} is no assignment", hint='write for example "y = a * x + b"')
-    result, expression = match[1], _in_one_line(match[2])
+    result, expression = match[1], _in_one_line(right)
     called = result if name is None else name
     written = {operand: _in_one_line(text) for operand, text in (gradient or {}).items()}
     named = tuple(operands) if operands is not None else tuple(names_in(expression))
     _check_expressions(called, result, expression, named, written, functions, vouched=reference is not None)
     likeness = like or (np.add if len(named) > 1 else np.positive)
+    evaluated, unknown = (reference, "") if reference is not None else _evaluated(called, named, expression, functions, likeness)
     definition = Definition(
         name=called,
         summary=f"Return ``{expression}``.",
         operands=named,
         expression=expression,
         like=likeness,
-        reference=reference or _evaluated(called, named, expression, functions, likeness),
+        reference=evaluated,
+        unknown=unknown,
         gradient=None if gradient is None else tuple(_with_dy(result, written.get(operand)) for operand in named),
         result=result,
         functions=f"{functions}\n" if functions and not functions.endswith("\n") else functions,
@@ -103,6 +107,21 @@ def _check_expressions(
         check_meaning(title(called, operand), text, names, functions, floating=(operand, upstream), vouched=vouched)
 
 
+_KINDS: Kinds = {
+    "line": (lambda value: isinstance(value, str), 'a text like "y = a * x + b"'),
+    "name": (lambda value: value is None or isinstance(value, str), "a text"),
+    "operands": (lambda value: value is None or are_texts(value), 'names, for example ["x", "a"]'),
+    "gradient": (
+        lambda value: value is None or (isinstance(value, Mapping) and are_texts(value) and are_texts(value.values())),
+        'expressions by operand, for example {"x": "a * dy"}',
+    ),
+    "reference": (lambda value: value is None or callable(value), "a function of NumPy arrays"),
+    "like": (
+        lambda value: value is None or (isinstance(value, np.ufunc) and value.nout == 1),
+        "a NumPy function with dtypes, for example np.exp",
+    ),
+    "functions": (lambda value: isinstance(value, str), "CUDA source as text"),
+}
 _MACROS = frozenset(
     (  # noqa: SIM905
         "M_E M_LOG2E M_LOG10E M_LN2 M_LN10 M_PI M_PI_2 M_PI_4 M_1_PI M_2_PI M_2_SQRTPI M_SQRT2 M_SQRT1_2 NAN INFINITY HUGE_VAL HUGE_VALF"
@@ -118,32 +137,6 @@ def _in_one_line(text: str) -> str:
 
 def _with_dy(result: str, text: str | None) -> str | None:
     return None if text is None else re.sub(rf"\bd{result}\b", "dy", text)
-
-
-def _check_arguments(*arguments: object) -> None:
-    """Check that the arguments of `elementwise`, in order, are of the kinds that it takes."""
-
-    def texts(value: object) -> bool:
-        return all(isinstance(each, str) for each in value) if isinstance(value, Iterable) else False
-
-    kinds: dict[str, tuple[Callable[[Any], bool], str]] = {
-        "line": (lambda value: isinstance(value, str), 'a text like "y = a * x + b"'),
-        "name": (lambda value: value is None or isinstance(value, str), "a text"),
-        "operands": (lambda value: value is None or (not isinstance(value, str) and texts(value)), 'names, for example ["x", "a"]'),
-        "gradient": (
-            lambda value: value is None or (isinstance(value, Mapping) and texts(value) and texts(value.values())),
-            'expressions by operand, for example {"x": "a * dy"}',
-        ),
-        "reference": (lambda value: value is None or callable(value), "a function of NumPy arrays"),
-        "like": (
-            lambda value: value is None or (isinstance(value, np.ufunc) and value.nout == 1),
-            "a NumPy function with dtypes, for example np.exp",
-        ),
-        "functions": (lambda value: isinstance(value, str), "CUDA source as text"),
-    }
-    for value, (argument, (fits, wanted)) in zip(arguments, kinds.items(), strict=True):
-        if not fits(value):
-            raise ProgramError(f"ss.elementwise: {argument}={shown(value)} is not {wanted}", hint="see help(ss.elementwise)")
 
 
 def _check_names(called: str, result: str, expression: str, operands: Sequence[str], gradient: Mapping[str, str]) -> None:
@@ -184,13 +177,14 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
         require(not forgotten, f"the gradient of {operand} does not name d{result}", f"multiply with it: d{result} * ({text})")
 
 
-def _evaluated(called: str, operands: Sequence[str], expression: str, functions: str, like: np.ufunc) -> Reference | None:
+def _evaluated(called: str, operands: Sequence[str], expression: str, functions: str, like: np.ufunc) -> tuple[Reference | None, str]:
+    """Return an expression as a NumPy function; if it has no meaning there, None and what is unknown."""
     if functions:
-        return None  # They may mean something else than NumPy's of the same name.
+        return None, "functions="  # They may mean something else than NumPy's of the same name.
     try:
         evaluate = compiled(expression)
-    except UnknownExpressionError:
-        return None
+    except UnknownExpressionError as error:
+        return None, str(error)
 
     def reference(*values: Any) -> Any:
         dtypes = [np.asarray(value).dtype for value in values]
@@ -199,4 +193,4 @@ def _evaluated(called: str, operands: Sequence[str], expression: str, functions:
         everywhere = np.broadcast_to(result, np.broadcast_shapes(*(np.shape(value) for value in values)))
         return converted(everywhere, promote(called, like, dtypes).result)
 
-    return reference
+    return reference, ""

@@ -12,9 +12,9 @@ from streamscope.program.launch import HostCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.rtc.reducers_source import FLOATS
 
 Attributes = Mapping[str, Any]
-FLOATS = ("float16", "float32", "float64")
 REQUESTS = ("write", "add", "null")
 """What may happen to ``out``: it is replaced, added to, or left alone."""
 
@@ -130,6 +130,21 @@ def shape_of(operator: str, shape: object) -> tuple[int, ...]:
         extents, good = (), False
     require(good, operator, f"shape={shape!r} is no shape", "give a tuple of whole numbers, for example (1024, 1024)")
     return extents
+
+
+def declared_spec(declared: Any, problem: str) -> ArraySpec:
+    """Return the spec of a result that a user declares as ``(shape, dtype)``; ``problem`` is what the error says where it is none.
+
+    Raises
+    ------
+    ProgramError
+        It is something else, or such an array is not possible.
+    """
+    try:
+        shape, dtype = declared
+        return ArraySpec(tuple(shape), dtype)
+    except (TypeError, ValueError):
+        raise ProgramError(problem, hint="give (shape, dtype)") from None
 
 
 def require_float(specs: Sequence[ArraySpec], operator: str, hint: str = "") -> None:

@@ -211,6 +211,7 @@ class Elementwise:
                 Cost(moved, self.definition.flops * result.size, max(1, kernel.blocks), THREADS),
                 self._reference(signature, numbers, accumulate=accumulate),
                 ElementwiseCall(signature, numbers),
+                unknown=self.definition.unknown,
             ),
         )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamscope.arguments import shown
 from streamscope.ops.operator import Application, Attributes, Operator, check_request, require, shape_of, specs_of
 from streamscope.ops.reduction_plan import checked_axes, plan_reduction, reduced_shape
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
@@ -40,14 +41,19 @@ class Reduction:
         NumPy function ``reference(x, axis=, keepdims=)`` that means the same.
     order : float
         Of a norm.
+    exact : bool
+        The result of half is float32, for what goes on computing with it.
     """
 
-    def __init__(self, name: str, summary: str, reducer: Reducer, reference: Callable[..., Any], order: float = 0.0) -> None:
+    def __init__(
+        self, name: str, summary: str, reducer: Reducer, reference: Callable[..., Any], order: float = 0.0, *, exact: bool = False
+    ) -> None:
         self.__name__ = name
         self.__doc__ = _documentation(summary)
         self.reducer = reducer
         self.reference = reference
         self.order = order
+        self.exact = exact
         self._operator = Operator(name, self._infer, self._build)
         self._adding = Operator(name, self._infer, self._build, in_place=True)
 
@@ -60,9 +66,9 @@ class Reduction:
         Raises
         ------
         ProgramError
-            Called outside a program, ``axis`` is none of the variable's, or there is nothing to reduce.
+            Called outside a program, ``axis`` is none of the variable's, ``keepdims`` no bool, or there is nothing to reduce.
         """
-        attributes: dict[str, Any] = {"axis": axis, "keepdims": keepdims}
+        attributes: dict[str, Any] = {"axis": axis, "keepdims": self._truth(keepdims)}
         tracer = current_tracer(self.__name__)
         check_request(self.__name__, request, has_target=out is not None)
         if request == "null":
@@ -98,7 +104,7 @@ class Reduction:
         """
         from streamscope.ops.reduction_gradients import gradient
 
-        return gradient(self, dy, x, axis, keepdims=keepdims, out=out, request=request)
+        return gradient(self, dy, x, axis, keepdims=self._truth(keepdims), out=out, request=request)
 
     def source(
         self, dtype: Any, shape: Sequence[int] = (2**20,), axis: Axis = None, *, request: str = "write", gradient: bool = False
@@ -128,10 +134,16 @@ class Reduction:
         if self.reducer.name in ("any", "all"):
             return np.dtype(np.bool_)
         if dtype.name in FLOATS:
-            return dtype
+            return np.dtype(np.float32) if self.exact and dtype == np.float16 else dtype
         if self.reducer.real:
             return np.dtype(np.float64)
         return np.dtype(np.int64) if self.reducer.wide else dtype
+
+    def _truth(self, keepdims: object) -> bool:
+        """Return ``keepdims`` as Python's, which is the only one that NumPy takes."""
+        good = isinstance(keepdims, bool | np.bool_)
+        require(good, self.__name__, f"keepdims={shown(keepdims)} is neither True nor False", "give one of them")
+        return bool(keepdims)
 
     def _check_added(self, request: str) -> None:
         require(request != "add" or self.reducer.name not in ("any", "all"), self.__name__, "truth values cannot be added")
@@ -140,7 +152,8 @@ class Reduction:
         x, axis = specs[0], attributes["axis"]
         axes = checked_axes(self.__name__, x.shape, axis)
         if self.reducer.located:
-            require(axis is None or len(axes) == 1, self.__name__, f"axis={axis} names several axes", "name one, or None for all")
+            named = "several axes" if axes else "no axis"
+            require(axis is None or len(axes) == 1, self.__name__, f"axis={axis} names {named}", "name one, or None for all")
         nothing = 0 in [x.shape[one] for one in axes]
         require(not nothing or self.reducer.name not in NEED_ELEMENTS, self.__name__, f"{x} has no elements to reduce over axis {axis}")
         return [ArraySpec(reduced_shape(x.shape, axes, keepdims=attributes["keepdims"]), self.result_dtype(x.dtype))]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+from streamscope.errors import ProgramError, described
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
@@ -82,6 +85,8 @@ class Launch:
         The host calls a library, which takes it longer than the launch of a kernel whose arguments are packed.
     where : str
         The user's line that applied the operator, as `Operation.where`; empty where there is none.
+    unknown : str
+        If it has no reference because NumPy has no meaning for its expression, what of it is unknown.
     """
 
     operation: int
@@ -98,9 +103,15 @@ class Launch:
     why_not: str = ""
     library: bool = False
     where: str = ""
+    unknown: str = ""
 
     def __str__(self) -> str:
         return called(self.name, self.operation, self.where)
+
+    @property
+    def without_reference(self) -> str:
+        """What errors say of a launch that has no reference."""
+        return "has no NumPy reference" + (f" (unknown there: {self.unknown})" if self.unknown else "")
 
 
 @dataclass(frozen=True)
@@ -141,22 +152,67 @@ def call_host_function(call: HostCall, reads: Sequence[Array]) -> list[Array]:
     It sees what it only reads as read-only, and gets a copy of what it updates in place. What it raises is passed on as it is, with a note
     that names the operation and the user's line.
     """
-    arguments = []
-    for variable, array in zip(call.reads, reads, strict=True):
-        argument = array.copy() if variable in call.writes else array.view()
-        argument.flags.writeable = variable in call.writes
-        arguments.append(argument)
+    arguments = [array.copy() if variable in call.writes else read_only(array) for variable, array in zip(call.reads, reads, strict=True)]
     try:
-        return as_arrays(call.function(*arguments))
+        return as_arrays(call.function(*arguments), f"host function {call}")
     except Exception as error:
         error.add_note(f"in host function {call}")
         raise
 
 
-def as_arrays(result: Any) -> list[Array]:
-    """Return what a host function returned, one array or a tuple of them, as a list."""
+def call_reference(what: str, reference: Reference, reads: Sequence[Array]) -> list[Array]:
+    """Call the NumPy reference of a launch, which errors call ``what``, and return what it writes as a list of arrays.
+
+    It sees what it reads as read-only. Results may be views of that. What else it raises is passed on as it is.
+
+    Raises
+    ------
+    ProgramError
+        It changes its arguments, or returns what is no array.
+    """
+    with writes_refused(what):
+        results = reference([read_only(array) for array in reads])
+    return as_arrays(results, what)
+
+
+def read_only(array: Array) -> Array:
+    """Return a view that cannot be written to, so that a user's function that changes its arguments is found out."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+@contextmanager
+def writes_refused(what: str) -> Iterator[None]:
+    """Run ``what``, a user's function on read-only arrays; where NumPy refuses that it writes to one, say so.
+
+    Raises
+    ------
+    ProgramError
+        It changes its arguments.
+    """
+    try:
+        yield
+    except ValueError as error:
+        # NumPy's words, whatever writes: "assignment destination is read-only", "output array is read-only", ...
+        if not described(error).endswith("is read-only"):
+            raise
+        raise ProgramError(f"{what} changes its arguments: {error}", hint="let it copy what it changes, and return that") from error
+
+
+def as_arrays(result: Any, what: str = "it") -> list[Array]:
+    """Return what a user's function returned, one array or a tuple of them, as a list; errors call the function ``what``.
+
+    Raises
+    ------
+    ProgramError
+        It is no array.
+    """
     results = list(result) if isinstance(result, tuple | list) else [result]
-    return [np.asarray(array) for array in results]
+    try:
+        return [np.asarray(array) for array in results]
+    except (TypeError, ValueError, RuntimeError) as error:  # Lists of unequal rows; other libraries' arrays, in their own words.
+        raise ProgramError(f"{what} returned what is no array: {described(error)}", hint=RESULTS_HINT) from error
 
 
 def called(name: str, operation: int, where: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from streamscope.program.launch import HostCall, Launch, called
 from streamscope.program.variable import ArraySpec, Place
 
@@ -142,7 +144,15 @@ class Program:
 def _options(attributes: Mapping[str, Any]) -> Iterator[str]:
     """Yield the numbers and options of an operation as they were given, without those that were left alone."""
     for name, value in attributes.items():
-        if isinstance(value, Mapping):
-            yield from _options(value)
-        elif (isinstance(value, int | float | str) and value is not False) or (name == "axis" and value is not None):
-            yield f"{name}={value!r}"
+        plain = _plain(value)
+        if isinstance(plain, Mapping):
+            yield from _options(plain)
+        elif (isinstance(plain, int | float | str) and plain is not False) or (name == "axis" and plain is not None):
+            yield f"{name}={plain!r}"
+
+
+def _plain(value: Any) -> Any:
+    """Return NumPy's numbers, also several, as Python's, which are printed without their type."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value

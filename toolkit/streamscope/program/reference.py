@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.errors import OutOfMemoryError, ProgramError, StreamscopeError
-from streamscope.program.launch import RESULTS_HINT, HostCall, Reference, call_host_function
+from streamscope.errors import OutOfMemoryError, ProgramError, StreamscopeError, described
+from streamscope.program.arrays import HINT, host_array
+from streamscope.program.launch import RESULTS_HINT, HostCall, Reference, call_host_function, call_reference, writes_refused
 from streamscope.program.operation import Operation, Program
 from streamscope.program.variable import ArraySpec
 
@@ -22,20 +23,21 @@ def run_reference(program: Program, inputs: Sequence[Array]) -> list[Array]:
     Raises
     ------
     ProgramError
-        An operator of the user's own has no NumPy reference, its reference raises, or it or a host function returns what does not fit.
+        An input has no such values, an operator of the user's own has no NumPy reference, its reference raises, or it or a host function
+        changes its arguments or returns what does not fit. What else a host function raises is passed on as it is.
     OutOfMemoryError
         This machine has too little memory.
     """
-    # What is empty is never written.
-    memory: dict[int, Array] = {each.id: np.empty(each.spec.shape, each.spec.dtype) for each in program.variables if not each.spec.size}
-    for variable, values in zip(program.inputs, inputs, strict=True):
-        memory[variable] = np.array(values, dtype=program.variables[variable].spec.dtype)
+    memory = _filled(program, inputs)
     for operation in program.operations:
-        # Like a GPU, it goes on after an overflow without a word.
-        with np.errstate(all="ignore"):
-            for writes, results in _results(operation, memory):
-                specs = [program.variables[variable].spec for variable in writes]
-                memory.update(zip(writes, _fitting(operation, specs, results), strict=True))
+        try:
+            # Like a GPU, it goes on after an overflow without a word.
+            with np.errstate(all="ignore"):
+                for writes, results in _results(operation, memory):
+                    specs = [program.variables[variable].spec for variable in writes]
+                    memory.update(zip(writes, _fitting(operation, specs, results), strict=True))
+        except MemoryError as error:
+            raise OutOfMemoryError(f"{_what(operation)}: {error}", hint="use smaller shapes") from error
     return [memory[variable] for variable in program.outputs]
 
 
@@ -44,37 +46,61 @@ def has_reference(program: Program) -> bool:
     return all(launch.reference is not None for launch in program.launches())
 
 
+def _filled(program: Program, inputs: Sequence[Array]) -> dict[int, Array]:
+    """Return the values of the inputs, which are copied, and of what is empty, which is never written."""
+    memory: dict[int, Array] = {each.id: np.empty(each.spec.shape, each.spec.dtype) for each in program.variables if not each.spec.size}
+    for variable, values in zip(program.inputs, inputs, strict=True):
+        name, spec = program.variables[variable].name, program.variables[variable].spec
+        array = host_array(values)
+        try:
+            memory[variable] = np.array(array, spec.dtype)
+        except (TypeError, ValueError) as error:
+            raise ProgramError(f"input {name!r} is {array.dtype.name}{list(array.shape)}, not {spec}", hint=HINT) from error
+        except MemoryError as error:
+            raise OutOfMemoryError(f"input {name!r}, which is {spec}, has no copy: {error}", hint="use smaller shapes") from error
+    return memory
+
+
+def _what(operation: Operation) -> str:
+    return f"{'host function' if isinstance(operation.work, HostCall) else 'the NumPy reference of'} {operation}"
+
+
 def _fitting(operation: Operation, specs: Sequence[ArraySpec], results: Sequence[Array]) -> list[Array]:
-    """Return what an operation computed in the dtypes of the variables that it writes."""
-    arrays = [np.asarray(result) for result in results]
-    if len(arrays) != len(specs):
-        raise ProgramError(f"{operation} returned {len(arrays)} arrays for {len(specs)} variables", hint=RESULTS_HINT)
-    for array, spec in zip(arrays, specs, strict=True):
+    """Return what an operation computed in the dtypes of the variables that it writes.
+
+    It is copied: it may be a view of an argument, or memory of the user's function, which writes to it when it is called again.
+    """
+    if len(results) != len(specs):
+        raise ProgramError(f"{operation} returned {len(results)} arrays for {len(specs)} variables", hint=RESULTS_HINT)
+    for array, spec in zip(results, specs, strict=True):
         if array.shape != spec.shape or not np.can_cast(array.dtype, spec.dtype, "same_kind"):
             raise ProgramError(
                 f"{operation} returned {array.dtype.name}{list(array.shape)} for a variable that is {spec}", hint=RESULTS_HINT
             )
-    return [array.astype(spec.dtype, copy=False) for array, spec in zip(arrays, specs, strict=True)]
+    return [array.astype(spec.dtype) for array, spec in zip(results, specs, strict=True)]
 
 
 def _results(operation: Operation, memory: dict[int, Array]) -> Iterator[tuple[Sequence[int], Sequence[Array]]]:
     """Yield the variables that an operation writes with their new values, one launch after the other."""
     if isinstance(operation.work, HostCall):
         call = operation.work
-        yield call.writes, call_host_function(call, [memory[variable] for variable in call.reads])
+        with writes_refused(_what(operation)):
+            results = call_host_function(call, [memory[variable] for variable in call.reads])
+        yield call.writes, results
         return
     for launch in operation.work:
         if launch.reference is None:
-            raise ProgramError(f"{operation} has no NumPy reference, so its result cannot be checked", hint="give ss.operator a reference=")
+            raise ProgramError(
+                f"{operation} {launch.without_reference}, so its result cannot be checked",
+                hint=f"give {'ss.elementwise' if launch.unknown else 'ss.operator'} a reference=",
+            )
         yield launch.writes, _referred(operation, launch.reference, [memory[variable] for variable in launch.reads])
 
 
 def _referred(operation: Operation, reference: Reference, arrays: Sequence[Array]) -> Sequence[Array]:
     try:
-        return reference(arrays)
-    except StreamscopeError:
+        return call_reference(_what(operation), reference, arrays)
+    except (StreamscopeError, MemoryError):
         raise
-    except MemoryError as error:
-        raise OutOfMemoryError(f"the NumPy reference of {operation}: {error}", hint="use smaller shapes") from error
     except Exception as error:
-        raise ProgramError(f"the NumPy reference of {operation} failed: {type(error).__name__}: {error}", hint=RESULTS_HINT) from error
+        raise ProgramError(f"{_what(operation)} failed: {described(error)}", hint=RESULTS_HINT) from error

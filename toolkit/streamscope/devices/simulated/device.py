@@ -311,7 +311,7 @@ class SimulatedDevice:
             return launch.reference
         if launch.kind is LaunchKind.KERNEL:
             raise DeviceError(
-                f"operator {launch.name!r} has no NumPy reference, so it runs on CUDA only",
+                f"operator {launch.name!r} {launch.without_reference}, so it runs on CUDA only",
                 hint="give it one with reference=..., a NumPy function of the arrays it reads that returns those it writes",
             )
         return list

@@ -15,7 +15,7 @@ from streamscope.devices.simulated.memory import SimulatedBuffer, outcome
 from streamscope.devices.simulated.multiprocessors import Multiprocessors
 from streamscope.devices.simulated.recall import Recall
 from streamscope.devices.simulated.timeline import Action, Timeline
-from streamscope.errors import DeviceError, StreamscopeError
+from streamscope.errors import DeviceError, StreamscopeError, described
 from streamscope.program.launch import RESULTS_HINT, Launch, LaunchKind, Reference
 
 Array = npt.NDArray[Any]
@@ -84,7 +84,7 @@ class Execution:
         if not isinstance(error, Exception):  # somebody wants to stop, which is not the launch's failure
             self._fault = error
             return
-        ours = error if isinstance(error, StreamscopeError) else StreamscopeError(f"{type(error).__name__}: {error}")
+        ours = error if isinstance(error, StreamscopeError) else StreamscopeError(described(error))
         self._fault = DeviceError(f"{launch} failed: {ours.message}", hint=ours.hint)
         self._fault.__cause__ = error
 

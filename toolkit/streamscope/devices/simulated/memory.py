@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.errors import DeviceError, OutOfMemoryError
+from streamscope.program.launch import read_only
 from streamscope.program.variable import ArraySpec, Place
 
 Array = npt.NDArray[Any]
@@ -46,8 +47,7 @@ class SimulatedBuffer:
         self._block = block
         self._spec = spec
         self._array: Array = block.memory[: spec.nbytes].view(spec.dtype).reshape(spec.shape)
-        self._view = self._array.view()
-        self._view.flags.writeable = False
+        self._view = read_only(self._array)
 
     @property
     def spec(self) -> ArraySpec:

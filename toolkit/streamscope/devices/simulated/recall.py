@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.program.launch import Launch, Reference
+from streamscope.program.launch import Launch, Reference, call_reference
 
 Array = npt.NDArray[Any]
 
@@ -80,7 +80,7 @@ class Recall:
 
 def _computed(reference: Reference, arguments: Sequence[Array]) -> list[Array]:
     with np.errstate(all="ignore"):
-        return [np.asarray(result) for result in reference(arguments)]
+        return call_reference("its reference", reference, arguments)
 
 
 def _same_bits(kept: Array, now: Array) -> bool:
