@@ -79,6 +79,12 @@ def test_an_array_as_a_device_is_not_printed_whole():
     assert len(caught.value.message) < 100
 
 
+@pytest.mark.parametrize("run", [ss.compare, ss.best, ss.advise])
+def test_what_is_traced_is_not_traced_again(run, traced):
+    with pytest.raises(ProgramError, match=r"traces the program itself, and 'relu' is traced already.*give the function that was traced"):
+        run(traced, X, device="simulated")
+
+
 @pytest.mark.parametrize("engines", NO_ENGINES)
 def test_what_names_no_engine(engines, traced):
     for call in (partial(compare, engines=engines), partial(best, candidates=engines)):

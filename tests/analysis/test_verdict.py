@@ -129,6 +129,13 @@ def test_an_engine_of_the_users_own_is_named_as_it_is():
     assert "Mine makes it 2.0× faster" in verdict({"async": engine(100), "mine": engine(50)}, CARD)
 
 
+def test_a_program_without_kernels_is_not_bound_by_launches():
+    text = verdict({"async": engine(2.4, busy=0, kernel_count=0)}, CARD)
+    assert text.startswith("No kernels: nothing runs on the GPU under async.")
+    copying = engine(100, busy=0, copies=0.9, kernel_count=0)
+    assert verdict({"async": copying}, CARD).startswith("Copy-bound")
+
+
 def test_no_engines():
     with pytest.raises(TraceError, match="no engines"):
         assess({}, CARD)

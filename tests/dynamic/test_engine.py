@@ -277,7 +277,7 @@ class TestWhatIsRefused:
         x, y = engine.variable(ones()), engine.variable(ss.ArraySpec((3,), "float32"), name="y")
         with pytest.raises(ProgramError, match=r"add makes int64\[4\] in device memory, and 'y' is float32\[3\]"):
             engine.push(ss.add, reads=(x, x), writes=(y,))
-        with pytest.raises(ProgramError, match="1 results, and writes= names 2"):
+        with pytest.raises(ProgramError, match="1 result, and writes= names 2"):
             engine.push(ss.add, reads=(x, x), writes=(y, engine.variable(SPEC)))
 
     def test_in_place_where_the_function_cannot(self, engine):
@@ -380,3 +380,13 @@ def test_variables_of_another_engine_with_the_same_history(device):
         with pytest.raises(ProgramError, match="another engine"):
             first.push(ss.add, reads=(sum_, other), writes=(sum_,))
         np.testing.assert_array_equal(first.read(total), np.ones(4))
+
+
+def test_variables_without_a_name_are_counted_by_their_engine(device):
+    for _ in range(2):
+        with Engine("async", device=device) as engine:
+            x = engine.variable(np.ones(4))
+            y = engine.variable(np.zeros(4), name="result")
+            engine.push(ss.add, reads=(x, x), writes=(y,))
+            engine.read(y)
+            assert [each.name for each in (x, y, engine.variable(np.ones(4)))] == ["variable 0", "result", "variable 1"]

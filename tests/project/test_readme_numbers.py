@@ -10,7 +10,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.analysis.definitions import format_us
-from streamscope.analysis.verdict import difference
+from streamscope.analysis.verdict import difference, fastest
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +65,22 @@ def test_pushes(repository, readme):
     assert f"costs the host {push:.1f} µs under `async`" in readme
     assert f"alone takes {packed:.1f}, `torch.add(out=)` {torch:.1f} and CuPy's ufunc {cupy:.1f}" in readme
     assert json.loads((repository / "benchmarks" / "results" / "soak.json").read_text(encoding="utf-8"))["flat"]
+
+
+def test_the_simulated_device(repository, readme):
+    """Against the recordings: the fastest engines, and how much faster than async an engine looks."""
+    most = 0.0
+    for name, workload in ss.WORKLOADS.items():
+        function, inputs = workload.build()
+        simulated = ss.compare(function, *inputs, device="simulated", repeats=1, progress=False).metrics
+        real = ss.load_comparison(repository / "notebooks" / "recorded" / name).metrics
+        gains = {engine: simulated["async"].makespan_us / metrics.makespan_us for engine, metrics in simulated.items()}
+        of_real = {engine: real["async"].makespan_us / metrics.makespan_us for engine, metrics in real.items()}
+        assert set(fastest(real)) <= set(fastest(simulated)), name
+        most = max(most, *(gains[engine] / of_real[engine] for engine in gains))
+        if name == "cnn":
+            assert f"(`cnn`: {gains['graph']:.1f}× instead of {of_real['graph']:.1f}×)" in readme
+    assert f"a graph gains up to {most:.1f} times too much" in readme
 
 
 def test_bandwidth(repository, readme):

@@ -24,13 +24,21 @@ if TYPE_CHECKING:
 
 LABEL_FROM = 0.045
 """A stretch of a bar narrower than this share of the axis carries no label."""
+
+
+def _host_functions_us(m: EngineMetrics) -> float:
+    """Return the idle time in which a function of the user's runs: of what the device waits for the host, then of other idle time."""
+    return min(m.host_function_us, m.host_wait_us + m.other_idle_us)
+
+
 STRETCHES: tuple[tuple[str, str, str, Callable[[EngineMetrics], float]], ...] = (
     ("one kernel", palette.BUSY, "#ffffff", lambda m: m.gpu_busy_us - m.overlap_us),
     ("two or more kernels", palette.OVERLAPPED, "#ffffff", lambda m: m.overlap_us),
     ("copies alone", palette.COPY, "#ffffff", lambda m: m.copy_us),
-    ("host wait (not launched in time)", palette.HOST_WAIT, palette.INK, lambda m: m.host_wait_us),
+    ("host functions alone", palette.HOST_FUNCTION, "#ffffff", _host_functions_us),
+    ("host wait (not launched in time)", palette.HOST_WAIT, palette.INK, lambda m: max(0.0, m.host_wait_us - m.host_function_us)),
     ("kernel wait (between kernels)", palette.KERNEL_WAIT, palette.INK, lambda m: m.kernel_wait_us),
-    ("other idle", palette.OTHER_IDLE, palette.INK, lambda m: m.other_idle_us),
+    ("other idle", palette.OTHER_IDLE, palette.INK, lambda m: m.other_idle_us - max(0.0, _host_functions_us(m) - m.host_wait_us)),
 )
 """Where a makespan goes: name, colour, colour of the label, and length in µs. They add up to the makespan."""
 
@@ -64,7 +72,7 @@ def makespan_chart(metrics: Mapping[str, EngineMetrics]) -> go.Figure:
         figure.add_annotation(
             x=end_us, y=engine, text=f"{format_us(metrics[engine].makespan_us)} µs", xanchor="left", showarrow=False, xshift=4
         )
-    figure.update_layout(barmode="stack", bargap=0.35, xaxis_range=[0, longest_us * 1.12])
+    figure.update_layout(barmode="stack", bargap=0.35, xaxis_range=[0, longest_us * 1.16])
     return _styled(figure, metrics, _makespan_title(metrics), "time, µs", rows=len(engines), legend=True)
 
 

@@ -21,8 +21,8 @@ h2 { font-size: 15px; font-weight: 600; margin: 24px 0 8px; }
 /* What is wider than the page scrolls; a shadow at the side, covered where the content ends, says that there is more. */
 section {
   margin: 0 0 18px; overflow-x: auto; background:
-    linear-gradient(to right, var(--ground) 12px, transparent) left / 32px 100% no-repeat local,
-    linear-gradient(to left, var(--ground) 12px, transparent) right / 32px 100% no-repeat local,
+    linear-gradient(to right, var(--ground) 12px, transparent) left / 32px calc(100% + 2px) no-repeat local,
+    linear-gradient(to left, var(--ground) 12px, transparent) right / 32px calc(100% + 2px) no-repeat local,
     linear-gradient(to right, var(--shade), transparent) left / 12px 100% no-repeat scroll,
     linear-gradient(to left, var(--shade), transparent) right / 12px 100% no-repeat scroll;
 }

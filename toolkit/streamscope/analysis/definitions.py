@@ -7,6 +7,7 @@ same words.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -44,8 +45,8 @@ class Quantity:
 
     @property
     def definition(self) -> str:
-        """Definition, formula, denominator and source, in one paragraph."""
-        return definition_of(self.function)
+        """Definition, formula, denominator and source, in one paragraph; the unit is the one that is shown."""
+        return re.sub(r"Unit: [^.;,]+", f"Unit: {self.unit or 'none'}", definition_of(self.function))
 
     def show(self, values: EngineMetrics) -> str:
         """Return its value as text, without the unit; an en dash where there is none."""

@@ -158,7 +158,8 @@ def idle_ns(makespan_ns: float, busy_ns: float) -> float:
 def busy_fraction(makespan_ns: float, busy_ns: float) -> float:
     """Share of the makespan in which the GPU runs a kernel.
 
-    Formula: GPU busy / makespan. Unit: fraction; above 1 (and flagged) where recording made the kernels longer than a run without it.
+    Formula: GPU busy / makespan. Unit: fraction; more than the whole (and flagged) where recording made the
+    kernels longer than a run without it.
     Denominator: the makespan without recording (median).
     """
     return busy_ns / makespan_ns if makespan_ns else 0.0
@@ -192,7 +193,7 @@ def recording_cost(ledger: Mapping[str, float]) -> float | None:
 def device_memory_bytes(memory: Mapping[str, int]) -> int | None:
     """Device memory that the engine holds for the program.
 
-    Formula: variables + workspaces of libraries + what users' operators allocate through CuPy. Unit: bytes, shown in MiB. It is also the
+    Formula: variables + workspaces of libraries + what users' operators allocate through CuPy. Unit: bytes. It is also the
     most there was: nothing is given back as long as a program is prepared. Streams that run side by side cannot share workspaces, which
     is the memory that a second stream costs. Left out: CUDA's own memory for graphs, modules, streams and events, which it
     does not tell, and what PyTorch allocates. Where times come from a cost model, variables only: it does not know workspaces.

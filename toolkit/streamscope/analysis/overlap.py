@@ -103,7 +103,7 @@ def overlap_ns(spans: SpanTable) -> int:
 def overlap_fraction(spans: SpanTable) -> float:
     """Share of the GPU-busy time in which two or more kernels run.
 
-    Formula: time with two or more kernels running / GPU busy. Unit: fraction, 0 to 1. Denominator: GPU busy (0 if it is 0).
+    Formula: time with two or more kernels running / GPU busy. Unit: fraction. Denominator: GPU busy (0 if it is 0).
     """
     busy_ns = gpu_busy_ns(spans)
     return overlap_ns(spans) / busy_ns if busy_ns else 0.0

@@ -147,6 +147,8 @@ def _shares(metrics: EngineMetrics) -> tuple[float, float, float]:
 
 def _bottleneck_sentence(bottleneck: Bottleneck, metrics: EngineMetrics, engine: str) -> str:
     copies, host, launching = _shares(metrics)
+    if not metrics.kernel_count and not copies and not metrics.missing_records:
+        return f"No kernels: nothing runs on the GPU under {engine}."
     at_least = "at least " if metrics.missing_records else ""
     busy = f"the GPU is busy {at_least}{_percent(min(metrics.busy_fraction, 1.0))} of the time"
     others = (("copies alone take", copies), ("host functions alone take", host), ("launching and waiting take", launching))

@@ -40,7 +40,8 @@ class Cause(Enum):
 ADVICE = {
     Cause.LANE: "spread independent chains over more streams (engine 'dual' or 'graph-dual'), or leave it where the launches are short.",
     Cause.HOST_WAITS: "use an engine that orders by events ('async'), or let the host wait later.",
-    Cause.HOST_ORDER: "call independent host functions later in the program, behind the launches that do not need them.",
+    Cause.HOST_ORDER: "call independent host functions later in the program, behind the launches that do not need them;"
+    " what they share by capturing it (closures, globals) is not looked at, and needs the order.",
     Cause.GRAPH: "move the host function, or what cannot be captured, so that it does not part independent work.",
     Cause.EVENT: "wait later, or for an earlier event.",
 }

@@ -86,6 +86,9 @@ class Task:
                     f"captured {function.name!r} takes no inputs: the capture holds its own", hint=f"call ss.{caller}(captured)"
                 )
             return cls(function.trace(), (), function.expected(), function)
+        if isinstance(function, Program):
+            said = f"{caller} traces the program itself, and {function.name!r} is traced already"
+            raise ProgramError(said, hint="give the function that was traced, and its inputs")
         if not isinstance(function, ProgramFunction):
             raise ProgramError(f"{caller} wants a program, not a {type(function).__name__}", hint="decorate the function with @ss.program")
         program = function.trace(*inputs)

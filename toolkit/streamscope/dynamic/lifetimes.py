@@ -33,12 +33,12 @@ class Lifetimes:
         self._issuer = issuer
         self._scheduler = scheduler
         self._catalogue = catalogue
-        self._numbers = _NUMBERS
+        self._unnamed = count()
 
     def new(self, spec: ArraySpec, place: Place, name: str | None) -> DynamicVariable:
         """Make a variable; it gets memory when it is first written."""
-        number = next(self._numbers)
-        state = VariableState(number, spec, place, name or f"variable {number}")
+        number = next(_NUMBERS)
+        state = VariableState(number, spec, place, name or f"variable {next(self._unnamed)}")
         with self._issuer.lock:
             self.live[number] = state
         return DynamicVariable(state, self.dropped)

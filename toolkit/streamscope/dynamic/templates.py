@@ -98,7 +98,8 @@ def fitted(program: Program, reads: Sequence[VariableState], writes: Sequence[Va
     """
     name = program.name
     if len(program.outputs) != len(writes):
-        raise ProgramError(f"{name} has {len(program.outputs)} results, and writes= names {len(writes)} variables", hint="each counts once")
+        results = f"{len(program.outputs)} result{'s' if len(program.outputs) != 1 else ''}"
+        raise ProgramError(f"{name} has {results}, and writes= names {len(writes)} variables", hint="each counts once")
     if len(set(program.outputs)) != len(program.outputs):
         raise ProgramError(f"{name} returns one result twice", hint="return each once, and copy it by an operation of its own")
     inputs = dict(zip(program.inputs, reads, strict=True))

@@ -163,7 +163,11 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
     require(result not in operands, f"{result!r} is the result and an operand", "give out= where it is applied to update in place")
     for text in (expression, *gradient.values()):
         taken_apart = re.search(rf"\b({'|'.join((*operands, result))})\s*(\[|\.|->)", text)
-        require(taken_apart is None, f"{taken_apart and taken_apart[1]} is one number", "it has no elements and no members")
+        require(
+            taken_apart is None,
+            f"{taken_apart and taken_apart[1]} is one number",
+            "it has no elements and no members, and CUDA's functions have no module: exp(x)",
+        )
     unknown = [operand for operand in names_in(expression) if operand not in operands]
     require(not unknown, f"{', '.join(unknown)} is no operand", f"operands are {', '.join(operands)}")
     strange = [operand for operand in gradient if operand not in operands]
