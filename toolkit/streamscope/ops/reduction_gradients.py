@@ -40,14 +40,14 @@ class Gradient:
         The same in NumPy: ``reference(dy, x, *helping)``.
     helping : tuple of (str, Reduction)
         Reductions of ``x`` that it needs; exact, since nobody sees them rounded.
-    numbers : mapping of str to float
+    numbers : mapping of str to NumPy number
         Numbers that the expression takes by name, so that others need no other kernel.
     """
 
     expression: str
     reference: Formula
     helping: tuple[tuple[str, Reduction], ...] = ()
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, np.generic] = field(default_factory=dict)
 
 
 _SIGN = "(x != x ? x : T((x > 0) - (x < 0)))"
@@ -97,7 +97,9 @@ def _gradient_of(reduction: Reduction, count: int) -> Gradient | None:
         case "nansum":
             return Gradient("x != x ? T(0) : dy", lambda dy, x: np.where(np.isnan(x), 0, dy))
         case "mean":
-            return Gradient("dy / count", lambda dy, x: dy / x.dtype.type(max(count, 1)) + np.zeros_like(x), numbers={"count": count})
+            return Gradient(
+                "dy / count", lambda dy, x: dy / x.dtype.type(max(count, 1)) + np.zeros_like(x), numbers={"count": np.float64(count)}
+            )
         case "prod":
             return Gradient(_PRODUCT, _product_reference, (("others", _OTHERS), ("zeros", _ZEROS)))
         case "nanprod":
