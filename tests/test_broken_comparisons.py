@@ -114,6 +114,16 @@ def test_a_broken_trace_is_told_by_its_name(broken, raw):
         ss.load_comparison(broken)
 
 
+def test_the_trace_of_another_engine_is_told(broken):
+    content = json.loads((broken / "comparison.json").read_text(encoding="utf-8"))
+    for part in ("engines", "makespans_ns"):
+        content[part]["graph"] = content[part]["sync"]
+    write(broken, content)
+    (broken / "graph.parquet").write_bytes((broken / "sync.parquet").read_bytes())
+    with pytest.raises(TraceError, match=r"graph\.parquet is the trace of 'sync', not of 'graph'"):
+        ss.load_comparison(broken)
+
+
 def test_missing_files_and_folders_are_told(broken):
     (broken / "sync.parquet").unlink()
     with pytest.raises(TraceError, match=r"no trace file '.*sync\.parquet'"):

@@ -255,7 +255,7 @@ def load_comparison(folder: str | Path) -> Comparison:
                 _stored_times(content["makespans_ns"][engine]),
                 _number(values["max_abs_error"]),
                 _number(values["tolerance"]),
-                Trace.from_parquet(path.parent / f"{engine}.parquet"),
+                _stored_trace(path.parent / f"{engine}.parquet", engine),
             )
             for engine, values in _stored_engines(content["engines"]).items()
         ]
@@ -265,7 +265,15 @@ def load_comparison(folder: str | Path) -> Comparison:
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror or error}", hint="give the folder that save() wrote") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise TraceError(f"{path} is not a comparison of ours: {error!r}", hint="give the folder that save() wrote") from error
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise TraceError(f"{path} is not a comparison of ours: {reason}", hint="give the folder that save() wrote") from error
+
+
+def _stored_trace(path: Path, engine: str) -> Trace:
+    trace = Trace.from_parquet(path)
+    if trace.info.engine != engine:
+        raise TraceError(f"{path} is the trace of {trace.info.engine!r}, not of {engine!r}", hint="was it renamed, or copied over another?")
+    return trace
 
 
 def _finite(value: float) -> float | None:

@@ -54,8 +54,8 @@ def metrics_table(metrics: Mapping[str, EngineMetrics]) -> MetricsTable:
     notes = tuple(dict.fromkeys(flag for m in metrics.values() for flag in m.flags))
     best = fastest(metrics)
     return MetricsTable(
-        headings=(makespan.heading, INTERVAL, *([against] if against else []), *(quantity.heading for quantity in others)),
-        definitions=tuple(q.definition for q in (makespan, makespan, *([AGAINST] if against else []), *others)),
+        headings=(makespan.heading, *([against] if against else []), INTERVAL, *(quantity.heading for quantity in others)),
+        definitions=tuple(q.definition for q in (makespan, *([AGAINST] if against else []), makespan, *others)),
         names={engine: _name(m, notes) for engine, m in metrics.items()},
         cells={engine: _cells(metrics, engine, makespan, others) for engine in metrics},
         against=against,
@@ -78,4 +78,4 @@ def _cells(metrics: Mapping[str, EngineMetrics], engine: str, makespan: Quantity
     values, reference = metrics[engine], reference_engine(metrics)
     interval = f"{makespan.show_value(values.makespan_low_us)} to {makespan.show_value(values.makespan_high_us)}"
     against = ["–" if engine == reference else difference(values, metrics[reference])] if len(metrics) > 1 else []
-    return (makespan.show(values), interval, *against, *(quantity.show(values) for quantity in others))
+    return (makespan.show(values), *against, interval, *(quantity.show(values) for quantity in others))
