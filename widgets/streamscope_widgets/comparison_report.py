@@ -190,7 +190,8 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
             verdict = "right" if run.correct else "WRONG"
             yield f"{engine}: results", f"{verdict}: largest error {run.max_abs_error:.3g} against NumPy, tolerance {run.tolerance:.3g}"
     info = next(iter(comparison.values())).trace.info
-    yield "calibration", _plain(info.calibration)
+    if info.calibration:  # a simulated device needs none
+        yield "calibration", _plain(info.calibration)
     yield "versions", _plain(info.versions)
     yield "recorded", f"{info.created}, by {info.recorder}"
 
