@@ -74,6 +74,10 @@ LARGE = [
     ("argmax", "float16", (100_000,), None),
     ("max", "int32", (40_000, 3), 0),
     ("mean", "int8", (3, 500_000), 1),
+    # A few long runs, each of which is split.
+    ("sum", "float32", (2, 3, 40_001), (0, 2)),
+    ("sum", "int8", (3, 2, 300_003), (0, 2)),
+    ("max", "int16", (2, 2, 2, 50_007), (1, 3)),
 ]
 
 BYTES = [((3, 70_000), 1), ((70_000, 3), 0), ((400, 16), 0), ((300, 3, 50), (0, 2)), ((50, 300, 2), (0, 2))]
@@ -144,6 +148,9 @@ def test_split_reductions(reductions, name, dtype, shape, axis):
     x = numbers(shape, dtype, name)
     plan, result = plan_of(name, dtype, shape, axis)
     assert len(plan.steps) == 2
+    if isinstance(axis, tuple):
+        _, _, outer, splits = plan.steps[0].numbers[:4]
+        assert splits > outer
     got = run(reductions, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
     np.testing.assert_allclose(got, expected_of(name, x, axis), rtol=1e-4, atol=1e-2)
 
