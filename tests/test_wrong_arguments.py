@@ -10,7 +10,16 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.errors import CompilationError, DeviceError, EngineError, OutputError, ProgramError, TraceError, WorkloadError
+from streamscope.errors import (
+    CompilationError,
+    DeviceError,
+    EngineError,
+    NoDeviceError,
+    OutputError,
+    ProgramError,
+    TraceError,
+    WorkloadError,
+)
 
 X = np.ones((4, 4), np.float32)
 MASKED = np.ma.masked_array(X, X > 0)
@@ -321,7 +330,26 @@ def test_a_name_that_is_too_long_to_be_read(tmp_path):
         check(partial(call, tmp_path / ("a" * 300)), TraceError, "File name too long")
 
 
+def test_results_of_inputs_that_were_never_loaded():
+    prepared = ss.prepare(added.trace(X, X), "async", "simulated")
+    prepared.run()
+    check(prepared.outputs, EngineError, "'added' ran, but nothing was loaded into a, b", "call load")
+    prepared.rebind({"a": X})
+    check(prepared.outputs, EngineError, "nothing was loaded into b")
+    prepared.load([X, X])
+    prepared.run()
+    np.testing.assert_array_equal(prepared.outputs()[0], X + X)
+
+
 def test_results_of_what_has_not_run(prepared):
     check(prepared.outputs, EngineError, "'added' has not run yet", "call run() first")
     prepared.run()
     np.testing.assert_array_equal(prepared.outputs()[0], X + X)
+
+
+def test_capturing_without_a_gpu_says_what_to_do_instead(monkeypatch):
+    def missing():
+        raise NoDeviceError("no CUDA device: none", hint="use device='simulated'")  # which ss.capture does not take
+
+    monkeypatch.setattr("streamscope.capturing.function.libraries", missing)
+    check(lambda: ss.capture(relu, X), NoDeviceError, "no CUDA device", "@ss.program")

@@ -94,7 +94,7 @@ def test_thousands_of_orders_are_one_finding():
 
     for engine in ("sync", "async"):
         (finding,) = audit(wide, np.ones(4, np.float32), engine=engine, touches=False).findings
-        assert finding.message.startswith("1,999 orders that nothing needs on main")
+        assert finding.message.startswith("1,999 orders that no variable needs on main")
         assert len(finding.operations) <= 6
 
 

@@ -118,7 +118,9 @@ NAN = np.nan
     ("reduction", "x", "expected"),
     [
         (ss.prod, [NAN, 2, 3], [NAN, NAN, NAN]),
-        (ss.prod, [0, NAN, 2], [NAN, 0, 0]),
+        (ss.prod, [0, NAN, 2], [NAN, NAN, NAN]),
+        (ss.prod, [0, NAN, 0], [NAN, NAN, NAN]),
+        (ss.nanprod, [0, NAN, 2], [2, 0, 0]),
         (ss.nanprod, [NAN, 2, 3], [0, 3, 2]),
         (ss.nansum, [NAN, 2, 3], [0, 1, 1]),
         (ss.max, [NAN, 2, NAN], [1, 0, 1]),

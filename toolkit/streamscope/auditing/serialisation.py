@@ -184,7 +184,7 @@ def serialisation_findings(plan: Plan, result: Serialisation) -> Iterator[Findin
         examples = "; ".join(_example(plan, pair) for pair in worst)
         total = f"{cost_ns / 1e3:.1f} of the {result.planned_ns / 1e3:.1f} µs that the plan takes at least"
         message = (
-            f"{count(len(pairs), 'order')} that nothing needs on {lanes}, because {cause.value}"
+            f"{count(len(pairs), 'order')} that no variable needs on {lanes}, because {cause.value}"
             f"{', for example' if len(pairs) > len(worst) else ''}: {examples}. "
             + (f"Without, {total} could be saved (estimated)." if cost_ns > 0 else "By the estimate they cost nothing.")
         )

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.devices.cuda.driver import libraries
 from streamscope.devices.cuda.graph import CAPTURES
-from streamscope.errors import EngineError, ProgramError, StreamscopeError
+from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
 from streamscope.graphs.node import GraphNode
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable
@@ -116,7 +116,11 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     """
     if not callable(function):
         raise ProgramError(f"ss.capture wants a function, not a {type(function).__name__}", hint="ss.capture(function, *inputs)")
-    lib = libraries()
+    try:
+        lib = libraries()
+    except NoDeviceError as error:
+        hint = "ss.capture records what a GPU is given; for the simulated device, write the operations with @ss.program"
+        raise NoDeviceError(error.message, hint=hint) from None
     title = str(name or getattr(function, "__name__", "captured"))
     where = user_line()
     before = [(one, _copy(one)) for one in inputs if hasattr(one, "__cuda_array_interface__")]

@@ -69,6 +69,7 @@ class Prepared:
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     _calls: list[Call] = field(default_factory=list)
     _runs: int = 0
+    _unfilled: set[int] = field(default_factory=set)
     _to_capture: bool = True
     _former: dict[int, Graph] = field(default_factory=dict)
 
@@ -78,6 +79,7 @@ class Prepared:
     def __post_init__(self) -> None:
         self._binder = Binder(self.plan, self.device, self.streams)
         self._binder.allocate()
+        self._unfilled = set(self.program.inputs)
         self._binder.pair_scopes()
         self.device.make_ready(self.program)
         self.bound = [self._binder.bind(step) for step in self.plan.steps]
@@ -118,6 +120,7 @@ class Prepared:
                 array = host_array(values)
                 _check_spec(program.variables[variable], array.shape, array.dtype)
                 self.device.write(self._binder.buffers[variable], array)
+            self._unfilled.clear()
 
     def rebind(self, inputs: Mapping[str, Any]) -> None:
         """Let memory of the user's take the place of inputs, without a copy; blocking, after all that was issued is done.
@@ -149,6 +152,7 @@ class Prepared:
             touched = [bound for bound in self._flat() if not buffers.keys().isdisjoint(variables_of(bound.step))]
             with self._binder.replacing(buffers):
                 calls = [self._binder.bind(bound.step).call for bound in touched]
+            self._unfilled -= buffers.keys()
             for bound, call in zip(touched, calls, strict=True):
                 bound.call = call
             for index, bound in self._replays():
@@ -215,11 +219,14 @@ class Prepared:
         Raises
         ------
         EngineError
-            It has not run yet.
+            It has not run yet, or an input was never filled.
         """
         with self.lock:
             if not self._runs:
                 raise EngineError(f"{self.program.name!r} has not run yet, so it has no results", hint="call run() first")
+            if self._unfilled:
+                names = ", ".join(sorted(self.program.variables[variable].name for variable in self._unfilled))
+                raise EngineError(f"{self.program.name!r} ran, but nothing was loaded into {names}", hint="call load([...]) before run()")
             self.wait()
             return [self.device.read(self._binder.buffers[variable]) for variable in self.plan.program.outputs]
 

@@ -70,7 +70,8 @@ def _zeros(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001
 
 
 # The product of all but one element is that of all over that one, unless it or another is zero.
-_PRODUCT = "x == 0 ? (zeros == 1 ? dy * others : T(0)) : zeros == 0 ? dy * others / x : T(0)"
+_NO_NUMBER = "(others != others ? others : T(0))"  # a NaN among the others is passed on, whatever it is multiplied by
+_PRODUCT = f"x == 0 ? (zeros == 1 ? dy * others : {_NO_NUMBER}) : zeros == 0 ? dy * others / x : {_NO_NUMBER}"
 
 
 def _helper(name: str, initial: int, mapped: str, joined: str, reference: Formula) -> Reduction:
@@ -83,8 +84,9 @@ _OTHER_NUMBERS = _helper("nanprod_nonzero", 1, "x == 0 || x != x ? value_t(1) : 
 
 
 def _product_reference(dy: Array, x: Array, others: Array, zeros: Array) -> Any:
-    by_zero = np.where(zeros == 1, dy * others, 0)
-    return np.where(x == 0, by_zero, np.where(zeros == 0, dy * others / np.where(x == 0, 1, x), 0))
+    no_number = np.where(np.isnan(others), others, 0)
+    by_zero = np.where(zeros == 1, dy * others, no_number)
+    return np.where(x == 0, by_zero, np.where(zeros == 0, dy * others / np.where(x == 0, 1, x), no_number))
 
 
 def _gradient_of(reduction: Reduction, count: int) -> Gradient | None:

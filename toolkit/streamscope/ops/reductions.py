@@ -84,7 +84,8 @@ class Reduction:
     ) -> Any:
         """Return the gradient of the argument, inside a program.
 
-        Where several elements are the largest, ``max`` gives each of them the whole gradient.
+        Where several elements are the largest, ``max`` gives each of them the whole gradient. That of ``prod`` is the product of all
+        elements but zeros over each one, so it is wrong where that product overflows or underflows, or an element is infinite.
 
         Parameters
         ----------
