@@ -9,6 +9,8 @@ written. With ``--device cuda`` it refuses to begin where there is no GPU, since
 from __future__ import annotations
 
 import argparse
+import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,15 @@ def execute(source: Path, folder: Path | None = None) -> Any:
     for cell in notebook.cells:
         # When each cell ran, by nbclient: of no use to a reader, and different each time.
         cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", ()):
+            if "text" in output:
+                output["text"] = without_folders(output["text"])
     return notebook
+
+
+def without_folders(text: str) -> str:
+    """Return what a cell printed without the names of temporary folders, which are another's on each machine and in each run."""
+    return re.sub(re.escape(tempfile.gettempdir()) + r"/[\w.-]+", "<temporary folder>", text)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,10 +90,16 @@ def _product_reference(dy: Array, x: Array, others: Array, zeros: Array) -> Any:
     return np.where(x == 0, by_zero, np.where(zeros == 0, dy * others / np.where(x == 0, 1, x), no_number))
 
 
+@lru_cache(maxsize=256)
+def _exact(reduction: Reduction) -> tuple[tuple[str, Reduction]]:
+    """Return the result ``y`` of a reduction as a helper; made once, so that a gradient that is traced again has the same operators."""
+    exact = Reduction(reduction.__name__, "", reduction.reducer, reduction.reference, reduction.order, exact=True)
+    return (("y", exact),)
+
+
 def _gradient_of(reduction: Reduction, count: int) -> Gradient | None:
     """Return how the gradient is computed where each result joins ``count`` elements; None if there is none."""
     name = reduction.reducer.name
-    result = (("y", Reduction(reduction.__name__, "", reduction.reducer, reduction.reference, reduction.order, exact=True)),)
     match name:
         case "sum":
             return Gradient("dy", lambda dy, x: dy + np.zeros_like(x))
@@ -111,16 +118,18 @@ def _gradient_of(reduction: Reduction, count: int) -> Gradient | None:
                 (("others", _OTHER_NUMBERS), ("zeros", _ZEROS)),
             )
         case "max" | "min":
-            return Gradient("x == y || x != x ? dy : T(0)", lambda dy, x, y: np.where((x == y) | np.isnan(x), dy, 0), result)
+            return Gradient("x == y || x != x ? dy : T(0)", lambda dy, x, y: np.where((x == y) | np.isnan(x), dy, 0), _exact(reduction))
         case "norm_1":
             return Gradient(f"dy * {_SIGN}", lambda dy, x: dy * _sign(x))
         case "norm_2":
-            return Gradient("y == 0 ? T(0) : dy * x / y", lambda dy, x, y: np.where(y == 0, 0, dy * x / np.where(y == 0, 1, y)), result)
+            return Gradient(
+                "y == 0 ? T(0) : dy * x / y", lambda dy, x, y: np.where(y == 0, 0, dy * x / np.where(y == 0, 1, y)), _exact(reduction)
+            )
         case "norm_inf":
             return Gradient(
                 f"(x < 0 ? -x : x) == y || x != x ? dy * {_SIGN} : T(0)",
                 lambda dy, x, y: np.where((np.abs(x) == y) | np.isnan(x), dy * _sign(x), 0),
-                result,
+                _exact(reduction),
             )
         case "norm_p":
             order = reduction.order
@@ -130,7 +139,7 @@ def _gradient_of(reduction: Reduction, count: int) -> Gradient | None:
                 return np.where(y == 0, 0, dy * _sign(x) * share ** (order - 1))
 
             power = f"y == 0 ? T(0) : dy * {_SIGN} * pow((x < 0 ? -x : x) / y, T({order - 1!r}))"
-            return Gradient(power, reference, result)
+            return Gradient(power, reference, _exact(reduction))
         case _:
             return None
 
