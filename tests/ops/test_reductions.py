@@ -95,7 +95,7 @@ def test_sources_of_gradients():
         write, add = (function.source("float16", (64, 256), 1, request=request, gradient=True) for request in ("write", "add"))
         assert write != add
         assert "dy" in write
-    assert ss.prod.source("float32", (64, 256), 1, gradient=True).count("__global__") == 3  # two reductions help
+    assert ss.prod.source("float32", (64, 256), 1, gradient=True).count("__global__") == 4  # three reductions help
     with pytest.raises(ProgramError, match=r"argmax: it has no gradient"):
         ss.argmax.source("float32", gradient=True)
     with pytest.raises(ProgramError, match=r"sum: request='null' has no kernel"):
@@ -109,6 +109,20 @@ def test_gradient_of_a_product_with_zeros(zeros, expected):
     x = {0: np.array([2.0, 3.0, 5.0]), 1: np.array([2.0, 0.0, 5.0]), 2: np.array([0.0, 0.0, 5.0])}[zeros]
     (dx,) = run_reference(ss.program(ss.prod.gradient).trace(np.ones(()), x), [np.ones(()), x])
     np.testing.assert_array_equal(dx, expected)
+
+
+# No seven of them have a product beyond double, whichever of them are multiplied first.
+SINGLES = st.floats(width=32, allow_nan=False).filter(lambda x: x == 0 or abs(x) > 1e-38)
+
+
+@given(x=st.lists(SINGLES | st.sampled_from([0.0, np.inf, -np.inf]), min_size=1, max_size=7), dy=st.floats(-8, 8, width=32))
+def test_gradient_of_a_product_is_the_product_of_the_others(x, dy):
+    arrays = [np.array(dy, np.float32), np.array(x, np.float32)]
+    (dx,) = run_reference(ss.program(ss.prod.gradient).trace(*arrays), arrays)
+    with np.errstate(all="ignore"):
+        others = [dy * np.prod(x[:index] + x[index + 1 :]) for index in range(len(x))]
+        expected = np.array(others).astype(np.float32)
+    np.testing.assert_allclose(dx, expected, rtol=3e-7, atol=1e-44)
 
 
 NAN = np.nan

@@ -36,19 +36,26 @@ class Gradient:
     Attributes
     ----------
     expression : str
-        CUDA expression over the element ``x``, the gradient ``dy`` and the helping reductions by name; ``T`` is the type of arithmetic.
+        CUDA expression over the element ``x``, the gradient ``dy``, the helping reductions and ``lets``, all by name; ``T`` is the type of
+        arithmetic.
     reference : callable
         The same in NumPy: ``reference(dy, x, *helping)``.
     helping : tuple of (str, Reduction)
         Reductions of ``x`` that it needs; exact, since nobody sees them rounded.
     numbers : mapping of str to NumPy number
         Numbers that the expression takes by name, so that others need no other kernel.
+    lets : tuple of (str, str)
+        Names with the expressions that they stand for, computed first; of type ``T``.
+    double : bool
+        ``T`` is double, and so are ``x`` and ``dy``, whatever the argument's dtype: only what the expression gives is rounded to that.
     """
 
     expression: str
     reference: Formula
     helping: tuple[tuple[str, Reduction], ...] = ()
     numbers: Mapping[str, np.generic] = field(default_factory=dict)
+    lets: tuple[tuple[str, str], ...] = ()
+    double: bool = False
 
 
 _SIGN = "(x != x ? x : T((x > 0) - (x < 0)))"
@@ -58,36 +65,61 @@ def _sign(x: Array) -> Array:
     return np.asarray(np.sign(x))
 
 
-def _nonzero_product(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001 — NumPy's signature
-    return np.prod(np.where(x == 0, 1, x), axis=axis, keepdims=keepdims)
+# The product of all but one element is that of all over that one. Zeros and infinite elements cannot be divided by: they are counted, and
+# all that is left of them in the product is a sign.
+_FACTOR = "(x == 0 ? 1. : isinf(x) ? copysign(1., double(x)) : double(x))"
 
 
-def _nonzero_number_product(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001
-    return _nonzero_product(np.where(np.isnan(x), 1, x), axis, keepdims)
+def _factors(x: Array) -> Array:
+    return np.where(x == 0, 1, np.where(np.isinf(x), np.copysign(1, x), x)).astype(np.float64)
+
+
+def _product(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001 — NumPy's signature
+    return np.prod(_factors(x), axis=axis, keepdims=keepdims)
+
+
+def _number_product(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001
+    return _product(np.where(np.isnan(x), 1, x), axis, keepdims)
 
 
 def _zeros(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001
-    return np.sum(x == 0, axis=axis, keepdims=keepdims).astype(x.dtype)
+    return np.sum(x == 0, axis=axis, keepdims=keepdims)
 
 
-# The product of all but one element is that of all over that one, unless it or another is zero.
-_NO_NUMBER = "(others != others ? others : T(0))"  # a NaN among the others is passed on, whatever it is multiplied by
-_PRODUCT = f"x == 0 ? (zeros == 1 ? dy * others : {_NO_NUMBER}) : zeros == 0 ? dy * others / x : {_NO_NUMBER}"
+def _infinities(x: Array, axis: Any, keepdims: bool) -> Any:  # noqa: FBT001
+    return np.sum(np.isinf(x), axis=axis, keepdims=keepdims)
 
 
-def _helper(name: str, initial: int, mapped: str, joined: str, reference: Formula) -> Reduction:
-    return Reduction(name, "", Reducer(name, f"value_t({initial})", mapped, joined), reference, exact=True)
+def _counting(name: str, counted: str, reference: Formula) -> Reduction:
+    return Reduction(name, "", Reducer(name, "value_t(0)", f"value_t({counted})", "a + b"), reference, exact=True)
 
 
-_ZEROS = _helper("count_zeros", 0, "value_t(x == 0)", "a + b", _zeros)
-_OTHERS = _helper("prod_nonzero", 1, "x == 0 ? value_t(1) : value_t(x)", "a * b", _nonzero_product)
-_OTHER_NUMBERS = _helper("nanprod_nonzero", 1, "x == 0 || x != x ? value_t(1) : value_t(x)", "a * b", _nonzero_number_product)
+def _multiplying(name: str, factor: str, reference: Formula) -> Reduction:
+    return Reduction(name, "", Reducer(name, "value_t(1)", factor, "a * b", double=True), reference)
 
 
-def _product_reference(dy: Array, x: Array, others: Array, zeros: Array) -> Any:
-    no_number = np.where(np.isnan(others), others, 0)
-    by_zero = np.where(zeros == 1, dy * others, no_number)
-    return np.where(x == 0, by_zero, np.where(zeros == 0, dy * others / np.where(x == 0, 1, x), no_number))
+_COUNTS = (
+    ("zeros", _counting("count_zeros", "x == 0", _zeros)),
+    ("infinities", _counting("count_infinities", "isinf(x)", _infinities)),
+)
+_FACTORS = ("factors", _multiplying("prod_factors", _FACTOR, _product))
+_NUMBER_FACTORS = ("factors", _multiplying("nanprod_factors", f"x != x ? 1. : {_FACTOR}", _number_product))
+
+# A zero among the others makes their product 0, an infinite one makes it infinite, and both together NaN, as 0 / 0 is. A NaN among the
+# others is passed on, whatever it is multiplied by.
+_OTHERS = (
+    ("others", f"factors / {_FACTOR}"),
+    ("no_zero", "zeros == (x == 0)"),
+    ("no_infinity", "infinities == isinf(x)"),
+)
+_PRODUCT = "dy * (others != others || (no_zero && no_infinity) ? others : copysign(no_zero, others) / no_infinity)"
+
+
+def _product_gradient(dy: Array, x: Array, factors: Array, zeros: Array, infinities: Array) -> Any:
+    others = factors / _factors(x)
+    no_zero, no_infinity = zeros == (x == 0), infinities == np.isinf(x)
+    singular = np.copysign(no_zero, others) / no_infinity
+    return dy * np.where(np.isnan(others) | (no_zero & no_infinity), others, singular)
 
 
 @lru_cache(maxsize=256)
@@ -110,12 +142,14 @@ def _gradient_of(reduction: Reduction, count: int) -> Gradient | None:
                 "dy / count", lambda dy, x: dy / x.dtype.type(max(count, 1)) + np.zeros_like(x), numbers={"count": np.float64(count)}
             )
         case "prod":
-            return Gradient(_PRODUCT, _product_reference, (("others", _OTHERS), ("zeros", _ZEROS)))
+            return Gradient(_PRODUCT, _product_gradient, (_FACTORS, *_COUNTS), lets=_OTHERS, double=True)
         case "nanprod":
             return Gradient(
                 f"x != x ? T(0) : {_PRODUCT}",
-                lambda dy, x, others, zeros: np.where(np.isnan(x), 0, _product_reference(dy, x, others, zeros)),
-                (("others", _OTHER_NUMBERS), ("zeros", _ZEROS)),
+                lambda dy, x, *helping: np.where(np.isnan(x), 0, _product_gradient(dy, x, *helping)),
+                (_NUMBER_FACTORS, *_COUNTS),
+                lets=_OTHERS,
+                double=True,
             )
         case "max" | "min":
             return Gradient("x == y || x != x ? dy : T(0)", lambda dy, x, y: np.where((x == y) | np.isnan(x), dy, 0), _exact(reduction))
@@ -179,8 +213,9 @@ def _found(reduction: Reduction, x: ArraySpec, axis: Axis, *, accumulate: bool) 
     exact = "float32" if dtype == "float16" else dtype
     helping = (Parameter(title, stored, stored) for title, stored in ((title, h.result_dtype(x.dtype).name) for title, h in how.helping))
     numbers = (Parameter(title, exact, exact, scalar=True) for title in how.numbers)
-    parameters = (Parameter("dy", dtype, dtype), *helping, Parameter("x", dtype, dtype), *numbers)
-    return how, Signature(f"{name}_gradient", parameters, dtype, how.expression, dtype, accumulate=accumulate)
+    taken = "float64" if how.double else dtype
+    parameters = (Parameter("dy", dtype, taken), *helping, Parameter("x", dtype, taken), *numbers)
+    return how, Signature(f"{name}_gradient", parameters, dtype, how.expression, taken, how.lets, accumulate=accumulate)
 
 
 def _apply(signature: Signature, how: Gradient, repeated: Sequence[Any], x: Any, kept: tuple[int, ...], out: object) -> Any:
@@ -197,7 +232,7 @@ def _apply(signature: Signature, how: Gradient, repeated: Sequence[Any], x: Any,
             exact = [array.astype(np.float32) if array.dtype == np.float16 else array for array in arrays]
             dy, *helping = (array.reshape(kept) for array in exact[:count])
             with np.errstate(all="ignore"):
-                value = np.asarray(how.reference(dy, exact[count], *helping))
+                value = np.asarray(how.reference(dy, exact[count], *helping), exact[count].dtype)
                 return [(exact[-1] + value if signature.accumulate else value).astype(spec.dtype)]
 
         def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:

@@ -85,7 +85,9 @@ class Reduction:
         """Return the gradient of the argument, inside a program.
 
         Where several elements are the largest, ``max`` gives each of them the whole gradient. That of ``prod`` is the product of all
-        elements but zeros over each one, so it is wrong where that product overflows or underflows, or an element is infinite.
+        elements over each one, in double whatever their dtype, so it is wrong where a product of some of them overflows or underflows
+        double. Zeros and infinite elements are counted instead: each one's gradient is the product of the others. If an element is NaN,
+        that of all is; ``nanprod`` leaves such elements out, and their gradient is 0.
 
         Parameters
         ----------
@@ -134,9 +136,9 @@ class Reduction:
             return np.dtype(np.int64)
         if self.reducer.name in ("any", "all"):
             return np.dtype(np.bool_)
-        if dtype.name in FLOATS:
+        if dtype.name in FLOATS and not self.reducer.double:
             return np.dtype(np.float32) if self.exact and dtype == np.float16 else dtype
-        if self.reducer.real:
+        if self.reducer.real or self.reducer.double:
             return np.dtype(np.float64)
         return np.dtype(np.int64) if self.reducer.wide else dtype
 
