@@ -1,4 +1,4 @@
-"""How much a thread of a reduction reads itself, which bounds what it can add in 32 bits."""
+"""How much a thread of a reduction reads itself, which bounds what it can add or number in 32 bits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from streamscope.ops import reduction_plan, reductions
 from streamscope.ops.reduction_plan import plan_reduction, reduced_shape
 from streamscope.program.variable import ArraySpec
+from streamscope.rtc.byte_keys_source import MOST_KEYED
 from streamscope.rtc.reduction_source import THREADS
 from streamscope.rtc.row_reduction_source import RowKernel
+from streamscope.rtc.short_reduction_source import ShortKernel, short_capacity
 
 LARGEST_BYTES = 500 * 10**9
 
@@ -27,23 +29,25 @@ def large_reductions(draw):
     return tuple(shape), tuple(sorted(axes))
 
 
-def first_kernel(x, axes):
+def first_kernel(x, axes, reduction=reductions.sum):
     """Return the layout of the kernel that reads an array, and its numbers."""
     layouts = []
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("row_source", "column_source"):
+        for name in ("row_source", "column_source", "short_source"):
             real = getattr(reduction_plan, name)
             patch.setattr(reduction_plan, name, lambda *given, real=real, **options: (layouts.append(given[3]), real(*given, **options))[1])
         result = ArraySpec(reduced_shape(x.shape, axes, keepdims=False), "int64")
-        plan = plan_reduction.__wrapped__(reductions.sum.reducer, x, result, axes)
+        plan = plan_reduction.__wrapped__(reduction.reducer, x, result, axes)
     return layouts[0], plan.steps[0].numbers
 
 
 def elements_of_a_thread(kernel, numbers):
     """Return how many elements one thread joins at most of a run; of columns, each is joined apart."""
-    along, outer, splits = numbers[1:4]
+    if isinstance(kernel, ShortKernel):
+        return numbers[2]
     if not isinstance(kernel, RowKernel):
-        return math.ceil(math.ceil(along / splits) / (THREADS // kernel.across))
+        return math.ceil(numbers[4] / (THREADS // kernel.across))
+    along, outer, splits = numbers[1:4]
     run = math.ceil(along / max(1, splits // outer))
     ends = 2 * math.ceil((kernel.width - 1) / kernel.lanes)  # taken element by element
     return math.ceil(run / (kernel.width * kernel.lanes)) * kernel.width + ends
@@ -57,6 +61,30 @@ def test_a_thread_can_add_its_bytes_in_32_bits(reduction):
     shape, axes = reduction
     kernel, numbers = first_kernel(ArraySpec(shape, "uint8"), axes)
     assert elements_of_a_thread(kernel, numbers) <= 2**24  # each from -128 to 127 in 32 bits, or to 255 without a sign
+
+
+@settings(max_examples=300, deadline=None)
+@given(large_reductions())
+@example(((2**38, 1), (0,)))
+@example(((2**34, 16), (0,)))
+def test_a_thread_can_number_its_loads_of_bytes(reduction):
+    shape, axes = reduction
+    kernel, numbers = first_kernel(ArraySpec(shape, "int8"), axes, reductions.argmax)
+    assert isinstance(kernel, RowKernel) or elements_of_a_thread(kernel, numbers) < MOST_KEYED
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
+@pytest.mark.parametrize(("shape", "axis"), [((10**6, 49), 1), ((500, 333), 1), ((10**5, 3, 21), 1), ((7, 3), 1), ((10**7, 1), 0)])
+def test_short_pieces_fill_blocks_by_whole_vectors(shape, axis, dtype):
+    x = ArraySpec(shape, dtype)
+    kernel, (pieces, of_block, *_) = first_kernel(x, (axis,))
+    if shape[-1] == 1:
+        assert not isinstance(kernel, ShortKernel)
+        return
+    elements = of_block * math.prod(shape[1:])
+    assert elements <= short_capacity(x.dtype.itemsize)
+    assert elements * x.dtype.itemsize % 16 == 0
+    assert pieces == shape[0]
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 512, 512), (2, 16, 512, 512), (2, 3, 4096, 4096), (2, 2, 2**25), (500, 2, 2**16)])

@@ -26,6 +26,11 @@ SHAPES = [
     ((300, 64, 49), (0, 2)),
     ((2, 3, 400_001), (0, 2)),
     ((20_000, 34), 0),
+    ((50_000, 24), 0),
+    ((3, 1601), 1),
+    ((200_003, 7), 1),
+    ((30_001, 49), 1),
+    ((20_000, 3, 33), 1),
     ((123_457,), None),
     ((), None),
     ((4, 0), 0),
@@ -81,7 +86,7 @@ def test_reductions(reduction, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "bool"])
-@pytest.mark.parametrize("reduction", [reductions.sum, reductions.mean], ids=str)
+@pytest.mark.parametrize("reduction", [reductions.sum, reductions.mean, reductions.prod], ids=str)
 def test_bytes_at_their_limits(reduction, dtype):
     low, high = {"int8": (-128, 127), "uint8": (0, 255), "bool": (0, 1)}[dtype]
     for shape, axis in (
@@ -100,7 +105,17 @@ def test_bytes_at_their_limits(reduction, dtype):
 @pytest.mark.parametrize("reduction", [reductions.argmax, reductions.argmin], ids=str)
 def test_the_first_of_the_best_is_found_wherever_it_is(reduction, dtype):
     random = np.random.default_rng(0)
-    for shape, axis in (((300, 37), 1), ((9, 70_001), 1), ((70_001, 9), 0), ((5000, 256), 0), ((4, 77, 64), 1), ((1_000_003,), None)):
+    layouts = (
+        ((300, 37), 1),
+        ((40_003, 49), 1),
+        ((9, 70_001), 1),
+        ((70_001, 9), 0),
+        ((5000, 256), 0),
+        ((4, 77, 64), 1),
+        ((9001, 5, 7), 1),
+        ((1_000_003,), None),
+    )
+    for shape, axis in layouts:
         x = np.asarray(random.integers(0, 2, shape), dtype)
         rare = x.copy()
         rare.reshape(-1)[random.integers(0, x.size, 50)] = 3 if dtype != "bool" else 1

@@ -121,6 +121,15 @@ void launch(void (*kernel)(P...), unsigned blocks, unsigned count, void** argume
 inline float __int_as_float(int bits) { float value; memcpy(&value, &bits, 4); return value; }
 inline double __longlong_as_double(long long bits) { double value; memcpy(&value, &bits, 8); return value; }
 
+// Four of the bytes of a (0 to 3) and b (4 to 7), by the digits of a selector.
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector)
+{
+    const unsigned long long bytes = (unsigned long long)b << 32 | a;
+    unsigned result = 0;
+    for (int k = 0; k < 4; ++k) result |= unsigned(bytes >> 8 * (selector >> 4 * k & 7) & 0xff) << 8 * k;
+    return result;
+}
+
 inline int __float_as_int(float value) { int bits; memcpy(&bits, &value, 4); return bits; }
 
 // What CUDA has and the host's library has not. What is quick there is exact here: GPU tests see the difference.

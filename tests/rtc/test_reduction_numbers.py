@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,6 +25,8 @@ LAYOUTS = [
     ((40, 17), 1),
     ((3, 333), 1),
     ((2, 1501), 1),
+    ((3, 1601), 1),
+    ((4, 3, 5), 1),
     ((5, 3), 0),
     ((333, 40), 0),
     ((70, 33), 0),
@@ -80,6 +83,7 @@ LARGE = [
     ("max", "int16", (2, 2, 2, 50_007), (1, 3)),
 ]
 
+SHORT = [((700, 3), 1), ((300, 49), 1), ((50, 333), 1), ((9, 1001), 1), ((400, 3, 5), 1), ((100, 7, 33), 1), ((5, 2, 3), 1)]
 BYTES = [((3, 70_000), 1), ((70_000, 3), 0), ((400, 16), 0), ((300, 3, 50), (0, 2)), ((50, 300, 2), (0, 2))]
 
 
@@ -188,7 +192,7 @@ def test_counting_with_64_bits(build, monkeypatch, name, dtype):
     """No array of a test is that long, so the limit is set low."""
     monkeypatch.setattr(reduction_plan, "INDEX32_COUNT", 2)
     plan_reduction.cache_clear()
-    layouts = [((40, 333), 1), ((333, 40), 0), ((100_000,), None), ((3, 50, 16), 1)]
+    layouts = [((4, 3333), 1), ((333, 40), 0), ((100_000,), None), ((3, 50, 16), 1)]
     plans = [plan_of(name, dtype, *layout) for layout in layouts]
     plan_reduction.cache_clear()
     bench = build({step.source: step.source for plan, _ in plans for step in plan.steps})
@@ -201,11 +205,66 @@ def test_counting_with_64_bits(build, monkeypatch, name, dtype):
 
 @pytest.mark.parametrize("offset", [0, 1, 2, 3, 5])
 def test_rows_that_begin_anywhere(reductions, offset):
-    memory = np.random.default_rng(0).standard_normal(700).astype(np.float32)
-    x = memory[offset : offset + 660].reshape(20, 33)
-    plan, result = plan_of("sum", "float32", (20, 33), 1)
-    got = run(reductions, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
-    np.testing.assert_allclose(got, x.sum(1), rtol=1e-5, atol=1e-5)
+    memory = np.random.default_rng(0).standard_normal(4900).astype(np.float32)
+    for shape in ((20, 33), (3, 1601)):
+        x = memory[offset : offset + math.prod(shape)].reshape(shape)
+        plan, result = plan_of("sum", "float32", shape, 1)
+        got = run(reductions, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
+        np.testing.assert_allclose(got, x.sum(1), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 132])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int64"])
+def test_short_pieces_anywhere_in_full_blocks_and_in_small_ones(build, monkeypatch, dtype, multiprocessors):
+    monkeypatch.setattr(reduction_plan, "MULTIPROCESSORS", multiprocessors)
+    plan_reduction.cache_clear()
+    plans = [(name, *layout, *plan_of(name, dtype, *layout)) for layout in SHORT for name in ("sum", "prod", "argmin", "max")]
+    plan_reduction.cache_clear()
+    bench = build({step.source: step.source for *_, plan, _ in plans for step in plan.steps})
+    for name, shape, axis, plan, result in plans:
+        assert "_short_" in plan.steps[0].source.name
+        count = math.prod(shape)
+        memory = numbers((count + 20,), dtype, name)
+        for offset in (0, 1, 7):
+            x = memory[offset : offset + count].reshape(shape)
+            got = run(bench, plan, x.ctypes.data, np.full(result.shape, 77, result.dtype))
+            expected = expected_of(name, x, axis)
+            if result.dtype.kind == "f":
+                np.testing.assert_allclose(got, expected, rtol=TOLERANCE[dtype] * 5, atol=TOLERANCE[dtype] * 40, err_msg=f"{name} {shape}")
+            else:
+                np.testing.assert_array_equal(got, expected.astype(result.dtype), err_msg=f"{name} {shape}")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool"])
+def test_products_of_bytes(build, dtype):
+    """Of odd numbers, whose product is never 0 in 64 bits; the largest bytes among them."""
+    random = np.random.default_rng(0)
+    layouts = [*BYTES, ((3, 17), 1), ((50, 24), 0), ((50, 20), 0), ((50, 7), 0)]
+    plans = [(shape, axis, *plan_of("prod", dtype, shape, axis)) for shape, axis in layouts]
+    bench = build({step.source: step.source for *_, plan, _ in plans for step in plan.steps})
+    for shape, axis, plan, result in plans:
+        lowest, highest = {"int8": (-64, 64), "uint8": (0, 128), "bool": (0, 1)}[dtype]
+        odd = np.asarray(random.integers(lowest, highest, shape) * 2 + 1, dtype)
+        few = np.where(random.random(shape) < 4 / math.prod(shape), {"int8": -128, "uint8": 254, "bool": 0}[dtype], odd).astype(dtype)
+        for x in (odd, few, np.full(shape, odd.max())):
+            got = run(bench, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
+            np.testing.assert_array_equal(got, expected_of("prod", x, axis).astype(result.dtype))
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool"])
+def test_bytes_are_found_along_columns(build, name, dtype):
+    random = np.random.default_rng(0)
+    layouts = [((37, 60), 0), ((131, 24), 0), ((3, 50, 16), 1), ((3000, 48), 0), ((40, 6), 0), ((40_000, 16), 0)]
+    plans = [(shape, axis, *plan_of(name, dtype, shape, axis)) for shape, axis in layouts]
+    bench = build({step.source: step.source for *_, plan, _ in plans for step in plan.steps})
+    lowest, highest = {"int8": (-128, 127), "uint8": (0, 255), "bool": (0, 1)}[dtype]
+    for shape, axis, plan, result in plans:
+        rare = np.where(random.random(shape) < 2 / shape[axis], highest if name == "argmax" else lowest, (lowest + highest) // 2)
+        for x in (random.integers(lowest, highest + 1, shape), np.full(shape, lowest), np.full(shape, highest), rare):
+            given = x.astype(dtype)
+            got = run(bench, plan, given.ctypes.data, np.full(result.shape, -9, result.dtype))
+            np.testing.assert_array_equal(got, getattr(np, name)(given, axis=axis), err_msg=f"{shape}")
 
 
 @pytest.mark.parametrize("name", ["sum", "argmin", "norm 2.0"])

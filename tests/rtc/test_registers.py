@@ -16,7 +16,16 @@ pytest.importorskip("cuda.bindings.nvrtc")
 from streamscope.rtc.nvrtc import compile_unit
 
 DTYPES = ["int8", "uint8", "bool", "int16", "int32", "int64", "float16", "float32", "float64"]
-LAYOUTS = [((4096, 4096), 1), ((4096, 4096), 0), ((2**24,), None), ((64, 512, 512), 1), ((64, 33, 4096), (0, 2)), ((4096, 4097), 0)]
+LAYOUTS = [
+    ((4096, 4096), 1),
+    ((4096, 4096), 0),
+    ((2**24,), None),
+    ((64, 512, 512), 1),
+    ((64, 33, 4096), (0, 2)),
+    ((4096, 4097), 0),
+    ((4096, 333), 1),
+    ((4096, 7, 33), 1),
+]
 NORMS = [1.0, 2.0, float("inf")]  # of other orders, pow has a frame of its own
 MOST_BYTES = 32
 """Of a thread: a few counters of those outside of loops."""

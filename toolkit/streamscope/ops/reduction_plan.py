@@ -16,6 +16,7 @@ from streamscope.rtc.column_reduction_source import ColumnKernel, column_source,
 from streamscope.rtc.reducers_source import Reducer
 from streamscope.rtc.reduction_source import INDEX32_COUNT, THREADS, Stage, accumulator_bytes
 from streamscope.rtc.row_reduction_source import RowKernel, room_of_rows, row_source
+from streamscope.rtc.short_reduction_source import ShortKernel, short_capacity, short_lanes, short_source
 from streamscope.rtc.source import KernelSource
 
 if TYPE_CHECKING:
@@ -154,6 +155,9 @@ def plan_reduction(
     merged = _merged(x.shape, steps, axes)
     kept = [(extent, stride) for extent, stride, reduced in merged if not reduced]
     gone = [(extent, stride) for extent, stride, reduced in merged if reduced]
+    short = _short(reducer, x, result, merged, add=add)
+    if short is not None:
+        return short
     if merged and merged[-1][1:] == (1, True):
         return _rows(reducer, x, result, kept, gone, add=add)
     columns = 1
@@ -198,6 +202,31 @@ def _rows(reducer: Reducer, x: ArraySpec, result: ArraySpec, kept: list[RunOfAxe
     return _joined(reducer, x, result, first, splits, run * outer, add=add)
 
 
+def _short(reducer: Reducer, x: ArraySpec, result: ArraySpec, merged: list[tuple[int, int, bool]], *, add: bool) -> ReductionPlan | None:
+    """Return the plan for short pieces without gaps whose rows are not whole vectors; None for other arrays."""
+    match merged:
+        case [(pieces, apart, False), (size, 1, True)]:
+            columns, row = 1, size
+        case [(pieces, apart, False), (size, between, True), (columns, 1, False)] if between == columns:
+            row = columns
+        case _:
+            return None
+    piece, width = size * columns, VECTOR_BYTES // x.dtype.itemsize
+    if piece == 0 or apart != piece or row % width == 0:
+        return None
+    of_vectors = width // math.gcd(piece, width)  # pieces that are a whole number of vectors
+    most = short_capacity(x.dtype.itemsize) // (piece * of_vectors) * of_vectors
+    if most == 0 or (columns > 1 and most * columns < THREADS):
+        return None
+    of_block = min(most, -(-pieces // (MULTIPROCESSORS * of_vectors)) * of_vectors)
+    single = columns == 1
+    source = short_source(
+        reducer, x.dtype.name, result.dtype.name, ShortKernel(short_lanes(reducer, of_block) if single else 1, single=single), add=add
+    )
+    numbers = (pieces, of_block, size, *(() if single else (columns, -(-(2**32) // columns))))
+    return ReductionPlan((Step(source, -(-pieces // of_block), numbers),))
+
+
 def _columns(
     reducer: Reducer,
     x: ArraySpec,
@@ -217,7 +246,7 @@ def _columns(
         width //= 2
     vectors = math.prod(extent for extent, _ in kept) * columns // width
     across = min(32, _power_of_two(vectors))
-    room = room_of_columns(reducer, width)
+    room = room_of_columns(reducer, width, itemsize)
     wave = room.blocks * MULTIPROCESSORS
     # Of short columns a thread takes some batches of loads, if the blocks that are left suffice, and joins with fewer others.
     while across < THREADS and size < THREADS // across * room.loads * LEAST_BATCHES and vectors >= 2 * across * wave:
@@ -227,7 +256,8 @@ def _columns(
     kernel = ColumnKernel(width, across, len(kept), len(gone), far=far)
     stage = Stage.WHOLE if splits == 1 else Stage.PARTIAL
     source = column_source(reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)
-    first = Step(source, tiles * splits, (columns, size, size, splits, vectors * width // columns, *_flat(kept), *_flat(gone)))
+    numbers = (columns, vectors * width, tiles, size, -(-size // splits), size, *_flat(kept), *_flat(gone))
+    first = Step(source, tiles * splits, numbers)
     return _joined(reducer, x, result, first, splits, size, add=add)
 
 
@@ -240,7 +270,8 @@ def _joined(reducer: Reducer, x: ArraySpec, result: ArraySpec, first: Step, spli
     far = count >= INDEX32_COUNT
     kernel = ColumnKernel(1, across, 0, 1, far=far)
     source = column_source(reducer, x.dtype.name, result.dtype.name, kernel, Stage.FINAL, add=add)
-    last = Step(source, -(-results // across), (results, splits, count, 1, 1, splits, results))
+    tiles = -(-results // across)
+    last = Step(source, tiles, (results, results, tiles, splits, splits, count, splits, results))
     return ReductionPlan((first, last), splits * results * accumulator_bytes(reducer, x.dtype.name, far=far))
 
 

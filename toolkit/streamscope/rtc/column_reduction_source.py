@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from streamscope.rtc.byte_keys_source import byte_keys_source, is_keyed
 from streamscope.rtc.named_source import PLACE_OF_NAME, named_source
-from streamscope.rtc.reducers_source import FLOATS, Reducer
+from streamscope.rtc.reducers_source import FACTORS, FLOATS, Reducer
 from streamscope.rtc.reduction_source import (
     BYTES_WIDTH,
     THREADS,
     Room,
     Stage,
+    accumulator_bytes,
     axis_names,
     axis_parameters,
     offset_function,
@@ -21,8 +25,9 @@ from streamscope.rtc.reduction_source import (
 from streamscope.rtc.source import KernelSource
 from streamscope.rtc.types_source import STORAGE, loaded
 
-ANY, LOCATED, BYTES, SINGLE = Room(6, 4), Room(6, 3), Room(6, 3), Room(4, 6)
-"""Measured on an H200; where a kernel looks for an index (`Reducer.located`), or has the results of many bytes, these take registers."""
+ANY, LOCATED, BYTES, NARROW, NARROWEST = Room(6, 4), Room(6, 3), Room(6, 3), Room(6, 6), Room(8, 6)
+"""Measured on an H200; where a kernel looks for an index (`Reducer.located`), or has the results of many bytes, these take registers.
+Loads of up to 4, and of up to 2 bytes, need more of them under way."""
 MOST_PARTS = 8
 """Of a column, that one thread joins in the end."""
 
@@ -50,18 +55,19 @@ class ColumnKernel:
     far: bool = False
 
 
-def room_of_columns(reducer: Reducer, width: int) -> Room:
-    """Return what the threads of a kernel, each with ``width`` columns, get."""
-    if width == 1:
-        return SINGLE
+def room_of_columns(reducer: Reducer, width: int, itemsize: int) -> Room:
+    """Return what the threads of a kernel, each with ``width`` columns of elements of ``itemsize`` bytes, get."""
+    if width * itemsize <= 4:
+        return NARROW if width * itemsize == 4 else NARROWEST
     return BYTES if width == BYTES_WIDTH else LOCATED if reducer.located else ANY
 
 
 def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKernel, stage: Stage, *, add: bool = False) -> KernelSource:
-    """Return a kernel of columns: ``(x, out, columns, size, count, splits, kept, kept axes..., reduced axes...)``.
+    """Return a kernel of columns: ``(x, out, columns, results, tiles, size, share, count, kept axes..., reduced axes...)``.
 
-    ``size`` elements of each column are joined, into the result of ``count`` elements (in the final stage more than ``size``); there are
-    ``kept`` times ``columns`` columns.
+    ``size`` elements of each column, up to ``share`` of them in a block, are joined, into the result of ``count`` elements (in the final
+    stage more than ``size``). There are ``results`` columns on all kept axes together, ``columns`` on the innermost one; a tile is what
+    stands side by side in a block.
     """
     width, across = kernel.width, kernel.across
     parameters = axis_parameters("kept", kernel.kept_axes) + axis_parameters("reduced", kernel.reduced_axes)
@@ -69,62 +75,100 @@ def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKerne
     if kernel.kept_axes:
         place = f"kept_offset(result / columns{axis_names('kept', kernel.kept_axes)}) + result % columns"
     final = stage is Stage.FINAL
-    stored = "acc_t" if final else STORAGE[dtype]
-    body = f"""{offset_function("kept", kernel.kept_axes)}{offset_function("reduced", kernel.reduced_axes)}
+    held = "acc_t" if final else STORAGE[dtype]
+    keyed = is_keyed(reducer, dtype, width) and not final
+    keys = byte_keys_source(reducer, dtype) if keyed else ""
+    own, none, taken = ("acc_t" if final else "own_t", "identity()", "acc[k]")
+    if keyed:
+        own, none, taken = "key_t", "no_key()", f"found(acc[k], begin, {THREADS // across})"
+    room = room_of_columns(reducer, width, accumulator_bytes(reducer, dtype, far=kernel.far) if final else np.dtype(dtype).itemsize)
+    body = f"""{keys}{offset_function("kept", kernel.kept_axes)}{offset_function("reduced", kernel.reduced_axes)}
 // A block reduces a part of {across * width} columns, counted over all kept axes: {THREADS // across} threads share each column.
-extern "C" __global__ void __launch_bounds__({THREADS}, {room_of_columns(reducer, width).blocks})
-{PLACE_OF_NAME}(const {stored}* x, {
-        out_type(stage, result)
-    }* out, long long columns, long long size, long long count, long long splits, long long kept{parameters})
+extern "C" __global__ void __launch_bounds__({THREADS}, {room.blocks})
+{PLACE_OF_NAME}(const {held}* x, {out_type(stage, result)}* out, long long columns, long long results, long long tiles, long long size,
+    long long share, long long count{parameters})
 {{
-    const long long results = kept * columns, tiles = (results + {across * width - 1}) / {across * width};
-    const long long tile = blockIdx.x % tiles * {across * width}, split = blockIdx.x / tiles;
+    const unsigned split = blockIdx.x / (unsigned)tiles;
+    const long long tile = blockIdx.x % (unsigned)tiles * {across * width}LL;
     const long long result = tile + threadIdx.x % {across} * {width};
-    const {stored}* from = x + {place};
-    const long long share = (size + splits - 1) / splits;
+    const {held}* from = x + {place};
     const index_t last = result < results ? least((split + 1) * share, size) : 0;
-    {"acc_t" if final else "own_t"} acc[{width}];
+    {own} acc[{width}];
     #pragma unroll
-    for (int k = 0; k < {width}; ++k) acc[k] = identity();
+    for (int k = 0; k < {width}; ++k) acc[k] = {none};
     const index_t begin = split * share + threadIdx.x / {across};
-{_columns_of_a_thread(reducer, dtype, kernel, stage)}{_find_nan(reducer, dtype, kernel, stage)}\
-{_columns_of_a_block(kernel, write(stage, result, "target", "value", "count", add=add))}}}
+{_columns_of_a_thread(reducer, dtype, kernel, stage, room)}{_find_nan(reducer, dtype, kernel, stage)}\
+{_columns_of_a_block(kernel, taken, write(stage, result, "target", "value", "count", add=add))}}}
 """
     return named_source(f"{reducer.name}_columns_{dtype}_x{width}_{stage.value}", prelude(reducer, dtype, result, far=kernel.far) + body)
 
 
-def _columns_of_a_thread(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Stage) -> str:
+def _columns_of_a_thread(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Stage, room: Room) -> str:
     """Return statements that take in a thread's elements of its columns."""
-    width, down, loads = kernel.width, THREADS // kernel.across, room_of_columns(reducer, kernel.width).loads
+    width, down, loads = kernel.width, THREADS // kernel.across, room.loads
     held = "acc_t" if stage is Stage.FINAL else STORAGE[dtype]
-    absorbed = "absorbed_number" if reducer.located else "absorbed"
-    element = loaded(dtype, "loaded.item[k]")
-    next_value = "joined(acc[k], loaded.item[k])" if stage is Stage.FINAL else f"{absorbed}(acc[k], {element}, i + b * {down})"
+    multiplied = reducer.product_type(dtype) and stage is not Stage.FINAL
+    # Rolled up, the loop compiles in two thirds of the time. Narrow loads are quicker where those of several turns are under way.
+    rolled = "" if room in (NARROW, NARROWEST) else "    #pragma unroll 1\n"
+    # Along one axis, pointers step on; else, each place is computed, in three times the instructions.
+    stepping = kernel.reduced_axes == 1
+    names = axis_names("reduced", kernel.reduced_axes)
+    begun = f"    const long long step = {down} * reduced_stride_0;\n    const {held}* at = from + begin * reduced_stride_0;\n"
+    fetch = f"batch[b].fetch({'at + b * step' if stepping else f'from + reduced_offset(i + b * {down}{names})'})"
     return f"""\
+{begun if stepping else ""}{rolled}\
     for (index_t i = begin; i < last; i += {loads * down}) {{
         waiting<{width}, {held}> batch[{loads}];
         #pragma unroll
         for (int b = 0; b < {loads}; ++b)
-            if (i + b * {down} < last) batch[b].fetch(from + reduced_offset(i + b * {down}{axis_names("reduced", kernel.reduced_axes)}));
+            if (i + b * {down} < last) {fetch};
+{"            else batch[b].fill(1);" if multiplied else ""}
+{f"        at += {loads} * step;" if stepping else ""}
         #pragma unroll
-        for (int b = 0; b < {loads}; ++b) {{
-            if (i + b * {down} >= last) break;
-            const vector<{held}, {width}> loaded = batch[b].values();
-            #pragma unroll
-            for (int k = 0; k < {width}; ++k) acc[k] = {next_value};
-        }}
+{_take_batch(reducer, dtype, kernel, stage, loads)}\
     }}
 """
 
 
-def _columns_of_a_block(kernel: ColumnKernel, write_value: str) -> str:
-    """Return statements that join what the threads of a block have of each column, and leave it."""
+def _take_batch(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Stage, loads: int) -> str:
+    """Return the loop that takes in what was loaded: a load at a time, or some where bytes are multiplied."""
+    width, down = kernel.width, THREADS // kernel.across
+    held = "acc_t" if stage is Stage.FINAL else STORAGE[dtype]
+    step, before = 1, f"const vector<{held}, {width}> loaded = batch[b].values();"
+    if stage is Stage.FINAL:
+        take = "acc[k] = joined(acc[k], loaded.item[k]);"
+    elif is_keyed(reducer, dtype, width):
+        before = f"const unsigned below = under((i - begin) / {down} + b);"
+        take = "acc[k] = better_key(acc[k], keyed(batch[b].word(k / 4), k % 4, below));"
+    elif reducer.product_type(dtype):
+        step, before = next(step for step in range(FACTORS, 0, -1) if loads % step == 0), ""
+        take = f"""{{
+                product_t product = batch[b].values().item[k];
+                #pragma unroll
+                for (int f = 1; f < {step}; ++f) product *= batch[b + f].values().item[k];
+                acc[k] = joined(acc[k], whole(product));
+            }}"""
+    else:
+        absorbed = "absorbed_number" if reducer.located else "absorbed"
+        take = f"acc[k] = {absorbed}(acc[k], {loaded(dtype, 'loaded.item[k]')}, i + b * {down});"
+    return f"""\
+        for (int b = 0; b < {loads}; b += {step}) {{
+            if (i + b * {down} >= last) break;
+            {before}
+            #pragma unroll
+            for (int k = 0; k < {width}; ++k) {take}
+        }}
+"""
+
+
+def _columns_of_a_block(kernel: ColumnKernel, own: str, write_value: str) -> str:
+    """Return statements that join what the threads of a block have of each column, ``own`` of column ``k``, and leave it."""
     width, across = kernel.width, kernel.across
     parts = min(THREADS // across, MOST_PARTS)
     return f"""\
     __shared__ acc_t shared[{width}][{THREADS + 32 // width}];  // padded: neighbouring columns are in different banks
     #pragma unroll
-    for (int k = 0; k < {width}; ++k) shared[k][threadIdx.x] = acc[k];
+    for (int k = 0; k < {width}; ++k) shared[k][threadIdx.x] = {own};
     __syncthreads();
     for (int distance = {THREADS // 2}; distance >= {across * parts}; distance /= 2) {{
         if (threadIdx.x < distance)

@@ -13,6 +13,8 @@ from streamscope.rtc.types_source import COMPUTE
 FLOATS = ("float16", "float32", "float64")
 BYTES = ("int8", "uint8", "bool")
 SHORT = (*BYTES, "int16")
+FACTORS = 4
+"""Bytes whose product is within 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Reducer:
         Whole numbers are joined in 64 bits, as NumPy's sums and products are; else in their own type.
     real : bool
         Whole numbers are joined in double (means and norms).
+    double : bool
+        All numbers are joined in double, halves and floats too, and the result is double.
     wanted : str
         If the accumulator is a value and its index (argmax, argmin): "larger" or "smaller", the value that is looked for.
     """
@@ -43,6 +47,7 @@ class Reducer:
     absorbed: str = "joined(a, mapped(x, index))"
     wide: bool = False
     real: bool = False
+    double: bool = False
     wanted: str = ""
 
     @property
@@ -52,14 +57,19 @@ class Reducer:
 
     def value_type(self, dtype: str) -> str:
         """Return the C++ type in which values of a dtype are joined: half in float, whole numbers of less than 32 bits in 32."""
-        if dtype in FLOATS:
+        if dtype in FLOATS and not self.double:
             return COMPUTE[dtype]
-        return "double" if self.real else "long long" if self.wide else "int" if dtype in SHORT else COMPUTE[dtype]
+        return "double" if self.real or self.double else "long long" if self.wide else "int" if dtype in SHORT else COMPUTE[dtype]
 
     def own_type(self, dtype: str) -> str:
         """Return the C++ type in which a thread joins what it reads itself: of bytes, a sum of up to 2^24 in half the instructions."""
         added = self.joined == _SUM.joined and self.mapped == _SUM.mapped
         return "acc_t" if dtype not in BYTES or not added else "int" if dtype == "int8" else "unsigned"
+
+    def product_type(self, dtype: str) -> str:
+        """Return the C++ type in which a thread multiplies up to `FACTORS` elements, to join them at once; empty if it joins each alone."""
+        multiplied = self.joined == _PROD.joined and self.mapped == _PROD.mapped
+        return "" if dtype not in BYTES or not multiplied else "int" if dtype == "int8" else "unsigned"
 
 
 _SUM = Reducer("sum", "value_t(0)", "value_t(x)", "a + b", wide=True)
@@ -137,6 +147,16 @@ typedef value_t acc_t;
 __device__ inline acc_t shuffled(acc_t a, int offset) { return __shfl_xor_sync(0xffffffffu, a, offset); }
 """
 
+_PRODUCT = """\
+typedef {type} product_t;
+// The product of some bytes; hidden from the compiler, which would multiply all of them in 64 bits.
+__device__ inline product_t whole(product_t product)
+{{
+    asm("" : "+r"(product));
+    return product;
+}}
+"""
+
 _LIMITS = {
     "float16": ("-__int_as_float(0x7f800000)", "__int_as_float(0x7f800000)"),
     "float32": ("-__int_as_float(0x7f800000)", "__int_as_float(0x7f800000)"),
@@ -154,9 +174,10 @@ _LIMITS = {
 def reducer_source(reducer: Reducer, dtype: str, *, far: bool = False) -> str:
     """Return the types and functions by which elements are joined.
 
-    Types: ``value_t``, ``index_t`` (64 bits with ``far``, which costs a located reducer half its speed), ``acc_t``, and ``own_t`` (what one
-    thread joins by itself). Functions: ``identity``, ``mapped``, ``joined``, ``absorbed``, ``finished`` and ``shuffled``; of a located
-    reducer, which of two is found (``better``, ``alike``), and ``absorbed_number``. What the reducer's expressions call stands before.
+    Types: ``value_t``, ``index_t`` (64 bits with ``far``, which costs a located reducer half its speed), ``acc_t``, ``own_t`` (what one
+    thread joins by itself) and, of bytes that are multiplied, ``product_t``. Functions: ``identity``, ``mapped``, ``joined``, ``absorbed``,
+    ``finished`` and ``shuffled``; of a located reducer, which of two is found (``better``, ``alike``), and ``absorbed_number``. What the
+    reducer's expressions call stands before.
     """
     value = reducer.value_type(dtype)
     pieces = [f"typedef {value} value_t;\ntypedef {'long long' if far else 'int'} index_t;\n"]
@@ -173,6 +194,8 @@ def reducer_source(reducer: Reducer, dtype: str, *, far: bool = False) -> str:
         pieces.append(_LOCATED.format(wanted=reducer.wanted, beyond=beyond, not_beyond=not_beyond))
     else:
         pieces.append(_PLAIN)
+    if reducer.product_type(dtype):
+        pieces.append(_PRODUCT.format(type=reducer.product_type(dtype)))
     own = reducer.own_type(dtype)
     absorbed = reducer.absorbed if own == "acc_t" else "a + x"
     result = "long long" if reducer.located else "value_t"

@@ -44,6 +44,13 @@ template <int W, typename E> struct waiting
 {
     typename words<sizeof(E) * W>::type whole;
     __device__ inline void fetch(const E* from) { whole = *reinterpret_cast<const typename words<sizeof(E) * W>::type*>(from); }
+    __device__ inline void fill(E value)
+    {
+        #pragma unroll
+        for (int k = 0; k < W; ++k) reinterpret_cast<E*>(&whole)[k] = value;
+    }
+    __device__ inline void keep(vector<E, W>* to) const { *reinterpret_cast<typename words<sizeof(E) * W>::type*>(to) = whole; }
+    __device__ inline unsigned word(int number) const { return reinterpret_cast<const unsigned*>(&whole)[number]; }
     __device__ inline vector<E, W> values() const { return *reinterpret_cast<const vector<E, W>*>(&whole); }
 };
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamscope.rtc.named_source import PLACE_OF_NAME, named_source
-from streamscope.rtc.reducers_source import Reducer
+from streamscope.rtc.reducers_source import FACTORS, Reducer
 from streamscope.rtc.reduction_source import (
     BYTES_WIDTH,
     THREADS,
@@ -83,8 +83,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {room_of_rows(reducer, w
     const int lane = threadIdx.x % {lanes};
     const long long task = (long long)blockIdx.x * {THREADS // lanes} + threadIdx.x / {lanes};
     const bool valid = task < rows * splits;
-    const long long row = task % rows, split = task / rows;
-{_share(width)}
+{_share(width, stage)}
     acc_t value = identity();
     own_t acc[{held}];
     #pragma unroll
@@ -102,21 +101,28 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {room_of_rows(reducer, w
     return named_source(f"{reducer.name}_rows_{dtype}_x{width}_{stage.value}", prelude(reducer, dtype, result, far=kernel.far) + body)
 
 
-def _share(width: int) -> str:
-    """Return statements that say which part of a row is this split's: some of its runs, or a part of one."""
+def _share(width: int, stage: Stage) -> str:
+    """Return statements that say which row is a task's, and which part of it: all, some of its runs, or a part of one."""
+    whole = "    long long first = 0, last = run, first_outer = 0, last_outer = outer;\n"
+    if stage is Stage.WHOLE:
+        return f"    const long long row = task;\n{whole}"
+    # Few rows are split, so 32 bits suffice, whose divisions compile in a fraction of the time.
     return f"""\
-    long long first = 0, last = run, first_outer = 0, last_outer = outer;
+    const unsigned row = (unsigned)task % (unsigned)rows, split = (unsigned)task / (unsigned)rows;
+{whole}\
     if (splits > outer) {{
-        const long long parts = splits / outer, share = (run + parts * {width} - 1) / (parts * {width}) * {width};
+        const unsigned parts = (unsigned)splits / (unsigned)outer;
+        const long long share = (run + parts * {width} - 1) / (parts * {width}) * {width};
         first = least(split % parts * share, run);
         last = least(first + share, run);
         first_outer = split / parts;
         last_outer = first_outer + 1;
-    }} else if (splits > 1) {{
+    }} else {{
         const long long share = (outer + splits - 1) / splits;
         first_outer = least(split * share, outer);
         last_outer = least(first_outer + share, outer);
-    }}"""
+    }}
+"""
 
 
 def _run(reducer: Reducer, dtype: str, kernel: RowKernel, held: int) -> str:
@@ -162,6 +168,15 @@ def _absorb_vector(reducer: Reducer, dtype: str, width: int, held: int) -> str:
                 #pragma unroll
                 for (int k = 1; k < {width}; ++k) best = {reducer.wanted}(best, {element});
                 acc[0] = absorbed(acc[0], best, index);"""
+    if reducer.product_type(dtype):
+        factors = min(FACTORS, width)
+        return f"""#pragma unroll
+                for (int k = 0; k < {width}; k += {factors}) {{
+                    product_t product = loaded.item[k];
+                    #pragma unroll
+                    for (int f = 1; f < {factors}; ++f) product *= loaded.item[k + f];
+                    acc[k / {factors} % {held}] = joined(acc[k / {factors} % {held}], whole(product));
+                }}"""
     return f"""#pragma unroll
                 for (int k = 0; k < {width}; ++k) acc[k % {held}] = absorbed(acc[k % {held}], {element}, index + k);"""
 
