@@ -31,6 +31,7 @@ SHAPES: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = (
     ("batch norm", (320, 256, 28, 28), (0, 2, 3)),
     ("batch norm", (80, 256, 56, 56), (0, 2, 3)),
     ("few results", (2, 2, 4096, 4096), (0, 2, 3)),
+    ("short rows", (20_000_000, 3), (1,)),
     ("short rows", (1_300_000, 49), (1,)),
     ("short rows", (1 << 20, 64), (1,)),
     ("short rows", (200_003, 333), (1,)),
@@ -38,6 +39,7 @@ SHAPES: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = (
     ("odd columns", (1 << 20, 65), (0,)),
     ("even columns", (16_384, 4098), (0,)),
     ("middle axis", (65_536, 16, 64), (1,)),
+    ("middle axis", (290_000, 7, 33), (1,)),
 )
 
 

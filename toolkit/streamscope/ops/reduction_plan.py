@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from streamscope.errors import ProgramError
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.column_reduction_source import ColumnKernel, column_source, room_of_columns
+from streamscope.rtc.byte_keys_source import MOST_KEYED, is_keyed
+from streamscope.rtc.column_reduction_source import ROOMS, ColumnKernel, column_source
 from streamscope.rtc.reducers_source import Reducer
-from streamscope.rtc.reduction_source import INDEX32_COUNT, THREADS, Stage, accumulator_bytes
+from streamscope.rtc.reduction_source import BYTES_WIDTH, INDEX32_COUNT, THREADS, Stage, accumulator_bytes
 from streamscope.rtc.row_reduction_source import RowKernel, room_of_rows, row_source
 from streamscope.rtc.short_reduction_source import ShortKernel, short_capacity, short_lanes, short_source
 from streamscope.rtc.source import KernelSource
@@ -31,8 +32,9 @@ LEAST_LOADS = 8
 """A thread of a split reduction has at least so many loads, or splitting costs more than it brings."""
 LEAST_BATCHES = 8
 """A thread of an array of many columns has at least so many times as many loads as it can have under way."""
-LOADS_OF_SHORT = 6
-"""Vectors of a short row that a thread takes, which are under way at once."""
+LOADS_OF_SHORT, LOADS_OF_SHORT_BYTES = 6, 12
+"""Vectors of a short row that a thread takes. Of bytes, to join what more than `FEW_LANES` threads have takes longer than to wait twice."""
+FEW_LANES = 4
 LONGEST_OF_WARP = 64
 """Vectors of a row that one thread of a warp takes; of longer rows, a block takes less time at the end of the kernel."""
 
@@ -189,6 +191,8 @@ def _rows(reducer: Reducer, x: ArraySpec, result: ArraySpec, kept: list[RunOfAxe
     # A warp to a row needs no barrier; it is enough where rows are many, or short.
     warp = vectors < 64 or (rows * outer * 32 >= wave * THREADS // 2 and vectors <= 32 * LONGEST_OF_WARP)
     lanes = min(32, _power_of_two(-(-vectors // LOADS_OF_SHORT))) if warp else THREADS
+    if warp and width == BYTES_WIDTH and lanes > FEW_LANES:
+        lanes = min(32, max(FEW_LANES, _power_of_two(-(-vectors // LOADS_OF_SHORT_BYTES))))
     splits = 1
     if lanes == THREADS or outer > 1:
         most = -(-vectors // lanes) * outer // LEAST_LOADS
@@ -246,13 +250,15 @@ def _columns(
         width //= 2
     vectors = math.prod(extent for extent, _ in kept) * columns // width
     across = min(32, _power_of_two(vectors))
-    room = room_of_columns(reducer, width, itemsize)
+    room = ROOMS[width * itemsize]
     wave = room.blocks * MULTIPROCESSORS
     # Of short columns a thread takes some batches of loads, if the blocks that are left suffice, and joins with fewer others.
     while across < THREADS and size < THREADS // across * room.loads * LEAST_BATCHES and vectors >= 2 * across * wave:
         across *= 2
     tiles = -(-vectors // across)
     splits = max(1, min(wave // tiles, size // (THREADS // across * LEAST_LOADS)))
+    if is_keyed(reducer, x.dtype.name, width):
+        splits = max(splits, -(-size // MOST_KEYED))
     kernel = ColumnKernel(width, across, len(kept), len(gone), far=far)
     stage = Stage.WHOLE if splits == 1 else Stage.PARTIAL
     source = column_source(reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)

@@ -1,7 +1,7 @@
-"""Keys by which a thread finds the largest or smallest of many bytes: each byte above the number of the load that it came with.
+"""Keys by which a block finds the largest or smallest of many bytes: each byte above the number of its row.
 
-Keys are compared at once, in two instructions a byte; a value and its index apart take twice as many. Joined with those of other threads,
-a key becomes a value and an index again.
+Keys are compared at once, in two instructions a byte; a value and its index apart take twice as many, and twice the memory where threads
+join theirs.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from streamscope.rtc.reducers_source import BYTES, Reducer
 
 MOST_KEYED = 2**24 - 1
-"""Loads of a thread that keys can number; the number after them is that of the key of no byte."""
+"""Rows of a block that keys can number; the number after them is that of the key of no byte."""
 
 
 def is_keyed(reducer: Reducer, dtype: str, width: int) -> bool:
-    """Tell whether a thread finds what it looks for by keys: among bytes that come in words."""
+    """Tell whether a block finds what it looks for by keys: among bytes that come in words."""
     return reducer.located and dtype in BYTES and width % 4 == 0
 
 
@@ -21,7 +21,7 @@ def byte_keys_source(reducer: Reducer, dtype: str) -> str:
     """Return ``key_t``, ``no_key``, ``under`` (what is below the byte in a key), ``better_key``, ``keyed`` and ``found``."""
     signed, largest = dtype == "int8", reducer.wanted == "larger"
     none = ("-0x7fffffff - 1" if signed else "0u") if largest else ("0x7fffffff" if signed else "0xffffffffu")
-    # Of alike bytes the first is found: the largest key, if the numbers of loads count down.
+    # Of alike bytes the first is found: the largest key, if the numbers of rows count down.
     turned = f"{MOST_KEYED:#x}u - " if largest else ""
     return f"""\
 typedef {"int" if signed else "unsigned"} key_t;
@@ -30,10 +30,10 @@ __device__ inline unsigned under(unsigned number) {{ return {turned}number; }}
 __device__ inline key_t better_key(key_t a, key_t b) {{ return b {">" if largest else "<"} a ? b : a; }}
 // The key of byte k of a word.
 __device__ inline key_t keyed(unsigned word, int k, unsigned below) {{ return __byte_perm(word, below, k << 12 | 0x654); }}
-// What a key stands for; load 0 is of the element at `first`, and each load is `step` elements behind the one before.
-__device__ inline acc_t found(key_t key, index_t first, int step)
+// What a key stands for, where row 0 is that of index `first`.
+__device__ inline acc_t found(key_t key, index_t first)
 {{
     if (key == no_key()) return identity();
-    return {{key >> 24, first + index_t({turned}((unsigned)key & {MOST_KEYED:#x}u)) * step}};
+    return {{key >> 24, first + index_t({turned}((unsigned)key & {MOST_KEYED:#x}u))}};
 }}
 """

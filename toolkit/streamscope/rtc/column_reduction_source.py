@@ -10,7 +10,6 @@ from streamscope.rtc.byte_keys_source import byte_keys_source, is_keyed
 from streamscope.rtc.named_source import PLACE_OF_NAME, named_source
 from streamscope.rtc.reducers_source import FACTORS, FLOATS, Reducer
 from streamscope.rtc.reduction_source import (
-    BYTES_WIDTH,
     THREADS,
     Room,
     Stage,
@@ -25,9 +24,8 @@ from streamscope.rtc.reduction_source import (
 from streamscope.rtc.source import KernelSource
 from streamscope.rtc.types_source import STORAGE, loaded
 
-ANY, LOCATED, BYTES, NARROW, NARROWEST = Room(6, 4), Room(6, 3), Room(6, 3), Room(6, 6), Room(8, 6)
-"""Measured on an H200; where a kernel looks for an index (`Reducer.located`), or has the results of many bytes, these take registers.
-Loads of up to 4, and of up to 2 bytes, need more of them under way."""
+ROOMS = {16: Room(8, 2), 8: Room(6, 4), 4: Room(6, 6), 2: Room(8, 6), 1: Room(8, 6)}
+"""By the bytes of a load, as measured on an H200: the shorter it is, the more of them must be under way."""
 MOST_PARTS = 8
 """Of a column, that one thread joins in the end."""
 
@@ -55,13 +53,6 @@ class ColumnKernel:
     far: bool = False
 
 
-def room_of_columns(reducer: Reducer, width: int, itemsize: int) -> Room:
-    """Return what the threads of a kernel, each with ``width`` columns of elements of ``itemsize`` bytes, get."""
-    if width * itemsize <= 4:
-        return NARROW if width * itemsize == 4 else NARROWEST
-    return BYTES if width == BYTES_WIDTH else LOCATED if reducer.located else ANY
-
-
 def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKernel, stage: Stage, *, add: bool = False) -> KernelSource:
     """Return a kernel of columns: ``(x, out, columns, results, tiles, size, share, count, kept axes..., reduced axes...)``.
 
@@ -78,13 +69,11 @@ def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKerne
     held = "acc_t" if final else STORAGE[dtype]
     keyed = is_keyed(reducer, dtype, width) and not final
     keys = byte_keys_source(reducer, dtype) if keyed else ""
-    own, none, taken = ("acc_t" if final else "own_t", "identity()", "acc[k]")
-    if keyed:
-        own, none, taken = "key_t", "no_key()", f"found(acc[k], begin, {THREADS // across})"
-    room = room_of_columns(reducer, width, accumulator_bytes(reducer, dtype, far=kernel.far) if final else np.dtype(dtype).itemsize)
+    own, none = ("key_t", "no_key()") if keyed else ("acc_t" if final else "own_t", "identity()")
+    load_bytes = width * (accumulator_bytes(reducer, dtype, far=kernel.far) if final else np.dtype(dtype).itemsize)
     body = f"""{keys}{offset_function("kept", kernel.kept_axes)}{offset_function("reduced", kernel.reduced_axes)}
 // A block reduces a part of {across * width} columns, counted over all kept axes: {THREADS // across} threads share each column.
-extern "C" __global__ void __launch_bounds__({THREADS}, {room.blocks})
+extern "C" __global__ void __launch_bounds__({THREADS}, {ROOMS[load_bytes].blocks})
 {PLACE_OF_NAME}(const {held}* x, {out_type(stage, result)}* out, long long columns, long long results, long long tiles, long long size,
     long long share, long long count{parameters})
 {{
@@ -92,24 +81,24 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {room.blocks})
     const long long tile = blockIdx.x % (unsigned)tiles * {across * width}LL;
     const long long result = tile + threadIdx.x % {across} * {width};
     const {held}* from = x + {place};
-    const index_t last = result < results ? least((split + 1) * share, size) : 0;
+    const index_t first = split * share, last = result < results ? least(first + share, size) : 0;
     {own} acc[{width}];
     #pragma unroll
     for (int k = 0; k < {width}; ++k) acc[k] = {none};
-    const index_t begin = split * share + threadIdx.x / {across};
-{_columns_of_a_thread(reducer, dtype, kernel, stage, room)}{_find_nan(reducer, dtype, kernel, stage)}\
-{_columns_of_a_block(kernel, taken, write(stage, result, "target", "value", "count", add=add))}}}
+    const index_t begin = first + threadIdx.x / {across};
+{_columns_of_a_thread(reducer, dtype, kernel, stage, load_bytes)}{_find_nan(reducer, dtype, kernel, stage)}\
+{_columns_of_a_block(kernel, write(stage, result, "target", "value", "count", add=add), keyed=keyed)}}}
 """
     return named_source(f"{reducer.name}_columns_{dtype}_x{width}_{stage.value}", prelude(reducer, dtype, result, far=kernel.far) + body)
 
 
-def _columns_of_a_thread(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Stage, room: Room) -> str:
+def _columns_of_a_thread(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Stage, load_bytes: int) -> str:
     """Return statements that take in a thread's elements of its columns."""
-    width, down, loads = kernel.width, THREADS // kernel.across, room.loads
+    width, down, loads = kernel.width, THREADS // kernel.across, ROOMS[load_bytes].loads
     held = "acc_t" if stage is Stage.FINAL else STORAGE[dtype]
     multiplied = reducer.product_type(dtype) and stage is not Stage.FINAL
     # Rolled up, the loop compiles in two thirds of the time. Narrow loads are quicker where those of several turns are under way.
-    rolled = "" if room in (NARROW, NARROWEST) else "    #pragma unroll 1\n"
+    rolled = "" if load_bytes <= 4 else "    #pragma unroll 1\n"
     # Along one axis, pointers step on; else, each place is computed, in three times the instructions.
     stepping = kernel.reduced_axes == 1
     names = axis_names("reduced", kernel.reduced_axes)
@@ -138,7 +127,7 @@ def _take_batch(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Stage
     if stage is Stage.FINAL:
         take = "acc[k] = joined(acc[k], loaded.item[k]);"
     elif is_keyed(reducer, dtype, width):
-        before = f"const unsigned below = under((i - begin) / {down} + b);"
+        before = f"const unsigned below = under(i + b * {down} - first);"
         take = "acc[k] = better_key(acc[k], keyed(batch[b].word(k / 4), k % 4, below));"
     elif reducer.product_type(dtype):
         step, before = next(step for step in range(FACTORS, 0, -1) if loads % step == 0), ""
@@ -161,28 +150,30 @@ def _take_batch(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Stage
 """
 
 
-def _columns_of_a_block(kernel: ColumnKernel, own: str, write_value: str) -> str:
-    """Return statements that join what the threads of a block have of each column, ``own`` of column ``k``, and leave it."""
+def _columns_of_a_block(kernel: ColumnKernel, write_value: str, *, keyed: bool) -> str:
+    """Return statements that join what the threads of a block have of each column, and leave it."""
     width, across = kernel.width, kernel.across
     parts = min(THREADS // across, MOST_PARTS)
+    kind, join = ("key_t", "better_key") if keyed else ("acc_t", "joined")
     return f"""\
-    __shared__ acc_t shared[{width}][{THREADS + 32 // width}];  // padded: neighbouring columns are in different banks
+    __shared__ {kind} shared[{width}][{THREADS + 32 // width}];  // padded: neighbouring columns are in different banks
     #pragma unroll
-    for (int k = 0; k < {width}; ++k) shared[k][threadIdx.x] = {own};
+    for (int k = 0; k < {width}; ++k) shared[k][threadIdx.x] = acc[k];
     __syncthreads();
     for (int distance = {THREADS // 2}; distance >= {across * parts}; distance /= 2) {{
         if (threadIdx.x < distance)
             for (int k = 0; k < {width}; ++k)
-                shared[k][threadIdx.x] = joined(shared[k][threadIdx.x], shared[k][threadIdx.x + distance]);
+                shared[k][threadIdx.x] = {join}(shared[k][threadIdx.x], shared[k][threadIdx.x + distance]);
         __syncthreads();
     }}
     for (int c = threadIdx.x; c < {across * width}; c += {THREADS}) {{
         const long long target = split * results + tile + c;
         if (tile + c >= results) break;
-        const acc_t* part = &shared[c % {width}][c / {width}];
-        acc_t value = part[0];
+        const {kind}* part = &shared[c % {width}][c / {width}];
+        {kind} best = part[0];
         #pragma unroll
-        for (int p = 1; p < {parts}; ++p) value = joined(value, part[p * {across}]);
+        for (int p = 1; p < {parts}; ++p) best = {join}(best, part[p * {across}]);
+        const acc_t value = {"found(best, first)" if keyed else "best"};
         {write_value}
     }}
 """

@@ -13,6 +13,7 @@ from streamscope.rtc.types_source import COMPUTE
 FLOATS = ("float16", "float32", "float64")
 BYTES = ("int8", "uint8", "bool")
 SHORT = (*BYTES, "int16")
+_ADDING, _MULTIPLYING = ("sum", "nansum", "mean"), ("prod", "nanprod")
 FACTORS = 4
 """Bytes whose product is within 32 bits."""
 
@@ -63,13 +64,11 @@ class Reducer:
 
     def own_type(self, dtype: str) -> str:
         """Return the C++ type in which a thread joins what it reads itself: of bytes, a sum of up to 2^24 in half the instructions."""
-        added = self.joined == _SUM.joined and self.mapped == _SUM.mapped
-        return "acc_t" if dtype not in BYTES or not added else "int" if dtype == "int8" else "unsigned"
+        return "acc_t" if dtype not in BYTES or self.name not in _ADDING else "int" if dtype == "int8" else "unsigned"
 
     def product_type(self, dtype: str) -> str:
         """Return the C++ type in which a thread multiplies up to `FACTORS` elements, to join them at once; empty if it joins each alone."""
-        multiplied = self.joined == _PROD.joined and self.mapped == _PROD.mapped
-        return "" if dtype not in BYTES or not multiplied else "int" if dtype == "int8" else "unsigned"
+        return "" if dtype not in BYTES or self.name not in _MULTIPLYING else "int" if dtype == "int8" else "unsigned"
 
 
 _SUM = Reducer("sum", "value_t(0)", "value_t(x)", "a + b", wide=True)
