@@ -130,6 +130,18 @@ inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector)
     return result;
 }
 
+// The sum of the products of four bytes each.
+inline int __dp4a(int a, int b, int sum)
+{
+    for (int k = 0; k < 32; k += 8) sum += (signed char)(a >> k) * (signed char)(b >> k);
+    return sum;
+}
+inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum)
+{
+    for (int k = 0; k < 32; k += 8) sum += (a >> k & 0xff) * (b >> k & 0xff);
+    return sum;
+}
+
 inline int __float_as_int(float value) { int bits; memcpy(&bits, &value, 4); return bits; }
 
 // What CUDA has and the host's library has not. What is quick there is exact here: GPU tests see the difference.

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from streamscope.errors import ProgramError
 from streamscope.program.variable import ArraySpec
 from streamscope.rtc.byte_keys_source import MOST_KEYED, is_keyed
-from streamscope.rtc.column_reduction_source import ROOMS, ColumnKernel, column_source
+from streamscope.rtc.column_reduction_source import ColumnKernel, column_source, room_of_columns
 from streamscope.rtc.reducers_source import Reducer
 from streamscope.rtc.reduction_source import BYTES_WIDTH, INDEX32_COUNT, THREADS, Stage, accumulator_bytes
 from streamscope.rtc.row_reduction_source import RowKernel, room_of_rows, row_source
-from streamscope.rtc.short_reduction_source import ShortKernel, short_capacity, short_lanes, short_source
+from streamscope.rtc.short_reduction_source import ShortKernel, elements_of_word, short_capacity, short_lanes, short_source
 from streamscope.rtc.source import KernelSource
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ LEAST_BATCHES = 8
 LOADS_OF_SHORT, LOADS_OF_SHORT_BYTES = 6, 12
 """Vectors of a short row that a thread takes. Of bytes, to join what more than `FEW_LANES` threads have takes longer than to wait twice."""
 FEW_LANES = 4
+LEAST_WORDS = 2
+"""Of a short row that is taken in words."""
+MOST_COLUMNS = 256
+"""Of a block that shares each among threads: to join what they have of more takes time in which nothing is loaded."""
 LONGEST_OF_WARP = 64
 """Vectors of a row that one thread of a warp takes; of longer rows, a block takes less time at the end of the kernel."""
 
@@ -224,9 +228,9 @@ def _short(reducer: Reducer, x: ArraySpec, result: ArraySpec, merged: list[tuple
         return None
     of_block = min(most, -(-pieces // (MULTIPROCESSORS * of_vectors)) * of_vectors)
     single = columns == 1
-    source = short_source(
-        reducer, x.dtype.name, result.dtype.name, ShortKernel(short_lanes(reducer, of_block) if single else 1, single=single), add=add
-    )
+    words = single and size >= LEAST_WORDS * elements_of_word(x.dtype.itemsize)
+    kernel = ShortKernel(short_lanes(reducer, of_block) if single else 1, single=single, words=words)
+    source = short_source(reducer, x.dtype.name, result.dtype.name, kernel, add=add)
     numbers = (pieces, of_block, size, *(() if single else (columns, -(-(2**32) // columns))))
     return ReductionPlan((Step(source, -(-pieces // of_block), numbers),))
 
@@ -249,8 +253,8 @@ def _columns(
     while columns % width or address % (width * itemsize) or any(stride % width for _, stride in (*kept, *gone)):
         width //= 2
     vectors = math.prod(extent for extent, _ in kept) * columns // width
-    across = min(32, _power_of_two(vectors))
-    room = ROOMS[width * itemsize]
+    across = min(32, MOST_COLUMNS // width, _power_of_two(vectors))
+    room = room_of_columns(reducer, width, width * itemsize)
     wave = room.blocks * MULTIPROCESSORS
     # Of short columns a thread takes some batches of loads, if the blocks that are left suffice, and joins with fewer others.
     while across < THREADS and size < THREADS // across * room.loads * LEAST_BATCHES and vectors >= 2 * across * wave:

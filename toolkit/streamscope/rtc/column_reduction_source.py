@@ -10,6 +10,7 @@ from streamscope.rtc.byte_keys_source import byte_keys_source, is_keyed
 from streamscope.rtc.named_source import PLACE_OF_NAME, named_source
 from streamscope.rtc.reducers_source import FACTORS, FLOATS, Reducer
 from streamscope.rtc.reduction_source import (
+    BYTES_WIDTH,
     THREADS,
     Room,
     Stage,
@@ -19,6 +20,7 @@ from streamscope.rtc.reduction_source import (
     offset_function,
     out_type,
     prelude,
+    taken,
     write,
 )
 from streamscope.rtc.source import KernelSource
@@ -26,6 +28,8 @@ from streamscope.rtc.types_source import STORAGE, loaded
 
 ROOMS = {16: Room(8, 2), 8: Room(6, 4), 4: Room(6, 6), 2: Room(8, 6), 1: Room(8, 6)}
 """By the bytes of a load, as measured on an H200: the shorter it is, the more of them must be under way."""
+BYTES = Room(4, 4)
+"""For `BYTES_WIDTH` columns a thread, whose results take registers, unless eight bytes of a column are multiplied at once."""
 MOST_PARTS = 8
 """Of a column, that one thread joins in the end."""
 
@@ -53,6 +57,11 @@ class ColumnKernel:
     far: bool = False
 
 
+def room_of_columns(reducer: Reducer, width: int, load_bytes: int) -> Room:
+    """Return what the threads of a kernel, each with ``width`` columns that it loads at once, get."""
+    return BYTES if width == BYTES_WIDTH and not reducer.multiplies else ROOMS[load_bytes]
+
+
 def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKernel, stage: Stage, *, add: bool = False) -> KernelSource:
     """Return a kernel of columns: ``(x, out, columns, results, tiles, size, share, count, kept axes..., reduced axes...)``.
 
@@ -71,9 +80,10 @@ def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKerne
     keys = byte_keys_source(reducer, dtype) if keyed else ""
     own, none = ("key_t", "no_key()") if keyed else ("acc_t" if final else "own_t", "identity()")
     load_bytes = width * (accumulator_bytes(reducer, dtype, far=kernel.far) if final else np.dtype(dtype).itemsize)
+    room = room_of_columns(reducer, width, load_bytes)
     body = f"""{keys}{offset_function("kept", kernel.kept_axes)}{offset_function("reduced", kernel.reduced_axes)}
 // A block reduces a part of {across * width} columns, counted over all kept axes: {THREADS // across} threads share each column.
-extern "C" __global__ void __launch_bounds__({THREADS}, {ROOMS[load_bytes].blocks})
+extern "C" __global__ void __launch_bounds__({THREADS}, {room.blocks})
 {PLACE_OF_NAME}(const {held}* x, {out_type(stage, result)}* out, long long columns, long long results, long long tiles, long long size,
     long long share, long long count{parameters})
 {{
@@ -86,19 +96,19 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {ROOMS[load_bytes].block
     #pragma unroll
     for (int k = 0; k < {width}; ++k) acc[k] = {none};
     const index_t begin = first + threadIdx.x / {across};
-{_columns_of_a_thread(reducer, dtype, kernel, stage, load_bytes)}{_find_nan(reducer, dtype, kernel, stage)}\
+{_columns_of_a_thread(reducer, dtype, kernel, stage, room)}{_find_nan(reducer, dtype, kernel, stage)}\
 {_columns_of_a_block(kernel, write(stage, result, "target", "value", "count", add=add), keyed=keyed)}}}
 """
     return named_source(f"{reducer.name}_columns_{dtype}_x{width}_{stage.value}", prelude(reducer, dtype, result, far=kernel.far) + body)
 
 
-def _columns_of_a_thread(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Stage, load_bytes: int) -> str:
+def _columns_of_a_thread(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Stage, room: Room) -> str:
     """Return statements that take in a thread's elements of its columns."""
-    width, down, loads = kernel.width, THREADS // kernel.across, ROOMS[load_bytes].loads
+    width, down, loads = kernel.width, THREADS // kernel.across, room.loads
     held = "acc_t" if stage is Stage.FINAL else STORAGE[dtype]
     multiplied = reducer.product_type(dtype) and stage is not Stage.FINAL
     # Rolled up, the loop compiles in two thirds of the time. Narrow loads are quicker where those of several turns are under way.
-    rolled = "" if load_bytes <= 4 else "    #pragma unroll 1\n"
+    rolled = "" if room in (ROOMS[1], ROOMS[4]) else "    #pragma unroll 1\n"
     # Along one axis, pointers step on; else, each place is computed, in three times the instructions.
     stepping = kernel.reduced_axes == 1
     names = axis_names("reduced", kernel.reduced_axes)
@@ -122,23 +132,31 @@ def _columns_of_a_thread(reducer: Reducer, dtype: str, kernel: ColumnKernel, sta
 def _take_batch(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Stage, loads: int) -> str:
     """Return the loop that takes in what was loaded: a load at a time, or some where bytes are multiplied."""
     width, down = kernel.width, THREADS // kernel.across
-    held = "acc_t" if stage is Stage.FINAL else STORAGE[dtype]
-    step, before = 1, f"const vector<{held}, {width}> loaded = batch[b].values();"
+    step, before = 1, ""
     if stage is Stage.FINAL:
-        take = "acc[k] = joined(acc[k], loaded.item[k]);"
+        take = "acc[k] = joined(acc[k], batch[b].values().item[k]);"
     elif is_keyed(reducer, dtype, width):
         before = f"const unsigned below = under(i + b * {down} - first);"
         take = "acc[k] = better_key(acc[k], keyed(batch[b].word(k / 4), k % 4, below));"
+    elif reducer.adds_bytes(dtype) and width % 4 == 0:
+        take = "acc[k] = __dp4a(own_t(batch[b].word(k / 4)), own_t(1u << k % 4 * 8), acc[k]);"  # one instruction a byte
     elif reducer.product_type(dtype):
-        step, before = next(step for step in range(FACTORS, 0, -1) if loads % step == 0), ""
+        factors = max(few for few in range(1, FACTORS + 1) if loads % few == 0)
+        step = factors if loads % (2 * factors) else 2 * factors
         take = f"""{{
-                product_t product = batch[b].values().item[k];
+                acc_t product = 1;
                 #pragma unroll
-                for (int f = 1; f < {step}; ++f) product *= batch[b + f].values().item[k];
-                acc[k] = joined(acc[k], whole(product));
+                for (int few = b; few < b + {step}; few += {factors}) {{
+                    product_t own = {taken(dtype, width, load="few")};
+                    #pragma unroll
+                    for (int f = 1; f < {factors}; ++f) own *= {taken(dtype, width, load="few + f")};
+                    product = joined(product, whole(own));
+                }}
+                acc[k] = joined(acc[k], product);
             }}"""
     else:
         absorbed = "absorbed_number" if reducer.located else "absorbed"
+        before = f"const vector<{STORAGE[dtype]}, {width}> loaded = batch[b].values();"
         take = f"acc[k] = {absorbed}(acc[k], {loaded(dtype, 'loaded.item[k]')}, i + b * {down});"
     return f"""\
         for (int b = 0; b < {loads}; b += {step}) {{

@@ -56,19 +56,28 @@ class Reducer:
         """Whether the accumulator is a value and its index."""
         return bool(self.wanted)
 
+    @property
+    def multiplies(self) -> bool:
+        """Whether the result is a product."""
+        return self.name in _MULTIPLYING
+
     def value_type(self, dtype: str) -> str:
         """Return the C++ type in which values of a dtype are joined: half in float, whole numbers of less than 32 bits in 32."""
         if dtype in FLOATS and not self.double:
             return COMPUTE[dtype]
         return "double" if self.real or self.double else "long long" if self.wide else "int" if dtype in SHORT else COMPUTE[dtype]
 
+    def adds_bytes(self, dtype: str) -> bool:
+        """Tell whether bytes are added, of which a thread has a sum of up to 2^24 in 32 bits."""
+        return dtype in BYTES and self.name in _ADDING
+
     def own_type(self, dtype: str) -> str:
-        """Return the C++ type in which a thread joins what it reads itself: of bytes, a sum of up to 2^24 in half the instructions."""
-        return "acc_t" if dtype not in BYTES or self.name not in _ADDING else "int" if dtype == "int8" else "unsigned"
+        """Return the C++ type in which a thread joins what it reads itself."""
+        return "acc_t" if not self.adds_bytes(dtype) else "int" if dtype == "int8" else "unsigned"
 
     def product_type(self, dtype: str) -> str:
         """Return the C++ type in which a thread multiplies up to `FACTORS` elements, to join them at once; empty if it joins each alone."""
-        return "" if dtype not in BYTES or self.name not in _MULTIPLYING else "int" if dtype == "int8" else "unsigned"
+        return "" if dtype not in BYTES or not self.multiplies else "int" if dtype == "int8" else "unsigned"
 
 
 _SUM = Reducer("sum", "value_t(0)", "value_t(x)", "a + b", wide=True)
@@ -146,6 +155,20 @@ typedef value_t acc_t;
 __device__ inline acc_t shuffled(acc_t a, int offset) { return __shfl_xor_sync(0xffffffffu, a, offset); }
 """
 
+_BYTES = """\
+// Byte k of a word. Of signed ones the compiler shifts most twice, where one instruction does.
+__device__ inline {type} byte_of(unsigned word, int k)
+{{
+#if __CUDA_ARCH__
+    {type} value;
+    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(value) : "r"(word), "r"({selector}));
+    return value;
+#else
+    return ({element})(word >> 8 * k);
+#endif
+}}
+"""
+
 _PRODUCT = """\
 typedef {type} product_t;
 // The product of some bytes; hidden from the compiler, which would multiply all of them in 64 bits.
@@ -175,8 +198,8 @@ def reducer_source(reducer: Reducer, dtype: str, *, far: bool = False) -> str:
 
     Types: ``value_t``, ``index_t`` (64 bits with ``far``, which costs a located reducer half its speed), ``acc_t``, ``own_t`` (what one
     thread joins by itself) and, of bytes that are multiplied, ``product_t``. Functions: ``identity``, ``mapped``, ``joined``, ``absorbed``,
-    ``finished`` and ``shuffled``; of a located reducer, which of two is found (``better``, ``alike``), and ``absorbed_number``. What the
-    reducer's expressions call stands before.
+    ``finished``, ``shuffled`` and, of bytes, ``byte_of``; of a located reducer, which of two is found (``better``, ``alike``), and
+    ``absorbed_number``. What the reducer's expressions call stands before.
     """
     value = reducer.value_type(dtype)
     pieces = [f"typedef {value} value_t;\ntypedef {'long long' if far else 'int'} index_t;\n"]
@@ -193,6 +216,9 @@ def reducer_source(reducer: Reducer, dtype: str, *, far: bool = False) -> str:
         pieces.append(_LOCATED.format(wanted=reducer.wanted, beyond=beyond, not_beyond=not_beyond))
     else:
         pieces.append(_PLAIN)
+    if dtype in BYTES:
+        kind, element, selector = ("int", "signed", "k * 0x1111 | 0x8880") if dtype == "int8" else ("unsigned", "unsigned", "k | 0x4440")
+        pieces.append(_BYTES.format(type=kind, element=f"{element} char", selector=selector))
     if reducer.product_type(dtype):
         pieces.append(_PRODUCT.format(type=reducer.product_type(dtype)))
     own = reducer.own_type(dtype)

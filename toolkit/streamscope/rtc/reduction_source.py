@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streamscope.rtc.layout import INDEX32_LIMIT
-from streamscope.rtc.reducers_source import Reducer, reducer_source
+from streamscope.rtc.reducers_source import BYTES, Reducer, reducer_source
 from streamscope.rtc.types_source import STORAGE, VECTORS, conversions_source, loaded, stored
 
 THREADS = 256
@@ -115,6 +115,13 @@ def write(stage: Stage, result: str, index: str, value: str, count: str, *, add:
     finished = f"finished({value}, {count})"
     whole = f"{loaded(result, f'out[{index}]')} + {finished}" if add else finished
     return stored(result, f"out[{index}]", whole)
+
+
+def taken(dtype: str, width: int, *, load: str = "b", item: str = "k") -> str:
+    """Return the C++ expression for an element of a load that is under way, ``batch[load]``: of bytes, in 32 bits."""
+    if dtype in BYTES and width % 4 == 0:
+        return f"byte_of(batch[{load}].word({item} / 4), {item} % 4)"
+    return loaded(dtype, f"batch[{load}].values().item[{item}]")
 
 
 def across_source(name: str, kind: str, shuffled: str, join: str, lanes: int) -> str:

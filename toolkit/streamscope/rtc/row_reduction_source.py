@@ -18,6 +18,7 @@ from streamscope.rtc.reduction_source import (
     offset_function,
     out_type,
     prelude,
+    taken,
     write,
 )
 from streamscope.rtc.source import KernelSource
@@ -152,7 +153,6 @@ def _run(reducer: Reducer, dtype: str, kernel: RowKernel, held: int) -> str:
             for (int b = 0; b < {loads}; ++b) {{
                 if (v + b * {lanes} >= vectors) break;
                 const index_t index = before + head + (v + b * {lanes}) * {width};
-                const vector<{STORAGE[dtype]}, {width}> loaded = batch[b].values();
                 {_absorb_vector(reducer, dtype, width, held)}
             }}
         }}
@@ -162,23 +162,27 @@ def _run(reducer: Reducer, dtype: str, kernel: RowKernel, held: int) -> str:
 
 def _absorb_vector(reducer: Reducer, dtype: str, width: int, held: int) -> str:
     """Return statements that take in a vector of a row, whose first element is at ``index``."""
-    element = loaded(dtype, "loaded.item[k]")
     if reducer.located:
-        return f"""value_t best = {element.replace("[k]", "[0]")};
+        return f"""value_t best = {taken(dtype, width, item="0")};
                 #pragma unroll
-                for (int k = 1; k < {width}; ++k) best = {reducer.wanted}(best, {element});
+                for (int k = 1; k < {width}; ++k) best = {reducer.wanted}(best, {taken(dtype, width)});
                 acc[0] = absorbed(acc[0], best, index);"""
-    if reducer.product_type(dtype):
-        factors = min(FACTORS, width)
+    if reducer.adds_bytes(dtype):
+        added = f"__dp4a(own_t(batch[b].word(w)), own_t(0x01010101), acc[w % {held}])"
         return f"""#pragma unroll
-                for (int k = 0; k < {width}; k += {factors}) {{
-                    product_t product = loaded.item[k];
+                for (int w = 0; w < {width // 4}; ++w) acc[w % {held}] = {added};"""
+    if reducer.product_type(dtype):
+        return f"""#pragma unroll
+                for (int w = 0; w < {width // FACTORS}; ++w) {{
+                    product_t product = byte_of(batch[b].word(w), 0);
                     #pragma unroll
-                    for (int f = 1; f < {factors}; ++f) product *= loaded.item[k + f];
-                    acc[k / {factors} % {held}] = joined(acc[k / {factors} % {held}], whole(product));
+                    for (int f = 1; f < {FACTORS}; ++f) product *= byte_of(batch[b].word(w), f);
+                    acc[w % {held}] = joined(acc[w % {held}], whole(product));
                 }}"""
-    return f"""#pragma unroll
-                for (int k = 0; k < {width}; ++k) acc[k % {held}] = absorbed(acc[k % {held}], {element}, index + k);"""
+    return f"""const vector<{STORAGE[dtype]}, {width}> loaded = batch[b].values();
+                #pragma unroll
+                for (int k = 0; k < {width}; ++k)
+                    acc[k % {held}] = absorbed(acc[k % {held}], {loaded(dtype, "loaded.item[k]")}, index + k);"""
 
 
 def _locate(reducer: Reducer, dtype: str, candidate: str, size: str, group: int) -> str:

@@ -31,10 +31,18 @@ class ShortKernel:
         Threads that share a result in the end, a power of two up to 32.
     single : bool
         A piece is one row, and has one result.
+    words : bool
+        Rows are taken in words of 4 bytes, but for what is before and after them, which rows of few elements have too much of.
     """
 
     lanes: int
     single: bool
+    words: bool
+
+
+def elements_of_word(itemsize: int) -> int:
+    """Return how many elements of so many bytes come in 4 bytes at once."""
+    return max(1, 4 // itemsize)
 
 
 def short_capacity(itemsize: int) -> int:
@@ -98,7 +106,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {ROOM.blocks})
         const int target = passed + threadIdx.x / {lanes};
         const bool valid = target < results;
         own_t acc = identity();
-{_take_row(dtype, lanes) if single else _take_column(dtype)}\
+{_take_row(dtype, lanes, elements_of_word(itemsize) if kernel.words else 1) if single else _take_column(dtype)}\
         const acc_t value = across(acc);
         if (lane == 0 && valid) {{
             {write(Stage.WHOLE, result, "first * row + target", "value", "size", add=add)}
@@ -110,15 +118,14 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {ROOM.blocks})
     return named_source(readable, prelude(reducer, dtype, result, far=False) + body)
 
 
-def _take_row(dtype: str, lanes: int) -> str:
-    """Return statements that take in a thread's elements of the row ``target``: in words, but for those before and after them."""
-    of_word = max(1, 4 // np.dtype(dtype).itemsize)
+def _take_row(dtype: str, lanes: int, of_word: int) -> str:
+    """Return statements that take in a thread's elements of the row ``target``, so many at once."""
     start = "const int start = begin + target * length, last = valid ? length : 0;"
     if of_word == 1:
         return f"""\
         {start}
         #pragma unroll 4
-        for (int i = lane; i < last; i += {lanes}) acc = absorbed(acc, elements[start + i], i);
+        for (int i = lane; i < last; i += {lanes}) acc = absorbed(acc, {loaded(dtype, "elements[start + i]")}, i);
 """
     return f"""\
         {start}
