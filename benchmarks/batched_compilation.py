@@ -42,7 +42,7 @@ from streamscope.rtc.needed import needed_kernels
 from streamscope.rtc.nvrtc import compile_unit, nvrtc_version
 from streamscope.rtc.source import KernelSource
 
-ARCHITECTURE, KERNELS, ROUNDS = "sm_90", 128, 3
+ARCHITECTURE, KERNELS, ROUNDS = "sm_90", 128, 7
 Sources = Sequence[KernelSource]
 
 # fmt: off
