@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from hypothesis import example, given, settings
@@ -64,29 +65,42 @@ def test_a_thread_can_add_its_bytes_in_32_bits(reduction):
     assert elements_of_a_thread(kernel, numbers) <= 2**24  # each from -128 to 127 in 32 bits, or to 255 without a sign
 
 
+def rows_of_a_block(kernel, numbers):
+    """Return how many rows a block of a columns kernel that compares keys has to number; 0 of other kernels."""
+    keyed = isinstance(kernel, ColumnKernel) and is_keyed(reductions.argmax.reducer, "int8", kernel.width)
+    return numbers[4] if keyed else 0
+
+
 @settings(max_examples=300, deadline=None)
 @given(large_reductions())
-@example(((2**38, 1), (0,)))
-@example(((2**34, 16), (0,)))
 def test_a_block_can_number_its_rows_of_bytes(reduction):
     shape, axes = reduction
-    kernel, numbers = first_kernel(ArraySpec(shape, "int8"), axes, reductions.argmax)
-    keyed = isinstance(kernel, ColumnKernel) and is_keyed(reductions.argmax.reducer, "int8", kernel.width)
-    assert not keyed or numbers[4] <= MOST_KEYED
+    assert rows_of_a_block(*first_kernel(ArraySpec(shape, "int8"), axes, reductions.argmax)) <= MOST_KEYED
+
+
+@pytest.mark.parametrize("shape", [(2**34, 16), (2**36, 4), (2**24 + 4, 512 * 400)])
+def test_a_block_has_no_more_rows_of_bytes_than_keys_number(shape):
+    assert MOST_KEYED // 2 < rows_of_a_block(*first_kernel(ArraySpec(shape, "int8"), (0,), reductions.argmax)) <= MOST_KEYED
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "float32", "float64"])
-@pytest.mark.parametrize(("shape", "axis"), [((10**6, 49), 1), ((500, 333), 1), ((10**5, 3, 21), 1), ((7, 3), 1), ((10**7, 1), 0)])
+@pytest.mark.parametrize(("shape", "axis"), [((10**6, 49), 1), ((10**7, 3), 1), ((500, 333), 1), ((10**5, 3, 21), 1), ((7, 3), 1)])
 def test_short_pieces_fill_blocks_by_whole_vectors(shape, axis, dtype):
-    x = ArraySpec(shape, dtype)
-    kernel, (pieces, of_block, *_) = first_kernel(x, (axis,))
-    if shape[-1] == 1:
-        assert not isinstance(kernel, ShortKernel)
-        return
-    elements = of_block * math.prod(shape[1:])
+    x, result = ArraySpec(shape, dtype), ArraySpec(reduced_shape(shape, (axis,), keepdims=False), "int64")
+    (step,) = plan_reduction(reductions.argmax.reducer, x, result, (axis,)).steps
+    pieces, of_block, *_ = step.numbers
+    elements, width = of_block * math.prod(shape[1:]), 16 // x.dtype.itemsize
     assert elements <= short_capacity(x.dtype.itemsize)
-    assert elements * x.dtype.itemsize % 16 == 0
+    assert elements % width == 0
     assert pieces == shape[0]
+    (vectors,) = map(int, re.findall(r"__shared__ vector<.*> vectors\[(\d+)\]", step.source.code))
+    assert width - 1 + elements <= vectors * width  # wherever in a vector they begin
+
+
+@pytest.mark.parametrize("shape", [(10**7, 1), (10**6, 64), (1000, 4001), (1000, 500, 3), (10, 3070)])
+def test_pieces_that_are_long_or_whole_vectors_are_not_short(shape):
+    kernel, _ = first_kernel(ArraySpec(shape, "float32"), (1,))
+    assert not isinstance(kernel, ShortKernel)
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 512, 512), (2, 16, 512, 512), (2, 3, 4096, 4096), (2, 2, 2**25), (500, 2, 2**16)])

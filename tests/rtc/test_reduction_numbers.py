@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.rtc.reduction_runs import FLOATS, TOLERANCE, WHOLE, expected_of, numbers, plan_of, run
 
 from streamscope.ops import reduction_plan
-from streamscope.ops import reductions as operators
-from streamscope.ops.norm import norm_of_order
-from streamscope.ops.reduction_plan import checked_axes, plan_reduction, reduced_shape
-from streamscope.program.variable import ArraySpec
-from streamscope.rtc.reducers_source import REDUCERS, Reducer
+from streamscope.ops.reduction_plan import plan_reduction
+from streamscope.rtc.reducers_source import REDUCERS
 
-FLOATS = ["float16", "float32", "float64"]
-WHOLE = ["int8", "uint8", "int16", "int32", "int64", "bool"]
 LAYOUTS = [
     # shape, axis: rows of every number of lanes, masked ends, columns, both together, outer runs
     ((1,), None),
@@ -44,22 +38,7 @@ LAYOUTS = [
 ]
 FEW = [((3, 333), 1), ((70, 33), 0), ((4, 5, 6), None)]
 NORMS = [1.0, 2.0, 3.0, float("inf")]
-TOLERANCE = {"float16": 2e-3, "float32": 2e-6, "float64": 1e-13}
-
-
-def operator_named(name):
-    return norm_of_order(float(name.removeprefix("norm "))) if name.startswith("norm ") else getattr(operators, name)
-
-
 FUNCTIONS = [*(name for name in REDUCERS if not name.startswith("norm")), *(f"norm {order}" for order in NORMS)]
-
-
-def plan_of(name, dtype, shape, axis, **options):
-    operator = operator_named(name)
-    axes = checked_axes(name, shape, axis)
-    x = ArraySpec(shape, dtype)
-    result = ArraySpec(reduced_shape(shape, axes, keepdims=False), operator.result_dtype(x.dtype))
-    return plan_reduction(operator.reducer, x, result, axes, **options), result
 
 
 def cases():
@@ -83,15 +62,11 @@ LARGE = [
     ("max", "int16", (2, 2, 2, 50_007), (1, 3)),
 ]
 
-SHORT = [((700, 3), 1), ((300, 49), 1), ((50, 333), 1), ((9, 1001), 1), ((400, 3, 5), 1), ((100, 7, 33), 1), ((5, 2, 3), 1)]
-BYTES = [((3, 70_000), 1), ((70_000, 3), 0), ((400, 16), 0), ((300, 3, 50), (0, 2)), ((50, 300, 2), (0, 2))]
-
 
 @pytest.fixture(scope="module")
 def reductions(build):
     sources = {}
-    for_bytes = [(name, dtype, *layout) for name in ("sum", "mean") for dtype in ("int8", "uint8", "bool") for layout in BYTES]
-    for case in [*cases(), *LARGE, *for_bytes]:
+    for case in [*cases(), *LARGE]:
         sources |= {step.source: step.source for step in plan_of(*case)[0].steps}
     for name in ("sum", "nansum", "nanprod", "max", "min", "argmax", "argmin", "any", "all"):
         for dtype in FLOATS:
@@ -103,31 +78,6 @@ def reductions(build):
         for name in ("sum", "argmin", "norm 2.0"):
             sources |= {step.source: step.source for step in plan_of(name, "float32", (20, 33), 1, **options)[0].steps}
     return build(sources)
-
-
-def run(bench, plan, x_pointer, out):
-    scratch = np.full(plan.scratch_bytes + 16, 0xA5, np.uint8)
-    bench.stream = SimpleNamespace(workspace=lambda nbytes: ctypes.c_void_p(scratch.ctypes.data))
-    plan.bind(bench, ctypes.c_void_p(x_pointer), ctypes.c_void_p(out.ctypes.data))()
-    assert (scratch[plan.scratch_bytes :] == 0xA5).all()
-    return out
-
-
-def numbers(shape, dtype, name, seed=0):
-    random = np.random.default_rng(seed)
-    if dtype == "bool":
-        return np.asarray(random.random(shape) < 0.7)
-    if dtype in WHOLE:
-        return np.asarray(random.integers(1 if "uint" in dtype else -9, 10, shape), dtype)
-    if "prod" in name:
-        return np.asarray(1 + random.standard_normal(shape) / 20, dtype)
-    return np.asarray(random.standard_normal(shape), dtype)
-
-
-def expected_of(name, x, axis):
-    exact = x.astype(np.float64) if x.dtype.kind == "f" else x
-    with np.errstate(all="ignore"):
-        return np.asarray(operator_named(name).reference(exact, axis=axis, keepdims=False))
 
 
 @pytest.mark.parametrize("dtype", FLOATS + WHOLE)
@@ -159,34 +109,6 @@ def test_split_reductions(reductions, name, dtype, shape, axis):
     np.testing.assert_allclose(got, expected_of(name, x, axis), rtol=1e-4, atol=1e-2)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool"])
-@pytest.mark.parametrize("limit", ["min", "max"])
-@pytest.mark.parametrize("name", ["sum", "mean"])
-def test_bytes_at_their_limits(reductions, name, limit, dtype):
-    of = {"int8": (-128, 127), "uint8": (0, 255), "bool": (0, 1)}[dtype]
-    for shape, axis in BYTES:
-        x = np.full(shape, of[limit == "max"], dtype)
-        plan, result = plan_of(name, dtype, shape, axis)
-        got = run(reductions, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
-        np.testing.assert_array_equal(got, expected_of(name, x, axis))
-
-
-def test_a_thread_adds_the_bytes_of_many_runs(build, monkeypatch):
-    """In 16 bits instead of 32, so that an array of a test is large enough, and in one thread what many would take."""
-    monkeypatch.setattr(Reducer, "own_type", lambda reducer, dtype: "short")
-    monkeypatch.setattr(Reducer, "adds_bytes", lambda reducer, dtype: False)
-    monkeypatch.setattr(reduction_plan, "MULTIPROCESSORS", 0)
-    plan_reduction.cache_clear()
-    shape, axis = (400, 3, 200), (0, 2)
-    plan, result = plan_of("sum", "int8", shape, axis)
-    plan_reduction.cache_clear()
-    assert len(plan.steps) == 1
-    assert "typedef short own_t" in plan.steps[0].source.code
-    x = np.full(shape, -128, np.int8)
-    got = run(build({plan.steps[0].source: plan.steps[0].source}), plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
-    np.testing.assert_array_equal(got, expected_of("sum", x, axis))
-
-
 @pytest.mark.parametrize("name", ["sum", "argmax", "argmin", "max"])
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_counting_with_64_bits(build, monkeypatch, name, dtype):
@@ -212,60 +134,6 @@ def test_rows_that_begin_anywhere(reductions, offset):
         plan, result = plan_of("sum", "float32", shape, 1)
         got = run(reductions, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
         np.testing.assert_allclose(got, x.sum(1), rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.parametrize("multiprocessors", [1, 132])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int64"])
-def test_short_pieces_anywhere_in_full_blocks_and_in_small_ones(build, monkeypatch, dtype, multiprocessors):
-    monkeypatch.setattr(reduction_plan, "MULTIPROCESSORS", multiprocessors)
-    plan_reduction.cache_clear()
-    plans = [(name, *layout, *plan_of(name, dtype, *layout)) for layout in SHORT for name in ("sum", "prod", "argmin", "max")]
-    plan_reduction.cache_clear()
-    bench = build({step.source: step.source for *_, plan, _ in plans for step in plan.steps})
-    for name, shape, axis, plan, result in plans:
-        assert "_short_" in plan.steps[0].source.name
-        count = math.prod(shape)
-        memory = numbers((count + 20,), dtype, name)
-        for offset in (0, 1, 7):
-            x = memory[offset : offset + count].reshape(shape)
-            got = run(bench, plan, x.ctypes.data, np.full(result.shape, 77, result.dtype))
-            expected = expected_of(name, x, axis)
-            if result.dtype.kind == "f":
-                np.testing.assert_allclose(got, expected, rtol=TOLERANCE[dtype] * 5, atol=TOLERANCE[dtype] * 40, err_msg=f"{name} {shape}")
-            else:
-                np.testing.assert_array_equal(got, expected.astype(result.dtype), err_msg=f"{name} {shape}")
-
-
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool"])
-def test_products_of_bytes(build, dtype):
-    """Of odd numbers, whose product is never 0 in 64 bits; the largest bytes among them."""
-    random = np.random.default_rng(0)
-    layouts = [*BYTES, ((3, 17), 1), ((50, 24), 0), ((50, 20), 0), ((50, 7), 0)]
-    plans = [(shape, axis, *plan_of("prod", dtype, shape, axis)) for shape, axis in layouts]
-    bench = build({step.source: step.source for *_, plan, _ in plans for step in plan.steps})
-    for shape, axis, plan, result in plans:
-        lowest, highest = {"int8": (-64, 64), "uint8": (0, 128), "bool": (0, 1)}[dtype]
-        odd = np.asarray(random.integers(lowest, highest, shape) * 2 + 1, dtype)
-        few = np.where(random.random(shape) < 4 / math.prod(shape), {"int8": -128, "uint8": 254, "bool": 0}[dtype], odd).astype(dtype)
-        for x in (odd, few, np.full(shape, odd.max())):
-            got = run(bench, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
-            np.testing.assert_array_equal(got, expected_of("prod", x, axis).astype(result.dtype))
-
-
-@pytest.mark.parametrize("name", ["argmax", "argmin"])
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool"])
-def test_bytes_are_found_along_columns(build, name, dtype):
-    random = np.random.default_rng(0)
-    layouts = [((37, 60), 0), ((131, 24), 0), ((3, 50, 16), 1), ((3000, 48), 0), ((40, 6), 0), ((40_000, 16), 0)]
-    plans = [(shape, axis, *plan_of(name, dtype, shape, axis)) for shape, axis in layouts]
-    bench = build({step.source: step.source for *_, plan, _ in plans for step in plan.steps})
-    lowest, highest = {"int8": (-128, 127), "uint8": (0, 255), "bool": (0, 1)}[dtype]
-    for shape, axis, plan, result in plans:
-        rare = np.where(random.random(shape) < 2 / shape[axis], highest if name == "argmax" else lowest, (lowest + highest) // 2)
-        for x in (random.integers(lowest, highest + 1, shape), np.full(shape, lowest), np.full(shape, highest), rare):
-            given = x.astype(dtype)
-            got = run(bench, plan, given.ctypes.data, np.full(result.shape, -9, result.dtype))
-            np.testing.assert_array_equal(got, getattr(np, name)(given, axis=axis), err_msg=f"{shape}")
 
 
 @pytest.mark.parametrize("name", ["sum", "argmin", "norm 2.0"])

@@ -17,13 +17,19 @@ from streamscope.rtc.column_reduction_source import ColumnKernel, column_source,
 from streamscope.rtc.reducers_source import Reducer
 from streamscope.rtc.reduction_source import BYTES_WIDTH, INDEX32_COUNT, THREADS, Stage, accumulator_bytes
 from streamscope.rtc.row_reduction_source import RowKernel, room_of_rows, row_source
-from streamscope.rtc.short_reduction_source import ShortKernel, elements_of_word, short_capacity, short_lanes, short_source
+from streamscope.rtc.short_reduction_source import (
+    VECTOR_BYTES,
+    ShortKernel,
+    elements_of_word,
+    short_capacity,
+    short_lanes,
+    short_source,
+)
 from streamscope.rtc.source import KernelSource
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
 
-VECTOR_BYTES = 16
 SHARED_BYTES = 32 * 1024
 """Of the accumulators of a block of columns, which are in registers before."""
 MULTIPROCESSORS = 132
@@ -35,8 +41,8 @@ LEAST_BATCHES = 8
 LOADS_OF_SHORT, LOADS_OF_SHORT_BYTES = 6, 12
 """Vectors of a short row that a thread takes. Of bytes, to join what more than `FEW_LANES` threads have takes longer than to wait twice."""
 FEW_LANES = 4
-LEAST_WORDS = 2
-"""Of a short row that is taken in words."""
+LEAST_PIECES, LEAST_WORDS = 4, 2
+"""Short pieces of a block, so that enough of its threads have work; and words of a row that is taken in words."""
 MOST_COLUMNS = 256
 """Of a block that shares each among threads: to join what they have of more takes time in which nothing is loaded."""
 LONGEST_OF_WARP = 64
@@ -224,7 +230,7 @@ def _short(reducer: Reducer, x: ArraySpec, result: ArraySpec, merged: list[tuple
         return None
     of_vectors = width // math.gcd(piece, width)  # pieces that are a whole number of vectors
     most = short_capacity(x.dtype.itemsize) // (piece * of_vectors) * of_vectors
-    if most == 0 or (columns > 1 and most * columns < THREADS):
+    if most < LEAST_PIECES or (columns > 1 and most * columns < THREADS):
         return None
     of_block = min(most, -(-pieces // (MULTIPROCESSORS * of_vectors)) * of_vectors)
     single = columns == 1

@@ -28,7 +28,7 @@ from streamscope.rtc.types_source import STORAGE, loaded
 
 ROOMS = {16: Room(8, 2), 8: Room(6, 4), 4: Room(6, 6), 2: Room(8, 6), 1: Room(8, 6)}
 """By the bytes of a load, as measured on an H200: the shorter it is, the more of them must be under way."""
-BYTES = Room(4, 4)
+OF_BYTES = Room(4, 4)
 """For `BYTES_WIDTH` columns a thread, whose results take registers, unless eight bytes of a column are multiplied at once."""
 MOST_PARTS = 8
 """Of a column, that one thread joins in the end."""
@@ -59,7 +59,7 @@ class ColumnKernel:
 
 def room_of_columns(reducer: Reducer, width: int, load_bytes: int) -> Room:
     """Return what the threads of a kernel, each with ``width`` columns that it loads at once, get."""
-    return BYTES if width == BYTES_WIDTH and not reducer.multiplies else ROOMS[load_bytes]
+    return OF_BYTES if width == BYTES_WIDTH and not reducer.multiplies else ROOMS[load_bytes]
 
 
 def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKernel, stage: Stage, *, add: bool = False) -> KernelSource:
@@ -96,19 +96,19 @@ extern "C" __global__ void __launch_bounds__({THREADS}, {room.blocks})
     #pragma unroll
     for (int k = 0; k < {width}; ++k) acc[k] = {none};
     const index_t begin = first + threadIdx.x / {across};
-{_columns_of_a_thread(reducer, dtype, kernel, stage, room)}{_find_nan(reducer, dtype, kernel, stage)}\
+{_columns_of_a_thread(reducer, dtype, kernel, stage, load_bytes)}{_find_nan(reducer, dtype, kernel, stage)}\
 {_columns_of_a_block(kernel, write(stage, result, "target", "value", "count", add=add), keyed=keyed)}}}
 """
     return named_source(f"{reducer.name}_columns_{dtype}_x{width}_{stage.value}", prelude(reducer, dtype, result, far=kernel.far) + body)
 
 
-def _columns_of_a_thread(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Stage, room: Room) -> str:
+def _columns_of_a_thread(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Stage, load_bytes: int) -> str:
     """Return statements that take in a thread's elements of its columns."""
-    width, down, loads = kernel.width, THREADS // kernel.across, room.loads
+    width, down, loads = kernel.width, THREADS // kernel.across, room_of_columns(reducer, kernel.width, load_bytes).loads
     held = "acc_t" if stage is Stage.FINAL else STORAGE[dtype]
     multiplied = reducer.product_type(dtype) and stage is not Stage.FINAL
     # Rolled up, the loop compiles in two thirds of the time. Narrow loads are quicker where those of several turns are under way.
-    rolled = "" if room in (ROOMS[1], ROOMS[4]) else "    #pragma unroll 1\n"
+    rolled = "" if load_bytes <= 4 else "    #pragma unroll 1\n"
     # Along one axis, pointers step on; else, each place is computed, in three times the instructions.
     stepping = kernel.reduced_axes == 1
     names = axis_names("reduced", kernel.reduced_axes)

@@ -58,7 +58,7 @@ class Reducer:
 
     @property
     def multiplies(self) -> bool:
-        """Whether the result is a product."""
+        """Whether it is NumPy's product, or that of numbers alone."""
         return self.name in _MULTIPLYING
 
     def value_type(self, dtype: str) -> str:

@@ -1,7 +1,8 @@
 """What the sources of reduction kernels share.
 
-There are two kernels: *rows*, where the innermost axis is reduced, and *columns*, where it is kept. Long reductions of few results are
-split among blocks: a first kernel leaves accumulators, laid out as [splits, results], and a second one, of columns, joins them.
+There are three kernels: *rows*, where the innermost axis is reduced, *columns*, where it is kept, and *short*, for many pieces of either
+kind that fit into shared memory. Long reductions of few results are split among blocks: a first kernel, of rows or columns, leaves
+accumulators, laid out as [splits, results], and a second one, of columns, joins them.
 No kernel uses atomics, so a result is the same each time.
 """
 

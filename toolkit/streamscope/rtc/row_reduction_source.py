@@ -26,7 +26,7 @@ from streamscope.rtc.types_source import STORAGE, loaded
 
 ACCUMULATOR_BYTES = 16
 """Of a thread: enough that additions need not wait for each other, few enough for full occupancy."""
-ANY, LOCATED, BYTES = Room(6, 4), Room(4, 4), Room(8, 4)
+ANY, LOCATED, OF_BYTES = Room(6, 4), Room(4, 4), Room(8, 4)
 """Measured on an H200; a load takes more registers and time where a kernel looks for an index (`Reducer.located`)."""
 
 
@@ -55,7 +55,7 @@ class RowKernel:
 
 def room_of_rows(reducer: Reducer, width: int) -> Room:
     """Return what the threads of a kernel, loading ``width`` elements at once, get."""
-    return BYTES if width == BYTES_WIDTH else LOCATED if reducer.located else ANY
+    return OF_BYTES if width == BYTES_WIDTH else LOCATED if reducer.located else ANY
 
 
 def row_source(reducer: Reducer, dtype: str, result: str, kernel: RowKernel, stage: Stage, *, add: bool = False) -> KernelSource:
@@ -152,18 +152,20 @@ def _run(reducer: Reducer, dtype: str, kernel: RowKernel, held: int) -> str:
             #pragma unroll
             for (int b = 0; b < {loads}; ++b) {{
                 if (v + b * {lanes} >= vectors) break;
-                const index_t index = before + head + (v + b * {lanes}) * {width};
-                {_absorb_vector(reducer, dtype, width, held)}
+                {_absorb_vector(reducer, dtype, kernel, held)}
             }}
         }}
         if (lane < ends) acc[0] = joined(acc[0], absorbed(identity(), {edge}, before + edge));
 {more if lanes < 2 * (width - 1) else ""}"""
 
 
-def _absorb_vector(reducer: Reducer, dtype: str, width: int, held: int) -> str:
-    """Return statements that take in a vector of a row, whose first element is at ``index``."""
+def _absorb_vector(reducer: Reducer, dtype: str, kernel: RowKernel, held: int) -> str:
+    """Return statements that take in a vector of a row, or its words where these are bytes that are added or multiplied."""
+    width = kernel.width
+    index = f"const index_t index = before + head + (v + b * {kernel.lanes}) * {width};"
     if reducer.located:
-        return f"""value_t best = {taken(dtype, width, item="0")};
+        return f"""{index}
+                value_t best = {taken(dtype, width, item="0")};
                 #pragma unroll
                 for (int k = 1; k < {width}; ++k) best = {reducer.wanted}(best, {taken(dtype, width)});
                 acc[0] = absorbed(acc[0], best, index);"""
@@ -179,7 +181,8 @@ def _absorb_vector(reducer: Reducer, dtype: str, width: int, held: int) -> str:
                     for (int f = 1; f < {FACTORS}; ++f) product *= byte_of(batch[b].word(w), f);
                     acc[w % {held}] = joined(acc[w % {held}], whole(product));
                 }}"""
-    return f"""const vector<{STORAGE[dtype]}, {width}> loaded = batch[b].values();
+    return f"""{index}
+                const vector<{STORAGE[dtype]}, {width}> loaded = batch[b].values();
                 #pragma unroll
                 for (int k = 0; k < {width}; ++k)
                     acc[k % {held}] = absorbed(acc[k % {held}], {loaded(dtype, "loaded.item[k]")}, index + k);"""
