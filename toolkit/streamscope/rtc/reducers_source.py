@@ -12,8 +12,8 @@ from streamscope.rtc.types_source import COMPUTE
 
 FLOATS = ("float16", "float32", "float64")
 BYTES = ("int8", "uint8", "bool")
-SHORT = (*BYTES, "int16")
-_ADDING, _MULTIPLYING = ("sum", "nansum", "mean"), ("prod", "nanprod")
+NARROW = (*BYTES, "int16")
+"""Whole numbers of less than 32 bits."""
 FACTORS = 4
 """Bytes whose product is within 32 bits."""
 
@@ -36,6 +36,8 @@ class Reducer:
         Whole numbers are joined in double (means and norms).
     double : bool
         All numbers are joined in double, halves and floats too, and the result is double.
+    adds, multiplies : bool
+        The result is the sum, or the product, of the elements themselves (but for NaN, which no whole number is); of bytes, some at a time.
     wanted : str
         If the accumulator is a value and its index (argmax, argmin): "larger" or "smaller", the value that is looked for.
     """
@@ -49,6 +51,8 @@ class Reducer:
     wide: bool = False
     real: bool = False
     double: bool = False
+    adds: bool = False
+    multiplies: bool = False
     wanted: str = ""
 
     @property
@@ -56,20 +60,15 @@ class Reducer:
         """Whether the accumulator is a value and its index."""
         return bool(self.wanted)
 
-    @property
-    def multiplies(self) -> bool:
-        """Whether it is NumPy's product, or that of numbers alone."""
-        return self.name in _MULTIPLYING
-
     def value_type(self, dtype: str) -> str:
         """Return the C++ type in which values of a dtype are joined: half in float, whole numbers of less than 32 bits in 32."""
         if dtype in FLOATS and not self.double:
             return COMPUTE[dtype]
-        return "double" if self.real or self.double else "long long" if self.wide else "int" if dtype in SHORT else COMPUTE[dtype]
+        return "double" if self.real or self.double else "long long" if self.wide else "int" if dtype in NARROW else COMPUTE[dtype]
 
     def adds_bytes(self, dtype: str) -> bool:
         """Tell whether bytes are added, of which a thread has a sum of up to 2^24 in 32 bits."""
-        return dtype in BYTES and self.name in _ADDING
+        return self.adds and dtype in BYTES
 
     def own_type(self, dtype: str) -> str:
         """Return the C++ type in which a thread joins what it reads itself."""
@@ -80,8 +79,8 @@ class Reducer:
         return "" if dtype not in BYTES or not self.multiplies else "int" if dtype == "int8" else "unsigned"
 
 
-_SUM = Reducer("sum", "value_t(0)", "value_t(x)", "a + b", wide=True)
-_PROD = Reducer("prod", "value_t(1)", "value_t(x)", "a * b", wide=True)
+_SUM = Reducer("sum", "value_t(0)", "value_t(x)", "a + b", wide=True, adds=True)
+_PROD = Reducer("prod", "value_t(1)", "value_t(x)", "a * b", wide=True, multiplies=True)
 _MAX = Reducer("max", "lowest()", "value_t(x)", "larger(a, b)")
 _MIN = Reducer("min", "highest()", "value_t(x)", "smaller(a, b)")
 _FIRST = "(a.index < 0 || b.index < 0 ? b.index < 0 : better(a.value, b.value) || (!better(b.value, a.value) && a.index < b.index)) ? a : b"
@@ -92,9 +91,9 @@ _ABSOLUTE = "value_t(x < 0 ? -value_t(x) : value_t(x))"
 REDUCERS: Mapping[str, Reducer] = {
     "sum": _SUM,
     "prod": _PROD,
-    "nansum": Reducer("nansum", _SUM.identity, "x != x ? value_t(0) : value_t(x)", _SUM.joined, wide=True),
-    "nanprod": Reducer("nanprod", _PROD.identity, "x != x ? value_t(1) : value_t(x)", _PROD.joined, wide=True),
-    "mean": Reducer("mean", _SUM.identity, _SUM.mapped, _SUM.joined, "a / value_t(count)", real=True),
+    "nansum": Reducer("nansum", _SUM.identity, "x != x ? value_t(0) : value_t(x)", _SUM.joined, wide=True, adds=True),
+    "nanprod": Reducer("nanprod", _PROD.identity, "x != x ? value_t(1) : value_t(x)", _PROD.joined, wide=True, multiplies=True),
+    "mean": Reducer("mean", _SUM.identity, _SUM.mapped, _SUM.joined, "a / value_t(count)", real=True, adds=True),
     "max": _MAX,
     "min": _MIN,
     "any": Reducer("any", "value_t(0)", "value_t(x != 0)", "value_t(a || b)"),

@@ -57,7 +57,9 @@ def short_lanes(reducer: Reducer, rows: int) -> int:
     to look for an index costs more instructions, so that all are needed.
     """
     lanes = min(32, 1 << max(1, THREADS // rows).bit_length() - 1)
-    return lanes if reducer.located or lanes == 1 else 1 if rows >= THREADS // 4 else max(16, lanes)
+    if reducer.located or lanes == 1:
+        return lanes
+    return 1 if rows >= THREADS // 4 else max(16, lanes)
 
 
 def short_source(reducer: Reducer, dtype: str, result: str, kernel: ShortKernel, *, add: bool = False) -> KernelSource:
