@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ from typing import Any
 import cupy as cp
 import numpy as np
 import torch
+from provenance import provenance
 
 import streamscope as ss
 from streamscope.devices.cuda import CudaDevice
 from streamscope.files import written_whole
-from streamscope.trace.trace import library_versions
 
 MEBIBYTES, COLUMNS, CALLS, ROUNDS = 256, 4096, 8, 9
 Call = Callable[[], Any]
@@ -167,10 +166,7 @@ def main() -> None:
         "geometric_mean_against_best_peer": float(np.exp(np.mean([np.log(row["against_best_peer"]) for row in rows]))),
         "least_share_of_copy": min(row["share_of_copy"] for row in rows),
         "rows": rows,
-        "device": device.info.name,
-        "details": dict(device.info.details),
-        "versions": library_versions() | {"torch": torch.__version__},
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **provenance(device, torch=torch.__version__),
     }
     with written_whole(target) as path:
         path.write_text(json.dumps(report, indent=1) + "\n")

@@ -9,17 +9,16 @@ import json
 import statistics
 import sys
 import time
-from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
 import cupy
 import torch
 import torchvision
+from provenance import provenance
 
 import streamscope as ss
 from streamscope.files import written_whole
-from streamscope.trace.trace import library_versions
 
 REPEATS = 100
 
@@ -93,10 +92,7 @@ def main() -> None:
         "what": "captured code under every engine, beside a plain call and torch.cuda.CUDAGraph; median of repeats, in us",
         "repeats": REPEATS,
         "results": results,
-        "device": device.info.name,
-        "details": dict(device.info.details),
-        "versions": library_versions() | {"torch": torch.__version__, "torchvision": metadata.version("torchvision")},
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **provenance(device, torch=torch.__version__, torchvision=metadata.version("torchvision")),
     }
     with written_whole(target) as path:
         path.write_text(json.dumps(content, indent=1) + "\n")

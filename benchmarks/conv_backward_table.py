@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from provenance import provenance
 
 import streamscope as ss
 from streamscope.devices.cuda import CudaDevice
@@ -23,7 +23,6 @@ from streamscope.devices.protocol import Device
 from streamscope.files import written_whole
 from streamscope.recording.cupti import CuptiRecorder
 from streamscope.trace.spans import SpanKind
-from streamscope.trace.trace import library_versions
 from streamscope.workloads import WORKLOADS
 
 LAYERS = ((64, 56), (256, 14), (512, 7))
@@ -94,10 +93,7 @@ def main() -> None:
         "what": "conv-backward, float16, 3 x 3: speed-up of two streams over one, and device memory",
         "rounds": ROUNDS[device.info.kind],
         "rows": rows,
-        "device": device.info.name,
-        "details": dict(device.info.details),
-        "versions": library_versions(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **provenance(device),
     }
     with written_whole(target) as path:
         path.write_text(json.dumps(content, indent=1) + "\n")

@@ -12,16 +12,15 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from provenance import provenance
 
 import streamscope as ss
 from streamscope.devices.cuda import CudaDevice
 from streamscope.files import written_whole
-from streamscope.trace.trace import library_versions
 
 LENGTH, COLUMNS, SMALL, LARGE, ROUNDS, WARM = 200, 1024, 4, 16384, 100, 5
 Arrays = Sequence[np.ndarray[Any, Any]]
@@ -88,10 +87,7 @@ def main() -> None:
         "what": "time of a run, launched one by one and as a CUDA graph, without and with fused element-wise operations",
         "rounds": ROUNDS,
         "programs": programs,
-        "device": device.info.name,
-        "details": dict(device.info.details),
-        "versions": library_versions(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **provenance(device),
     }
     with written_whole(target) as path:
         path.write_text(json.dumps(content, indent=1) + "\n")

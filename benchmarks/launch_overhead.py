@@ -15,19 +15,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import cupy
 import numpy as np
 import torch
+from provenance import provenance
 
 import streamscope as ss
 from streamscope.devices.cuda import CudaDevice
 from streamscope.engines.prepared import Prepared
 from streamscope.files import written_whole
-from streamscope.trace.trace import library_versions
 
 LENGTH, SIZE, ROUNDS, CHUNK = 1000, 4096, 100, 500
 STREAM_ARGUMENT = 8
@@ -146,10 +145,7 @@ def main() -> None:
         "async_over_torch": median["async"] / median["torch.add(out=)"],
         "async_over_cupy": median["async"] / median["cupy.add(out=)"],
         "graph_over_torch_graph": replays["graph"]["replay_us"]["median"] / replays["torch.cuda.CUDAGraph"]["replay_us"]["median"],
-        "device": device.info.name,
-        "details": dict(device.info.details),
-        "versions": library_versions() | {"torch": torch.__version__},
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **provenance(device, torch=torch.__version__),
     }
     with written_whole(target) as path:
         path.write_text(json.dumps(content, indent=1) + "\n")

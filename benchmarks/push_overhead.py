@@ -13,15 +13,15 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from provenance import provenance
 
 import streamscope as ss
 from streamscope.files import written_whole
-from streamscope.trace.trace import DeviceInfo, library_versions
+from streamscope.trace.trace import DeviceInfo
 
 PUSHES, SIZE, ROUNDS, BULK = 300, 4096, 100, 16
 """A push is a launch and an event; a stream's queue holds about 1,024, and nothing may wait for room."""
@@ -138,10 +138,7 @@ def main() -> None:
         "python_alone_us": python_us,
         "allowed_us": ALLOWED_US,
         "within": per_operation_us["push, async"]["median"] <= ALLOWED_US,
-        "device": device.info.name,
-        "details": dict(device.info.details),
-        "versions": library_versions(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **provenance(device),
     }
     with written_whole(target) as path:
         path.write_text(json.dumps(content, indent=1) + "\n")

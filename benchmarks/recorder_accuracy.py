@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+from provenance import provenance
 
 import streamscope as ss
 from streamscope.analysis import gpu_busy_ns, launch_latency_ns, overlap_fraction
@@ -24,7 +24,7 @@ from streamscope.program.tracing import program
 from streamscope.recording.cupti import CuptiRecorder
 from streamscope.recording.events import EventRecorder
 from streamscope.trace.spans import SpanKind
-from streamscope.trace.trace import Trace, library_versions
+from streamscope.trace.trace import Trace
 from streamscope.workloads import WORKLOADS
 
 RUNS = 9
@@ -105,10 +105,7 @@ def main() -> None:
     content = {
         "what": "kernel durations, event recorder against CUPTI (median of runs), by engine",
         "allowed": {"us": ALLOWED_US, "share": ALLOWED_SHARE, "rule": "the larger of the two, median over kernels"},
-        "device": device.info.name,
-        "details": dict(device.info.details),
-        "versions": library_versions(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **provenance(device),
         "cupti_runs": RUNS,
         "programs": {name: compare_recorders(device, name, *made) for name, made in programs.items()},
     }

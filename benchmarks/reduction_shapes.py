@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,11 @@ from typing import Any
 import cupy as cp
 import torch
 from bandwidth import Bench, Call
+from provenance import provenance
 
 import streamscope as ss
 from streamscope.devices.cuda import CudaDevice
 from streamscope.files import written_whole
-from streamscope.trace.trace import library_versions
 
 SHAPES: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = (
     # Shape of 4 bytes an element, and the axes that are reduced.
@@ -73,10 +72,7 @@ def main() -> None:
         "what": "reductions of shapes that loads fit badly; share of the bandwidth of a copy, and time over that of the faster peer",
         "geometric_mean_against_best_peer": math.exp(sum(math.log(row["against_best_peer"]) for row in rows) / len(rows)),
         "rows": rows,
-        "device": device.info.name,
-        "details": dict(device.info.details),
-        "versions": library_versions() | {"torch": torch.__version__},
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **provenance(device, torch=torch.__version__),
     }
     with written_whole(target) as path:
         path.write_text(json.dumps(report, indent=1) + "\n")

@@ -16,17 +16,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from provenance import provenance
 
 import streamscope as ss
 from streamscope.devices.protocol import Device, Event
 from streamscope.dynamic.engine import Engine
 from streamscope.files import written_whole
-from streamscope.trace.trace import library_versions
 
 LENGTH, SIZE, SAMPLES = 1000, 256, 20
 TOLERANCE = {"device_bytes": 0, "pool_bytes": 0, "host_bytes": 8 << 20, "threads": 0, "events": 0, "files": 0}
@@ -144,10 +143,7 @@ def main() -> None:
         "what": "operations run without recording; by how much each sample is above the first after warming up",
         "results": results,
         "flat": all(result["flat"] for result in results.values()),
-        "device": device.info.name,
-        "details": dict(device.info.details),
-        "versions": library_versions(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **provenance(device),
     }
     with written_whole(target) as path:
         path.write_text(json.dumps(content, indent=1) + "\n")

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+from provenance import provenance
 
 import streamscope as ss
 from streamscope.devices.protocol import Device
@@ -22,7 +22,6 @@ from streamscope.engines.prediction import makespan_ns, reference_model
 from streamscope.engines.prepared import Prepared
 from streamscope.files import written_whole
 from streamscope.program.operation import Program
-from streamscope.trace.trace import library_versions
 from streamscope.workloads import WORKLOADS
 
 BRANCHES, LENGTH = 8, 8
@@ -78,10 +77,7 @@ def main() -> None:
     result = {
         "what": f"makespan of {BRANCHES} branches of {LENGTH} element-wise operations each, by engine and number of streams",
         "times": "SIMULATED by a cost model, not measured" if device.info.kind == "simulated" else "measured",
-        "device": device.info.name,
-        "details": dict(device.info.details),
-        "versions": library_versions(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **provenance(device),
         "programs": {f"{name}, {size} elements": measure(size, device) for name, size in SIZES.items()},
     }
     with written_whole(target) as path:

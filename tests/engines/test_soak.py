@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,9 @@ OPERATIONS = 20_000
 
 @pytest.fixture(scope="module")
 def soak():
-    path = Path(__file__).parents[2] / "benchmarks" / "soak.py"
-    spec = importlib.util.spec_from_file_location("soak", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:  # as Python does for a script
+        patch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+        return importlib.import_module("soak")
 
 
 @pytest.mark.parametrize("how", ["async", "graph", "push"])
