@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from streamscope.devices.protocol import Device
-
 from streamscope.trace.trace import library_versions
 
 
