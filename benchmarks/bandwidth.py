@@ -1,7 +1,9 @@
 """Generated element-wise and reduction kernels on large arrays, against a device-to-device copy, CuPy and PyTorch, in one run.
 
-All get the same inputs, 256 MiB each, and take turns; times are CUDA events around several calls. A kernel's share is of the bandwidth
-of the copy, with each input and output counted once.
+All get the same inputs, 256 MiB each, and take turns, the copy too: what a slow peer leaves behind (clocks, caches) and what differs
+between rented machines falls on all alike. Times are CUDA events around several calls, after one untimed call, so that the launch of
+the first on an idle stream is not counted as time on the device. A kernel's share is of the bandwidth of the copy that took turns with
+it, with each input and output counted once.
 
     python benchmarks/bandwidth.py [RESULT.json]
 """
@@ -69,21 +71,16 @@ class Bench:
         self.tensors = [torch.as_tensor(one, device="cuda") for one in self.inputs]
 
     def time_us(self, call: Call, stream: Any) -> float:
-        """Return the device time of one of several calls in a row."""
+        """Return the device time of one of several calls in a row, after one untimed."""
         start, end = cp.cuda.Event(), cp.cuda.Event()
         with self.stream, torch.cuda.stream(self.torch_stream):
+            call()
             start.record(stream)
             for _ in range(CALLS):
                 call()
             end.record(stream)
         end.synchronize()
         return float(cp.cuda.get_elapsed_time(start, end)) / CALLS * 1e3
-
-    def copy_bytes_per_us(self) -> float:
-        """Return the bandwidth of a copy, bytes read and written."""
-        source, target = self.inputs
-        copy = partial(target.data.copy_from_device_async, source.data, source.nbytes, self.stream)
-        return 2 * source.nbytes / float(np.median([self.time_us(copy, self.stream) for _ in range(ROUNDS)]))
 
     def cases(self) -> Mapping[str, tuple[Callable[..., Any], int, dict[str, Call]]]:
         """Return our function, its number of inputs, and the peers' calls, by name."""
@@ -116,17 +113,20 @@ class Bench:
             listed[name] = (getattr(ss, name), 1, {"torch": partial(getattr(torch, name), self.tensors[0], 1)})
         return listed
 
-    def measure(self, device: CudaDevice, function: Callable[..., Any], count: int, peers: dict[str, Call], copy: float) -> dict[str, Any]:
-        """Time one function and its peers in turns."""
+    def measure(self, device: CudaDevice, function: Callable[..., Any], count: int, peers: dict[str, Call]) -> dict[str, Any]:
+        """Time one function, a copy of 256 MiB and the peers in turns."""
         program = ss.program(function).trace(*self.inputs[:count])
         prepared = ss.prepare(program, "async", device)
         prepared.load(self.inputs[:count])
-        calls = {"streamscope": prepared.run, **peers}
+        source, target = self.inputs
+        copy = partial(target.data.copy_from_device_async, source.data, source.nbytes, self.stream)
+        calls = {"copy": copy, "streamscope": prepared.run, **peers}
         streams = {"streamscope": prepared.streams[0].handle}
         times: dict[str, list[float]] = {who: [] for who in calls}
         for turn in range(ROUNDS + 1):
-            for who, call in calls.items():
-                taken = self.time_us(call, streams.get(who, self.stream))
+            # Turns alternate in direction: each follows a fast neighbour and a slow one equally often.
+            for who in list(calls)[:: -1 if turn % 2 else 1]:
+                taken = self.time_us(calls[who], streams.get(who, self.stream))
                 if turn:  # the first warms up
                     times[who].append(taken)
         medians = {who: float(np.median(values)) for who, values in times.items()}
@@ -134,7 +134,7 @@ class Bench:
         return {
             "bytes": moved,
             "median_us": medians,
-            "share_of_copy": moved / medians["streamscope"] / copy,
+            "share_of_copy": moved / medians["streamscope"] / (2 * source.nbytes / medians["copy"]),
             "against_best_peer": medians["streamscope"] / min(medians[who] for who in peers),
         }
 
@@ -146,11 +146,10 @@ def main() -> None:
     copies: dict[str, float] = {}
     for dtype in ("float32", "float16", "int8"):
         bench = Bench(dtype)
-        copy = bench.copy_bytes_per_us()
-        copies[dtype] = copy / 1e3
+        first = len(rows)
         for name, (function, count, peers) in bench.cases().items():
             try:
-                row = {"function": name, "dtype": dtype} | bench.measure(device, function, count, peers, copy)
+                row = {"function": name, "dtype": dtype} | bench.measure(device, function, count, peers)
             except (RuntimeError, TypeError) as error:
                 print(f"{name} {dtype} left out: {error}", file=sys.stderr)
                 continue
@@ -160,6 +159,7 @@ def main() -> None:
                 f"{name:16} {dtype} {row['share_of_copy']:.2f} of copy; {row['against_best_peer']:.2f} of the best peer ({times} us)",
                 flush=True,
             )
+        copies[dtype] = 2 * MEBIBYTES * 2**20 / float(np.median([row["median_us"]["copy"] for row in rows[first:]])) / 1e3
     report = {
         "what": f"arrays of {MEBIBYTES} MiB; share of the bandwidth of a copy, and time over that of the faster peer",
         "copy_gigabytes_per_s": copies,
