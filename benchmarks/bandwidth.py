@@ -23,7 +23,7 @@ import torch
 from provenance import provenance
 
 import streamscope as ss
-from streamscope.devices.cuda import CudaDevice
+from streamscope.devices.protocol import Device
 from streamscope.files import written_whole
 
 MEBIBYTES, COLUMNS, CALLS, ROUNDS = 256, 4096, 8, 9
@@ -69,6 +69,9 @@ class Bench:
         values = values.astype(dtype)
         self.inputs = [cp.asarray(values), cp.asarray(values)]
         self.tensors = [torch.as_tensor(one, device="cuda") for one in self.inputs]
+        source, target = self.inputs
+        self.copied_bytes = 2 * source.nbytes
+        self.copy = partial(target.data.copy_from_device_async, source.data, source.nbytes, self.stream)
 
     def time_us(self, call: Call, stream: Any) -> float:
         """Return the device time of one of several calls in a row, after one untimed."""
@@ -107,21 +110,23 @@ class Bench:
                 listed[f"{name} {where}"] = (partial(getattr(ss, name), axis=axis), 1, peers)
         if whole:
             return listed
-        norms = {"cupy": partial(cp.linalg.norm, self.inputs[0].reshape(-1)), "torch": partial(torch.linalg.vector_norm, self.tensors[0])}
+        norms: dict[str, Call] = {
+            "cupy": partial(cp.linalg.norm, self.inputs[0].reshape(-1)),
+            "torch": partial(torch.linalg.vector_norm, self.tensors[0]),
+        }
         listed["norm all"] = (ss.norm, 1, norms)
         for name in ("softmax", "log_softmax"):
             listed[name] = (getattr(ss, name), 1, {"torch": partial(getattr(torch, name), self.tensors[0], 1)})
         return listed
 
-    def measure(self, device: CudaDevice, function: Callable[..., Any], count: int, peers: dict[str, Call]) -> dict[str, Any]:
+    def measure(self, device: Device, function: Callable[..., Any], count: int, peers: dict[str, Call]) -> dict[str, Any]:
         """Time one function, a copy of 256 MiB and the peers in turns."""
         program = ss.program(function).trace(*self.inputs[:count])
         prepared = ss.prepare(program, "async", device)
         prepared.load(self.inputs[:count])
-        source, target = self.inputs
-        copy = partial(target.data.copy_from_device_async, source.data, source.nbytes, self.stream)
-        calls = {"copy": copy, "streamscope": prepared.run, **peers}
-        streams = {"streamscope": prepared.streams[0].handle}
+        calls: dict[str, Call] = {"copy": self.copy, "streamscope": prepared.run, **peers}
+        own: Any = prepared.streams[0]
+        streams = {"streamscope": own.handle}
         times: dict[str, list[float]] = {who: [] for who in calls}
         for turn in range(ROUNDS + 1):
             # Turns alternate in direction: each follows a fast neighbour and a slow one equally often.
@@ -134,13 +139,13 @@ class Bench:
         return {
             "bytes": moved,
             "median_us": medians,
-            "share_of_copy": moved / medians["streamscope"] / (2 * source.nbytes / medians["copy"]),
+            "share_of_copy": moved / medians["streamscope"] / (self.copied_bytes / medians["copy"]),
             "against_best_peer": medians["streamscope"] / min(medians[who] for who in peers),
         }
 
 
 def main() -> None:
-    device = CudaDevice()
+    device = ss.open_device("cuda")
     target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "bandwidth.json")
     rows: list[dict[str, Any]] = []
     copies: dict[str, float] = {}
@@ -159,7 +164,7 @@ def main() -> None:
                 f"{name:16} {dtype} {row['share_of_copy']:.2f} of copy; {row['against_best_peer']:.2f} of the best peer ({times} us)",
                 flush=True,
             )
-        copies[dtype] = 2 * MEBIBYTES * 2**20 / float(np.median([row["median_us"]["copy"] for row in rows[first:]])) / 1e3
+        copies[dtype] = bench.copied_bytes / float(np.median([row["median_us"]["copy"] for row in rows[first:]])) / 1e3
     report = {
         "what": f"arrays of {MEBIBYTES} MiB; share of the bandwidth of a copy, and time over that of the faster peer",
         "copy_gigabytes_per_s": copies,

@@ -171,7 +171,7 @@ def measured(sources: Sources, *, alternatives: bool) -> dict[str, Any]:
     for _ in range(ROUNDS):
         with tempfile.TemporaryDirectory() as folder:
             cache, unseen = KernelCache(Path(folder)), never_compiled(sources)
-            alone.append(seconds(lambda cache=cache, unseen=unseen: one_by_one(unseen, cache)))
+            alone.append(seconds(partial(one_by_one, unseen, cache)))
         for count, times in batched.items():
             with tempfile.TemporaryDirectory() as folder:
                 cache, unseen = KernelCache(Path(folder)), never_compiled(sources)
@@ -205,12 +205,12 @@ def main() -> None:
     sets = {
         "arithmetic": spread(kernels_of(ARITHMETIC, ("float32", "float64", "int16", "int32", "int64", "uint8")), KERNELS),
         "all": spread(
-            kernels_of([name for name in ss.__all__ if isinstance(getattr(ss, name), Elementwise)], ("float16", "float32", "float64")),
+            kernels_of([name for name in dir(ss) if isinstance(getattr(ss, name), Elementwise)], ("float16", "float32", "float64")),
             KERNELS,
         ),
     }
     programs = {"BERT-like": bert_like(), "ResNet-like": resnet_like()}
-    content = {
+    content: dict[str, Any] = {
         "what": "compiling generated kernels by NVRTC, one by one and together, and taking them from the cache",
         "architecture": ARCHITECTURE,
         "rounds": ROUNDS,

@@ -9,8 +9,10 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import cupy
 import torch
@@ -23,7 +25,7 @@ from streamscope.files import written_whole
 REPEATS = 100
 
 
-def median_us(call, repeats: int = REPEATS) -> float:
+def median_us(call: Callable[[], Any], repeats: int = REPEATS) -> float:
     times = []
     for _ in range(repeats):
         start = time.perf_counter_ns()
@@ -33,7 +35,7 @@ def median_us(call, repeats: int = REPEATS) -> float:
     return statistics.median(times)
 
 
-def fifty_calls(x):
+def fifty_calls(x: Any) -> tuple[Any, Any]:
     total = cupy.zeros_like(x)
     for _ in range(12):
         y = cupy.tanh(x) * 0.5
@@ -42,18 +44,18 @@ def fifty_calls(x):
     return x, total
 
 
-def resnet50():
+def resnet50() -> tuple[Callable[[Any], Any], Any]:
     model = torchvision.models.resnet50(weights=None).cuda().half().eval().to(memory_format=torch.channels_last)
     image = torch.randn(1, 3, 224, 224, device="cuda", dtype=torch.float16).to(memory_format=torch.channels_last)
 
-    @torch.no_grad()
-    def resnet50_fp16(x):
-        return model(x)
+    def resnet50_fp16(x: Any) -> Any:
+        with torch.no_grad():
+            return model(x)
 
     return resnet50_fp16, image
 
 
-def torch_graph_us(function, image) -> float:
+def torch_graph_us(function: Callable[[Any], Any], image: Any) -> float:
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         for _ in range(3):
@@ -68,7 +70,7 @@ def torch_graph_us(function, image) -> float:
     return median_us(graph.replay)
 
 
-def measure(function, argument) -> dict:
+def measure(function: Callable[..., Any], argument: Any) -> dict[str, Any]:
     captured = ss.capture(function, argument)
     comparison = ss.compare(captured, repeats=REPEATS, progress=False)
     print(comparison, flush=True)

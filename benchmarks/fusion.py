@@ -19,7 +19,7 @@ import numpy as np
 from provenance import provenance
 
 import streamscope as ss
-from streamscope.devices.cuda import CudaDevice
+from streamscope.devices.protocol import Device
 from streamscope.files import written_whole
 
 LENGTH, COLUMNS, SMALL, LARGE, ROUNDS, WARM = 200, 1024, 4, 16384, 100, 5
@@ -45,7 +45,7 @@ def word(fuse: bool) -> str:  # noqa: FBT001 — names it
     return "fused" if fuse else "unfused"
 
 
-def measured(function: Callable[..., Any], arrays: Arrays, device: CudaDevice) -> dict[str, Any]:
+def measured(function: Callable[..., Any], arrays: Arrays, device: Device) -> dict[str, Any]:
     """Return the times of one program, in turns."""
     programs = {fuse: ss.program(function, fuse=fuse).trace(*arrays) for fuse in (False, True)}
     prepared = {name: ss.prepare(programs[fuse], engine, device) for name, (engine, fuse) in ENGINES.items()}
@@ -74,7 +74,7 @@ def measured(function: Callable[..., Any], arrays: Arrays, device: CudaDevice) -
 
 
 def main() -> None:
-    device = CudaDevice()
+    device = ss.open_device("cuda")
     target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "fusion.json")
     generator = np.random.default_rng(0)
     programs: dict[str, Any] = {}

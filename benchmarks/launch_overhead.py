@@ -24,7 +24,7 @@ import torch
 from provenance import provenance
 
 import streamscope as ss
-from streamscope.devices.cuda import CudaDevice
+from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared
 from streamscope.files import written_whole
 
@@ -34,14 +34,14 @@ STREAM_ARGUMENT = 8
 
 
 @ss.program
-def chain(x, y):
+def chain(x: Any, y: Any) -> Any:
     """Add a thousand times, in place."""
     for _ in range(LENGTH):
         x = ss.add(x, y, out=x)
     return x
 
 
-def warm(device: CudaDevice, inputs: list[Any], engine: str) -> Prepared:
+def warm(device: Device, inputs: list[Any], engine: str) -> Prepared:
     prepared = ss.prepare(chain.trace(*inputs), engine, device)
     prepared.load(inputs)
     for _ in range(5):
@@ -82,7 +82,7 @@ def times(samples: list[float]) -> dict[str, float]:
     return {"least": min(samples), "median": float(np.median(samples)), "p90": float(np.quantile(samples, 0.9))}
 
 
-def one_by_one(device: CudaDevice, prepared: Prepared, folder: Path) -> dict[str, dict[str, float]]:
+def one_by_one(device: Device, prepared: Prepared, folder: Path) -> dict[str, dict[str, float]]:
     """Return host ns an operation of everybody who launches one by one."""
     a, b = cupy.zeros(SIZE, np.float32), cupy.ones(SIZE, np.float32)
     ta, tb = torch.as_tensor(a, device="cuda"), torch.as_tensor(b, device="cuda")
@@ -110,7 +110,7 @@ def one_by_one(device: CudaDevice, prepared: Prepared, folder: Path) -> dict[str
     return {name: times(samples) for name, samples in measured.items()}
 
 
-def graphs(device: CudaDevice, prepared: Prepared, graph: torch.cuda.CUDAGraph) -> dict[str, dict[str, dict[str, float]]]:
+def graphs(device: Device, prepared: Prepared, graph: torch.cuda.CUDAGraph) -> dict[str, dict[str, dict[str, float]]]:
     """Return us of a launch call, and of a replay until it is done, of both graphs."""
     calls = {"graph": prepared.run, "torch.cuda.CUDAGraph": graph.replay}
     launches: dict[str, list[float]] = {name: [] for name in calls}
@@ -129,7 +129,7 @@ def graphs(device: CudaDevice, prepared: Prepared, graph: torch.cuda.CUDAGraph) 
 
 def main() -> None:
     target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "launch_overhead.json")
-    device = CudaDevice()
+    device = ss.open_device("cuda")
     inputs = [np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32)]
     one, many = warm(device, inputs, "async"), warm(device, inputs, "graph")
     with tempfile.TemporaryDirectory() as folder:

@@ -35,7 +35,7 @@ def nothing(*arguments: Any) -> None:
 class Nothing:
     """A device, and all that it hands out, whose calls do nothing: what is left of a push is Python."""
 
-    info = DeviceInfo("nothing", "a device whose calls do nothing")
+    info = DeviceInfo("nothing", "a device whose calls do nothing")  # type: ignore[arg-type]  # it neither runs nor simulates
     nbytes = 1 << 20
 
     def __init__(self, spec: Any = None, place: Any = None) -> None:
@@ -84,7 +84,7 @@ def peers(device: Any) -> dict[str, Callable[[], None]]:
     import torch
 
     @ss.program
-    def chain(x, y):
+    def chain(x: Any, y: Any) -> Any:
         for _ in range(PUSHES):
             x = ss.add(x, y, out=x)
         return x

@@ -11,16 +11,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from provenance import provenance
 
 import streamscope as ss
 from streamscope.analysis import gpu_busy_ns, launch_latency_ns, overlap_fraction
-from streamscope.devices.cuda import CudaDevice
 from streamscope.engines import PLANNERS
+from streamscope.engines.prepared import Prepared
 from streamscope.files import written_whole
-from streamscope.program.tracing import program
+from streamscope.program.tracing import ProgramFunction, program
 from streamscope.recording.cupti import CuptiRecorder
 from streamscope.recording.events import EventRecorder
 from streamscope.trace.spans import SpanKind
@@ -31,13 +32,13 @@ RUNS = 9
 ALLOWED_US, ALLOWED_SHARE = 0.3, 0.05
 
 
-def durations_program():
+def durations_program() -> tuple[ProgramFunction, list[Any]]:
     """Additions from 1,024 to 33 million elements: kernels of about 0.9 to 100 µs, short and long ones in turn."""
     sizes = [1 << exponent for exponent in range(10, 26)]
 
     @program
-    def durations(*pairs):
-        results = []
+    def durations(*pairs: Any) -> tuple[Any, ...]:
+        results: list[Any] = []
         for _ in range(3):
             results += [ss.add(a, b) for a, b in zip(pairs[::2], pairs[1::2], strict=True)]
         return tuple(results)
@@ -51,10 +52,11 @@ def kernel_durations_us(trace: Trace) -> dict[tuple[int, int], float]:
     return {(int(o), int(p)): float(d) / 1e3 for o, p, d in zip(kernels.operation, kernels.part, kernels.duration_ns, strict=True)}
 
 
-def compare_recorders(device: CudaDevice, name: str, function, inputs) -> dict:
+def compare_recorders(device: Any, name: str, function: ProgramFunction, inputs: list[Any]) -> dict[str, Any]:
     traced = function.trace(*inputs)
-    recorder, results = EventRecorder.on(device), {}
-    prepared = {}
+    recorder = EventRecorder.on(device)
+    results: dict[str, dict[str, Any]] = {}
+    prepared: dict[str, Prepared] = {}
     for engine in PLANNERS:
         prepared[engine] = ss.prepare(traced, engine, device)
         prepared[engine].load(inputs)
@@ -99,7 +101,7 @@ def compare_recorders(device: CudaDevice, name: str, function, inputs) -> dict:
 
 
 def main() -> None:
-    device = CudaDevice()
+    device: Any = ss.open_device("cuda")
     target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "recorder_accuracy.json")
     programs = {"durations": durations_program()} | {name: WORKLOADS[name].build() for name in WORKLOADS}
     content = {

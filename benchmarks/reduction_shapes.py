@@ -1,6 +1,6 @@
 """Reductions of shapes that loads fit badly: short rows, batch norms, odd numbers of columns; against a copy, CuPy and PyTorch.
 
-As in `bandwidth.py`: all get the same inputs and take turns, and the share is of the bandwidth of a copy.
+As in `bandwidth.py`: all get the same inputs and take turns with a copy, and the share is of that copy's bandwidth.
 
     python benchmarks/reduction_shapes.py [RESULT.json]
 """
@@ -20,7 +20,6 @@ from bandwidth import Bench, Call
 from provenance import provenance
 
 import streamscope as ss
-from streamscope.devices.cuda import CudaDevice
 from streamscope.files import written_whole
 
 SHAPES: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = (
@@ -50,12 +49,12 @@ def peers_of(bench: Bench, name: str, axes: tuple[int, ...]) -> dict[str, Call]:
 
 
 def main() -> None:
-    device = CudaDevice()
+    device = ss.open_device("cuda")
     target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "reduction_shapes.json")
     rows: list[dict[str, Any]] = []
     for dtype in ("float32", "float16"):
         bench = Bench(dtype)
-        copy, whole = bench.copy_bytes_per_us(), bench.inputs[0].reshape(-1)
+        whole = bench.inputs[0].reshape(-1)
         for kind, shape, axes in SHAPES:
             outer = shape[0] * (4 // whole.itemsize)
             wanted = (min(outer, whole.size // math.prod(shape[1:])), *shape[1:])
@@ -63,7 +62,7 @@ def main() -> None:
             bench.tensors = [torch.as_tensor(bench.inputs[0], device="cuda")]
             for name in ("sum", "argmax") if len(axes) == 1 else ("sum",):
                 function = partial(getattr(ss, name), axis=axes if len(axes) > 1 else axes[0])
-                measured = bench.measure(device, function, 1, peers_of(bench, name, axes), copy)
+                measured = bench.measure(device, function, 1, peers_of(bench, name, axes))
                 rows.append({"kind": kind, "function": name, "dtype": dtype, "shape": wanted, "axes": axes} | measured)
                 print(
                     f"{kind:12} {name:6} {dtype} {wanted} {measured['share_of_copy']:.2f} {measured['against_best_peer']:.2f}", flush=True

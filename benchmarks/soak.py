@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ TOLERANCE = {"device_bytes": 0, "pool_bytes": 0, "host_bytes": 8 << 20, "threads
 
 
 @ss.program
-def chain(x, y):
+def chain(x: Any, y: Any) -> Any:
     """Apply a thousand operations in place, to values that stay what they are."""
     for _ in range(LENGTH // 2):
         x = ss.add(x, y, out=x)
@@ -108,7 +109,8 @@ def pushing(device: Device) -> Callable[[], int]:
 
 def soak(device: Device, run: Callable[[], int], operations: int) -> dict[str, Any]:
     """Run until so many operations are done; return samples and what grew."""
-    counted, samples, done, start = Counted(device), [], 0, time.perf_counter()
+    counted, done, start = Counted(device), 0, time.perf_counter()
+    samples: list[dict[str, int]] = []
     while done < operations:
         done += run()
         if done * SAMPLES // operations > len(samples):
@@ -130,11 +132,8 @@ def main() -> None:
     operations = int(sys.argv[3]) if len(sys.argv) > 3 else 1_000_000
     device = ss.open_device(kind)
     results = {}
-    for name, make in (
-        ("async", lambda: running(device, "async")),
-        ("graph", lambda: running(device, "graph")),
-        ("push", lambda: pushing(device)),
-    ):
+    makers = {"async": partial(running, device, "async"), "graph": partial(running, device, "graph"), "push": partial(pushing, device)}
+    for name, make in makers.items():
         results[name] = soak(device, make(), operations)
         print(
             name, results[name]["operations"], f"{results[name]['seconds']:.1f} s", results[name]["grew"], results[name]["flat"], flush=True

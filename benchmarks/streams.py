@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from provenance import provenance
@@ -31,7 +33,7 @@ ENGINES = ("dual", "graph-dual")
 ROUNDS = {"simulated": 1, "cuda": 200}
 
 
-def prepared(program: Program, inputs, engine: str, streams: int, device: Device) -> tuple[Prepared, float]:
+def prepared(program: Program, inputs: Sequence[Any], engine: str, streams: int, device: Device) -> tuple[Prepared, float]:
     start = time.perf_counter()
     made = ss.prepare(program, engine, device, streams=streams)
     seconds = time.perf_counter() - start
@@ -49,7 +51,7 @@ def run_ns(made: Prepared) -> int:
     return made.device.now_ns() - start
 
 
-def measure(size: int, device: Device) -> list[dict]:
+def measure(size: int, device: Device) -> list[dict[str, Any]]:
     function, inputs = WORKLOADS["branches"].build(branches=BRANCHES, length=LENGTH, size=size)
     program = function.trace(*inputs)
     made = {(engine, streams): prepared(program, inputs, engine, streams, device) for engine in ENGINES for streams in STREAMS}

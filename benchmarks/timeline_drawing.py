@@ -15,6 +15,7 @@ import tempfile
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -100,7 +101,7 @@ def make_trace(engine: str, count: int, seed: int) -> Trace:
     return Trace(table, TraceInfo(engine, "benchmark", DeviceInfo("simulated", "none"), versions={}))
 
 
-def measure(browser, count: int, folder: Path) -> dict[str, float]:
+def measure(browser: Any, count: int, folder: Path) -> dict[str, float]:
     """Return medians for one number of spans."""
     traces = [make_trace(engine, count // len(ENGINES), seed) for seed, engine in enumerate(ENGINES)]
     path = report(traces, folder / f"{count}.html", title=f"{count:,} spans", budget_bytes=200_000_000)

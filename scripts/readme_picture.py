@@ -41,9 +41,9 @@ def main() -> None:
         page.wait_for_timeout(500)
         end = page.evaluate("document.querySelector('#timeline').getBoundingClientRect().bottom + window.scrollY")
         top = page.evaluate("document.querySelector('h1').getBoundingClientRect().top + window.scrollY")
-        clip = {"x": 0, "y": top - MARGIN, "width": WIDTH, "height": end - top + 2 * MARGIN}
+        height = end - top + 2 * MARGIN
         with written_whole(target) as path:
-            path.write_bytes(page.screenshot(clip=clip, full_page=True))
+            path.write_bytes(page.screenshot(clip={"x": 0, "y": top - MARGIN, "width": WIDTH, "height": height}, full_page=True))
         browser.close()
     print(f"wrote {target}, {target.stat().st_size / 1e3:.0f} kB")
 

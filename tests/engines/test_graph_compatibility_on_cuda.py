@@ -58,7 +58,7 @@ for _name in ("sum", "mean", "prod", "nansum", "nanprod", "max", "min", "any", "
 def test_every_operator_is_tried():
     from streamscope import _HOME
 
-    operators = {name for name, home in _HOME.items() if home.startswith("ops.")} - {"host_function", "operator", "elementwise"}
+    operators = {name for name, home in _HOME.items() if home.startswith("streamscope.ops.")} - {"host_function", "operator", "elementwise"}
     assert {name for name in APPLICATIONS if "." not in name} == operators
 
 
