@@ -22,12 +22,13 @@ check() {
 }
 
 memcheck() {
-    check memcheck "(float16 or every_form or softmax or fused or same_twice or stateful or runs_in_a_row or (reductions and int8 and not limits)) and not matmul and not convolution" \
+    check memcheck "(float16 or every_form or softmax or fused or same_twice or stateful or runs_in_a_row or broadcast_sum or (reductions and int8 and not limits)) and not matmul and not convolution" \
         tests/rtc tests/ops/test_operators_on_cuda.py tests/ops/test_reductions_on_cuda.py tests/engines/test_engines_on_cuda.py
 }
 
 racecheck() {
-    check racecheck "softmax or reductions or gradients or same_twice" tests/ops/test_operators_on_cuda.py tests/ops/test_reductions_on_cuda.py
+    check racecheck "softmax or reductions or gradients or same_twice or test_sums" \
+        tests/rtc/test_broadcast_sum_numbers.py tests/ops/test_operators_on_cuda.py tests/ops/test_reductions_on_cuda.py
 }
 
 case ${1:-both} in

@@ -65,6 +65,7 @@ class DeferredBench:
 
     def __init__(self, build):
         self.build = build
+        self.stream = SimpleNamespace(workspace=lambda nbytes: HostArray(self.memory(nbytes)))
         self.sources = {}
         self.bench = None
 
@@ -104,6 +105,7 @@ class GpuBench:
     def __init__(self):
         device = ss.open_device("cuda")
         self.bench = CudaBench(device, device.stream("test"))
+        self.stream = self.bench.stream
 
     def kernel(self, source, blocks, threads, arguments):
         return self.bench.kernel(source, blocks, threads, arguments)

@@ -60,6 +60,8 @@ def others(dtype, shape):
     yield (lambda a, b: (a + b, a * b, b - a, ss.add_n(a, b, a))), [x, row]
     yield in_place, [x, x]
     yield add_to, [x, row, x, row]
+    column = ones((600 * max(1, shape[0]), *shape[1:]), dtype)  # a sum of which comes in parts
+    yield add_to, [column, row, column, row]
     yield ss.program(lambda a, b: ss.tanh(ss.relu(a) * b) + a, fuse=True), [x, row]
 
 

@@ -161,9 +161,13 @@ def test_sources_that_cannot_be(arguments):
 
 def test_the_source_of_a_gradient():
     code = ss.multiply.source("float32", "float16", shapes=[(4, 8), (8,)], gradient_of="b")
-    assert "multiply_gradient_b_float32_float32_float16_sum_32_1d1d_" in code
+    assert "multiply_gradient_b_float32_float32_float16_sum_beside_" in code
     assert "return dy * a;" in code
+    in_parts = ss.multiply.source("float32", "float32", shapes=[(4096, 8), (8,)], gradient_of="b")
+    assert in_parts.index("multiply_gradient_b_float32_sum_") < in_parts.index("multiply_gradient_b_parts_float32_sum_")
     assert "return dy * y * sigmoid(-x);" in ss.sigmoid.source("float32", gradient_of="x")
+    with pytest.raises(ProgramError, match="exp: x is int32, which has no gradient"):
+        ss.exp.source("int32", gradient_of="x")
     with pytest.raises(ProgramError, match="multiply: it has no gradient of 'b'"):
         ss.multiply.source("float32", 2.0, gradient_of="b")
     with pytest.raises(ProgramError, match="add: request='null' has no kernel"):

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamscope.ops.broadcast_sum import FittedSum, bind_sum, fresh_sums
 from streamscope.ops.checked_line import CheckedLine
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_call import ElementwiseCall
 from streamscope.ops.expressions import compiled
-from streamscope.ops.fitting import CTYPES, Shape, fitted_fresh
+from streamscope.ops.fitting import Fitted, Shape, fitted_fresh
 from streamscope.ops.operand_types import UnknownExpressionError
 from streamscope.ops.operator import Application, Attributes, Operator, check_request, require
 from streamscope.ops.pointwise import Elementwise, broadcast_shape, operand_values
@@ -25,13 +24,8 @@ from streamscope.program.launch import Array, Cost, Launch, LaunchKind, Referenc
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.broadcast_sum_source import SumForm, broadcast_sum_source
 from streamscope.rtc.form import THREADS
-from streamscope.rtc.layout import INDEX32_LIMIT, Layout, broadcast_strides, compact, row_major
-from streamscope.rtc.placing_source import layout_numbers
 from streamscope.rtc.signature import Parameter, Signature
-from streamscope.rtc.source import KernelSource
-from streamscope.rtc.types_source import COMPUTE
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
@@ -149,10 +143,10 @@ def _launch(application: Application, signature: Signature, scalars: Numbers) ->
     (target,) = application.write_specs
     shapes = tuple(spec.shape for spec in (*specs, target))
     walked = shapes[0]  # the shape of the result's gradient, which all are broadcast to
-    _, blocks = _fresh_kernel(signature, shapes)
+    blocks = _fresh_kernels(signature, shapes)[0].blocks
 
     def summing(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
-        return _bind_sum(bench, signature, [*reads[: len(specs)], *writes], scalars)
+        return bind_sum(bench, signature, [*reads[: len(specs)], *writes], scalars)
 
     moved = sum(spec.nbytes for spec in (*application.read_specs, target))
     cost = Cost(moved, 4 * math.prod(walked), max(1, blocks), THREADS)
@@ -171,28 +165,27 @@ def _launch(application: Application, signature: Signature, scalars: Numbers) ->
     )
 
 
-def _fresh_kernel(signature: Signature, shapes: tuple[Shape, ...]) -> tuple[KernelSource, int]:
-    """Return the kernel for freshly allocated arrays, and its blocks."""
-    if shapes[0] == shapes[-1]:
-        kernel = fitted_fresh(signature, shapes)
-        return kernel.source, kernel.blocks
-    form = _fitted_sum(shapes, [row_major(shape) for shape in shapes]).form
-    return broadcast_sum_source(signature, form), form.blocks(math.prod(shapes[-1]))
+def _fresh_kernels(signature: Signature, shapes: tuple[Shape, ...]) -> Sequence[Fitted | FittedSum]:
+    """Return the kernels for freshly allocated arrays: one, or two where sums are computed in parts."""
+    return [fitted_fresh(signature, shapes)] if shapes[0] == shapes[-1] else fresh_sums(signature, shapes)
 
 
 def gradient_source(operator: Elementwise, name: str, specs: Sequence[ArraySpec], scalars: Mapping[str, Any], *, accumulate: bool) -> str:
-    """Return the source of the kernel of one operand's gradient; see `Elementwise.source`."""
+    """Return the source of the kernels of one operand's gradient; see `Elementwise.source`."""
     definition = operator.definition
     expressions = dict(zip(definition.operands, definition.gradient or (), strict=False))
     require(expressions.get(name) is not None and name not in scalars, operator.__name__, f"it has no gradient of {name!r}")
     arrays = dict(zip((each for each in definition.operands if each not in scalars), specs, strict=True))
+    dtype = arrays[name].dtype
+    require(dtype.kind == "f", operator.__name__, f"{name} is {dtype.name}, which has no gradient", "gradients are floating-point numbers")
     promoted = operator.promoted(specs, scalars)
     if isinstance(operator, CheckedLine):
         operator.check_gradient(name, promoted)
     forward = operator.signature(specs, scalars)
     signature = _signature(definition, forward, name, str(expressions[name]), arrays[name].dtype.name, promoted.result.name, accumulate)
     shape = broadcast_shape(operator.__name__, [spec.shape for spec in specs])
-    return _fresh_kernel(signature, (shape, *(arrays[each.name].shape for each in signature.arrays[1:]), arrays[name].shape))[0].code
+    kernels = _fresh_kernels(signature, (shape, *(arrays[each.name].shape for each in signature.arrays[1:]), arrays[name].shape))
+    return "\n".join(kernel.source.code for kernel in kernels)
 
 
 def _reference(signature: Signature, scalars: Numbers, target: ArraySpec) -> tuple[Reference | None, str]:
@@ -223,48 +216,3 @@ def summed_to(values: Array, shape: tuple[int, ...]) -> Array:
     missing = values.ndim - len(shape)
     repeated = tuple(axis for axis in range(values.ndim) if axis < missing or (shape[axis - missing] == 1 and values.shape[axis] != 1))
     return values.sum(axis=repeated, dtype=values.dtype, keepdims=True).reshape(shape) if repeated else values
-
-
-@dataclass(frozen=True)
-class _FittedSum:
-    """A sum kernel's form for some arrays, with the layouts of its results and of what each sums."""
-
-    form: SumForm
-    kept: Layout
-    summed: Layout
-    count: int
-
-
-def _fitted_sum(shapes: Sequence[Shape], strides: Sequence[Sequence[int]]) -> _FittedSum:
-    walked = shapes[0]
-    target = (1,) * (len(walked) - len(shapes[-1])) + shapes[-1]
-    steps = [broadcast_strides(shape, each, walked) for shape, each in zip(shapes, strides, strict=True)]
-    kept = [axis for axis, extent in enumerate(walked) if target[axis] == extent]
-    summed = [axis for axis, extent in enumerate(walked) if target[axis] != extent]
-    results, values = _layout(walked, kept, steps), _layout(walked, summed, steps[:-1])
-    count = math.prod(walked[axis] for axis in summed)
-    columns = 32 if results.size > 1 and results.strides[0][-1] == 1 else 1
-    return _FittedSum(SumForm(columns, results.rank, values.rank, math.prod(walked) >= INDEX32_LIMIT), results, values, count)
-
-
-def _layout(shape: Shape, axes: Sequence[int], strides: Sequence[Sequence[int]]) -> Layout:
-    extents = [shape[axis] for axis in axes]
-    if 0 in extents:
-        return Layout((1,), ((0,),) * len(strides))  # nothing is addressed
-    return compact(extents, [[each[axis] for axis in axes] for each in strides])
-
-
-def _bind_sum(bench: CudaBench, signature: Signature, arrays: Sequence[Any], scalars: Numbers) -> CudaCall:
-    # Strides of an empty array mean nothing, and are CuPy's own.
-    strides = [[step // array.itemsize for step in array.strides] if array.size else row_major(array.shape) for array in arrays]
-    kernel = _fitted_sum([array.shape for array in arrays], strides)
-    operands = iter(arrays)
-    arguments = [
-        CTYPES[COMPUTE[parameter.taken]](scalars[parameter.name].item()) if parameter.scalar else next(operands)
-        for parameter in signature.parameters
-    ]
-    outer = layout_numbers(kernel.kept, range(len(arrays)))
-    inner = layout_numbers(kernel.summed, range(len(arrays) - 1))
-    arguments += [arrays[-1], ctypes.c_longlong(arrays[-1].size), ctypes.c_longlong(kernel.count)]
-    arguments += [(ctypes.c_longlong * len(numbers))(*numbers) for numbers in (outer, inner)]
-    return bench.kernel(broadcast_sum_source(signature, kernel.form), kernel.form.blocks(arrays[-1].size), THREADS, arguments)

@@ -156,3 +156,15 @@ def require_float(specs: Sequence[ArraySpec], operator: str, hint: str = "") -> 
         f"dtypes {', '.join(spec.dtype.name for spec in specs)} do not fit",
         f"use one of {', '.join(FLOATS)} for all arguments{'; ' if hint else ''}{hint}",
     )
+
+
+def in_turn(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
+    """Return what launches some kernels one after the other."""
+    if len(calls) == 1:
+        return calls[0]
+
+    def call() -> None:
+        for launch in calls:
+            launch()
+
+    return call

@@ -11,6 +11,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from streamscope.errors import ProgramError
+from streamscope.ops.operator import in_turn
 from streamscope.program.variable import ArraySpec
 from streamscope.rtc.byte_keys_source import MOST_KEYED, is_keyed
 from streamscope.rtc.column_reduction_source import ColumnKernel, column_source, room_of_columns
@@ -95,14 +96,7 @@ class ReductionPlan:
             bench.kernel(step.source, step.blocks, THREADS, [*places[number : number + 2], *map(ctypes.c_longlong, step.numbers)])
             for number, step in enumerate(self.steps)
         ]
-        if len(calls) == 1:
-            return calls[0]
-
-        def call() -> None:
-            for launch in calls:
-                launch()
-
-        return call
+        return in_turn(calls)
 
 
 def checked_axes(operator: str, shape: Sequence[int], axis: Any) -> tuple[int, ...]:

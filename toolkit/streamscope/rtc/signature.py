@@ -11,8 +11,8 @@ from streamscope.rtc.types_source import COMPUTE
 RESULT = "out"
 """What the kernels call the result's array."""
 
-_OF_KERNELS = """T at column count extent fetched first from half half_t i index_t inner item j k kept layout lead load magic n offsets
-    outer partial place put read results row shift size store sum summed to value vector words write"""
+_OF_KERNELS = """T at column count extent fetched first from half half_t i index_t inner item j k kept last layout lead load magic n offsets
+    outer partial place put read results row share shift size store sum summed tiles to value vector words write"""
 _OF_CUDA = "NULL blockDim blockIdx gridDim threadIdx warpSize"
 _OF_CPP = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl concept const
     const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false float for friend
