@@ -89,6 +89,8 @@ def layouts():
         for views in [(view, None, None), (None, view, None), (None, None, view), (view, view, view)]:
             yield (6, 8), (6, 8), (0, 0, 0), views, None
             yield (5, 7), (7,), (0, 0, 0), (views[0], None, views[2]), None
+    yield (203,), (203,), (0, 3, 3), ("every other", None, None), None  # the first vector begins before the first element
+    yield (203,), (203,), (3, 3, 3), (None, "reversed", None), None
     yield (), (), (0, 0, 0), straight, None
     yield (), (), (1, 1, 1), straight, None
     for items in (2, 4):

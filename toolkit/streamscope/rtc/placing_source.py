@@ -22,8 +22,7 @@ def placing_source(names: Sequence[str], rank: int, *, wide: bool) -> str:
     """
     index, quotient = _DIVISIONS[wide]
     strides = ", ".join(f"{name}[{rank}]" for name in names)
-    inner = "\n".join(f"        to.{name} += (long long)(rest - quotient * (index_t)at.extent[axis]) * at.{name}[axis];" for name in names)
-    outer = "\n".join(f"    to.{name} += (long long)rest * at.{name}[0];" for name in names)
+    body = _along_one(names) if rank == 1 else _along_several(names, rank, quotient)
     return f"""\
 typedef {index} index_t;
 // Outermost axis first; strides in elements.
@@ -33,6 +32,21 @@ struct offsets {{ long long {", ".join(names)}; }};
 __device__ inline offsets place(long long n, const layout& at)
 {{
     offsets to = {{}};
+{body}
+    return to;
+}}
+"""
+
+
+def _along_one(names: Sequence[str]) -> str:
+    # Also right where n is below 0: before the first element of a masked kernel's first vector.
+    return "\n".join(f"    to.{name} = n * at.{name}[0];" for name in names)
+
+
+def _along_several(names: Sequence[str], rank: int, quotient: str) -> str:
+    inner = "\n".join(f"        to.{name} += (long long)(rest - quotient * (index_t)at.extent[axis]) * at.{name}[axis];" for name in names)
+    outer = "\n".join(f"    to.{name} += (long long)rest * at.{name}[0];" for name in names)
+    return f"""\
     index_t rest = (index_t)n;
     #pragma unroll
     for (int axis = {rank - 1}; axis > 0; --axis) {{
@@ -40,10 +54,7 @@ __device__ inline offsets place(long long n, const layout& at)
 {inner}
         rest = quotient;
     }}
-{outer}
-    return to;
-}}
-"""
+{outer}"""
 
 
 def layout_numbers(layout: Layout, arrays: Sequence[int]) -> list[int]:
