@@ -101,6 +101,22 @@ def test_the_reference_means_the_same(programs, name, dtype):
         assert (np.abs(result[finite].astype(np.float64) - expected[finite]) <= tolerance * scale[finite]).all()
 
 
+def test_the_gradient_goes_to_whom_a_nan_came_from(new_bench, bound_program):
+    """The result is NaN where an operand is; were the gradient another's, or nobody's, it would not show there."""
+    nan = np.nan
+    dy, a, b = np.full(5, 2.0), np.array([nan, 1, nan, 3, 1]), np.array([1, nan, nan, 1, 3.0])
+    bench = new_bench()
+    pairs = {name: bound_program(bench, traced(name), [dy, a, b]) for name in ("maximum", "minimum", "fmax", "fmin")}
+    relu = bound_program(bench, traced("relu"), [dy, np.array([nan, 1, -1, 0, np.inf])])
+    bench.finish()
+    to_a = {"maximum": [2, 0, 2, 2, 0], "minimum": [2, 0, 2, 0, 2], "fmax": [0, 2, 2, 2, 0], "fmin": [0, 2, 2, 0, 2]}
+    for name, program in pairs.items():
+        da, db = program.run()
+        np.testing.assert_array_equal(da, to_a[name], err_msg=name)
+        np.testing.assert_array_equal(db, 2 - da, err_msg=name)
+    np.testing.assert_array_equal(relu.run()[0], [2, 2, 0, 0, 2])
+
+
 @pytest.fixture(scope="module")
 def broadcast(new_bench, bound_program):
     bench = new_bench()

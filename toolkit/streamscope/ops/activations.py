@@ -64,7 +64,7 @@ relu = _activation(
     "relu",
     "Return ``max(x, 0)``, NaN kept.",
     "x < 0 ? T(0) : x",
-    "x > 0 ? dy : T(0)",
+    "x <= 0 ? T(0) : dy",
     lambda x: np.where(x < 0, x.dtype.type(0), x),
     like=np.positive,
     flops=1,

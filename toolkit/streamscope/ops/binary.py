@@ -92,14 +92,14 @@ maximum = _binary(
     "Return the greater of a and b, and NaN where either is.",
     "maximum(a, b)",
     np.maximum,
-    ("a >= b ? dy : T(0)", "a >= b ? T(0) : dy"),
+    ("a >= b || a != a ? dy : T(0)", "a >= b || a != a ? T(0) : dy"),
 )
 minimum = _binary(
     "minimum",
     "Return the lesser of a and b, and NaN where either is.",
     "minimum(a, b)",
     np.minimum,
-    ("a <= b ? dy : T(0)", "a <= b ? T(0) : dy"),
+    ("a <= b || a != a ? dy : T(0)", "a <= b || a != a ? T(0) : dy"),
 )
 fmax = _binary(
     "fmax",
