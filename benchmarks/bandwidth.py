@@ -1,9 +1,9 @@
 """Generated element-wise and reduction kernels on large arrays, against a device-to-device copy, CuPy and PyTorch, in one run.
 
-All get the same inputs, 256 MiB each, and take turns, the copy too: what a slow peer leaves behind (clocks, caches) and what differs
-between rented machines falls on all alike. Times are CUDA events around several calls, after one untimed call, so that the launch of
-the first on an idle stream is not counted as time on the device. A kernel's share is of the bandwidth of the copy that took turns with
-it, with each input and output counted once.
+All get the same inputs, 256 MiB each, and take turns in random order, the copy too: what a slow peer leaves behind (clocks, caches)
+and what differs between rented machines falls on all alike. Times are CUDA events around several calls, after one untimed call, so
+that the launch of the first on an idle stream is not counted as time on the device. A kernel's share is of the bandwidth of the copy
+that took turns with it, with each input and output counted once.
 
     python benchmarks/bandwidth.py [RESULT.json]
 """
@@ -128,9 +128,9 @@ class Bench:
         own: Any = prepared.streams[0]
         streams = {"streamscope": own.handle}
         times: dict[str, list[float]] = {who: [] for who in calls}
+        order = np.random.default_rng(0)
         for turn in range(ROUNDS + 1):
-            # Turns alternate in direction: each follows a fast neighbour and a slow one equally often.
-            for who in list(calls)[:: -1 if turn % 2 else 1]:
+            for who in map(str, order.permutation(list(calls))):  # who runs before it, a slow peer or a fast one, is chance
                 taken = self.time_us(calls[who], streams.get(who, self.stream))
                 if turn:  # the first warms up
                     times[who].append(taken)

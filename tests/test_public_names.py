@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import json
 import re
+import shutil
 import subprocess
 import sys
 from functools import cached_property
@@ -166,6 +167,15 @@ def run(code, repository):
     environment = {"PYTHONPATH": str(repository / "toolkit")}
     result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60)
     return json.loads(result.stdout)
+
+
+def test_the_package_can_be_imported_from_a_zip(repository, tmp_path):
+    archive = shutil.make_archive(str(tmp_path / "packed"), "zip", repository / "toolkit", "streamscope")
+    shown = "json.dumps([streamscope.__file__, str(streamscope.relu)])"
+    code = f"import sys; sys.path.insert(0, {archive!r}); import json, streamscope; print({shown})"
+    place, operator = run(code, repository)
+    assert place.startswith(archive)
+    assert "relu" in operator
 
 
 def test_the_names_are_pinned():

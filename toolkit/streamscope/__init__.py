@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
-from pathlib import Path
+import pkgutil
 from typing import TYPE_CHECKING, Any
 
 # Not lazily: `streamscope.program` is also a package, and the import of any module in it would put the package under this name.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def _modules_of_names() -> dict[str, str]:
     """Return the module of each public name, as the stub imports them."""
-    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    stub = ast.parse(pkgutil.get_data(__name__, "__init__.pyi") or b"")  # also where the package lies in a zip
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("streamscope.")]
     return {alias.name: node.module for node in imports for alias in node.names}
 
