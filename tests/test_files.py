@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +79,30 @@ class TestWrittenWhole:
             path.write_text("")
         modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "ours")}
         assert len(modes) == 1
+
+    def test_the_umask_of_other_threads_stays_as_it_is(self, tmp_path, monkeypatch):
+        before = os.umask(0o027)
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "umask", lambda _: pytest.fail("it is the whole process's"))
+                with written_whole(tmp_path / "a.txt") as path:
+                    path.write_text("")
+        finally:
+            os.umask(before)
+        assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o640
+
+    def test_the_longest_names(self, tmp_path):
+        name = "a" * (255 - len("..12345678.partial"))
+        with written_whole(tmp_path / name) as path:
+            path.write_text("")
+        assert contents(tmp_path) == [name]
+
+    def test_a_folder_that_is_named_from_here(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with written_whole(Path("a.txt")) as path:
+            assert path.is_absolute()
+            path.write_text("")
+        assert contents(tmp_path) == ["a.txt"]
 
 
 class TestWritableFile:

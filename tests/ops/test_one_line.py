@@ -73,6 +73,48 @@ def test_misuse(line, options, said):
         ss.elementwise(line, **options)
 
 
+FILES = {
+    "include": '#include "FILE"\n',
+    "system": "#include <cuda_fp16.h>\n",
+    "spaces": "  #  \t include<FILE>",
+    "digraph": '%: include "FILE"',
+    "trigraph": '??=include "FILE"',
+    "continued": '#\\\ninc\\\r\nlude "FILE"',
+    "behind a comment": '__device__ float unused; /* of two\n lines */ # /* so */ include "FILE"',
+    "behind a text": 'constexpr int a = sizeof("/*"), b = 1\'000 + \'"\';\n#include "FILE" // */ "',
+    "behind a raw text": 'constexpr int a = sizeof(R"x(\n)" )x");\n#include "FILE" // )"',
+    "by a macro": '#define NAME "FILE"\n#include NAME',
+    "next": '#include_next "FILE"',
+    "import": '#import "FILE"',
+    "embed": 'const char a[] = {\n#embed "FILE"\n};',
+    "asked for": '#if __has_include ("FILE")\n#define SIGN -\n#endif',
+}
+
+
+@pytest.mark.parametrize("functions", FILES.values(), ids=FILES)
+def test_functions_read_no_file(tmp_path, functions):
+    """The cache could not tell when it changes."""
+    by = "(#(include(_next)?|import|embed)|__has_include)"
+    said = rf"ss.elementwise 'y': functions= reads a file, by {by} \(write the functions' source itself"
+    with pytest.raises(ProgramError, match=said):
+        ss.elementwise("y = foo(x)", functions=functions.replace("FILE", str(tmp_path / "h.h")))
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        "// #include <math.h>\n// or \\\n#include <math.h>\n",
+        "/*\n#include <math.h>\n*/",
+        'constexpr int a = sizeof("#include"), b = sizeof(R"(\n#include <math.h>\n)");',
+        "#define include(x) #x\n#define text include(include)",
+        "#define includes\n#pragma once_included\n#undef include\n#\n#if 0\n#endif",
+        "__device__ float include(float embed)\n{\n    return embed\n    % embed;\n}",
+    ],
+)
+def test_functions_may_mention_files(functions):
+    assert ss.elementwise("y = foo(x)", functions=f"__device__ float foo(float x) {{ return x; }}\n{functions}")
+
+
 @pytest.mark.parametrize(
     ("line", "expression"),
     [
@@ -292,3 +334,28 @@ def test_what_is_nested_too_deeply_runs_on_cuda_only(expression):
     x = np.ones(3, np.float32)
     assert not has_reference(ss.program(deep).trace(x))
     assert not has_reference(ss.program(deep.gradient).trace(x, x))
+
+
+@pytest.mark.parametrize(
+    ("functions", "bracket"),
+    [
+        ("__device__ float f(float a) { return a*2;", "{"),
+        ("__device__ float f(float a) { return (a*2; }", "}"),
+        ("__device__ float f(float a) { return a*2; } }", "}"),
+        ("}", "}"),
+    ],
+)
+def test_a_bracket_without_a_partner_among_the_functions(functions, bracket):
+    with pytest.raises(ProgramError, match=f"in functions=, '{bracket}' has no partner"):
+        ss.elementwise("y = f(x)", functions=functions, reference=lambda x: x)
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        "// {\n__device__ float f(float a) { return a + '(' - 40; }",
+        "#if 1\n__device__ float f(float a) {\n#else\n__device__ float f(float a, int b = 1) {\n#endif\nreturn a; }",
+    ],
+)
+def test_brackets_that_have_partners_where_it_counts(functions):
+    assert ss.elementwise("y = f(x)", functions=functions, reference=lambda x: x).__name__ == "y"

@@ -21,7 +21,7 @@ from streamscope.errors import CacheWarning, CompilationError
 from streamscope.rtc import batch as module
 from streamscope.rtc.batch import compile_batch, compile_kernel
 from streamscope.rtc.claims import Claims
-from streamscope.rtc.compilation_log import CompilationLog, Stage
+from streamscope.rtc.compilation_log import CompilationLog, Stage, compilations
 from streamscope.rtc.cubin import resources_of
 from streamscope.rtc.kernel_cache import KernelCache, Origin, kernel_key
 from streamscope.rtc.needed import needed_kernels
@@ -69,6 +69,15 @@ def sections(image):
 def works(result, sources):
     """Tell that every source was delivered, with its own code."""
     return all(source.name in result.cubins[source].resources for source in sources)
+
+
+def test_a_log_of_ones_own_is_in_the_place_of_the_processs(cache):
+    source, count = kernel("noted"), len(compilations().kernels)
+    own, copied = CompilationLog(), CompilationLog(copy_to=compilations())
+    compile_batch([source], SM, cache=cache, log=own)
+    assert ([record.name for record in own.kernels], len(compilations().kernels)) == (["noted"], count)
+    compile_batch([source], SM, cache=cache, log=copied)
+    assert compilations().kernels[-1] is copied.kernels[0]
 
 
 def test_together_is_as_alone(cache, generated):

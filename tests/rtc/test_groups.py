@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from streamscope.errors import CompilationError
 from streamscope.rtc import groups
 from streamscope.rtc.batch import MOST_IN_GROUP, group_count
-from streamscope.rtc.groups import WORKER_BYTES, blamed, free_bytes, grouped, keeps_to_itself, unique_sources, unit_code, worker_count
+from streamscope.rtc.groups import WORKER_BYTES, blamed, grouped, keeps_to_itself, unique_sources, unit_code, worker_count
 from streamscope.rtc.source import KernelSource
 from streamscope.rtc.types_source import HALF_CONVERSIONS, VECTORS
 
@@ -57,6 +57,8 @@ ALONE = {
     "out and in again": "} typedef double real; namespace a {\n",
     "an open comment": "int x; /* and so on\n",
     "an open text": 'const char* x = R"(;\n',
+    "behind a comment of two lines": "int x; /*\n*/ #define load(x) 7\n",
+    "a brace between digits with apostrophes": "const int x = 1'000; namespace a { const int y = 1'000;\n",
     "a brace in a character": "const char x = '{'; namespace a {\n",
 }
 TOGETHER = {
@@ -65,6 +67,8 @@ TOGETHER = {
     "braces in a text": "const char* x = \"}}\\\"}\"; const char y = '}', z = '\\'';\n",
     "braces in a raw text": 'const char* x = R"a(})" })a";\n',
     "a sharp in a comment": "/*\n#define x\n*/\n",
+    "a comment continued with a carriage return": "// \\\r\n}\n",
+    "digits with apostrophes": "const int x = 0x1'000 + 1.5e+1'0f; const char y = '{', z = '}', u = u8'}', v = '{';\n",
     "balanced": "namespace a { struct b { int c; }; }\n",
 }
 
@@ -129,24 +133,6 @@ def test_workers_by_cores_and_free_memory(monkeypatch, cores, free, workers):
 def test_wrong_numbers_of_workers(asked):
     with pytest.raises(CompilationError, match="workers="):
         worker_count(asked)
-
-
-MEMINFO = ["MemTotal: 8000000 kB", "MemAvailable:    4000000 kB"]
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({"meminfo": MEMINFO}, 4_096_000_000),
-        ({"meminfo": MEMINFO, "memory.max": ["max"], "memory.current": ["5"]}, 4_096_000_000),
-        ({"meminfo": MEMINFO, "memory.max": ["3000"], "memory.current": ["1000"]}, 2000),
-        ({"meminfo": MEMINFO, "memory.max": ["1000"], "memory.current": ["3000"]}, 0),
-        ({}, WORKER_BYTES),
-    ],
-)
-def test_free_memory_by_the_system_and_the_control_group(monkeypatch, files, expected):
-    monkeypatch.setattr(groups, "_lines", lambda path: files.get(str(path).rsplit("/", 1)[1], []))
-    assert free_bytes() == expected
 
 
 @given(st.integers(1, 5000), st.integers(1, 300))

@@ -24,7 +24,7 @@ def cubin(number=0):
 
 @pytest.fixture(autouse=True)
 def _version(monkeypatch):
-    monkeypatch.setattr(module, "nvrtc_version", lambda: "13.0")
+    monkeypatch.setattr(module, "nvrtc_build", lambda: "13.0 a")
 
 
 texts = st.text(max_size=6)
@@ -39,7 +39,7 @@ def test_whatever_differs_has_another_key(parts):
 def test_nvrtc_its_options_and_the_format_are_part_of_the_key(monkeypatch):
     source = KernelSource("k", "code")
     keys = {kernel_key(source, "sm_90")}
-    for name, value in [("nvrtc_version", lambda: "13.1"), ("OPTIONS", ("--std=c++17", "-G")), ("FORMAT", 1000)]:
+    for name, value in [("nvrtc_build", lambda: "13.0 b"), ("OPTIONS", ("--std=c++17", "-G")), ("FORMAT", 1000)]:
         with monkeypatch.context() as patch:
             patch.setattr(module, name, value)
             keys.add(kernel_key(source, "sm_90"))

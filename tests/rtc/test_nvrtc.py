@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 import sys
 from pathlib import Path
 
@@ -96,12 +97,90 @@ def test_a_unit_and_its_warnings(bindings):
     assert compile_unit("nonsense", "some", "sm_90")[0] is None
 
 
+def library(path, build_id=b"", content=b""):
+    """Write an ELF file of two sections: the names, and the linker's note if there is a build ID."""
+    names = b"\0.shstrtab\0.note.gnu.build-id\0"
+    note = struct.pack("<III4s", 4, len(build_id), 3, b"GNU") + build_id
+    sections = [(1, 3, 64, len(names)), (11, 7, 64 + len(names), len(note))][: 2 if build_id else 1]
+    header = struct.pack("<5s35xQ10xHHH", b"\x7fELF\x02", 64 + len(names) + len(note), 64, len(sections), 0).ljust(64, b"\0")
+    table = b"".join(struct.pack("<IIQQQQ24x", name, kind, 0, 0, start, size) for name, kind, start, size in sections)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(header + names + note + table + content)
+    return path
+
+
+@pytest.fixture
+def build_with(monkeypatch, tmp_path):
+    """Return a function that returns the build, and a kernel's key, of NVRTC 13.0 where the process has mapped some files."""
+    build = nvrtc.nvrtc_build.__wrapped__
+    monkeypatch.setattr(nvrtc, "nvrtc_version", lambda: "13.0")
+    monkeypatch.setattr("streamscope.rtc.kernel_cache.nvrtc_build", build)
+    monkeypatch.setattr(nvrtc, "MAPS", tmp_path / "maps")
+
+    def build_with(*mapped):
+        lines = [f"7f8f4c400000-7f8f4c82d000 {mode} 00000000 fe:00 54       {path}\n" for path in mapped for mode in ("r--p", "r-xp")]
+        (tmp_path / "maps").write_text("7ffc-7ffd rw-p 00000000 00:00 0\n" + "".join(lines))
+        return build(), kernel_key(BROKEN, "sm_90")
+
+    return build_with
+
+
+def test_builds_of_one_version_have_other_keys(build_with, tmp_path):
+    """An update of NVRTC may compile otherwise, and has the version of the one before."""
+    old, new = library(tmp_path / "old" / "libnvrtc.so.13", b"a" * 20), library(tmp_path / "new" / "libnvrtc.so.13.0.96", b"b" * 20)
+    assert build_with(old)[0] == f"13.0 {'61' * 20}"
+    assert build_with(new)[0] == f"13.0 {'62' * 20}"
+    assert len({build_with(*paths)[1] for paths in [(old,), (new,), (old, new), ()]}) == 4
+
+
+def test_the_same_library_has_the_same_key_wherever_and_whenever_it_was_installed(build_with, tmp_path):
+    one, other = (library(tmp_path / place / "libnvrtc.so.13", b"a" * 20) for place in ("a wheel", "cuda/lib64"))
+    os.utime(other, (1, 1))
+    assert build_with(one) == build_with(other) == build_with(one, other)
+
+
+def test_a_library_without_a_build_id_is_known_by_its_size_and_time(build_with, tmp_path):
+    for name, write in [("none", library), ("no ELF", lambda path: path.write_bytes(b"x")), ("empty", lambda path: path.write_bytes(b""))]:
+        path = tmp_path / name / "libnvrtc.so.13"
+        path.parent.mkdir()
+        write(path)
+        os.utime(path, ns=(5, 5))
+        assert build_with(path)[0] == f"13.0 {path.stat().st_size} 5"
+
+
+def test_other_libraries_are_none_of_it(build_with, tmp_path):
+    ours = library(tmp_path / "libnvrtc.so.13", b"a" * 20)
+    names = [
+        "libnvrtc-builtins.so.13.0",
+        "libnvrtc.so.12",
+        "libnvrtc.so.130",
+        "libnvrtc.so.13.old",
+        "nvrtc.cpython-311-x86_64-linux-gnu.so",
+    ]
+    assert build_with(ours) == build_with(ours, *(library(tmp_path / name, b"b" * 20) for name in names))
+
+
+def test_where_no_library_can_be_found_it_is_the_version(build_with, tmp_path, monkeypatch):
+    assert build_with()[0] == "13.0"
+    assert build_with(tmp_path / "gone" / "libnvrtc.so.13")[0] == "13.0"
+    assert build_with(f"{library(tmp_path / 'libnvrtc.so.13', b'a' * 20)} (deleted)")[0] == "13.0"  # by an update
+    monkeypatch.setattr(nvrtc, "MAPS", tmp_path / "none")
+    assert nvrtc.nvrtc_build.__wrapped__() == "13.0"
+
+
+def test_the_build_of_the_nvrtc_that_is_installed(bindings):
+    version, _, build = nvrtc.nvrtc_build().partition(" ")
+    assert version == nvrtc.nvrtc_version()
+    assert build
+
+
 def test_without_nvrtc(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     monkeypatch.setattr(nvrtc, "nvrtc_version", nvrtc.nvrtc_version.__wrapped__)
-    monkeypatch.setattr("streamscope.rtc.kernel_cache.nvrtc_version", nvrtc.nvrtc_version)
+    monkeypatch.setattr("streamscope.rtc.kernel_cache.nvrtc_build", nvrtc.nvrtc_build.__wrapped__)
     for call in (
         nvrtc.nvrtc_version,
+        nvrtc.nvrtc_build.__wrapped__,
         lambda: compile_unit(EMPTY, "e", "sm_90"),
         lambda: compile_kernel(BROKEN, "sm_90", cache=KernelCache(tmp_path)),
     ):

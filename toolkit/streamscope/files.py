@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_urlsafe
 
 from streamscope.errors import OutputError
 from streamscope.interrupts import deferred
@@ -26,14 +27,11 @@ def written_whole(path: Path) -> Iterator[Path]:
     try:
         _check_ordinary(path)
         with deferred():  # else Ctrl-C could leave a file that nobody knows of
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-            os.close(handle)
-            temporary = Path(name)
+            name = path.parent.absolute() / f".{path.name}.{token_urlsafe(6)}.partial"
+            # Not mkstemp, whose files only the owner can read: to ask for the umask is to change it for all threads for a moment.
+            name.touch(exist_ok=False)
+            temporary = name
         yield temporary
-        # mkstemp makes files that only the owner can read; give what an ordinary file would have.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
         temporary.replace(path)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}", hint="choose another folder, or free space") from error

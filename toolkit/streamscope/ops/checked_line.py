@@ -16,6 +16,7 @@ from streamscope.ops.pointwise import Elementwise, Scalars
 from streamscope.ops.promotion import DType, Promoted, arithmetic
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec
+from streamscope.rtc.groups import file_directive, unbalanced
 
 _WHOLE, _FLOATING = np.dtype(np.int32), np.dtype(np.float32)
 
@@ -91,6 +92,25 @@ def check_syntax(whose: str, expression: str) -> None:
     mistake = mistake_in(expression)
     if mistake is not None:
         raise refusal(whose, mistake, expression)
+
+
+def check_functions(operator: str, functions: str) -> None:
+    """Check that the source of the user's own functions is all that they are made of.
+
+    Raises
+    ------
+    ProgramError
+        It reads files, or leaves a bracket open or one too many.
+    """
+    directive = file_directive(functions)
+    if directive is not None:
+        raise ProgramError(
+            f"{title(operator)}: functions= reads a file, by {directive}",
+            hint="write the functions' source itself: machine code is cached by its source, which tells nothing of a file's content",
+        )
+    bracket = unbalanced(functions)
+    if bracket is not None:
+        raise ProgramError(f"{title(operator)}: in functions=, {bracket!r} has no partner", hint="close what is opened, and nothing else")
 
 
 def check_meaning(whose: str, expression: str, names: Sequence[str], functions: str, *, floating: Sequence[str], vouched: bool) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from streamscope.arguments import Kinds, are_texts, check_kinds
 from streamscope.errors import ProgramError
 from streamscope.ops.c_arithmetic import converted
-from streamscope.ops.checked_line import CheckedLine, check_meaning, check_syntax, title
+from streamscope.ops.checked_line import CheckedLine, check_functions, check_meaning, check_syntax, title
 from streamscope.ops.definition import Definition, Reference
 from streamscope.ops.expressions import compiled, names_in
 from streamscope.ops.operand_types import UnknownExpressionError
@@ -56,12 +56,12 @@ def elementwise(
     like : numpy.ufunc, optional
         Whose dtypes it has: by default those of ``np.add``; ``np.exp`` makes whole numbers floating, ``np.less`` gives bools.
     functions : str
-        CUDA source of device functions that the line calls.
+        CUDA source of device functions that the line calls: all of it, no ``#include``.
 
     Raises
     ------
     ProgramError
-        The line is no assignment, an expression is certainly wrong, or a name is reserved or unknown.
+        The line is no assignment, an expression is certainly wrong, a name is reserved or unknown, or the functions' source reads files.
     """
     check_kinds("ss.elementwise", _KINDS, line, name, operands, gradient, reference, like, functions)
     match = _LINE.fullmatch(line)
@@ -71,6 +71,7 @@ def elementwise(
         raise ProgramError(f"ss.elementwise: {line!r} is no assignment", hint='write for example "y = a * x + b"')
     result, expression = match[1], _in_one_line(right)
     called = result if name is None else name
+    check_functions(called, functions)
     written = {operand: _in_one_line(text) for operand, text in (gradient or {}).items()}
     named = tuple(operands) if operands is not None else tuple(names_in(expression))
     _check_expressions(called, result, expression, named, written, functions, vouched=reference is not None)

@@ -89,7 +89,7 @@ def compile_batch(
     cache : KernelCache, optional
         This process's by default.
     log : CompilationLog, optional
-        Where to note it, besides `compilations`.
+        Where to note it, in the place of `compilations`; a log made with ``copy_to=compilations()`` passes it on.
     progress : callable, optional
 
     Raises

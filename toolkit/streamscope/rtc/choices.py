@@ -65,6 +65,7 @@ class Choices:
             warnings.warn(f"the choice of a kernel cannot be kept: {error}", CacheWarning, stacklevel=3)
 
     def _name(self, source: KernelSource, size: int) -> str:
+        # NVRTC's version, not its build: what was the fastest of another build's code is at worst a little slower, and never wrong.
         parts = [FORMAT, self.device, nvrtc_version(), OPTIONS, source.name, source.code, size]
         return f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}.json"
 

@@ -7,10 +7,10 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from mmap import mmap
 
-INFO = 0x70000000
-"""Type of ELF sections with attributes of kernels (``.nv.info``)."""
 SYMBOLS = 2
+"""Type of the ELF section with the symbols' names."""
 VALUE_FOLLOWS, REGISTERS, FRAME_BYTES = 4, 0x2F, 0x11
 """In ``.nv.info``: an attribute with a value of some bytes; its numbers of two attributes, whose value is (symbol, number)."""
 RESERVED_SHARED, RESERVED_BYTES = ".nv.shared.reserved.0", 1024
@@ -73,7 +73,9 @@ class Cubin:
 
 
 @dataclass(frozen=True)
-class _Section:
+class Section:
+    """A section of an ELF file: its name and type, and where its content lies."""
+
     name: str
     kind: int
     start: int
@@ -85,9 +87,7 @@ def resources_of(image: bytes) -> dict[str, KernelResources]:
 
     The layout of ``.nv.info`` is not documented; it has been this since CUDA 5, and a test compares it with what the driver says.
     """
-    if image[:5] != b"\x7fELF\x02":
-        return {}
-    sections = list(_sections(image))
+    sections = list(sections_of(image))
     sizes = {section.name: section.size for section in sections}
     symbols = _symbols(image, sections)
     numbers: dict[int, dict[str, int]] = {REGISTERS: {}, FRAME_BYTES: {}}
@@ -106,15 +106,18 @@ def resources_of(image: bytes) -> dict[str, KernelResources]:
     }
 
 
-def _sections(image: bytes) -> Iterator[_Section]:
+def sections_of(image: bytes | mmap) -> Iterator[Section]:
+    """Yield the sections of a 64-bit ELF file; none where it is no such file."""
+    if image[:5] != b"\x7fELF\x02":
+        return
     (table,) = struct.unpack_from("<Q", image, 40)
     size, count, names = struct.unpack_from("<HHH", image, 58)
     headers = [struct.unpack_from("<IIQQQQ", image, table + index * size) for index in range(count)]
     for name, kind, _, _, start, length in headers:
-        yield _Section(_text(image, headers[names][4] + name), kind, start, length)
+        yield Section(_text(image, headers[names][4] + name), kind, start, length)
 
 
-def _symbols(image: bytes, sections: list[_Section]) -> list[str]:
+def _symbols(image: bytes, sections: list[Section]) -> list[str]:
     table = next((section for section in sections if section.kind == SYMBOLS), None)
     names = next((section for section in sections if section.name == ".strtab"), None)
     if table is None or names is None:
@@ -135,5 +138,5 @@ def _attributes(info: bytes) -> Iterator[tuple[int, int, int]]:
         at += size
 
 
-def _text(image: bytes, start: int) -> str:
-    return image[start : image.index(0, start)].decode(errors="replace")
+def _text(image: bytes | mmap, start: int) -> str:
+    return image[start : image.find(b"\0", start)].decode(errors="replace")

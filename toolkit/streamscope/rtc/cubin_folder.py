@@ -232,7 +232,7 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
 def _write(paths: Sequence[Path], content: bytes) -> None:
     """Write one file under several names."""
     first, *others = paths
-    # Not `written_whole`, which sets the process's umask for a moment: workers write side by side.
+    # Not `written_whole`: the file gets its other names before the first, and flushes nothing.
     with _partial(first) as temporary:
         with temporary.open("xb") as file:
             file.write(content)

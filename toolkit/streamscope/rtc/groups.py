@@ -9,10 +9,10 @@ import heapq
 import os
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from streamscope.arguments import whole_number
 from streamscope.errors import CompilationError
+from streamscope.rtc.free_memory import free_bytes
 from streamscope.rtc.source import KernelSource
 from streamscope.rtc.types_source import HALF_CONVERSIONS, VECTORS
 
@@ -22,10 +22,17 @@ SHARED = (HALF_CONVERSIONS, VECTORS)
 WORKER_BYTES = 256 * 2**20
 """Memory that NVRTC takes for one translation unit: up to 160 MiB were measured."""
 
-_NOT_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|R\"([^\s()\\]*)\(.*?\)\1\"|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.DOTALL)
-"""Comments, texts and characters, whose braces count for nothing."""
+_NOT_CODE = re.compile(
+    r"//[^\n]*|/\*.*?\*/|R\"([^\s()\\]*)\(.*?\)\1\"|\"(?:\\.|[^\"\\\n])*\"|\b\d(?:'?[\w.])*|'(?:\\.|[^'\\\n])+'", re.DOTALL
+)
+"""Comments, texts and characters, whose braces count for nothing; and numbers, since an apostrophe between digits begins no character."""
 _REACHING = re.compile(r"^\s*(?:#|%:|\?\?=)(?!\s*pragma\s+unroll\b)|\b_Pragma\b|<%|%>|/\*|[\"']", re.MULTILINE)
 """What would reach into kernels further down: directives, and comments and texts that do not end."""
+_READING_FILES = re.compile(
+    r"^[^\S\n]*(?:#|%:|\?\?=)[^\S\n]*(include(?:_next)?|import|embed)\b|\b(__has_(?:include(?:_next)?|embed))\s*\(", re.MULTILINE
+)
+_CHOOSING = re.compile(r"^\s*#\s*if", re.MULTILINE)
+_CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
 _BLAMED = re.compile(r"^(\w+)\.cu\(\d+\): (?:catastrophic )?error|^ptxas error.*'(\w+)'", re.MULTILINE)
 
 
@@ -59,23 +66,6 @@ def worker_count(asked: int | None = None) -> int:
     return max(1, min(len(os.sched_getaffinity(0)), free_bytes() // WORKER_BYTES))
 
 
-def free_bytes() -> int:
-    """Return how much memory this process can still take, by the system and by its control group."""
-    free = [int(line.split()[1]) * 1024 for line in _lines("/proc/meminfo") if line.startswith("MemAvailable:")]
-    group = Path("/sys/fs/cgroup")
-    limits = [_lines(group / name) for name in ("memory.max", "memory.current")]
-    if all(lines and lines[0].isdigit() for lines in limits):
-        free.append(max(0, int(limits[0][0]) - int(limits[1][0])))
-    return min(free, default=WORKER_BYTES)
-
-
-def _lines(path: str | Path) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-
-
 def grouped(sources: Sequence[KernelSource], count: int) -> list[Group]:
     """Return at most ``count`` groups of about equal expected cost, the costliest first; more only for sources that must stand alone.
 
@@ -100,13 +90,38 @@ def keeps_to_itself(code: str) -> bool:
 
     Compiled together, a source with a brace too few and one with a brace too many would both be taken for right.
     """
-    bare = _NOT_CODE.sub(" ", code.replace("\\\n", ""))
+    bare = _bare(code)
     depth = 0
     for brace in re.findall("[{}]", bare):
         depth += 1 if brace == "{" else -1
         if depth < 0:
             return False
     return depth == 0 and not _REACHING.search(bare)
+
+
+def file_directive(code: str) -> str | None:
+    """Return what in a source has it depend on files, for example ``#include``; None where nothing does."""
+    found = _READING_FILES.search(_bare(code))
+    return found and (f"#{found[1]}" if found[1] else found[2])
+
+
+def unbalanced(code: str) -> str | None:
+    """Return a bracket in a source that is not closed, or that closes none; None where there is none, or directives choose between some."""
+    bare, opened = _bare(code), list[str]()
+    if _CHOOSING.search(bare):
+        return None
+    for bracket in re.findall(r"[(){}\[\]]", bare):
+        if bracket in _CLOSED_BY:
+            opened.append(bracket)
+        elif not opened or _CLOSED_BY[opened.pop()] != bracket:
+            return str(bracket)
+    return opened[-1] if opened else None
+
+
+def _bare(code: str) -> str:
+    """Return code without comments, texts and numbers. Those of several lines leave a line's end: NVRTC takes a directive behind them."""
+    joined = re.sub(r"\\\r?\n", "", code)
+    return _NOT_CODE.sub(lambda match: "\n" if "\n" in match[0] else " ", joined)
 
 
 def unit_code(group: Group) -> str:

@@ -20,7 +20,7 @@ from streamscope.rtc.claims import Claims
 from streamscope.rtc.cubin import Cubin
 from streamscope.rtc.cubin_file import FORMAT
 from streamscope.rtc.cubin_folder import LOCK, MOST_BYTES, CubinFolder
-from streamscope.rtc.nvrtc import OPTIONS, nvrtc_version
+from streamscope.rtc.nvrtc import OPTIONS, nvrtc_build
 from streamscope.rtc.source import KernelSource
 
 MOST_IN_MEMORY = 4096
@@ -36,14 +36,14 @@ class Origin(StrEnum):
 
 
 def kernel_key(source: KernelSource, architecture: str) -> str:
-    """Return the key of a kernel: SHA-256 of its name and whole source, the options, NVRTC's version, the architecture, the format.
+    """Return the key of a kernel: SHA-256 of its name and whole source, the options, NVRTC's build, the architecture, the format.
 
     Raises
     ------
     NoDeviceError
         NVRTC is not installed.
     """
-    parts = [FORMAT, nvrtc_version(), architecture, OPTIONS, source.name, source.code]
+    parts = [FORMAT, nvrtc_build(), architecture, OPTIONS, source.name, source.code]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

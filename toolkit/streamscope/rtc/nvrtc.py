@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
+import struct
 from functools import lru_cache
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
 from typing import Any
 
 from streamscope.arguments import shown
 from streamscope.errors import CompilationError, NoDeviceError
+from streamscope.rtc.cubin import sections_of
 from streamscope.rtc.source import KernelSource
 from streamscope.rtc.written import explained
 
 OPTIONS = ("--std=c++17",)
 """What NVRTC is told besides the architecture."""
-
+MAPS = Path("/proc/self/maps")
+"""Which files this process has mapped."""
+NOTE_HEADER_BYTES = 16
+"""What comes before a build ID in its ELF section: sizes, type, ``"GNU"``."""
 
 INSTALL_HINT = "`make setup` in the clone installs it, or pip install '.[nvrtc]' there; with a GPU, '.[cuda13]' (or cuda12)"
 
@@ -68,6 +75,26 @@ def nvrtc_version() -> str:
 
 
 @lru_cache(maxsize=1)
+def nvrtc_build() -> str:
+    """Return what tells this NVRTC from every other one, for the keys of what it compiles: its version, of which there are several builds.
+
+    The build comes from the library that is loaded, so it is the same on all machines that have the same one, in a wheel or with CUDA.
+    Where no library can be found, it is the version alone.
+
+    Raises
+    ------
+    NoDeviceError
+        NVRTC is not installed.
+    """
+    version = nvrtc_version()
+    try:
+        builds = {_build_of(path) for path in _loaded(version.partition(".")[0])}
+    except OSError:  # where there is no /proc, for example
+        builds = set()
+    return " ".join([version, *sorted(builds)])
+
+
+@lru_cache(maxsize=1)
 def supported_architectures() -> tuple[str, ...]:
     """Return the architectures that this NVRTC compiles for, for example ``"sm_90"``, the oldest first.
 
@@ -117,6 +144,24 @@ def _nvrtc() -> Any:
     except (ImportError, RuntimeError) as error:
         raise NoDeviceError(f"NVRTC cannot be loaded: {error}", hint=INSTALL_HINT) from None
     return nvrtc
+
+
+def _loaded(major: str) -> set[Path]:
+    """Return which files this process has NVRTC from: mostly one, but other packages may have loaded their own."""
+    maps = MAPS.read_text(encoding="utf-8", errors="replace")
+    return {Path(path) for path in re.findall(rf"/.*/libnvrtc\.so\.{major}(?:\.\d+)*$", maps, re.MULTILINE)}
+
+
+def _build_of(library: Path) -> str:
+    """Return the build ID that the linker gave to a library; where it has none, its size and time, which installations do not share."""
+    try:
+        with library.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as image:
+            # Found as a section: the program header of CUDA 12.8's points elsewhere.
+            note = next(section for section in sections_of(image) if section.name == ".note.gnu.build-id")
+            return image[note.start + NOTE_HEADER_BYTES : note.start + note.size].hex()
+    except (ValueError, StopIteration, struct.error, IndexError, OverflowError):
+        stat = library.stat()
+        return f"{stat.st_size} {stat.st_mtime_ns}"
 
 
 def _checked(result: tuple[Any, ...]) -> Any:

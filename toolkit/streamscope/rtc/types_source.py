@@ -11,11 +11,6 @@ __device__ inline void store(half_t& h, float f) { asm("cvt.rn.f16.f32 %0, %1;" 
 """
 """Half is stored in 16 bits and computed in float; inline PTX, so that NVRTC needs no header files."""
 
-PLAIN_CONVERSIONS = """\
-__device__ inline storage_t load(storage_t value) { return value; }
-__device__ inline void store(storage_t& target, storage_t value) { target = value; }
-"""
-
 VECTORS = """\
 template <typename E, int W> struct alignas(sizeof(E) * W) vector { E item[W]; };
 template <int BYTES> struct words;
@@ -57,12 +52,6 @@ STORAGE = {
 
 COMPUTE = STORAGE | {"float16": "float"}
 """C++ type of an element in arithmetic, by dtype."""
-
-
-def types_source(dtype: str) -> str:
-    """Return typedefs ``storage_t`` and ``compute_t`` for a dtype, with ``load`` and ``store`` between them."""
-    typedefs = f"typedef {STORAGE[dtype]} storage_t;\ntypedef {COMPUTE[dtype]} compute_t;\n"
-    return HALF_CONVERSIONS + typedefs if dtype == "float16" else typedefs + PLAIN_CONVERSIONS
 
 
 def conversions_source(dtypes: Iterable[str]) -> str:
