@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from streamscope.ops import reductions
+from streamscope.ops.broadcast_sum import fresh_sums
 from streamscope.ops.norm import norm_of_order
 from streamscope.ops.reduction_plan import checked_axes, plan_reduction, reduced_shape
 from streamscope.ops.softmax import _kernel
 from streamscope.program.variable import ArraySpec
 from streamscope.rtc.cubin import resources_of
+from streamscope.rtc.signature import Parameter, Signature
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
@@ -57,3 +59,13 @@ def test_softmax_does_not_spill(name, dtype):
     for columns in (1024, 4096, 8192, 16_384, 32_768, 12_001, 16_383, 32_767):
         source, *_ = _kernel(name, ArraySpec((64, columns), dtype), 1, 2 if "gradient" in name else 1, aligned=True)
         assert stack_bytes(source) <= MOST_BYTES + 16, source.name
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("expression", ["dy", "dy * a", "dy * a / hypot(a, b)"])
+def test_sums_over_broadcast_axes_do_not_spill(expression, dtype):
+    names = [name for name in ("dy", "a", "b") if name in expression]
+    signature = Signature("gradient", tuple(Parameter(name, dtype, dtype) for name in names), dtype, expression, dtype)
+    for walked, target in (((4096, 4096), (4096,)), ((4096, 4097), (4097,)), ((4096, 4096), (4096, 1)), ((64, 256, 33, 4), (256, 1, 1))):
+        for kernel in fresh_sums(signature, (*[walked] * len(names), target)):
+            assert stack_bytes(kernel.source) <= MOST_BYTES, kernel.source.name

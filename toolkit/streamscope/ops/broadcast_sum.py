@@ -14,7 +14,7 @@ import numpy as np
 from streamscope.ops.fitting import CTYPES, Shape
 from streamscope.ops.operator import in_turn
 from streamscope.ops.reduction_plan import LEAST_LOADS, MULTIPROCESSORS
-from streamscope.rtc.broadcast_sum_source import BYTES_UNDER_WAY, MOST_UNDER_WAY, SumForm, broadcast_sum_source
+from streamscope.rtc.broadcast_sum_source import BYTES_UNDER_WAY, OF_VECTORS, SumForm, broadcast_sum_source
 from streamscope.rtc.form import THREADS
 from streamscope.rtc.layout import INDEX32_LIMIT, Layout, broadcast_strides, compact, row_major
 from streamscope.rtc.placing_source import layout_numbers
@@ -156,7 +156,7 @@ def _fitted(
     beside = size > 1 and outer.strides[0][-1] == 1
     itemsizes = [np.dtype(parameter.stored).itemsize for parameter in signature.arrays]
     width, runs = _vectors(outer, inner, itemsizes, addresses, beside=beside)
-    loads = min(MOST_UNDER_WAY, BYTES_UNDER_WAY // (width * max(itemsizes)))
+    loads = (OF_VECTORS if width > 1 else BYTES_UNDER_WAY) // (width * max(itemsizes))
     step = 1 if beside else width
     lanes = min(THREADS, _power_of_two(-(-count // (step * loads))))
     if beside:

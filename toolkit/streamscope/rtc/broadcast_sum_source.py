@@ -17,8 +17,8 @@ from streamscope.rtc.signature import RESULT, Parameter, Signature
 from streamscope.rtc.source import KernelSource
 from streamscope.rtc.types_source import COMPUTE, STORAGE, VECTORS, conversions_source, loaded, stored
 
-BYTES_UNDER_WAY, MOST_UNDER_WAY = 64, 16
-"""Of the array with the largest elements, and loads, that a thread waits for at once."""
+BYTES_UNDER_WAY, OF_VECTORS = 32, 64
+"""Of the array with the largest elements, that a thread waits for at once; elements one by one take a place in registers each."""
 
 
 @dataclass(frozen=True)
