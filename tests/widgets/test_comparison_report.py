@@ -70,7 +70,7 @@ def test_it_says_all_that_the_comparison_says(branches, tmp_path):
         assert f"{run.metrics.makespan_us:,.1f} µs, median of {run.metrics.repeats} without recording" in text, engine
     assert "device log" in text
     assert "python 3" in text
-    assert "right: largest error" in text
+    assert "right: worst error" in text
     assert "WRONG" not in text
 
 
@@ -107,7 +107,7 @@ def test_wrong_results_come_first_and_loud(branches, tmp_path):
     runs = [replace(run, max_abs_error=5.0) if run.engine == "dual" else run for run in branches.values()]
     page = written(Comparison("branches", branches.device, runs), tmp_path)
     assert page.index('<p class="warning">RESULTS ARE WRONG under dual') < page.index('<p class="verdict">')
-    assert "WRONG: largest error 5 against NumPy" in page
+    assert "WRONG: worst error 5 against NumPy" in page
 
 
 def test_each_operation_has_its_time_under_every_engine(branches, tmp_path):

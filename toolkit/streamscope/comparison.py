@@ -42,9 +42,10 @@ class Run:
     makespans_ns : float array
         Makespan of each repeat without recording, in ns: from the first call until the host knows that all is done.
     max_abs_error : float
-        Largest difference of an output from the NumPy reference; NaN where there is no reference.
+        How far the results are from the NumPy reference in the element that uses most of what is allowed; NaN where there is no reference.
     tolerance : float
-        What was allowed.
+        What was allowed there or, where all is equal, the most that was allowed anywhere. For generated kernels it is what rounding
+        explains, element by element; behind matrix products, convolutions and code of the user's own, a share of the largest value.
     trace : Trace
         One recorded run.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.capturing.function import CapturedFunction
+from streamscope.choosing.moved_runs import errors
+from streamscope.choosing.tolerance import allowed_alone, allowed_errors, allowed_of_others
 from streamscope.devices.protocol import Device
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepared import Prepared, prepare
 from streamscope.errors import ProgramError
+from streamscope.ops.fusion import fused
 from streamscope.program.arrays import host_array
 from streamscope.program.operation import Program
 from streamscope.program.reference import has_reference, run_reference
@@ -24,10 +28,6 @@ from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.events import EventRecorder
 
 Array = npt.NDArray[Any]
-
-RELATIVE_TOLERANCE = {"float16": 2e-2, "float32": 2e-3, "float64": 1e-9}
-"""Allowed error of an output, as a share of its largest reference value. For float32 it is that of TF32, which cuDNN uses; other kernels
-are far below it. Whole numbers must be equal."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Entrant:
     ----------
     prepared : Prepared
     max_abs_error, tolerance : float
-        Largest difference of an output from the NumPy reference, and what is allowed; NaN where there is no reference.
+        How far the results are from the NumPy reference where they use most of what is allowed, and what is allowed there; NaN where there
+        is no reference.
     """
 
     prepared: Prepared
@@ -64,12 +65,15 @@ class Task:
         What the outputs should be; None where there is no reference.
     captured : CapturedFunction, optional
         Where the program was captured: it has memory of its own, in which its results are.
+    allowed : list of array, optional
+        How far each element of the outputs may be from what is expected; see `tolerance.py`.
     """
 
     program: Program
     inputs: tuple[Array, ...]
     expected: list[Array] | None
     captured: CapturedFunction | None = None
+    allowed: list[Array] | None = None
 
     @classmethod
     def of(cls, function: object, inputs: Sequence[Any], caller: str) -> Task:
@@ -85,15 +89,22 @@ class Task:
                 raise ProgramError(
                     f"captured {function.name!r} takes no inputs: the capture holds its own", hint=f"call ss.{caller}(captured)"
                 )
-            return cls(function.trace(), (), function.expected(), function)
+            found = function.expected()
+            return cls(function.trace(), (), found, function, [allowed_of_others(each) for each in found])
         if isinstance(function, Program):
             said = f"{caller} traces the program itself, and {function.name!r} is traced already"
             raise ProgramError(said, hint="give the function that was traced, and its inputs")
         if not isinstance(function, ProgramFunction):
             raise ProgramError(f"{caller} wants a program, not a {type(function).__name__}", hint="decorate the function with @ss.program")
-        program = function.trace(*inputs)
+        unfused = copy(function)
+        unfused.fuse = False
+        plain = unfused.trace(*inputs)
+        program = fused(plain) if function.fuse else plain
         arrays = tuple(host_array(value) for value in inputs)
-        return cls(program, arrays, run_reference(program, arrays) if has_reference(program) else None)
+        if not has_reference(program):
+            return cls(program, arrays, None)
+        expected = run_reference(plain, arrays)
+        return cls(program, arrays, expected, allowed=allowed_errors(plain, arrays, expected))
 
     def enter(self, engine: str, device: Device, streams: int) -> Entrant:
         """Prepare the task for an engine, run it until its graphs are captured and replayed, and check the results."""
@@ -102,7 +113,7 @@ class Task:
             prepared.load(self.inputs)
             prepared.run()
             prepared.wait()
-        return Entrant(prepared, *largest_error(self._outputs(prepared), self.expected))
+        return Entrant(prepared, *largest_error(self._outputs(prepared), self.expected, self.allowed))
 
     def reload(self, prepared: Prepared) -> None:
         """Fill the inputs again, if the program changes them."""
@@ -143,25 +154,32 @@ def recorder_of(device: Device) -> EventRecorder | DeviceLogRecorder:
     return DeviceLogRecorder(device) if isinstance(device, SimulatedDevice) else EventRecorder.on(device)
 
 
-def largest_error(outputs: Sequence[Array], expected: Sequence[Array] | None) -> tuple[float, float]:
-    """Return the largest absolute error and the tolerance, of the output that uses most of its tolerance; NaN without a reference."""
+def largest_error(
+    outputs: Sequence[Array], expected: Sequence[Array] | None, allowed: Sequence[Array] | None = None
+) -> tuple[float, float]:
+    """Return by how much that element is off which uses most of what is allowed, and what is allowed there; NaN without a reference.
+
+    Parameters
+    ----------
+    outputs, expected : sequence of array
+    allowed : sequence of array, optional
+        For each output, or each of its elements; by default what is allowed for the result of a single operation of ours. Where all is as
+        it should be, the most that is allowed anywhere is returned.
+    """
     if expected is None:
         return float("nan"), float("nan")
+    limits = [allowed_alone(reference) for reference in expected] if allowed is None else allowed
     worst = (0.0, 0.0)
     used = -1.0
-    for output, reference in zip(outputs, expected, strict=True):
+    for output, reference, limit in zip(outputs, expected, limits, strict=True):
         if reference.size == 0:
             continue
-        with np.errstate(invalid="ignore"):  # Infinity less infinity; see below.
-            difference = np.abs(output.astype(np.float64) - reference.astype(np.float64))
-        # Equal infinities and NaN where NaN is due are no error; a NaN anywhere else is an infinite one.
-        same = (output == reference) | (np.isnan(output.astype(np.float64)) & np.isnan(reference.astype(np.float64)))
-        error = float(np.nan_to_num(np.where(same, 0.0, difference), nan=np.inf).max())
-        scale = float(np.nanmax(np.abs(np.where(np.isfinite(reference), reference, 0)), initial=0.0))
-        tolerance = RELATIVE_TOLERANCE.get(reference.dtype.name, 0.0) * scale
-        share = error / tolerance if tolerance > 0 else (np.inf if error > 0 else 0.0)
-        if share > used:
-            worst, used = (error, tolerance), share
+        error, most = errors(output, reference), np.broadcast_to(limit, reference.shape)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            share = np.where(error > 0, np.nan_to_num(error / most, nan=0.0, posinf=np.inf), 0.0)  # NaN: both are infinite, or both 0.
+        place = np.unravel_index(np.argmax(share if share.any() else np.where(np.isfinite(most), most, -1.0)), share.shape)
+        if share[place] > used:
+            worst, used = (float(error[place]), float(most[place])), float(share[place])
     return worst
 
 
