@@ -86,6 +86,17 @@ def test_of_a_variable(engine, wrong):
     assert engine.statistics.in_use_bytes == 0
 
 
+@pytest.mark.parametrize("place", ["device", "host"])
+def test_of_an_array_of_objects_the_dtype_is_named(engine, place):
+    with pytest.raises(ProgramError, match=r"^dtype 'object' is not supported .use one of float16"):
+        engine.variable(np.array([None]), place=place)
+    x = engine.variable(np.ones(1), place=place)
+    with pytest.raises(ProgramError, match=r"^dtype 'object' is not supported .use one of float16"):
+        engine.write(x, np.array([None]))
+    with pytest.raises(ProgramError, match=r"^a NoneType is no array of numbers .pass a NumPy or CuPy array"):
+        engine.variable(None, place=place)
+
+
 @pytest.mark.parametrize("wrong", [True, 0, -1, 1.0, "2", None])
 def test_of_a_bulk(engine, wrong):
     with pytest.raises(EngineError, match="not a whole number above 0"), engine.bulk(wrong):

@@ -25,6 +25,9 @@ from streamscope.program.variable import SUPPORTED_DTYPES
 DType = np.dtype[Any]
 Number = bool | int | float
 
+MOST_WRITTEN_BITS = 128
+"""Whole numbers of up to so many bits are written out in errors."""
+
 
 @dataclass(frozen=True)
 class Promoted:
@@ -100,8 +103,26 @@ def converted(operator: str, number: Number | np.generic, dtype: DType) -> np.ge
         with np.errstate(over="ignore"):
             value: np.generic = dtype.type(number)
     except OverflowError:
-        raise ProgramError(f"{operator}: {number!r} does not fit {dtype.name}", hint="convert the variable to a wider dtype") from None
+        raise ProgramError(f"{operator}: {_called(number)} does not fit {dtype.name}", hint=_where_it_fits(number, dtype)) from None
     return value
+
+
+def _called(number: Number | np.generic) -> str:
+    """Return what errors call a number that does not fit: a long one by its length, since Python refuses to write the longest."""
+    bits = int(number).bit_length()
+    return f"{number!r}" if bits <= MOST_WRITTEN_BITS else f"a whole number of {bits:,} bits"
+
+
+def _where_it_fits(number: Number | np.generic, dtype: DType) -> str:
+    """Return a hint that is true: the smallest dtype that holds a number and what the variable holds, or what to do where there is none."""
+    whole = int(number)
+    for name in ("int16", "int32", "int64"):
+        if np.can_cast(dtype, name) and np.iinfo(name).min <= whole <= np.iinfo(name).max:
+            return f"convert the variable to a wider dtype: {name}"
+    try:
+        return f"no dtype of whole numbers holds it; write a floating-point number: {float(whole)!r}"
+    except OverflowError:
+        return "no dtype holds it: floating-point numbers end at 1.8e308"
 
 
 def arithmetic(dtype: DType) -> DType:

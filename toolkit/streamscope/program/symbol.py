@@ -95,10 +95,31 @@ class Symbol:
     __xor__, __rxor__ = _applied("bitwise_xor"), _applied("bitwise_xor", reflected=True)
     __lshift__, __rlshift__ = _applied("left_shift"), _applied("left_shift", reflected=True)
     __rshift__, __rrshift__ = _applied("right_shift"), _applied("right_shift", reflected=True)
+    __floor__, __ceil__, __trunc__ = _applied("floor"), _applied("ceil"), _applied("trunc")
     # A comparison is a variable too; a branch on it raises, in `__bool__`.
     __eq__, __ne__ = _applied("equal"), _applied("not_equal")
     __lt__, __le__, __gt__, __ge__ = _applied("less"), _applied("less_equal"), _applied("greater"), _applied("greater_equal")
     del _applied
+
+    def __pos__(self) -> Symbol:
+        return self
+
+    def __divmod__(self, other: object) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: object) -> tuple[Any, Any]:
+        return other // self, other % self
+
+    def __round__(self, digits: object = None) -> Any:
+        from streamscope.arguments import shown
+        from streamscope.ops.elementwise import OPERATORS
+
+        if digits is None:
+            return OPERATORS["round"](self)
+        raise ProgramError(
+            f"round() of {self.name!r} to {shown(digits)} digits at {user_line()} is not an operator of a program",
+            hint="round to whole numbers, and scale before and after: ss.round(x * 100) / 100",
+        )
 
     def __array_ufunc__(self, function: np.ufunc, *arguments: object, **options: object) -> Any:
         raise ProgramError(
@@ -135,6 +156,7 @@ class Symbol:
 
     __getitem__, __setitem__, __iter__ = _refuse("indexing"), _refuse("item assignment"), _refuse("iteration")
     __len__, __float__, __int__ = _refuse("len()"), _refuse("float()"), _refuse("int()")
+    __complex__, __delitem__ = _refuse("complex()"), _refuse("item deletion")
     del _refuse
 
 

@@ -46,11 +46,14 @@ class ArraySpec:
             object.__setattr__(self, "shape", tuple(index(extent) for extent in self.shape))
         except TypeError:
             raise ProgramError(f"shape {self.shape!r} is not a tuple of whole numbers") from None
+        given: Any = self.dtype
         try:
-            given: Any = self.dtype
             object.__setattr__(self, "dtype", np.dtype("none" if given is None else given))  # To NumPy, None is float64.
         except TypeError:
-            raise ProgramError(f"dtype {self.dtype!r} is none that NumPy knows", hint=f"use one of {', '.join(SUPPORTED_DTYPES)}") from None
+            from streamscope.arguments import shown  # not at import, which loads no more than it must
+
+            hint = "pass its dtype" if isinstance(getattr(given, "dtype", None), np.dtype) else f"use one of {', '.join(SUPPORTED_DTYPES)}"
+            raise ProgramError(f"dtype {shown(given)} is none that NumPy knows", hint=hint) from None
         if self.dtype.name not in SUPPORTED_DTYPES:
             raise ProgramError(f"dtype {self.dtype.name!r} is not supported", hint=f"use one of {', '.join(SUPPORTED_DTYPES)}")
         if not self.dtype.isnative:
