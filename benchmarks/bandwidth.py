@@ -144,6 +144,20 @@ class Bench:
         }
 
 
+def write_report(target: Path, device: Device, what: str, rows: list[dict[str, Any]], **more: Any) -> None:
+    """Write what was measured to a file, and print the sums of it."""
+    sums = {
+        **more,
+        "geometric_mean_against_best_peer": float(np.exp(np.mean([np.log(row["against_best_peer"]) for row in rows]))),
+        "least_share_of_copy": min(row["share_of_copy"] for row in rows),
+    }
+    what = f"{what}; share of the bandwidth of a copy, and time over that of the faster peer"
+    report = {"what": what, **sums, "rows": rows, **provenance(device, torch=torch.__version__)}
+    with written_whole(target) as path:
+        path.write_text(json.dumps(report, indent=1) + "\n")
+    print(sums)
+
+
 def main() -> None:
     device = ss.open_device("cuda")
     target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "bandwidth.json")
@@ -165,17 +179,7 @@ def main() -> None:
                 flush=True,
             )
         copies[dtype] = bench.copied_bytes / float(np.median([row["median_us"]["copy"] for row in rows[first:]])) / 1e3
-    report = {
-        "what": f"arrays of {MEBIBYTES} MiB; share of the bandwidth of a copy, and time over that of the faster peer",
-        "copy_gigabytes_per_s": copies,
-        "geometric_mean_against_best_peer": float(np.exp(np.mean([np.log(row["against_best_peer"]) for row in rows]))),
-        "least_share_of_copy": min(row["share_of_copy"] for row in rows),
-        "rows": rows,
-        **provenance(device, torch=torch.__version__),
-    }
-    with written_whole(target) as path:
-        path.write_text(json.dumps(report, indent=1) + "\n")
-    print({key: report[key] for key in ("copy_gigabytes_per_s", "geometric_mean_against_best_peer", "least_share_of_copy")})
+    write_report(target, device, f"arrays of {MEBIBYTES} MiB", rows, copy_gigabytes_per_s=copies)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ multiply and add up in two steps where there is a scale.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from pathlib import Path
@@ -16,11 +15,9 @@ from typing import Any
 
 import cupy as cp
 import torch
-from bandwidth import Bench, Call
-from provenance import provenance
+from bandwidth import Bench, Call, write_report
 
 import streamscope as ss
-from streamscope.files import written_whole
 
 BIAS = ss.elementwise("y = x + s", gradient={"s": "dy"})
 SCALE = ss.elementwise("y = x * s", gradient={"s": "dy * x"})
@@ -82,14 +79,7 @@ def main() -> None:
                 print(
                     f"{name:6} {kind:15} {dtype} {wanted} {measured['share_of_copy']:.2f} {measured['against_best_peer']:.2f}", flush=True
                 )
-    report = {
-        "what": "gradients of operands that were broadcast; share of the bandwidth of a copy, and time over that of the faster peer",
-        "geometric_mean_against_best_peer": math.exp(sum(math.log(row["against_best_peer"]) for row in rows) / len(rows)),
-        "rows": rows,
-        **provenance(device, torch=torch.__version__),
-    }
-    with written_whole(target) as path:
-        path.write_text(json.dumps(report, indent=1) + "\n")
+    write_report(target, device, "gradients of operands that were broadcast", rows)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ As in `bandwidth.py`: all get the same inputs and take turns with a copy, and th
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from functools import partial
@@ -16,11 +15,9 @@ from typing import Any
 
 import cupy as cp
 import torch
-from bandwidth import Bench, Call
-from provenance import provenance
+from bandwidth import Bench, Call, write_report
 
 import streamscope as ss
-from streamscope.files import written_whole
 
 SHAPES: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = (
     # Shape of 4 bytes an element, and the axes that are reduced.
@@ -67,14 +64,7 @@ def main() -> None:
                 print(
                     f"{kind:12} {name:6} {dtype} {wanted} {measured['share_of_copy']:.2f} {measured['against_best_peer']:.2f}", flush=True
                 )
-    report = {
-        "what": "reductions of shapes that loads fit badly; share of the bandwidth of a copy, and time over that of the faster peer",
-        "geometric_mean_against_best_peer": math.exp(sum(math.log(row["against_best_peer"]) for row in rows) / len(rows)),
-        "rows": rows,
-        **provenance(device, torch=torch.__version__),
-    }
-    with written_whole(target) as path:
-        path.write_text(json.dumps(report, indent=1) + "\n")
+    write_report(target, device, "reductions of shapes that loads fit badly", rows)
 
 
 if __name__ == "__main__":
