@@ -27,6 +27,7 @@ PUBLIC = [
     "Program",
     "Run",
     "StreamscopeError",
+    "Symbol",
     "Trace",
     "Tuning",
     "WORKLOADS",

@@ -134,6 +134,7 @@ from streamscope.ops.unary import tan as tan
 from streamscope.ops.unary import tanh as tanh
 from streamscope.ops.unary import trunc as trunc
 from streamscope.program.operation import Program as Program
+from streamscope.program.symbol import Symbol as Symbol
 from streamscope.program.tracing import empty as empty
 from streamscope.program.tracing import program as program
 from streamscope.program.variable import ArraySpec as ArraySpec

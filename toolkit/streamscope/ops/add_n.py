@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from streamscope.errors import ProgramError
 from streamscope.ops.definition import Definition
+from streamscope.ops.operator import Request
 from streamscope.ops.pointwise import Elementwise
+from streamscope.program.symbol import Symbol
 
 Array = npt.NDArray[Any]
 
@@ -44,17 +46,16 @@ class AddN:
     def __repr__(self) -> str:
         return "<element-wise operator add_n(x0, x1, ...)>"
 
-    def __call__(self, *operands: object, out: Any = None, request: str = "write") -> Any:
+    def __call__(self, *operands: object, out: Any = None, request: Request = "write") -> Symbol:
         """Apply the operator inside a program that is being traced."""
-        total, rest = None, _some(operands)
+        given = _some(operands)
+        terms, rest = given[: MOST_AT_ONCE - 1], given[MOST_AT_ONCE - 1 :]
         while rest:
-            some, rest = rest[: MOST_AT_ONCE - 1], rest[MOST_AT_ONCE - 1 :]
             # An intermediate sum has a variable of its own, since `out` may be an operand that is still to be read.
-            terms = some if total is None else [total, *some]
-            total = _adder(len(terms))(*terms) if rest else _adder(len(terms))(*terms, out=out, request=request)
-        return total
+            terms, rest = [_adder(len(terms))(*terms), *rest[: MOST_AT_ONCE - 1]], rest[MOST_AT_ONCE - 1 :]
+        return _adder(len(terms))(*terms, out=out, request=request)
 
-    def gradient(self, dy: object, *operands: object, out: object = None, request: str = "write") -> Any:
+    def gradient(self, dy: object, *operands: object, out: object = None, request: Request = "write") -> Any:
         """Return the gradient of each operand, inside a program: one variable for one operand, else a tuple; see `Elementwise.gradient`."""
         return _adder(len(_some(operands))).gradient(dy, *operands, out=out, request=request)
 

@@ -12,6 +12,7 @@ from streamscope.ops.definition import Definition
 from streamscope.ops.expression_check import Mistake, mistake_in
 from streamscope.ops.expressions import mistake_for
 from streamscope.ops.known_functions import unknown_function
+from streamscope.ops.operator import Request
 from streamscope.ops.pointwise import Elementwise, Scalars
 from streamscope.ops.promotion import DType, Promoted, arithmetic
 from streamscope.program.symbol import Symbol
@@ -41,7 +42,7 @@ class CheckedLine(Elementwise):
         self._check(title(self.__name__), self.definition.expression, promoted, {})
         return promoted
 
-    def gradient(self, dy: object, *operands: object, out: object = None, request: str = "write") -> Any:
+    def gradient(self, dy: object, *operands: object, out: object = None, request: Request = "write") -> Any:
         """Return the gradient of each operand, inside a program; see `Elementwise.gradient`."""
         arrays, scalars = self.sorted_operands(operands)
         if self._gradients and isinstance(dy, Symbol) and dy.dtype.kind == "f" and all(isinstance(array, Symbol) for array in arrays):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
 from streamscope.ops.linear import accumulation_dtype, tiles
 from streamscope.ops.operator import Application, Attributes, Operator, require, require_float
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ _forward = Operator("convolution", _infer_forward, _build_forward)
 _backward = Operator("convolution_backward", _infer_backward, _build_backward)
 
 
-def convolution(x: object, w: object, *, stride: int = 1, padding: int = 0, out: object = None) -> Any:
+def convolution(x: object, w: object, *, stride: int = 1, padding: int = 0, out: object = None) -> Symbol:
     """Return the convolution ``y[N, P, Q, K]``; half accumulates in float32, float32 may use TF32 on CUDA.
 
     Parameters
@@ -189,10 +190,12 @@ def convolution(x: object, w: object, *, stride: int = 1, padding: int = 0, out:
     out : variable, optional
         Where the result goes; by default a new variable.
     """
-    return _forward(x, w, out=out, stride=stride, padding=padding)
+    return cast("Symbol", _forward(x, w, out=out, stride=stride, padding=padding))
 
 
-def convolution_backward(x: object, w: object, dy: object, *, stride: int = 1, padding: int = 0, out: object = None) -> Any:
+def convolution_backward(
+    x: object, w: object, dy: object, *, stride: int = 1, padding: int = 0, out: object = None
+) -> tuple[Symbol, Symbol]:
     """Return ``(dx, dw)`` for the gradient ``dy`` of a convolution's output.
 
     One operation of two launches: the weight gradient in an auxiliary-stream scope beside the data gradient.
@@ -206,4 +209,4 @@ def convolution_backward(x: object, w: object, dy: object, *, stride: int = 1, p
     out : pair of variables, optional
         Where ``dx`` and ``dw`` go; None for a new variable.
     """
-    return _backward(x, w, dy, out=out, stride=stride, padding=padding)
+    return cast("tuple[Symbol, Symbol]", _backward(x, w, dy, out=out, stride=stride, padding=padding))

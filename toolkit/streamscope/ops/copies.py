@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import cast
 
 from streamscope.ops.operator import Application, Attributes, Operator
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec, Place
 
 
@@ -30,7 +31,7 @@ _to_device = Operator("to_device", _infer, _builder("to_device", LaunchKind.COPY
 _to_host = Operator("to_host", _infer, _builder("to_host", LaunchKind.COPY_OUT), Place.DEVICE, Place.HOST)
 
 
-def to_device(x: object, *, out: object = None) -> Any:
+def to_device(x: object, *, out: object = None) -> Symbol:
     """Copy a variable from page-locked host memory to the device.
 
     Parameters
@@ -40,10 +41,10 @@ def to_device(x: object, *, out: object = None) -> Any:
     out : variable, optional
         Where the result goes, in device memory; by default a new variable.
     """
-    return _to_device(x, out=out)
+    return cast("Symbol", _to_device(x, out=out))
 
 
-def to_host(x: object, *, out: object = None) -> Any:
+def to_host(x: object, *, out: object = None) -> Symbol:
     """Copy a variable from the device to page-locked host memory.
 
     Parameters
@@ -53,4 +54,4 @@ def to_host(x: object, *, out: object = None) -> Any:
     out : variable, optional
         Where the result goes, in host memory; by default a new variable.
     """
-    return _to_host(x, out=out)
+    return cast("Symbol", _to_host(x, out=out))

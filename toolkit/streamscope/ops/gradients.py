@@ -17,7 +17,7 @@ from streamscope.ops.elementwise_call import ElementwiseCall
 from streamscope.ops.expressions import compiled
 from streamscope.ops.fitting import Fitted, Shape, fitted_fresh
 from streamscope.ops.operand_types import UnknownExpressionError
-from streamscope.ops.operator import Application, Attributes, Operator, check_request, require
+from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require
 from streamscope.ops.pointwise import Elementwise, broadcast_shape, operand_values
 from streamscope.ops.promotion import arithmetic
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind, Reference
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Numbers = Mapping[str, np.generic]
 
 
-def gradients(operator: Elementwise, dy: object, operands: Sequence[object], *, out: object = None, request: str = "write") -> Any:
+def gradients(operator: Elementwise, dy: object, operands: Sequence[object], *, out: object = None, request: Request = "write") -> Any:
     """Return the gradient of each operand; see `Elementwise.gradient`."""
     definition = operator.definition
     require(definition.gradient is not None, operator.__name__, "it has no gradient", "it is not differentiable")
@@ -59,7 +59,7 @@ def gradients(operator: Elementwise, dy: object, operands: Sequence[object], *, 
     return next(iter(results.values())) if len(results) == 1 else tuple(results.values())
 
 
-def _targets(operator: str, out: object, names: Sequence[str], made: Sequence[str], request: str) -> dict[str, Any]:
+def _targets(operator: str, out: object, names: Sequence[str], made: Sequence[str], request: Request) -> dict[str, Any]:
     """Return where the gradient of each operand goes; None: to a new variable."""
     check_request(operator, request, has_target=out is not None)
     if not isinstance(out, tuple | list):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from streamscope.ops.operator import Application, Attributes, Operator, require, require_float
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _build(application: Application) -> tuple[Launch, ...]:
 _matmul = Operator("matmul", _infer, _build)
 
 
-def matmul(a: object, b: object, *, out: object = None) -> Any:
+def matmul(a: object, b: object, *, out: object = None) -> Symbol:
     """Return the product of two matrices; half accumulates in float32.
 
     Parameters
@@ -68,4 +69,4 @@ def matmul(a: object, b: object, *, out: object = None) -> Any:
     out : variable, optional
         Where the result goes; by default a new variable. It is no argument: the library reads them while it writes.
     """
-    return _matmul(a, b, out=out)
+    return cast("Symbol", _matmul(a, b, out=out))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.ops.operator import require
+from streamscope.ops.operator import Request, require
 from streamscope.ops.reductions import Axis, Reduction
 from streamscope.program.launch import Array
 from streamscope.program.symbol import Symbol
@@ -74,8 +74,8 @@ class Norm:
         return "<reduction norm(x, order)>"
 
     def __call__(
-        self, x: object, order: float = 2, axis: Axis = None, *, keepdims: bool = False, out: object = None, request: str = "write"
-    ) -> Any:
+        self, x: object, order: float = 2, axis: Axis = None, *, keepdims: bool = False, out: object = None, request: Request = "write"
+    ) -> Symbol:
         """Apply the operator inside a program that is being traced."""
         return norm_of_order(order)(x, axis, keepdims=keepdims, out=out, request=request)
 
@@ -88,8 +88,8 @@ class Norm:
         *,
         keepdims: bool = False,
         out: object = None,
-        request: str = "write",
-    ) -> Any:
+        request: Request = "write",
+    ) -> Symbol:
         """Return the gradient of the argument, inside a program; 0 where the norm is not differentiable.
 
         Parameters
@@ -110,7 +110,7 @@ class Norm:
         axis: Axis = None,
         *,
         order: float = 2,
-        request: str = "write",
+        request: Request = "write",
         gradient: bool = False,
     ) -> str:
         """Return the CUDA source of the kernels for an array in fresh memory, one behind the other, or of its gradient's."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import index
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 from streamscope.errors import ProgramError
 from streamscope.program.launch import HostCall, Launch
@@ -15,7 +15,8 @@ from streamscope.program.variable import ArraySpec, Place
 from streamscope.rtc.reducers_source import FLOATS
 
 Attributes = Mapping[str, Any]
-REQUESTS = ("write", "add", "null")
+Request = Literal["write", "add", "null"]
+REQUESTS: tuple[Request, ...] = get_args(Request)
 """What may happen to ``out``: it is replaced, added to, or left alone."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from streamscope.errors import ProgramError
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_call import ElementwiseCall
 from streamscope.ops.fitting import fitted_fresh
-from streamscope.ops.operator import Application, Attributes, Operator, check_request, require, shape_of
+from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require, shape_of
 from streamscope.ops.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
@@ -49,7 +49,7 @@ class Elementwise:
     def __repr__(self) -> str:
         return f"<element-wise operator {self.definition.name}({', '.join(self.definition.operands)})>"
 
-    def __call__(self, *operands: object, out: object = None, request: str = "write") -> Any:
+    def __call__(self, *operands: object, out: object = None, request: Request = "write") -> Symbol:
         """Apply the operator inside a program that is being traced.
 
         Parameters
@@ -71,13 +71,13 @@ class Elementwise:
         check_request(self.__name__, request, has_target=out is not None)
         if request == "null":
             self._infer([array.spec for array in arrays if isinstance(array, Symbol)], {"scalars": scalars})
-            return out
+            return cast("Symbol", out)
         attributes: dict[str, Any] = {"scalars": scalars} if scalars else {}
         if request == "add":
             attributes["request"] = "add"
-        return tracer.apply(self._operator, [*arrays, out] if request == "add" else arrays, attributes, out)
+        return cast("Symbol", tracer.apply(self._operator, [*arrays, out] if request == "add" else arrays, attributes, out))
 
-    def gradient(self, dy: object, *operands: object, out: object = None, request: str = "write") -> Any:
+    def gradient(self, dy: object, *operands: object, out: object = None, request: Request = "write") -> Any:
         """Return the gradient of each operand, inside a program: one variable for one operand, else a tuple.
 
         It is computed by one kernel an operand, which also sums over the axes along which the operand was broadcast. Operands that are
@@ -108,7 +108,7 @@ class Elementwise:
         self,
         *operands: Any,
         shapes: Sequence[Sequence[int]] | None = None,
-        request: str = "write",
+        request: Request = "write",
         items: int | None = None,
         gradient_of: str | None = None,
     ) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamscope.errors import ProgramError
 from streamscope.ops.fitting import bind, fitted_fresh
-from streamscope.ops.operator import Application, Attributes, Operator, check_request, require
+from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require
 from streamscope.ops.reduction_plan import checked_axes, reduced_shape
 from streamscope.ops.reductions import Axis, Reduction
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
@@ -178,7 +178,7 @@ def _gradient_of(reduction: Reduction, count: int) -> Gradient | None:
             return None
 
 
-def gradient(reduction: Reduction, dy: Any, x: Any, axis: Axis, *, keepdims: bool, out: object, request: str) -> Any:
+def gradient(reduction: Reduction, dy: Any, x: Any, axis: Axis, *, keepdims: bool, out: object, request: Request) -> Any:
     """Return the gradient of a reduction's argument; see `Reduction.gradient`."""
     name = reduction.__name__
     require(isinstance(dy, Symbol) and isinstance(x, Symbol), name, "the gradient is of variables of the program")

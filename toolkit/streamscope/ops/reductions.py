@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from streamscope.arguments import shown
-from streamscope.ops.operator import Application, Attributes, Operator, check_request, require, shape_of, specs_of
+from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require, shape_of, specs_of
 from streamscope.ops.reduction_plan import checked_axes, plan_reduction, reduced_shape
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
@@ -60,7 +60,7 @@ class Reduction:
     def __repr__(self) -> str:
         return f"<reduction {self.__name__}(x)>"
 
-    def __call__(self, x: object, axis: Axis = None, *, keepdims: bool = False, out: object = None, request: str = "write") -> Any:
+    def __call__(self, x: object, axis: Axis = None, *, keepdims: bool = False, out: object = None, request: Request = "write") -> Symbol:
         """Apply the operator inside a program that is being traced.
 
         Raises
@@ -73,15 +73,15 @@ class Reduction:
         check_request(self.__name__, request, has_target=out is not None)
         if request == "null":
             self._infer(specs_of(self.__name__, [x]), attributes)
-            return out
+            return cast("Symbol", out)
         if request == "write":
-            return tracer.apply(self._operator, [x], attributes, out)
+            return cast("Symbol", tracer.apply(self._operator, [x], attributes, out))
         self._check_added(request)
-        return tracer.apply(self._adding, [x, out], attributes | {"request": "add"}, out)
+        return cast("Symbol", tracer.apply(self._adding, [x, out], attributes | {"request": "add"}, out))
 
     def gradient(
-        self, dy: Symbol, x: Symbol, axis: Axis = None, *, keepdims: bool = False, out: object = None, request: str = "write"
-    ) -> Any:
+        self, dy: Symbol, x: Symbol, axis: Axis = None, *, keepdims: bool = False, out: object = None, request: Request = "write"
+    ) -> Symbol:
         """Return the gradient of the argument, inside a program.
 
         Where several elements are the largest, ``max`` gives each of them the whole gradient. That of ``prod`` is the product of all
@@ -107,10 +107,10 @@ class Reduction:
         """
         from streamscope.ops.reduction_gradients import gradient
 
-        return gradient(self, dy, x, axis, keepdims=self._truth(keepdims), out=out, request=request)
+        return cast("Symbol", gradient(self, dy, x, axis, keepdims=self._truth(keepdims), out=out, request=request))
 
     def source(
-        self, dtype: Any, shape: Sequence[int] = (2**20,), axis: Axis = None, *, request: str = "write", gradient: bool = False
+        self, dtype: Any, shape: Sequence[int] = (2**20,), axis: Axis = None, *, request: Request = "write", gradient: bool = False
     ) -> str:
         """Return the CUDA source of the kernels for an array in fresh memory, one behind the other, or of its gradient's.
 
@@ -148,7 +148,7 @@ class Reduction:
         require(good, self.__name__, f"keepdims={shown(keepdims)} is neither True nor False", "give one of them")
         return bool(keepdims)
 
-    def _check_added(self, request: str) -> None:
+    def _check_added(self, request: Request) -> None:
         require(request != "add" or self.reducer.name not in ("any", "all"), self.__name__, "truth values cannot be added")
 
     def _infer(self, specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from streamscope.ops.linear import accumulation_dtype
-from streamscope.ops.operator import Application, Attributes, Operator, check_request, require, require_float, shape_of, specs_of
+from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require, require_float, shape_of, specs_of
 from streamscope.ops.reduction_plan import checked_axes
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
 from streamscope.rtc.reduction_source import THREADS
@@ -68,7 +69,7 @@ class Softmax:
     def __repr__(self) -> str:
         return f"<operator {self.__name__}(x)>"
 
-    def __call__(self, x: object, axis: int = -1, *, out: object = None, request: str = "write") -> Any:
+    def __call__(self, x: object, axis: int = -1, *, out: object = None, request: Request = "write") -> Symbol:
         """Apply the operator inside a program that is being traced.
 
         Raises
@@ -78,7 +79,7 @@ class Softmax:
         """
         return _applied(self._forward, [x], axis, out, request)
 
-    def gradient(self, dy: object, y: object, axis: int = -1, *, out: object = None, request: str = "write") -> Any:
+    def gradient(self, dy: object, y: object, axis: int = -1, *, out: object = None, request: Request = "write") -> Symbol:
         """Return the gradient of the argument, inside a program.
 
         Parameters
@@ -102,7 +103,7 @@ class Softmax:
         return _applied(self._backward, [dy, y], axis, out, request)
 
     def source(
-        self, dtype: Any, shape: Sequence[int] = (1024, 1024), axis: int = -1, *, request: str = "write", gradient: bool = False
+        self, dtype: Any, shape: Sequence[int] = (1024, 1024), axis: int = -1, *, request: Request = "write", gradient: bool = False
     ) -> str:
         """Return the CUDA source of the kernel for an array in fresh memory, or of the gradient's.
 
@@ -119,15 +120,15 @@ class Softmax:
         return _kernel(operator.name, spec, one, 1 + gradient, aligned=True, add=request == "add")[0].code
 
 
-def _applied(operator: Operator, arrays: Sequence[object], axis: int, out: object, request: str) -> Any:
+def _applied(operator: Operator, arrays: Sequence[object], axis: int, out: object, request: Request) -> Symbol:
     tracer = current_tracer(operator.name)
     check_request(operator.name, request, has_target=out is not None)
     if request == "null":
         operator.infer(specs_of(operator.name, arrays), {"axis": axis})
-        return out
+        return cast("Symbol", out)
     if request == "add":
-        return tracer.apply(operator, [*arrays, out], {"axis": axis, "request": "add"}, out)
-    return tracer.apply(operator, arrays, {"axis": axis}, out)
+        return cast("Symbol", tracer.apply(operator, [*arrays, out], {"axis": axis, "request": "add"}, out))
+    return cast("Symbol", tracer.apply(operator, arrays, {"axis": axis}, out))
 
 
 def _operator(name: str, function: Callable[..., Array]) -> Operator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,18 +65,18 @@ class Symbol:
             hint=_instead_of(name),
         )
 
-    def __matmul__(self, other: object) -> Any:
+    def __matmul__(self, other: object) -> Symbol:
         from streamscope.ops.linear import matmul
 
         return matmul(self, other)
 
-    def __rmatmul__(self, other: object) -> Any:
+    def __rmatmul__(self, other: object) -> Symbol:
         from streamscope.ops.linear import matmul
 
         return matmul(other, self)
 
-    def _applied(operator: str, *, reflected: bool = False) -> Any:  # type: ignore[misc]  # noqa: N805 — makes methods, is none.
-        def method(self: Symbol, *others: object) -> Any:
+    def _applied(operator: str, *, reflected: bool = False) -> Callable[..., Symbol]:  # type: ignore[misc]  # noqa: N805 — makes methods, is none.
+        def method(self: Symbol, *others: object) -> Symbol:
             from streamscope.ops.elementwise import OPERATORS
 
             return OPERATORS[operator](*others, self) if reflected else OPERATORS[operator](self, *others)
@@ -97,20 +98,20 @@ class Symbol:
     __rshift__, __rrshift__ = _applied("right_shift"), _applied("right_shift", reflected=True)
     __floor__, __ceil__, __trunc__ = _applied("floor"), _applied("ceil"), _applied("trunc")
     # A comparison is a variable too; a branch on it raises, in `__bool__`.
-    __eq__, __ne__ = _applied("equal"), _applied("not_equal")
+    __eq__, __ne__ = _applied("equal"), _applied("not_equal")  # type: ignore[assignment]
     __lt__, __le__, __gt__, __ge__ = _applied("less"), _applied("less_equal"), _applied("greater"), _applied("greater_equal")
     del _applied
 
     def __pos__(self) -> Symbol:
         return self
 
-    def __divmod__(self, other: object) -> tuple[Any, Any]:
+    def __divmod__(self, other: object) -> tuple[Symbol, Symbol]:
         return self // other, self % other
 
-    def __rdivmod__(self, other: object) -> tuple[Any, Any]:
+    def __rdivmod__(self, other: object) -> tuple[Symbol, Symbol]:
         return other // self, other % self
 
-    def __round__(self, digits: object = None) -> Any:
+    def __round__(self, digits: object = None) -> Symbol:
         from streamscope.arguments import shown
         from streamscope.ops.elementwise import OPERATORS
 
