@@ -354,6 +354,9 @@ def test_a_bracket_without_a_partner_among_the_functions(functions, bracket):
     "functions",
     [
         "// {\n__device__ float f(float a) { return a + '(' - 40; }",
+        "#define END }\n#define BEGIN {\n__device__ float f(float a) BEGIN return a; END",
+        "%:ifdef NEVER\n__device__ float f(float a) {\n%:else\n__device__ float f(float a, int b = 1) {\n%:endif\nreturn a; }",
+        "__device__ float f(float a) { int b[3:>; return a; }",
         "#if 1\n__device__ float f(float a) {\n#else\n__device__ float f(float a, int b = 1) {\n#endif\nreturn a; }",
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,28 @@ element after the other, as it does along all axes but the last."""
 PERIOD = 65_521
 """So many elements on, what moves up and what moves down repeats, since drawing it takes longer than most operations. A prime, so that it
 does not along an axis."""
-RUNS, RUNS_OF_MANY = 4, 2
-"""In each, what moves up and what moves down cancels in some element or other; in all four in none of a million."""
+RUNS = ((0, 1), (0, -1), (1, 1), (2, 1))
+"""Seeds and signs: the second moves all the other way than the first, so that what stands on a step, of floor or of a comparison, is moved
+to both sides. In each, what moves up and what moves down cancels in some element or other; in all of them in next to none."""
+RUNS_OF_MANY = 2
 MANY = 2**24
 """Results of operations, above which there are fewer runs, since people wait for them."""
+
+
+BY_OPERANDS = frozenset({"digamma", "gammaln", "gamma_gradient", "gammaln_gradient"})
+"""Launches whose operands are moved, too: near their zeros they are off by as much as elsewhere, since their terms are."""
+
+
+@dataclass(frozen=True)
+class Moves:
+    """By how much a run moves results: chance, all of it the other way where ``sign`` is -1."""
+
+    random: np.random.Generator
+    sign: int = 1
+
+    def factors(self, count: int, share: float) -> Array:
+        """Return so many factors that are off 1 by up to a share, and by half of it at least: by the same, two would often cancel."""
+        return 1 + self.sign * np.where(self.random.random(count) < 0.5, share, -share) * self.random.uniform(0.5, 1, count)
 
 
 def errors(output: Array, reference: Array) -> Array:
@@ -67,36 +85,39 @@ def spreads(program: Program, operations: Sequence[Operation], inputs: Sequence[
     wanted = {variable: reference for variable, reference in expected.items() if reference.dtype.kind == "f" and reference.size}
     found = {variable: np.zeros(reference.shape) for variable, reference in wanted.items()}
     results = sum(program.variables[variable].spec.size for operation in operations for variable in operation.writes)
-    runs: list[np.random.Generator | None] = [np.random.default_rng(seed) for seed in range(RUNS if results <= MANY else RUNS_OF_MANY)]
+    kept = RUNS if results <= MANY else RUNS[:RUNS_OF_MANY]
+    runs: list[Moves | None] = [Moves(np.random.default_rng(seed), sign) for seed, sign in kept]
     if any(_joined(program, operation, launch) > 1 for operation in operations for launch in operation.launches):
         runs.append(None)  # Not moved. It only adds up more exactly than NumPy, which may be off by as much as the others move.
-    for random in runs if wanted else ():
-        moved = replace(moved_program(program, operations, random), outputs=tuple(wanted))
+    for moves in runs if wanted else ():
+        moved = replace(moved_program(program, operations, moves), outputs=tuple(wanted))
         for result, (variable, reference) in zip(run_reference(moved, inputs), wanted.items(), strict=True):
             np.maximum(found[variable], errors(result, reference), out=found[variable])
     return found
 
 
-def moved_program(program: Program, operations: Sequence[Operation], random: np.random.Generator | None) -> Program:
+def moved_program(program: Program, operations: Sequence[Operation], moves: Moves | None) -> Program:
     """Return a program of some operations of another one, whose references are moved in their last digits, and join in more of them."""
-    moved = (replace(each, work=tuple(_moved_launch(program, each, launch, random) for launch in each.launches)) for each in operations)
+    moved = (replace(each, work=tuple(_moved_launch(program, each, launch, moves) for launch in each.launches)) for each in operations)
     return replace(program, operations=tuple(moved))
 
 
-def _moved_launch(program: Program, operation: Operation, launch: Launch, random: np.random.Generator | None) -> Launch:
+def _moved_launch(program: Program, operation: Operation, launch: Launch, moves: Moves | None) -> Launch:
     """Return a launch with a reference that is moved; a copy as it is."""
     as_it_is = launch.reference
     if launch.kind is not LaunchKind.KERNEL or as_it_is is None:
         return launch
     writes = [program.variables[variable].spec for variable in launch.writes]
     count = _joined(program, operation, launch)
+    with_operands = count > 1 or launch.name in BY_OPERANDS
 
     def reference(arrays: Sequence[Array]) -> Sequence[Array]:
         # Where a sum cancels, what is added says how far it may be off. In more digits, since NumPy itself is off, too.
-        given = [_moved(_wider(each), _share(arithmetic(each.dtype), count), random) for each in arrays] if count > 1 else arrays
+        shares = [_share(arithmetic(each.dtype), count) for each in arrays] if with_operands else []
+        given = [_moved(_wider(each), share, moves) for each, share in zip(arrays, shares, strict=True)] if with_operands else arrays
         results = zip(as_it_is(given), writes, strict=True)
         return [
-            _moved(np.asarray(result), max(_share(spec.dtype), _share(arithmetic(spec.dtype), count)), random) for result, spec in results
+            _moved(np.asarray(result), max(_share(spec.dtype), _share(arithmetic(spec.dtype), count)), moves) for result, spec in results
         ]
 
     return replace(launch, reference=reference)
@@ -128,14 +149,11 @@ def _share(dtype: np.dtype[Any], joined: int = 1) -> float:
     return float(np.finfo(dtype).eps) * (MOVED[dtype.name] + (JOINED * math.sqrt(joined) if joined > 1 else 0.0))
 
 
-def _moved(values: Array, share: float, random: np.random.Generator | None) -> Array:
+def _moved(values: Array, share: float, moves: Moves | None) -> Array:
     """Return numbers moved up or down by up to a share of themselves; what is not finite stays, and what is finite stays so."""
-    if values.dtype.kind != "f" or random is None:
+    if values.dtype.kind != "f" or moves is None:
         return values
-    # By the same amounts, two moves would often cancel.
-    count = min(values.size, PERIOD)
-    up = np.where(random.random(count) < 0.5, share, -share) * random.uniform(0.5, 1, count)
-    factors = (1 + up).astype(np.float32 if values.dtype == np.float16 else values.dtype)
+    factors = moves.factors(min(values.size, PERIOD), share).astype(np.float32 if values.dtype == np.float16 else values.dtype)
     flat = values.reshape(-1)
     moved = np.empty_like(flat)
     whole = flat.size - flat.size % PERIOD

@@ -46,6 +46,8 @@ class Definition:
     ulp : float
         How far the CUDA result may be from the exact one, in units in the last place of the type of arithmetic; CUDA's documented bound for
         its function (CUDA C++ Programming Guide, "Mathematical Functions"), or ours with its reason where it is defined.
+    vouched : bool
+        The reference is the user's word, not the same expression in NumPy.
     domain : (float, float)
         Between which numbers an operand is interesting: where tests take their values from.
     """
@@ -67,6 +69,7 @@ class Definition:
     domain: tuple[float, float] = (-8.0, 8.0)
     half: str | None = None
     unknown: str = ""
+    vouched: bool = False
 
     def expression_for(self, dtype: np.dtype[Any]) -> str:
         """Return the expression for operands that are taken in a dtype."""

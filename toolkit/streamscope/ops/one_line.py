@@ -84,6 +84,7 @@ def elementwise(
         expression=expression,
         like=likeness,
         reference=evaluated,
+        vouched=reference is not None,
         unknown=unknown,
         gradient=None if gradient is None else tuple(_with_dy(result, written.get(operand)) for operand in named),
         result=result,

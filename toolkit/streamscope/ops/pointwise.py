@@ -212,6 +212,7 @@ class Elementwise:
                 self._reference(signature, numbers, accumulate=accumulate),
                 ElementwiseCall(signature, numbers),
                 unknown=self.definition.unknown,
+                vouched=self.definition.vouched,
             ),
         )
 

@@ -87,6 +87,8 @@ class Launch:
         The user's line that applied the operator, as `Operation.where`; empty where there is none.
     unknown : str
         If it has no reference because NumPy has no meaning for its expression, what of it is unknown.
+    vouched : bool
+        The reference is the user's word for what a line of CUDA computes.
     """
 
     operation: int
@@ -104,6 +106,7 @@ class Launch:
     library: bool = False
     where: str = ""
     unknown: str = ""
+    vouched: bool = False
 
     def __str__(self) -> str:
         return called(self.name, self.operation, self.where)

@@ -103,7 +103,8 @@ class Symbol:
     del _applied
 
     def __pos__(self) -> Symbol:
-        return self
+        # Not the symbol itself: NumPy returns a copy, which stays what it is when the variable is written.
+        raise ProgramError(f"unary + on {self.name!r} at {user_line()} is not an operator of a program", hint="leave the + out")
 
     def __divmod__(self, other: object) -> tuple[Symbol, Symbol]:
         return self // other, self % other

@@ -31,7 +31,8 @@ _REACHING = re.compile(r"^\s*(?:#|%:|\?\?=)(?!\s*pragma\s+unroll\b)|\b_Pragma\b|
 _READING_FILES = re.compile(
     r"^[^\S\n]*(?:#|%:|\?\?=)[^\S\n]*(include(?:_next)?|import|embed)\b|\b(__has_(?:include(?:_next)?|embed))\s*\(", re.MULTILINE
 )
-_CHOOSING = re.compile(r"^\s*#\s*if", re.MULTILINE)
+_CHOOSING = re.compile(r"^\s*(?:#|%:|\?\?=)\s*(?:if|define)|<%|%>|<:|:>", re.MULTILINE)
+"""What makes brackets mean something else than they seem to: directives, and other spellings."""
 _CLOSED_BY = {"(": ")", "[": "]", "{": "}"}
 _BLAMED = re.compile(r"^(\w+)\.cu\(\d+\): (?:catastrophic )?error|^ptxas error.*'(\w+)'", re.MULTILINE)
 
@@ -106,7 +107,7 @@ def file_directive(code: str) -> str | None:
 
 
 def unbalanced(code: str) -> str | None:
-    """Return a bracket in a source that is not closed, or that closes none; None where there is none, or directives choose between some."""
+    """Return a bracket in a source that is not closed, or that closes none; None where there is none, or directives decide."""
     bare, opened = _bare(code), list[str]()
     if _CHOOSING.search(bare):
         return None
