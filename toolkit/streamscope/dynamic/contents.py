@@ -39,7 +39,7 @@ class Contents:
         """Make a variable of values, or of a shape and a dtype; its version is 0 either way."""
         if isinstance(values, ArraySpec):
             return self._lifetimes.new(values, place, name)
-        array = _host_array(values)
+        array = host_array(values)
         made = self._lifetimes.new(ArraySpec(array.shape, array.dtype), place, name)
         state = self._pusher.state_of(made)
         if place is Place.HOST:
@@ -51,7 +51,7 @@ class Contents:
 
     def write(self, variable: DynamicVariable, values: Any) -> None:
         """Replace the values of a variable; the given ones are copied before this returns."""
-        state, array = self._pusher.state_of(variable), _host_array(values)
+        state, array = self._pusher.state_of(variable), host_array(values)
         if array.shape != state.spec.shape or array.dtype != state.spec.dtype:
             raise ProgramError(f"{array.dtype.name}{list(array.shape)} was written to {state.name!r}, which is {state.spec}")
         title = f"write {state.name}"
@@ -103,10 +103,3 @@ class Contents:
             state.buffer = self._issuer.memory.allocate(state.spec, Place.HOST, None, purpose=state.name)
             self._issuer.device.write(state.buffer, array)
             state.written = True
-
-
-def _host_array(values: Any) -> Array:
-    """Return an array's values on the host; of an array of objects, the error says that it is the dtype which is wrong."""
-    if isinstance(values, np.ndarray) and values.dtype == object:
-        ArraySpec(values.shape, values.dtype)  # which it refuses, as it does for a program
-    return host_array(values)
