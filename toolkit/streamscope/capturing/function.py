@@ -272,7 +272,7 @@ def _program(name: str, nodes: Sequence[LaunchableNode], where: str, kept: Seque
         launch = Launch(number, 0, node.name, one.kind, node.after, writes, one.cost, None, _builder(one, kept))
         operations.append(Operation(number, node.name, node.after, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
     variables = tuple(Variable(number, f"edge {number}", _TOKEN, Place.DEVICE) for number in range(len(nodes)))
-    return Program(name, variables, tuple(operations), (), (), runs_apart=True)
+    return Program(name, variables, tuple(operations), (), (), captured=True)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

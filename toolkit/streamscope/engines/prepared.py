@@ -95,7 +95,7 @@ class Prepared:
     @property
     def memory(self) -> dict[str, int]:
         """Memory held for the program, in bytes, by what it is for (see `TraceInfo.memory`); empty for captured code, which has its own."""
-        if self.program.runs_apart:
+        if self.program.captured:
             return {}
         sizes = {place: sum(buffer.spec.nbytes for buffer in self._binder.buffers.values() if buffer.place is place) for place in Place}
         held = {"variables_bytes": sizes[Place.DEVICE], **self.device.memory_of(self.streams.values())}
