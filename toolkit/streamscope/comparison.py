@@ -31,6 +31,10 @@ _T = TypeVar("_T")
 
 Array = npt.NDArray[Any]
 
+NUMPY = "NumPy"
+PLAIN_CALL = "a plain call"
+"""What results may have been compared with."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -42,7 +46,8 @@ class Run:
     makespans_ns : float array
         Makespan of each repeat without recording, in ns: from the first call until the host knows that all is done.
     max_abs_error : float
-        How far the results are from the NumPy reference in the element that uses most of what is allowed; NaN where there is no reference.
+        How far the results are from those of `Comparison.checked_against`, in the element that uses most of what is allowed; NaN where
+        there is nothing to compare with.
     tolerance : float
         What was allowed there or, where all is equal, the most that was allowed anywhere. For generated kernels it is what rounding
         explains, element by element; behind matrix products, convolutions and code of the user's own, a share of the largest value.
@@ -87,6 +92,8 @@ class Comparison(Mapping[str, Run]):
         The engine that was chosen, where that was asked for (``engines="auto"``).
     settings : mapping of str to int
         What the program was made with, where that is known: the settings of a workload.
+    checked_against : str
+        What the results were compared with: ``"NumPy"``, or ``"a plain call"`` of captured code.
     """
 
     def __init__(
@@ -97,11 +104,13 @@ class Comparison(Mapping[str, Run]):
         *,
         choice: Choice | None = None,
         settings: Mapping[str, int] | None = None,
+        checked_against: str = NUMPY,
     ) -> None:
         self.program = program
         self.device = device
         self.choice = choice
         self.settings = dict(settings or {})
+        self.checked_against = checked_against
         self._runs = {run.engine: run for run in runs}
 
     def __getitem__(self, engine: str) -> Run:
@@ -140,7 +149,8 @@ class Comparison(Mapping[str, Run]):
         wrong = [engine for engine, run in self._runs.items() if not run.correct]
         if not wrong:
             return self.assessment.text
-        return f"RESULTS ARE WRONG under {', '.join(wrong)}: further from the NumPy reference than allowed. {self.assessment.text}"
+        told = f"they differ from those of {self.checked_against} by more than is allowed"
+        return f"RESULTS ARE WRONG under {', '.join(wrong)}: {told}. {self.assessment.text}"
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the metrics as a DataFrame, one row an engine."""
@@ -173,6 +183,7 @@ class Comparison(Mapping[str, Run]):
             }
         device = {"kind": self.device.kind, "name": self.device.name, "details": dict(self.device.details)}
         content = {"workload": self.program, "settings": self.settings, "device": device, "engines": engines, "verdict": self.verdict}
+        content["checked_against"] = self.checked_against
         return content if self.choice is None else content | {"choice": self.choice.to_json()}
 
     def groups(self) -> list[TimelineGroup]:
@@ -262,7 +273,8 @@ def load_comparison(folder: str | Path) -> Comparison:
         ]
         chosen = content.get("choice")
         choice = None if chosen is None else Choice.from_json(chosen, workload, device)
-        return Comparison(workload, device, runs, choice=choice, settings=settings)
+        against = _checked(content.get("checked_against", NUMPY), str)
+        return Comparison(workload, device, runs, choice=choice, settings=settings, checked_against=against)
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror or error}", hint="give the folder that save() wrote") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:

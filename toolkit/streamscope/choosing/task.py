@@ -38,8 +38,8 @@ class Entrant:
     ----------
     prepared : Prepared
     max_abs_error, tolerance : float
-        How far the results are from the NumPy reference where they use most of what is allowed, and what is allowed there; NaN where there
-        is no reference.
+        How far the results are from what is expected where they use most of what is allowed, and what is allowed there; NaN where nothing
+        is expected.
     """
 
     prepared: Prepared
@@ -62,7 +62,7 @@ class Task:
     inputs : tuple of array
         On the host.
     expected : list of array, optional
-        What the outputs should be; None where there is no reference.
+        What the outputs should be: NumPy's, or those of a plain call of captured code; None where there is no reference.
     captured : CapturedFunction, optional
         Where the program was captured: it has memory of its own, in which its results are.
     allowed : list of array, optional
