@@ -30,32 +30,25 @@ class Typed(dict[str, Any]):
     Attributes
     ----------
     whole : set of int
-        Positions of the operators that were applied to whole numbers.
+        Positions of the operators, and of ``abs``, that were applied to whole numbers.
     """
 
     whole: set[int]
 
 
-class Span(NamedTuple):
-    """Where operators of `SIGNS` stand in an expression, applied from left to right.
+class Arithmetic(NamedTuple):
+    """What whole numbers may overflow in, and how that is written so that they wrap (see `streamscope.rtc.wrapping_source`).
 
     Attributes
     ----------
-    start : int
-        Of what is computed; one minus before a single operand belongs to it.
-    first, first_end : int
-        Where the first operand begins and ends.
-    end : int
-        Of the last operand.
     signs : tuple of int
-        The operators' positions.
+        Positions of operators of `SIGNS`, applied from left to right, or of ``abs``.
+    inserted : tuple of (int, str)
+        What is inserted where.
     """
 
-    start: int
-    first: int
-    first_end: int
-    end: int
     signs: tuple[int, ...]
+    inserted: tuple[tuple[int, str], ...]
 
 
 _BY_LEVEL: Sequence[Mapping[str, Callable[[Any, Any], Any]]] = (
@@ -118,7 +111,7 @@ def compiled(expression: str) -> Evaluator:
 
 
 @lru_cache(maxsize=1024)
-def parsed(expression: str) -> tuple[Evaluator, Sequence[Span], str]:
+def parsed(expression: str) -> tuple[Evaluator, Sequence[Arithmetic], str]:
     """Return what evaluates an expression, its arithmetic, what is inside before what is around it, and a function that is unknown here.
 
     Raises
@@ -128,7 +121,7 @@ def parsed(expression: str) -> tuple[Evaluator, Sequence[Span], str]:
     """
     parser = _Parser(expression)
     try:
-        return parser.whole(), parser.spans, parser.unknown
+        return parser.whole(), parser.arithmetic, parser.unknown
     except RecursionError:
         raise UnknownExpressionError("nested too deeply") from None
 
@@ -169,7 +162,7 @@ class _Parser:
     def __init__(self, expression: str) -> None:
         self._tokens = [*tokens(expression), Token("end", "", len(expression.rstrip()))]
         self._next = 0
-        self.spans: list[Span] = []
+        self.arithmetic: list[Arithmetic] = []
         self.unknown = ""
 
     def whole(self) -> Evaluator:
@@ -210,7 +203,8 @@ class _Parser:
                 end = self._end()
                 signs.append(sign.position)
         if signs:
-            self.spans.append(Span(start, start, first_end, end, tuple(signs)))
+            inserted = (start, "wrapping::result(wrapping::of("), (first_end, ")"), (end, ")")
+            self.arithmetic.append(Arithmetic(tuple(signs), inserted))
         return _chain(first, rest) if rest else first
 
     def _end(self) -> int:
@@ -226,7 +220,10 @@ class _Parser:
             operand = self._cast(self._type(")"), self._unary)
         else:
             operand = self._primary()
-        self.spans += [Span(at, at + 1, self._end(), self._end(), (at,)) for _, text, at in reversed(signs) if text == "-"]
+        for _, text, at in reversed(signs):
+            if text == "-":
+                inserted = (at, "wrapping::result("), (at + 1, "wrapping::of("), (self._end(), "))")
+                self.arithmetic.append(Arithmetic((at,), inserted))
         return _signed(signs, operand) if signs else operand
 
     def _is_cast(self) -> bool:
@@ -288,8 +285,11 @@ class _Parser:
             self._take()
             arguments.append(self._conditional())
         self._take(")")
-        if name.text.removeprefix("::") not in NAMES:
+        called = name.text.removeprefix("::")
+        if called not in NAMES:
             self.unknown = self.unknown or f"function {name.text}"
+        if called == "abs":
+            self.arithmetic.append(Arithmetic((name.position,), ((name.position, "wrapping::" if called == name.text else "wrapping"),)))
         return _called(name, arguments)
 
 
@@ -304,6 +304,8 @@ def _called(name: Token, arguments: Sequence[Evaluator]) -> Evaluator:
         numbers = [argument(values) for argument in arguments]
         if isinstance(values, Typed):
             check_arguments(called, name.position, [number.dtype for number in numbers])
+            if called == "abs" and numbers[0].dtype.kind != "f":
+                values.whole.add(name.position)
         return function(*numbers)
 
     return evaluate

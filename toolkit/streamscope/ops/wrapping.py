@@ -1,4 +1,4 @@
-"""Expressions whose whole numbers overflow, divide by zero or shift too far, written so that this means what it means in NumPy."""
+"""Expressions whose whole numbers overflow, are divided by zero or shifted too far, written so that this means what it means in NumPy."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from itertools import pairwise
 
 import numpy as np
 
-from streamscope.ops.expressions import Span, parsed, typed
+from streamscope.ops.expressions import Arithmetic, parsed, typed
 from streamscope.ops.operand_types import UnknownExpressionError
 from streamscope.ops.promotion import DType, arithmetic
 from streamscope.rtc.signature import Signature
-from streamscope.rtc.wrapping_source import SIGNS
+from streamscope.rtc.wrapping_source import WRAPS
 
 
 def wrapping(signature: Signature) -> Signature:
     """Return a signature whose kernel wraps: what its expressions compute of whole numbers is defined everywhere."""
     dtypes = {parameter.name: parameter.taken for parameter in signature.parameters}
     dtypes |= dict.fromkeys(("T", *(name for name, _ in signature.lets)), signature.arithmetic)
-    taken = tuple((name, arithmetic(np.dtype(dtype))) for name, dtype in dtypes.items())
+    # Functions of the user's own may have the names of those that are known here.
+    taken = () if signature.functions else tuple((name, arithmetic(np.dtype(dtype))) for name, dtype in dtypes.items())
     texts = dict.fromkeys([signature.expression, *(text for _, text in signature.lets)])
     written = ((text, wrapped(text, taken)) for text in texts)
     return replace(signature, wrapped=tuple((text, code) for text, code in written if code != text))
@@ -30,37 +31,37 @@ def wrapping(signature: Signature) -> Signature:
 def wrapped(expression: str, dtypes: tuple[tuple[str, DType], ...]) -> str:
     """Return an expression with its arithmetic of whole numbers as `streamscope.rtc.wrapping_source` has it.
 
-    Where types are unknown, since it calls functions of the user's own, all arithmetic is: what is not whole is computed there as in C++.
-    An expression that is not understood at all stays as it is.
+    Where types are unknown all operators are so written: what is not whole is computed there as in C++. An expression that is not
+    understood at all stays as it is.
 
     Parameters
     ----------
     expression : str
     dtypes : tuple of (str, dtype)
-        Of what it names, as the kernel computes with it; ``T`` among them.
+        Of what it names, as the kernel computes with it, ``T`` among them; empty if they are unknown.
     """
-    if not any(sign in expression for sign in SIGNS):
+    if not any(each in expression for each in WRAPS):
         return expression
     try:
-        evaluate, spans, _ = parsed(expression)
+        evaluate, found, unknown = parsed(expression)
     except UnknownExpressionError:
         return expression
     values = typed(dtypes)
     try:
-        with np.errstate(all="ignore"):
-            evaluate(values)
+        if dtypes and not unknown:
+            with np.errstate(all="ignore"):
+                evaluate(values)
+            return _rewritten(expression, (each for each in found if not values.whole.isdisjoint(each.signs)))
     except (UnknownExpressionError, RecursionError):
-        return _rewritten(expression, spans)
-    return _rewritten(expression, [span for span in spans if not values.whole.isdisjoint(span.signs)])
+        pass
+    return _rewritten(expression, (each for each in found if expression[each.signs[0]] in "+-*/%<>"))
 
 
-def _rewritten(expression: str, spans: Iterable[Span]) -> str:
-    """Return an expression with some of its arithmetic wrapped; of spans that begin together, the one around the others comes last."""
+def _rewritten(expression: str, found: Iterable[Arithmetic]) -> str:
+    """Return an expression with arithmetic wrapped; of what begins at one place, that around the others comes last."""
     inserted: dict[int, str] = {}
-    for start, first, first_end, end, _ in spans:
-        inserted[first] = "wrapping::of(" + inserted.get(first, "")
-        inserted[start] = "wrapping::result(" + inserted.get(start, "")
-        for closed in (first_end, end):
-            inserted[closed] = inserted.get(closed, "") + ")"
+    for each in found:
+        for at, text in each.inserted:
+            inserted[at] = inserted.get(at, "") + text if text.startswith(")") else text + inserted.get(at, "")
     places = [*sorted({0, *inserted}), len(expression)]
     return "".join(inserted.get(at, "") + expression[at:until] for at, until in pairwise(places))
