@@ -112,7 +112,10 @@ def explained(name: str, code: str, log: str, architecture: str) -> tuple[str, s
     known = list(_written.values())[::-1]
     known.sort(key=lambda each: not name.startswith(f"{each.name}_"))
     lines = code.splitlines()
-    errors = [(error, _part(known, lines, int(error["number"]) - 1)) for error in _ERROR.finditer(log)]
+    found = list(_ERROR.finditer(log))
+    # What is wrong with our own functions only follows from what is wrong inside.
+    own = [error for error in found if "wrapping::" not in error["problem"]] or found
+    errors = [(error, _part(known, lines, int(error["number"]) - 1)) for error in own]
     meant = next((part.written for _, part in errors if part is not None), None)
     if meant is None:
         return None
