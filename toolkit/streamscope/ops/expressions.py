@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from streamscope.ops.literals import LiteralError, literal
 from streamscope.ops.numpy_functions import NAMES, argument_count, numpy_function
 from streamscope.ops.operand_types import OF_WHOLE, UnknownExpressionError, WrongExpressionError, check_arguments, check_whole
 from streamscope.ops.tokens import WORDS_OF_TYPES, Token, is_template, tokens
-from streamscope.rtc.wrapping_source import SIGNS
+from streamscope.rtc.wrapping_source import SIGNS, Arithmetic
 
 Values = Mapping[str, Any]
 Evaluator = Callable[[Values], Any]
@@ -34,21 +34,6 @@ class Typed(dict[str, Any]):
     """
 
     whole: set[int]
-
-
-class Arithmetic(NamedTuple):
-    """What whole numbers may overflow in, and how that is written so that they wrap (see `streamscope.rtc.wrapping_source`).
-
-    Attributes
-    ----------
-    signs : tuple of int
-        Positions of operators of `SIGNS`, applied from left to right, or of ``abs``.
-    inserted : tuple of (int, str)
-        What is inserted where.
-    """
-
-    signs: tuple[int, ...]
-    inserted: tuple[tuple[int, str], ...]
 
 
 _BY_LEVEL: Sequence[Mapping[str, Callable[[Any, Any], Any]]] = (

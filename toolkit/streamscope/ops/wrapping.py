@@ -9,11 +9,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from streamscope.ops.expressions import Arithmetic, parsed, typed
+from streamscope.ops.expressions import parsed, typed
 from streamscope.ops.operand_types import UnknownExpressionError
 from streamscope.ops.promotion import DType, arithmetic
 from streamscope.rtc.signature import Signature
-from streamscope.rtc.wrapping_source import WRAPS
+from streamscope.rtc.wrapping_source import WRAPS, Arithmetic
 
 
 def wrapping(signature: Signature) -> Signature:

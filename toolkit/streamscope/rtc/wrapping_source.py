@@ -11,6 +11,7 @@ Expressions keep their operators: ``a + b - c`` becomes ``wrapping::result(wrapp
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 _OPERATOR = """\
 template <typename A, typename B> __device__ inline auto operator SIGN(number<A> a, B b) -> number<decltype(a.value SIGN b)>
@@ -70,6 +71,21 @@ SIGNS = frozenset(_WHOLE)
 WRAPS = SIGNS | {"abs"}
 """What an expression has in it that may be written otherwise."""
 _OF_TWO = re.compile(r"a [-+*] b")
+
+
+class Arithmetic(NamedTuple):
+    """What whole numbers may overflow in, and how that is written so that they wrap.
+
+    Attributes
+    ----------
+    signs : tuple of int
+        Positions of operators of `SIGNS`, applied from left to right, or of ``abs``.
+    inserted : tuple of (int, str)
+        What is inserted where.
+    """
+
+    signs: tuple[int, ...]
+    inserted: tuple[tuple[int, str], ...]
 
 
 def joined(kind: str, expression: str) -> str:
