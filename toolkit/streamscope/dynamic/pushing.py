@@ -62,7 +62,7 @@ class Pusher:
         self.check_open()
         arguments, targets = self._states("reads", reads), tuple(dict.fromkeys(self._states("writes", writes)))
         title = _checked_name(function, name)
-        _check_hashable(function, attributes)
+        check_hashable(function, attributes)
         _check_priority(priority)
         for state in arguments:
             if not state.written:
@@ -254,7 +254,14 @@ def _check_priority(priority: object) -> None:
         raise ProgramError(f"priority={priority!r} is not a whole number", hint="0 is ordinary; above 0, the highest goes first")
 
 
-def _check_hashable(function: object, attributes: Mapping[str, Any]) -> None:
+def check_hashable(function: object, attributes: Mapping[str, Any]) -> None:
+    """Check that a function and its attributes can be part of a key.
+
+    Raises
+    ------
+    ProgramError
+        One cannot.
+    """
     for what, value in (("the function", function), *((f"attribute {key}=", value) for key, value in attributes.items())):
         try:
             hash(value)
