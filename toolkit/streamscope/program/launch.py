@@ -89,6 +89,8 @@ class Launch:
         If it has no reference because NumPy has no meaning for its expression, what of it is unknown.
     vouched : bool
         The reference is the user's word for what a line of CUDA computes.
+    stateful : bool
+        Its results depend on state that it keeps from call to call, besides the variables.
     """
 
     operation: int
@@ -107,6 +109,7 @@ class Launch:
     where: str = ""
     unknown: str = ""
     vouched: bool = False
+    stateful: bool = False
 
     def __str__(self) -> str:
         return called(self.name, self.operation, self.where)
