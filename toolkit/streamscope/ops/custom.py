@@ -188,9 +188,10 @@ class _Declared:
         """Return its launch."""
         attributes = application.attributes
         reference, function = self.reference, self.function
+        given = tuple(attributes.items())  # Unlike a mapping, it can be compared: the audit looks at like references once.
 
         def as_list(arrays: Sequence[Array]) -> Sequence[Array]:
-            result = reference(*arrays, **attributes) if reference is not None else ()
+            result = reference(*arrays, **dict(given)) if reference is not None else ()
             return list(result) if isinstance(result, tuple | list) else [result]
 
         def cuda(bench: CudaBench, read_arrays: Sequence[Any], write_arrays: Sequence[Any]) -> CudaCall:
