@@ -34,6 +34,7 @@ from streamscope.dynamic.variable import DynamicVariable
 from streamscope.dynamic.workers import Workers
 from streamscope.engines.lanes import checked_streams
 from streamscope.errors import ProgramError, StreamscopeError
+from streamscope.forks import tell_children
 from streamscope.interrupts import deferred
 from streamscope.program.tracing import ProgramFunction
 from streamscope.program.variable import Place
@@ -65,7 +66,8 @@ class Engine:
     first. An operation whose push is interrupted by Ctrl-C counts as failed.
 
     Engines may be used by several threads. Closing one, best by ``with``, waits, stops its threads and frees its memory; one that is not
-    closed is cleaned up when Python lets it go.
+    closed is cleaned up when Python lets it go. A forked child cannot use the engines of its parent: it gets EngineError, and closing one
+    there does nothing.
 
     Parameters
     ----------
@@ -109,6 +111,7 @@ class Engine:
         self._lines = Lines()
         self._local = threading.local()
         self._finalizer = weakref.finalize(self, _abandon, issuer, pools)
+        tell_children(self)
 
     @property
     def name(self) -> str:
@@ -124,6 +127,7 @@ class Engine:
     def statistics(self) -> EngineStatistics:
         """What the engine has done until now."""
         issuer = self._issuer
+        self._pusher.check_process()
         with issuer.lock:
             return EngineStatistics(
                 pushed=self._hits + self._pusher.pushed,
@@ -397,6 +401,12 @@ class Engine:
             self._lifetimes.clear()
         if failure is not None:
             raise failure
+
+    def _leave_behind(self) -> None:
+        """Refuse all calls, but to close it: this is a forked child (see `forks`)."""
+        self._finalizer.detach()
+        self._pusher.foreign = True
+        self._local = threading.local()  # So that the quick way of a push looks, too.
 
     def __enter__(self) -> Self:
         return self

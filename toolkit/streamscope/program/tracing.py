@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial, update_wrapper
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, overload
 
 from streamscope.errors import ProgramError
@@ -168,6 +170,22 @@ class ProgramFunction:
         self.fuse = fuse
         self.name = getattr(function, "__name__", "program")
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickle the program by the name under which it, or its function, is found in a module."""
+        module, path = getattr(self.function, "__module__", None), getattr(self.function, "__qualname__", self.name)
+        try:
+            found = attrgetter(path)(sys.modules[str(module)])
+        except (AttributeError, KeyError):
+            found = None
+        if found is self:
+            return str(path)
+        if found is self.function:
+            return _program_of, (found, self.fuse)
+        raise ProgramError(
+            f"program {self.name!r} cannot be pickled: there is nothing to import as {path} from {module}",
+            hint="define it at the top of a module, under the name of its function",
+        )
+
     def __repr__(self) -> str:
         try:
             arguments = ", ".join(inspect.signature(self.function).parameters)
@@ -268,6 +286,10 @@ class ProgramFunction:
             if not output.written:
                 raise ProgramError(f"program {self.name!r} returns {output.name!r}, which nothing has written")
         return outputs
+
+
+def _program_of(function: Callable[..., Any], fuse: bool) -> ProgramFunction:  # noqa: FBT001 — pickle gives no names
+    return ProgramFunction(function, fuse=fuse)
 
 
 @overload
