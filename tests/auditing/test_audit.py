@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from tests.auditing.conftest import spread
+from tests.counting import calls_of
 
 import streamscope as ss
 from streamscope.auditing.findings import Kind, Severity
@@ -195,21 +196,6 @@ def test_the_name_is_a_function_whatever_was_imported_first(repository):
     environment = {"PYTHONPATH": str(repository / "toolkit")}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60)
     assert found.stdout == "function\n"
-
-
-def calls_of(function, *arguments, **options):
-    """Return how many Python functions a call calls, which unlike its time is the same on every machine."""
-    calls = [0]
-
-    def count(frame, event, argument):
-        calls[0] += event == "call"
-
-    sys.setprofile(count)
-    try:
-        function(*arguments, **options)
-    finally:
-        sys.setprofile(None)
-    return calls[0]
 
 
 def test_work_grows_with_the_program_and_no_faster():
