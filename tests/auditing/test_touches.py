@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 
 import numpy as np
@@ -249,6 +250,19 @@ def test_poison_ends_with_its_block_and_leaves_what_is_defined_as_it_is():
     kept[0].resize(2000, refcheck=False)  # It goes back to whom it came from.
     assert kept.pop()[:1000].tolist() == [0x5A] * 1000
     assert np.empty(512, np.uint8).tolist() != [0x5A] * 512
+
+
+def test_ctrl_c_while_numpy_allocates_is_not_lost(monkeypatch):
+    memset = ctypes.memset
+
+    def interrupted(*arguments):
+        monkeypatch.setattr(ctypes, "memset", memset)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ctypes, "memset", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        findings(one(operator(lambda x: x + 1)), X)
+    assert findings(one(operator(lambda x: x + 1)), X) == []
 
 
 def test_hidden_state():

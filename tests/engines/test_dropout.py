@@ -200,3 +200,15 @@ def test_attributes_that_an_operator_does_not_have():
         ss.program(kernel).trace(X)
     with pytest.raises(ProgramError, match=r"kernel: capturable= gives 'yes' \(return True or False\)"):
         ss.program(lambda x: kernel(x, rate=1)).trace(X)
+
+
+@pytest.mark.parametrize("device", ["simulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_attributes_of_what_is_pushed_reach_it(device):
+    with ss.Engine("async", device=device) as engine:
+        x, y, counter = engine.variable(X), engine.variable(X), engine.variable(START)
+        for call in range(3):
+            engine.push(counted, reads=(x, counter), writes=(y, counter), training=True)
+            np.testing.assert_array_equal(engine.read(y), philox(X, [call]))
+        engine.push(counted, reads=(x, counter), writes=(y, counter), training=False)
+        np.testing.assert_array_equal(engine.read(y), X)
+        assert engine.read(counter) == 3

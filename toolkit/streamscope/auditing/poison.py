@@ -34,37 +34,44 @@ class _Handler(ctypes.Structure):
 def poisoned_memory(byte: int) -> Iterator[None]:
     """Let NumPy give memory full of one byte to new arrays: by ``np.empty``, ``np.ndarray``, and whatever else leaves it as it is.
 
-    It holds for the calling thread, in the block. What such memory holds is undefined anyway, so no function can mind.
+    It holds for the calling thread, in the block. What such memory holds is undefined anyway, so no function can mind. Ctrl-C that comes
+    while NumPy allocates is raised at the end of the block, since no exception gets through C.
     """
     set_handler, get_handler, pointer, new_capsule = _interface()
     former = get_handler()
-    handler, fill = _filling(pointer(former, _NAME), byte)
+    handler, _, missed = _filling(pointer(former, _NAME), byte)
     set_handler(new_capsule(ctypes.addressof(handler), _NAME, None))
     try:
         yield
     finally:
         set_handler(former)
-        del fill
+        if missed:
+            raise missed.pop()
 
 
 @cache
-def _filling(former: int, byte: int) -> tuple[_Handler, Any]:
-    """Return a handler that does as another one does and then fills the memory, and its function; both are kept for good.
+def _filling(former: int, byte: int) -> tuple[_Handler, object, list[BaseException]]:
+    """Return a handler that does as another one does and then fills the memory, its function, and what that raised; all are kept for good.
 
     An array goes back to the handler that it came from, however late. What frees it is the other one's.
     """
     handler = _Handler.from_buffer_copy(ctypes.cast(former, ctypes.POINTER(_Handler)).contents)
     allocate = _Malloc(handler.malloc or 0)
+    missed: list[BaseException] = []
 
     def malloc(context: int | None, nbytes: int) -> int | None:
-        address: int | None = allocate(context, nbytes)
-        if address:
-            ctypes.memset(address, byte, nbytes)
+        address: int | None = None
+        try:
+            address = allocate(context, nbytes)
+            if address:
+                ctypes.memset(address, byte, nbytes)
+        except BaseException as error:  # noqa: BLE001 — Ctrl-C, which is raised later
+            missed.append(error)
         return address
 
     fill = _Malloc(malloc)
     handler.malloc = ctypes.cast(fill, ctypes.c_void_p).value
-    return handler, fill
+    return handler, fill, missed
 
 
 @cache

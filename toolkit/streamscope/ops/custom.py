@@ -48,7 +48,7 @@ class CustomOperator:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     core: Operator
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __call__(self, *arguments: object, **attributes: Any) -> Any:
         """Apply the operator inside a program that is being traced; returns what it writes.
