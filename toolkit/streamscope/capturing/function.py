@@ -59,6 +59,9 @@ class CapturedFunction:
     _before: list[tuple[Any, Any]]
     _state: State
 
+    def __reduce__(self) -> str:
+        raise ProgramError(f"captured {self.name!r} cannot be pickled: it is a graph of this process", hint="capture it in each process")
+
     def trace(self) -> Program:
         """Return the program; it takes no arguments, since the capture holds its own memory."""
         return self.program

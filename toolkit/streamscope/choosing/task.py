@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,9 +95,7 @@ class Task:
             raise ProgramError(said, hint="give the function that was traced, and its inputs")
         if not isinstance(function, ProgramFunction):
             raise ProgramError(f"{caller} wants a program, not a {type(function).__name__}", hint="decorate the function with @ss.program")
-        unfused = copy(function)
-        unfused.fuse = False
-        plain = unfused.trace(*inputs)
+        plain = ProgramFunction(function.function).trace(*inputs)
         program = fused(plain) if function.fuse else plain
         arrays = tuple(host_array(value) for value in inputs)
         if not has_reference(program):
