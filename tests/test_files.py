@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamscope import files
+from streamscope.cli import StoppedError, Stops
 from streamscope.errors import OutputError, ProgramError
 from streamscope.files import filled_whole, writable_file, writable_folder, written_whole
 
@@ -226,7 +227,9 @@ class TestFilledWhole:
         replace = Path.replace
         for failing in ("a", "b", "z"):
             with monkeypatch.context() as patch:
-                patch.setattr(Path, "replace", lambda self, to, at=failing: fail() if to == tmp_path / at and self.name == at else replace(self, to))
+                patch.setattr(
+                    Path, "replace", lambda self, to, at=failing: fail() if to == tmp_path / at and self.name == at else replace(self, to)
+                )
                 with pytest.raises(OutputError, match="Input/output error"):
                     fill(tmp_path, {"a": "new", "b": "new", "z": "new"}, older=lambda _: ["mine"])
             assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
@@ -296,7 +299,7 @@ class TestFilledWhole:
     def test_a_folder_whose_parent_cannot_be_searched(self, tmp_path):
         tmp_path.chmod(0)
         try:
-            with as_somebody_else(), pytest.raises(OutputError, match="cannot write to folder .*out: Permission denied"):
+            with as_somebody_else(), pytest.raises(OutputError, match=r"cannot write to folder .*out: Permission denied"):
                 fill(tmp_path / "out", {"a": "1"})
         finally:
             tmp_path.chmod(0o700)
@@ -308,7 +311,12 @@ class TestFilledWhole:
         copy = files.shutil.copy2
         monkeypatch.setattr(files.shutil, "copy2", lambda *paths: (signal.raise_signal(number), copy(*paths))[-1])
         (tmp_path / "a").write_text("before")
-        with pytest.raises(Stopped), stoppable():
-            fill(tmp_path, {"a": "1", "b": "1", "z": "1"})
+        stops = Stops()
+        stops.begin()
+        try:
+            with pytest.raises(StoppedError):
+                fill(tmp_path, {"a": "1", "b": "1", "z": "1"})
+        finally:
+            stops.end()
         assert contents(tmp_path) == ["a", "b", "z"]
         assert (tmp_path / "a").read_text() == "1"

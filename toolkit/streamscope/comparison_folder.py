@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,10 @@ FILE_NAME = "comparison.json"
 CHECKSUMS = "sha256"
 OURS = {"workload", "device", "engines", "makespans_ns", "verdict"}
 """A ``comparison.json`` with these keys is one of ours."""
+
+REPORT_NAME = "report.html"
+REPORT_MARK = b'<meta name="generator" content="Streamscope">'
+"""A ``report.html`` with this among its first 1,000 bytes is one of ours."""
 
 UNTIED = "the comparison has no checksum of this trace, so it may be another run's"
 """The note in a trace that was read from a folder of an older version."""
@@ -103,8 +108,28 @@ def older_traces(folder: Path) -> set[str]:
     except FileNotFoundError:
         return set()
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise OutputError(f"cannot write {path}: the one there is not ours", hint="move it away, or choose another folder") from None
+        raise _not_ours(path) from None
     return {name for name, checksum in traces.items() if (folder / name).is_file() and checksum_of(folder / name) == checksum}
+
+
+def older_files(folder: Path) -> set[str]:
+    """Return what `older_traces` does, for a folder that is to get a report too.
+
+    Raises
+    ------
+    OutputError
+        The folder has a ``comparison.json`` or a ``report.html`` that is not ours.
+    """
+    path = folder / REPORT_NAME
+    check_ordinary(path)
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        if REPORT_MARK not in file.read(1000):
+            raise _not_ours(path)
+    return older_traces(folder)
+
+
+def _not_ours(path: Path) -> OutputError:
+    return OutputError(f"cannot write {path}: the one there is not ours", hint="move it away, or choose another folder")
 
 
 def _traces_in(content: Any) -> Mapping[str, str]:

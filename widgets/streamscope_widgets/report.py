@@ -10,17 +10,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from streamscope.errors import OutputError
-from streamscope.files import check_ordinary, written_whole
+from streamscope.files import written_whole
 from streamscope_widgets.bundle import bundle_source
 from streamscope_widgets.payload import Payload, TimelineGroup, Traces, as_groups, encode
 from streamscope_widgets.report_page import PAGE, STYLE
 
 BUDGET_BYTES = 5_000_000
 """What a report may weigh; reports of peers that grew to 80 MB are a known complaint."""
-
-MARK = b'<meta name="generator" content="Streamscope">'
-"""By this a page is known as one of ours; it stands among its first 1,000 bytes."""
 
 WORTH_PACKING = 0.9
 """The block is compressed only if that leaves less than this share of it."""
@@ -74,21 +70,6 @@ def report(
     with written_whole(Path(path)) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return Path(path)
-
-
-def check_replaceable(path: Path) -> None:
-    """Check that a report may get this name: nothing has it, or a report of ours.
-
-    Raises
-    ------
-    OutputError
-        Something else has it.
-    """
-    check_ordinary(path)
-    if path.exists():
-        with path.open("rb") as file:
-            if MARK not in file.read(1000):
-                raise OutputError(f"cannot write {path}: the one there is not ours", hint="move it away, or choose another folder")
 
 
 def fit(groups: Sequence[TimelineGroup], budget_bytes: int) -> tuple[Payload, bytes]:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from streamscope.comparison import Comparison
 
 WRONG_RESULTS = 3
-REPORT = "report.html"
 
 
 def compare(
@@ -121,27 +120,20 @@ def _check_engines(engines: str | None, memory_limit: str | None) -> None:
 
 def _written(folder: Path, run: Callable[[], Comparison]) -> Comparison:
     """Find the folder writable, run, and fill it: with everything or with nothing. A comparison of ours that was there goes."""
-    from streamscope.comparison_folder import FILE_NAME
+    from streamscope.comparison_folder import FILE_NAME, REPORT_NAME, older_files
     from streamscope.files import filled_whole
 
-    with filled_whole(folder, last=FILE_NAME, older=_older) as unfinished:
+    with filled_whole(folder, last=FILE_NAME, older=older_files) as unfinished:
         comparison = run()
         comparison.save(unfinished)
-        comparison.report(unfinished / REPORT)
+        comparison.report(unfinished / REPORT_NAME)
     return comparison
 
 
-def _older(folder: Path) -> set[str]:
-    """Return the names of files that go when a folder is filled anew, if what is there is ours."""
-    from streamscope.comparison_folder import older_traces
-    from streamscope_widgets.report import check_replaceable
-
-    check_replaceable(folder / REPORT)
-    return older_traces(folder)
-
-
 def _where(folder: Path) -> str:
-    return f"Report, for a browser: {folder / REPORT}\nIn the same folder: comparison.json, and the trace of each engine as Parquet"
+    from streamscope.comparison_folder import FILE_NAME, REPORT_NAME
+
+    return f"Report, for a browser: {folder / REPORT_NAME}\nIn the same folder: {FILE_NAME}, and the trace of each engine as Parquet"
 
 
 def _judge(comparison: Comparison) -> int:
