@@ -33,14 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stops = Stops()
     stops.begin()
     try:
-        code = _run(sys.argv[1:] if arguments is None else arguments)
-    except BaseException:
-        if stops.number is None:
-            raise
-        code = INTERRUPTED  # Libraries may turn the exception of a signal into any other, imports above all.
+        try:
+            code = _run(sys.argv[1:] if arguments is None else arguments)
+        except BaseException:
+            if stops.number is None:
+                raise
+            code = INTERRUPTED  # Libraries may turn the exception of a signal into any other, imports above all.
+        stops.over = True
+        return _stopped(stops.number or _signal.SIGINT) if code == INTERRUPTED else code
     finally:
-        stops.end()
-    return _stopped(stops.number or _signal.SIGINT) if code == INTERRUPTED else code
+        stops.end(for_good=arguments is None)
 
 
 class StoppedError(KeyboardInterrupt):
@@ -59,12 +61,14 @@ class Stops:
     ----------
     number : int, optional
         The signal that came.
+    over : bool
+        Whether signals come too late to stop anything.
     """
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self.over = False
         self._before: dict[int, object] = {}
-        self._ended = False
 
     def begin(self) -> None:
         """Set the handlers; in other threads than the main one, which get no signals, do nothing."""
@@ -76,14 +80,14 @@ class Stops:
         except ValueError:
             return
 
-    def end(self) -> None:
-        """Put back the handlers that were there; what comes meanwhile comes too late to stop anything."""
-        self._ended = True
+    def end(self, *, for_good: bool = False) -> None:
+        """Put back the handlers that were there; ``for_good`` tells that the process ends, where Python's own would print a traceback."""
+        self.over = True
         for number, handler in self._before.items():
-            _signal.signal(number, handler)
+            _signal.signal(number, _signal.SIG_DFL if for_good and callable(handler) else handler)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        if self._ended or (number == _signal.SIGINT and self._before.get(number) == _signal.SIG_IGN):
+        if self.over or (number == _signal.SIGINT and self._before.get(number) == _signal.SIG_IGN):
             return
         self.number = number
         raise StoppedError(number)
