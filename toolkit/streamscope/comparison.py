@@ -279,7 +279,7 @@ def _loaded(path: Path, text: bytes) -> Comparison:
                 _stored_times(content["makespans_ns"][engine]),
                 _number(values["max_abs_error"]),
                 _number(values["tolerance"]),
-                read_trace(path, engine, None if checksums is None else checksums[engine], device),
+                read_trace(path, engine, None if checksums is None else _checked(checksums[engine], str), device),
             )
             for engine, values in _stored_engines(content["engines"]).items()
         ]
