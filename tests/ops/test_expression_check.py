@@ -20,7 +20,7 @@ from streamscope.ops.tokens import WORDS_OF_TYPES
 from streamscope.rtc.nvrtc import compile_unit, supported_architectures
 from streamscope.rtc.signature import KEYWORDS
 
-NAMES, NUMBERS = st.sampled_from(["x", "a", "T", "x1", "_b"]), st.sampled_from(["1", "2.5f", ".5", "1e-3", "0x1F", "3u", "1.5e+4f"])
+NAMES, NUMBERS = st.sampled_from(["x", "a", "T(x)", "x1", "_b"]), st.sampled_from(["1", "2.5f", ".5", "1e-3", "0x1F", "3u", "1.5e+4f"])
 SIGNS = ("+", "-", "*", "/", "%", "&", "|", "^", "<", ">", "<<", ">>", "&&", "||", "==", "!=", "<=", ">=")
 expressions = st.recursive(
     NAMES | NUMBERS,
@@ -46,8 +46,8 @@ def test_what_is_right_is_left_alone(expression):
     ("expression", "position", "problem"),
     [
         ("x +", 3, "missing at the end"),
-        ("* / x", 2, "missing before '/'"),
-        ("x,", 2, "missing at the end"),
+        ("- / x", 2, "missing before '/'"),
+        ("x,", 1, "',' stands outside the arguments"),
         ("x a", 2, "operator is missing before 'a'"),
         ("2 x", 2, "operator is missing before 'x'"),
         ("x ** 2", 2, "no operator **"),
@@ -75,6 +75,20 @@ def test_what_is_right_is_left_alone(expression):
         ("max(x, float)", 7, "'float' is a type"),
         ("x + sizeof", 10, "missing at the end"),
         ("(sizeof) + x", 7, "missing before ')'"),
+        ("*(&x + 1)", 0, "'*' before an operand follows a pointer"),
+        ("(&x)[100]", 1, "'&' before an operand takes an address"),
+        ("x + *x", 4, "follows a pointer"),
+        ("(long long)&x", 11, "takes an address"),
+        ("(int)(float)*x", 12, "follows a pointer"),
+        ("atomicAdd(&x, 1)", 10, "takes an address"),
+        ("sizeof *x", 7, "follows a pointer"),
+        ("x, 2", 1, "',' stands outside the arguments"),
+        ("(x, 2) * 3", 2, "',' stands outside the arguments"),
+        ("max(x, (x, 2))", 9, "',' stands outside the arguments"),
+        ("max(x ? 1, 2 : 3, 4)", 9, "',' stands outside the arguments"),
+        ("static_cast<int>(x, 2)", 18, "',' stands outside the arguments"),
+        ("x > (x, 2)", 6, "',' stands outside the arguments"),
+        ("x + (int)", 9, "missing at the end"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(expression, position, problem):
@@ -85,6 +99,11 @@ def test_what_is_wrong_is_told_with_its_place(expression, position, problem):
     with pytest.raises(ProgramError) as caught:
         ss.elementwise(f"y = {expression}")
     assert caught.value.message.endswith(f"\n    {expression}\n    {' ' * position}^")
+
+
+@pytest.mark.parametrize("expression", ["x & a", "x * a", "(x) & (a)", "(x) * a", "sizeof(int) * x + a", "max(x & 1, 2 * a)", "T(x) * (int)a"])
+def test_products_and_bits_are_no_pointers(expression):
+    assert ss.elementwise(f"y = {expression}").definition.operands == ("x", "a")
 
 
 @pytest.mark.parametrize(

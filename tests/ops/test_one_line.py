@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.errors import CompilationError, ProgramError
+from streamscope.ops.expression_check import DEEPEST
 from streamscope.ops.expressions import compiled, names_in
 from streamscope.ops.operand_types import UnknownExpressionError
 from streamscope.program.reference import has_reference
@@ -313,27 +314,54 @@ def test_a_line_of_functions_that_is_like_the_expression_is_told_as_theirs():
 
 def test_long_sums_and_chains_are_evaluated(evaluate):
     x = np.array([1, -1], np.int32)
-    many = 3000
+    many = 1300
     for expression, expected in [
         (" + ".join(["x"] * many), [many, -many]),
         (" - ".join(["x * 2"] * many), [2 * (2 - many), -2 * (2 - many)]),
-        ("!" * many + "x", [1, 1]),
-        ("-" + " -" * (many - 1) + "x", [1, -1]),
+        ("!" * DEEPEST + "x", [1, 1]),
+        (" -" * DEEPEST + "x", [1, -1]),
+        ("(" * DEEPEST + "x" + ")" * DEEPEST, [1, -1]),
+        ("(int)" * DEEPEST + "x", [1, -1]),
         ("x > 1 ? 5 : " * many + "x", [1, -1]),
     ]:
         assert evaluate(ss.elementwise(f"y = {expression}", name="long_one"), x).tolist() == expected
 
 
+@pytest.mark.parametrize("levels", [DEEPEST + 1, 4000])
 @pytest.mark.parametrize(
-    "expression", ["(" * 3000 + "x" + ")" * 3000, "fabs(" * 3000 + "x" + ")" * 3000, "x ? (" * 3000 + "x" + ") : x" * 3000]
+    ("opening", "closing"),
+    [
+        ("(", ")"),
+        ("abs(", ")"),
+        ("x ? (", ") : x"),
+        ("x ? ", " : x"),
+        ("x + (a * (", "))"),
+        ("- ", ""),
+        ("!", ""),
+        ("(int)", ""),
+        ("-(", ")"),
+        ("sizeof ", ""),
+        ("static_cast<int>(", ")"),
+    ],
 )
-def test_what_is_nested_too_deeply_runs_on_cuda_only(expression):
+def test_what_is_nested_too_deeply_is_refused_before_a_compiler_sees_it(opening, closing, levels):
+    expression = opening * levels + "x" + closing * levels
+    for line, gradient in [(f"y = {expression}", None), ("y = x * a", {"x": f"dy * {expression}"})]:
+        with pytest.raises(ProgramError, match=f"nested deeper than {DEEPEST} levels"):
+            ss.elementwise(line, operands=["x", "a"], gradient=gradient)
+    with pytest.raises(ProgramError, match=f"functions= is nested 4,001 levels deep .the most is {DEEPEST}"):
+        ss.elementwise("y = f(x)", functions=f"__device__ int f(int x) {{ return {'(' * 4000}x{')' * 4000}; }}")
+
+
+def test_what_is_nested_too_deeply_for_pythons_stack_is_unknown():
     with pytest.raises(UnknownExpressionError, match="nested too deeply"):
-        compiled(expression)
-    deep = ss.elementwise(f"y = {expression}", gradient={"x": f"dy * {expression}"})
-    x = np.ones(3, np.float32)
-    assert not has_reference(ss.program(deep).trace(x))
-    assert not has_reference(ss.program(deep.gradient).trace(x, x))
+        compiled("(" * 3000 + "x" + ")" * 3000)
+
+
+def test_a_sum_of_400_kb_is_refused_at_once():
+    with pytest.raises(ProgramError, match=r"the expression has 199,999 words; the most is 8,000") as caught:
+        ss.elementwise("y = " + " + ".join(["x"] * 100_000))
+    assert len(caught.value.message) < 1000
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamscope.errors import ProgramError
 from streamscope.ops.definition import Definition
-from streamscope.ops.expression_check import Mistake, mistake_in
+from streamscope.ops.expression_check import DEEPEST, Mistake, mistake_in
 from streamscope.ops.expressions import mistake_for
 from streamscope.ops.known_functions import unknown_function
 from streamscope.ops.operator import Request
@@ -17,7 +17,7 @@ from streamscope.ops.pointwise import Elementwise, Scalars
 from streamscope.ops.promotion import DType, Promoted, arithmetic
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.groups import file_directive, unbalanced
+from streamscope.rtc.groups import file_directive, nesting, unbalanced
 
 _WHOLE, _FLOATING = np.dtype(np.int32), np.dtype(np.float32)
 
@@ -101,7 +101,7 @@ def check_functions(operator: str, functions: str) -> None:
     Raises
     ------
     ProgramError
-        It reads files, or leaves a bracket open or one too many.
+        It reads files, is nested too deeply, or leaves a bracket open or one too many.
     """
     directive = file_directive(functions)
     if directive is not None:
@@ -109,6 +109,9 @@ def check_functions(operator: str, functions: str) -> None:
             f"{title(operator)}: functions= reads a file, by {directive}",
             hint="write the functions' source itself: machine code is cached by its source, which tells nothing of a file's content",
         )
+    levels = nesting(functions)
+    if levels > DEEPEST:
+        raise ProgramError(f"{title(operator)}: functions= is nested {levels:,} levels deep", hint=f"the most is {DEEPEST}")
     bracket = unbalanced(functions)
     if bracket is not None:
         raise ProgramError(f"{title(operator)}: in functions=, {bracket!r} has no partner", hint="close what is opened, and nothing else")
