@@ -109,7 +109,7 @@ def test_products_and_bits_are_no_pointers(expression):
 @pytest.mark.parametrize(
     ("expression", "position", "hint"),
     [
-        ("foo(x)", 0, "define it in functions="),
+        ("foo(x)", 0, "define it in functions=, or call it there"),
         ("1 + tahn (x)", 4, "did you mean tanh?"),
         ("arctan(x)", 0, "did you mean atan?"),
         ("power(x, 2)", 0, "did you mean pow?"),
@@ -117,13 +117,13 @@ def test_products_and_bits_are_no_pointers(expression):
     ],
 )
 def test_unknown_functions_are_told_with_what_may_be_meant(expression, position, hint):
-    with pytest.raises(ProgramError, match="CUDA has no function") as caught:
+    with pytest.raises(ProgramError, match="CUDA's math has no function") as caught:
         ss.elementwise(f"y = {expression}", operands=["x"])
     assert caught.value.message.endswith(f"\n    {expression}\n    {' ' * position}^")
     assert caught.value.hint == hint
 
 
-@pytest.mark.parametrize("function", ["__sinf", "__popc", "normcdff", "clock64", "own", "float", "T", "whole_rest"])
+@pytest.mark.parametrize("function", ["__sinf", "__popc", "normcdff", "own", "float", "T", "whole_rest"])
 def test_functions_that_cuda_may_have_are_let_through(function):
     ss.elementwise(f"y = {function}(x)", functions="#define own(x) x" if function == "own" else "")
 
@@ -156,33 +156,31 @@ def test_what_is_like_a_template_names_operands():
     assert ss.elementwise("y = x < T(a) && b > (c)").definition.operands == ("x", "a", "b", "c")
 
 
-def test_without_nvrtc_only_what_it_certainly_lacks_is_refused(monkeypatch):
+VERDICTS = ["clock64(x)", "__sinf(x)", "__some_new_one(x)", "x + __trap()", "x * __popc(x)", "normcdff(x)", "__nanosleep(x)", "sinf(x)"]
+
+
+def refused():
+    found = []
+    for expression in VERDICTS:
+        try:
+            ss.elementwise(f"y = {expression}")
+        except ProgramError:
+            found.append(expression)
+    return found
+
+
+def test_with_and_without_nvrtc_the_same_is_refused(monkeypatch):
+    with_nvrtc = refused()
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
-    known_functions._declares.cache_clear()
     supported_architectures.cache_clear()
-    ss.elementwise("y = __some_new_one(x)")
-    with pytest.raises(ProgramError, match="no function clock63"):
-        ss.elementwise("y = clock63(x)")
+    assert refused() == with_nvrtc == ["clock64(x)", "__some_new_one(x)", "x + __trap()", "__nanosleep(x)"]
 
 
-def test_nvrtc_is_asked_again_once_it_is_there(monkeypatch):
-    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
-    with monkeypatch.context() as without:
-        without.setitem(sys.modules, "cuda.bindings", None)
-        supported_architectures.cache_clear()
-        ss.elementwise("y = __still_none(x)")
-    with pytest.raises(ProgramError, match="no function __still_none"):
-        ss.elementwise("y = __still_none(x)")
-
-
-def test_nvrtc_is_asked_for_an_architecture_that_it_has(monkeypatch):
-    asked = []
-    monkeypatch.setattr(known_functions, "supported_architectures", lambda: ("sm_90", "sm_999"))
-    monkeypatch.setattr(known_functions, "compile_unit", lambda *arguments: (asked.append(arguments[2]), ""))
-    known_functions._declares.cache_clear()
-    known_functions._nvrtc_declares("__one")
-    known_functions._declares.cache_clear()
-    assert asked == ["sm_999"]
+def test_what_takes_no_number_is_refused_whoever_answers_for_it():
+    for options in ({}, {"reference": np.negative}):
+        with pytest.raises(ProgramError, match=r"__trap\(\) takes no number\n    x > 0 \? x : __trap\(\)\n                \^"):
+            ss.elementwise("y = x > 0 ? x : __trap()", **options)
+    ss.elementwise("y = x * pi()", functions="__device__ float pi() { return 3.14159265f; }")
 
 
 def test_cuda_has_the_functions_that_are_taken_for_its_own():

@@ -139,7 +139,7 @@ def check_meaning(whose: str, expression: str, names: Sequence[str], functions: 
     ProgramError
         It is wrong for all dtypes.
     """
-    mistake = None if vouched else unknown_function(expression, frozenset(names), functions)
+    mistake = unknown_function(expression, frozenset(names), functions, vouched=vouched)
     if mistake is None and not functions:  # which may take what C's operators do not
         # Whole numbers have every operator, so what is wrong for them is wrong for all.
         dtypes = tuple((name, _FLOATING if name in floating else _WHOLE) for name in (*names, "T"))
