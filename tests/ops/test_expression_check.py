@@ -101,7 +101,9 @@ def test_what_is_wrong_is_told_with_its_place(expression, position, problem):
     assert caught.value.message.endswith(f"\n    {expression}\n    {' ' * position}^")
 
 
-@pytest.mark.parametrize("expression", ["x & a", "x * a", "(x) & (a)", "(x) * a", "sizeof(int) * x + a", "max(x & 1, 2 * a)", "T(x) * (int)a"])
+@pytest.mark.parametrize(
+    "expression", ["x & a", "x * a", "(x) & (a)", "(x) * a", "sizeof(int) * x + a", "max(x & 1, 2 * a)", "T(x) * (int)a"]
+)
 def test_products_and_bits_are_no_pointers(expression):
     assert ss.elementwise(f"y = {expression}").definition.operands == ("x", "a")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from streamscope.ops.literals import LiteralError, literal
@@ -86,7 +86,8 @@ class _Reading:
     def mistake(self, end: int) -> Mistake | None:
         """Return the first mistake of an expression that ends at some character."""
         for at, word in enumerate(self._words):
-            mistake = _MISTAKES[word.kind](word, self._opened) or (self._at_sign(at, word) if word.kind == "sign" else self._at_operand(at, word))
+            of_kind = self._at_sign if word.kind == "sign" else self._at_operand
+            mistake = _MISTAKES[word.kind](word, self._opened) or of_kind(at, word)
             if mistake is not None:
                 return mistake
             if max(len(self._opened), self._in_front) > DEEPEST:

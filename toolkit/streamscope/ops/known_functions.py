@@ -18,8 +18,8 @@ _IN_BOTH_PRECISIONS = (
 )
 _IN_ONE = "abs isfinite isinf isnan labs llabs llmax llmin max min signbit ullmax ullmin umax umin"
 _INTRINSICS = (
-    "__brev __brevll __byte_perm __clz __clzll __cosf __double2hiint __double2loint __double_as_longlong __dp2a_hi __dp2a_lo __dp4a __exp10f"
-    " __expf __fdividef __ffs __ffsll __float_as_int __float_as_uint __fns __frsqrt_rn __funnelshift_l __funnelshift_lc __funnelshift_r"
+    "__brev __brevll __byte_perm __clz __clzll __cosf __double2hiint __double2loint __double_as_longlong __dp2a_hi __dp2a_lo __dp4a "
+    "__exp10f __expf __fdividef __ffs __ffsll __float_as_int __float_as_uint __fns __frsqrt_rn __funnelshift_l __funnelshift_lc __funnelshift_r"
     " __funnelshift_rc __hadd __hiloint2double __int2double_rn __int_as_float __log10f __log2f __logf __longlong_as_double __mul24"
     " __mul64hi __mulhi __popc __popcll __powf __rhadd __sad __saturatef __sinf __tanf __uhadd __uint2double_rn __uint_as_float __umul24"
     " __umul64hi __umulhi __urhadd __usad"
@@ -72,7 +72,7 @@ def unknown_function(expression: str, operands: frozenset[str], functions: str, 
         if called in own or called in _KNOWN:
             continue
         if behind.text == ")":
-            return Mistake(name.position, f"{called}() takes no number", "an expression only computes; what else is to be done, do in functions=")
+            return Mistake(name.position, f"{called}() takes no number", "an expression only computes; for all else there is functions=")
         if not vouched:
             return Mistake(name.position, f"CUDA's math has no function {called}", _advice(called, operands))
     return None
