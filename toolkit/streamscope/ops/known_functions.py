@@ -18,11 +18,11 @@ _IN_BOTH_PRECISIONS = (
 )
 _IN_ONE = "abs isfinite isinf isnan labs llabs llmax llmin max min signbit ullmax ullmin umax umin"
 _INTRINSICS = (
-    "__brev __brevll __byte_perm __clz __clzll __cosf __double2hiint __double2loint __double_as_longlong __dp2a_hi __dp2a_lo __dp4a "
-    "__exp10f __expf __fdividef __ffs __ffsll __float_as_int __float_as_uint __fns __frsqrt_rn __funnelshift_l __funnelshift_lc __funnelshift_r"
-    " __funnelshift_rc __hadd __hiloint2double __int2double_rn __int_as_float __log10f __log2f __logf __longlong_as_double __mul24"
-    " __mul64hi __mulhi __popc __popcll __powf __rhadd __sad __saturatef __sinf __tanf __uhadd __uint2double_rn __uint_as_float __umul24"
-    " __umul64hi __umulhi __urhadd __usad"
+    "__brev __brevll __byte_perm __clz __clzll __cosf __double2hiint __double2loint __double_as_longlong __dp2a_hi __dp2a_lo __dp4a"
+    " __exp10f __expf __fdividef __ffs __ffsll __float_as_int __float_as_uint __fns __frsqrt_rn __funnelshift_l __funnelshift_lc"
+    " __funnelshift_r __funnelshift_rc __hadd __hiloint2double __int2double_rn __int_as_float __log10f __log2f __logf"
+    " __longlong_as_double __mul24 __mul64hi __mulhi __popc __popcll __powf __rhadd __sad __saturatef __sinf __tanf __uhadd"
+    " __uint2double_rn __uint_as_float __umul24 __umul64hi __umulhi __urhadd __usad"
 )
 _ROUNDED = (
     "dadd ddiv dmul double2float double2int double2ll double2uint double2ull drcp dsqrt dsub fadd fdiv float2int float2ll float2uint"

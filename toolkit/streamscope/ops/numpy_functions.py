@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.ops.c_arithmetic import alike, converted, promoted
+from streamscope.ops.c_arithmetic import alike, converted, multiplied_and_added, promoted
 from streamscope.rtc.functions_source import FUNCTIONS
 
 _NUMPY: Mapping[str, np.ufunc] = {
@@ -20,7 +20,7 @@ _NUMPY: Mapping[str, np.ufunc] = {
     "signbit": np.signbit, "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh, "trunc": np.trunc,
 }  # fmt: skip
 _DERIVED: Mapping[str, Callable[..., Any]] = {
-    "fma": lambda a, b, c: _multiplied_and_added(a, b, c),
+    "fma": multiplied_and_added,
     "rsqrt": lambda a: 1 / np.sqrt(a),
     "rcbrt": lambda a: 1 / np.cbrt(a),
     "softplus": lambda a: np.logaddexp(a, 0),
@@ -47,10 +47,8 @@ _ASKING = frozenset({"isfinite", "isinf", "isnan", "signbit"})
 """What answers with an int."""
 
 _OF_BOTH_PRECISIONS = (_NUMPY.keys() | _DERIVED.keys() | _SCIPY.keys()) - FUNCTIONS.keys() - _ASKING - {"abs", "max", "min"}
-IN_FLOAT = {
-    name: name.removeprefix("half_") for name in FUNCTIONS if name in ("half_cos", "half_erf", "half_log1p", "half_sigmoid", "half_sin")
-}
-IN_FLOAT |= {f"{name}f": name for name in _OF_BOTH_PRECISIONS}
+_FOR_HALF = ("half_cos", "half_erf", "half_log1p", "half_sigmoid", "half_sin")
+IN_FLOAT = {name: name.removeprefix("half_") for name in _FOR_HALF} | {f"{name}f": name for name in _OF_BOTH_PRECISIONS}
 """What converts its arguments to float, and the function that it is then, for example ``expf``."""
 
 NAMES = frozenset([*_NUMPY, *_DERIVED, *_SCIPY, *IN_FLOAT])
@@ -100,41 +98,6 @@ def _nearest_int(number: Any) -> Any:
     elif number.dtype.kind == "i":
         number = np.clip(number, limits.min, limits.max)
     return converted(number, _INT)
-
-
-def _multiplied_and_added(a: Any, b: Any, c: Any) -> Any:
-    """Return ``a * b + c``, rounded once: Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums" (2008).
-
-    Doubles whose product is beyond 1e300, or below 1e-290, are rounded twice.
-    """
-    if a.dtype == _FLOAT:
-        return _rounded_to_odd_sum(a.astype(np.float64) * b, c.astype(np.float64)).astype(_FLOAT)
-    product = a * b
-    left_of_product = _left_of_product(a, b, product)
-    low, left_of_low = _sum(c, left_of_product)
-    high, left_of_high = _sum(product, low)
-    once = high + _rounded_to_odd_sum(left_of_low, left_of_high)
-    return np.where(np.isfinite(left_of_product) & np.isfinite(once), once, product + c)
-
-
-def _sum(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return a sum and what rounding took from it (Knuth)."""
-    total = a + b
-    of_b = total - a
-    return total, (a - (total - of_b)) + (b - of_b)
-
-
-def _left_of_product(a: Any, b: Any, product: Any) -> Any:
-    """Return what rounding took from a product (Dekker, Veltkamp)."""
-    (a_high, a_low), (b_high, b_low) = ((high, x - high) for x in (a, b) for high in [x * 134217729.0 - (x * 134217729.0 - x)])
-    return a_low * b_low - (((product - a_high * b_high) - a_low * b_high) - a_high * b_low)
-
-
-def _rounded_to_odd_sum(a: Any, b: Any) -> Any:
-    """Return a sum of doubles; where it is rounded, the neighbour whose last bit is set, so that rounding it again is rounding once."""
-    total, left = _sum(a, b)
-    even = total.view(np.int64) % 2 == 0
-    return np.where(even & (left != 0) & np.isfinite(left), np.nextafter(total, np.copysign(np.inf, left)), total)
 
 
 def _special(name: str) -> Callable[..., Any]:
