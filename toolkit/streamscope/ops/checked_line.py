@@ -62,7 +62,7 @@ class CheckedLine(Elementwise):
         """
         if name in self._gradients:
             result = self.definition.result
-            of_result = {f"d{result}": arithmetic(promoted.result), result: arithmetic(promoted.taken[0])}
+            of_result = {f"d{result}": arithmetic(promoted.result), result: arithmetic(promoted.first)}
             self._check(title(self.__name__, name), self._gradients[name], promoted, of_result)
 
     def _check(self, whose: str, expression: str, promoted: Promoted, of_result: Mapping[str, DType]) -> None:
@@ -70,7 +70,7 @@ class CheckedLine(Elementwise):
             return  # They may take what C's operators do not.
         taken = dict(zip(self.definition.operands, promoted.taken, strict=True))
         computed = {name: arithmetic(dtype) for name, dtype in taken.items()}
-        dtypes = {**computed, **of_result, "T": arithmetic(promoted.taken[0])}
+        dtypes = {**computed, **of_result, "T": arithmetic(promoted.first)}
         mistake = mistake_for(expression, tuple(dtypes.items()))
         if mistake is not None:
             operands = ", ".join(f"{name} {dtype.name}" for name, dtype in taken.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from streamscope.ops.literals import LiteralError, literal
 from streamscope.ops.tokens import WORDS_OF_TYPES, Token, is_call, is_cast, tokens
@@ -61,7 +62,7 @@ def mistake_in(expression: str) -> Mistake | None:
     foreign = re.search(r"//|/\*|[;{}#\"'\\@$`]", expression)
     if foreign is not None:
         return _foreign_mistake(expression, foreign[0], foreign.start())
-    return _Reading(list(tokens(expression))).mistake(len(expression.rstrip()))
+    return _Reading(list(islice(tokens(expression), MOST_WORDS + 1))).mistake(len(expression.rstrip()))
 
 
 class _Reading:
@@ -93,7 +94,7 @@ class _Reading:
             if max(len(self._opened), self._in_front) > DEEPEST:
                 return Mistake(word.position, f"the expression is nested deeper than {DEEPEST} levels", "put a part of it into functions=")
             if at == MOST_WORDS:
-                problem = f"the expression has {len(self._words):,} words; the most is {MOST_WORDS:,}"
+                problem = f"the expression has more than {MOST_WORDS:,} words"
                 return Mistake(word.position, problem, "make several operators of it, or a loop in functions=")
         if self._opened:
             return _unclosed(self._opened[-1])
