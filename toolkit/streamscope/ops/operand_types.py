@@ -23,8 +23,8 @@ _OF_WHOLE = {
     "|": "|| is logical; bits are those of whole numbers",
     "^": "write pow(a, b) for the power; bits are those of whole numbers",
     "~": "! is logical; bits are those of whole numbers",
-    "<<": "write ldexp(a, n), or convert to whole numbers",
-    ">>": "write ldexp(a, -n), or convert to whole numbers",
+    "<<": "write ldexp(a, n), or (int)(...) << n for whole numbers",
+    ">>": "write ldexp(a, -n), or (int)(...) >> n for whole numbers",
 }
 """Operators of whole numbers only, and what those want who use them on others."""
 OF_WHOLE = frozenset(_OF_WHOLE)
@@ -119,7 +119,7 @@ def _is_int(dtype: DType) -> bool:
 
 def _advice(name: str, dtypes: Sequence[DType]) -> str:
     if name == "abs":
-        return "it has no sign: leave abs out, or convert it to a signed type first"
+        return "it has no sign: leave abs out, or write abs((long long)(...))"
     if name == "pow" and dtypes[0].kind == "f" and dtypes[1].kind != "f":
         return f"convert the exponent: write (int)(...) or ({_spelt(dtypes[0])})(...)"
     floating = next((dtype for dtype in dtypes if dtype.kind == "f"), None)

@@ -24,6 +24,8 @@ from streamscope.program.variable import ArraySpec
 from streamscope.rtc.form import MOST_ITEMS, THREADS, Variant
 from streamscope.rtc.signature import Parameter, Signature
 
+MOST_AXES = 32
+"""Of arrays that NumPy broadcasts."""
 Scalars = Mapping[str, Any]
 
 
@@ -267,8 +269,10 @@ def broadcast_shape(operator: str, shapes: Sequence[tuple[int, ...]]) -> tuple[i
     Raises
     ------
     ProgramError
-        They do not broadcast.
+        They do not broadcast, or have more axes than NumPy broadcasts.
     """
+    axes = max(map(len, shapes))
+    require(axes <= MOST_AXES, operator, f"a shape has {axes} axes; the most is {MOST_AXES}", "merge axes of the arrays that you pass: x.reshape(...)")
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:

@@ -25,6 +25,7 @@ from streamscope.program.variable import SUPPORTED_DTYPES
 DType = np.dtype[Any]
 Number = bool | int | float
 
+_ANOTHER = "pass an array of another dtype, by x.astype(...)"
 MOST_WRITTEN_BITS = 128
 """Whole numbers of up to so many bits are written out in errors."""
 
@@ -94,11 +95,11 @@ def _promote(operator: str, like: np.ufunc, operands: tuple[DType | type, ...]) 
             resolved = (resolved[0],) * len(operands) + resolved[like.nin :]
     except TypeError:
         raise ProgramError(
-            f"{operator}: dtypes {names} do not fit", hint=f"NumPy's {like.__name__} takes none such; convert them"
+            f"{operator}: dtypes {names} do not fit", hint=f"NumPy's {like.__name__} takes none such; {_ANOTHER}"
         ) from None
     if any(dtype.name not in SUPPORTED_DTYPES for dtype in resolved):
         wide = next(dtype.name for dtype in resolved if dtype.name not in SUPPORTED_DTYPES)
-        raise ProgramError(f"{operator}: dtypes {names} need {wide}, which is not supported", hint="convert one of them")
+        raise ProgramError(f"{operator}: dtypes {names} need {wide}, which is not supported", hint=_ANOTHER)
     *taken, result = (np.dtype(dtype.name) for dtype in resolved)
     return Promoted(tuple(taken), result, taken[0])
 
@@ -137,7 +138,7 @@ def _where_it_fits(number: Number | np.generic, dtype: DType) -> str:
     whole = int(number)
     for name in ("int16", "int32", "int64"):
         if np.can_cast(dtype, name) and np.iinfo(name).min <= whole <= np.iinfo(name).max:
-            return f"convert the variable to a wider dtype: {name}"
+            return f"pass an array of a wider dtype: x.astype({name!r})"
     try:
         return f"no dtype of whole numbers holds it; write a floating-point number: {float(whole)!r}"
     except OverflowError:
