@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import numpy as np
 import pytest
@@ -320,6 +321,38 @@ def test_what_does_not_compile_of_functions_is_told_by_their_line():
         "    functions=, line 4 |     return 2 * z;",
         "                       |                ^",
     ]
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r", "\v\n", "\f\n"], ids=ascii)
+def test_lines_of_functions_are_counted_as_the_compiler_does(end):
+    bad = ss.elementwise("y = twice(x)", functions=FUNCTIONS.replace("\n", end))
+    message = refused(bad, X).message.splitlines()
+    assert 'error: identifier "z" is undefined' in message
+    assert any(line.startswith("    functions=, line 4 |     return 2 * z;") for line in message)
+
+
+def test_what_the_assembler_rejects_is_told_by_the_users_line():
+    place = next_line()
+    bad = ss.elementwise("y = twice(x)", functions=FUNCTIONS.replace("int unused", 'asm("bogus.f32 %0, %0;" : "+f"(x))').replace("z", "x"))
+    assert refused(lambda x: (bad(x), ss.relu(x)), X).message.splitlines() == [
+        f'ss.elementwise("y = twice(x)") at {place}: kernel {kernel_of(bad)!r} did not compile for sm_90',
+        "error: Not a name of any known instruction: 'bogus'",
+        '    functions=, line 3 |     asm("bogus.f32 %0, %0;" : "+f"(x));',
+    ]
+
+
+def test_what_the_assembler_says_of_a_whole_kernel_is_told_with_the_users_line():
+    large = "__device__ float f(float x) { __shared__ float big[1 << 20]; big[threadIdx.x] = x; __syncthreads(); return big[0]; }"
+    place = next_line()
+    bad = ss.elementwise("y = f(x)", functions=large)
+    head, *errors = refused(bad, X).message.splitlines()
+    assert head.startswith(f'ss.elementwise("y = f(x)") at {place}: kernel')
+    assert len(errors) == 1
+    assert "uses too much shared data" in errors[0]
+
+
+def kernel_of(operator):
+    return re.search(r"__launch_bounds__\(\d+\)\n(\w+)\(", operator.source("float32"))[1]
 
 
 def test_what_does_not_compile_of_a_gradient_or_a_fused_kernel_is_told_by_its_expression():

@@ -74,7 +74,7 @@ def elementwise(
     right = "" if match is None else match[2].strip().removesuffix(";").rstrip()
     if match is None or not right:
         raise ProgramError(f"ss.elementwise: {line!r} is no assignment", hint='write for example "y = a * x + b"')
-    result, expression = match[1], _in_one_line(right)
+    result, expression, functions = match[1], _in_one_line(right), re.sub(r"\r\n?", "\n", functions)
     called = result if name is None else name
     check_functions(called, functions)
     written = {operand: _in_one_line(text) for operand, text in (gradient or {}).items()}

@@ -272,7 +272,8 @@ def broadcast_shape(operator: str, shapes: Sequence[tuple[int, ...]]) -> tuple[i
         They do not broadcast, or have more axes than NumPy broadcasts.
     """
     axes = max(map(len, shapes))
-    require(axes <= MOST_AXES, operator, f"a shape has {axes} axes; the most is {MOST_AXES}", "merge axes of the arrays that you pass: x.reshape(...)")
+    hint = "merge axes of the arrays that you pass: x.reshape(...)"
+    require(axes <= MOST_AXES, operator, f"a shape has {axes} axes; the most is {MOST_AXES}", hint)
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:

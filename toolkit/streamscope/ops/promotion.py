@@ -94,9 +94,7 @@ def _promote(operator: str, like: np.ufunc, operands: tuple[DType | type, ...]) 
             resolved = like.resolve_dtypes((common,) * like.nin + (None,) * like.nout)
             resolved = (resolved[0],) * len(operands) + resolved[like.nin :]
     except TypeError:
-        raise ProgramError(
-            f"{operator}: dtypes {names} do not fit", hint=f"NumPy's {like.__name__} takes none such; {_ANOTHER}"
-        ) from None
+        raise ProgramError(f"{operator}: dtypes {names} do not fit", hint=f"NumPy's {like.__name__} takes none such; {_ANOTHER}") from None
     if any(dtype.name not in SUPPORTED_DTYPES for dtype in resolved):
         wide = next(dtype.name for dtype in resolved if dtype.name not in SUPPORTED_DTYPES)
         raise ProgramError(f"{operator}: dtypes {names} need {wide}, which is not supported", hint=_ANOTHER)
