@@ -17,21 +17,21 @@ from streamscope.rtc.signature import RESERVED
 from streamscope.rtc.source import KernelSource
 
 WORD = re.compile(r"[A-Za-z_]\w*")
-AT_ONCE = 30
+AT_ONCE = 24
 
 
 def sources(operator):
     """Return sources of all forms: plain, masked, broadcast, strided, two vectors a thread, half, adding, a gradient that sums."""
     count = len(operator.definition.operands) - 1
-    either, single = ["float16", *["float32"] * count], ["float32"] * (count + 1)
+    either, double = ["float16", *["float32"] * count], ["float64"] * (count + 1)  # vectors of two are quick to compile
     yield operator.source(*either)
     yield operator.source(*either, request="add")
     yield operator.source(*either[:-1], 0.5)
-    yield operator.source(*either, shapes=[(33, 64), *[(64,)] * count])
-    yield operator.source(*either, shapes=[(33, 63), *[(63,)] * count])
-    yield operator.source(*single, shapes=[(2, 3, 64), *[(2, 1, 64)] * count])
-    yield operator.source(*either, shapes=[(1001,)] * (count + 1), items=2)
-    yield operator.source(*single, shapes=[(4, 8, 64), *[(8, 1)] * count], gradient_of=operator.definition.operands[1])
+    yield operator.source(*double, shapes=[(33, 64), *[(64,)] * count])
+    yield operator.source(*double, shapes=[(33, 63), *[(63,)] * count])
+    yield operator.source(*double, shapes=[(2, 3, 64), *[(2, 1, 64)] * count])
+    yield operator.source(*double, shapes=[(1001,)] * (count + 1), items=2)
+    yield operator.source(*double, shapes=[(4, 8, 64), *[(8, 1)] * count], gradient_of=operator.definition.operands[1])
 
 
 def words_of_sources():
