@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from streamscope.forks import foreign_lock
 from streamscope.interrupts import Result, deferred, let_through
 
 if TYPE_CHECKING:
@@ -20,6 +22,16 @@ def lock_of(device: Device) -> RLock:
     """Return the lock of a device; engines on one device share it."""
     with _making:
         return _locks.setdefault(device, RLock())
+
+
+def _after_fork() -> None:
+    global _making  # noqa: PLW0603 — a thread of the parent may hold it for ever
+    _making = Lock()
+    for device in list(_locks):
+        _locks[device] = foreign_lock(f"an engine on this {device.info.name}")
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def one_thread_at_a_time(device: Device) -> bool:

@@ -17,6 +17,7 @@ from streamscope.ops.expressions import compiled
 from streamscope.ops.fitting import fitted_fresh
 from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require, shape_of
 from streamscope.ops.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
+from streamscope.ops.wrapping import wrapping
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
@@ -293,15 +294,17 @@ def _signature(
         Parameter(name, taken.name if is_scalar else np.dtype(kind).name, taken.name, is_scalar)
         for name, kind, taken, is_scalar in zip(definition.operands, kinds, promoted.taken, scalar, strict=True)
     )
-    return Signature(
-        definition.name,
-        parameters,
-        promoted.result.name,
-        definition.expression_for(promoted.first),
-        promoted.first.name,
-        definition.lets,
-        definition.functions,
-        accumulate,
+    return wrapping(
+        Signature(
+            definition.name,
+            parameters,
+            promoted.result.name,
+            definition.expression_for(promoted.first),
+            promoted.first.name,
+            definition.lets,
+            definition.functions,
+            accumulate,
+        )
     )
 
 

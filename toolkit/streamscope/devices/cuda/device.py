@@ -154,6 +154,12 @@ class CudaDevice:
                 "temporaries_bytes": sum(stream.temporary_bytes for stream in held),
             }
 
+    def free_share(self) -> float:
+        """Return the share of the device's memory that is free, what lies idle in CuPy's pool included."""
+        with cuda_errors("asking for free memory"), self._device:
+            free, total = self._runtime.memGetInfo()
+            return float(free + libraries().cupy.get_default_memory_pool().free_bytes()) / float(total)
+
     def adopt(self, memory: Any, place: Place) -> CudaBuffer:
         """Use a CuPy array, or whatever else tells its memory on the device, as a buffer; blocks until CuPy's current stream has filled it.
 

@@ -164,6 +164,10 @@ class SimulatedDevice:
         """Return nothing: operators do not say how much workspace a library would take for them, so the model counts none."""
         return {}
 
+    def free_share(self) -> float:
+        """Return the share of the model's memory that is free."""
+        return self._memory.free_share
+
     def write(self, buffer: Buffer, values: Array) -> None:
         """Fill a buffer from the host, at once and at no cost, whatever the device is doing.
 
