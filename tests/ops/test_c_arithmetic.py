@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import streamscope as ss
@@ -163,6 +164,77 @@ def test_types_in_expressions(expression, expected, dtype):
     with np.errstate(over="ignore", under="ignore"):
         found = compiled(expression)({"x": np.array([-2.5, 2.5], np.float32), "T": np.dtype(np.float32)})
     assert (found.dtype.name, found.tolist()) == (dtype, expected)
+
+
+SINGLES = st.floats(-(2.0**60), 2.0**60, width=32)
+NEAR_ONE = st.floats(1, 2) | st.integers(-40, 40).map(lambda power: 2.0**power)
+
+
+def rounded_once(a, b, c, dtype):
+    """Return ``a * b + c`` in a dtype, by exact fractions: the nearer neighbour, of two as near the one whose last bit is 0."""
+    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+    near = dtype(float(exact))
+    around = [np.nextafter(near, dtype(-np.inf)), near, np.nextafter(near, dtype(np.inf))]
+    off = {each: abs(Fraction(float(each)) - exact) for each in around}
+    best = [each for each in off if off[each] == min(off.values())]
+    bits = np.int32 if dtype is np.float32 else np.int64
+    return best[0] if len(best) == 1 else next(each for each in best if each.view(bits) % 2 == 0)
+
+
+@given(SINGLES, SINGLES, SINGLES)
+@example(1 + 2.0**-23, 1 + 2.0**-23, 2.0**-70)
+@example(1 + 2.0**-12, 1 + 2.0**-12, -1.0)
+@example(2.0**-75, 2.0**-75, 2.0**-149)
+def test_fmaf_is_rounded_once(a, b, c):
+    values = {name: np.array([value], np.float32) for name, value in zip("abc", (a, b, c), strict=True)}
+    expected = rounded_once(a, b, c, np.float32)
+    with np.errstate(all="ignore"):
+        for expression in ("fmaf(a, b, c)", "fma(a, b, c)"):
+            (found,) = compiled(expression)(values)
+            assert found.dtype == np.float32
+            assert found == expected
+
+
+@given(NEAR_ONE, NEAR_ONE, NEAR_ONE, st.sampled_from([1, -1]))
+@example(1 + 2.0**-52, 1 + 2.0**-52, 1 + 2.0**-51, -1)
+def test_fma_of_doubles_is_rounded_once(a, b, c, sign):
+    values = {"a": np.array([a]), "b": np.array([b]), "c": np.array([sign * c])}
+    assert compiled("fma(a, b, c)")(values)[0] == rounded_once(a, b, sign * c, np.float64)
+
+
+@pytest.mark.parametrize(
+    ("expression", "function"),
+    [
+        ("expf(x)", np.exp),
+        ("tanhf(x)", np.tanh),
+        ("powf(x, 3)", lambda x: np.power(x, np.float32(3))),
+        ("fmaxf(x, 0.25)", lambda x: np.fmax(x, np.float32(0.25))),
+        ("fminf(x, 1)", lambda x: np.fmin(x, np.float32(1))),
+        ("rsqrtf(x)", lambda x: 1 / np.sqrt(x)),
+        ("sqrtf(x)", np.sqrt),
+        ("ldexpf(x, 3.5)", lambda x: x * 8),
+        ("signbit(x) * 1.0f", lambda x: np.signbit(x).astype(np.float32)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int32])
+def test_functions_of_float_take_floats_of_whatever_there_is(expression, function, dtype):
+    x = np.array([-2.1, -0.0, 0.1, 0.3, 7], np.float64).astype(dtype)
+    if "signbit" in expression and dtype == np.int32:
+        x = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        found = compiled(expression)({"x": x})
+        np.testing.assert_array_equal(found, function(x.astype(np.float32)))
+    assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_fma_of_infinities_and_nan(dtype):
+    x, a, b = np.array(
+        [[np.inf, 1, -np.inf], [np.inf, -1, 1], [0, np.inf, 1], [9, 9, -np.inf], [np.nan, 1, 1], [3, np.inf, -np.inf]], dtype
+    ).T
+    with np.errstate(all="ignore"):
+        found = compiled("fma(x, a, b)")({"x": x, "a": a, "b": b})
+    np.testing.assert_array_equal(found, np.array([np.nan, -np.inf, np.nan, -np.inf, np.nan, np.nan], dtype))
 
 
 CONVERTING = ["y = x * 1e10", "y = x * 2.5 + 0.3", "y = x / 0.0", "y = x * 1e30f", "y = T(x * 1.5f) + 1", "y = x * 70.7f"]

@@ -103,3 +103,20 @@ def test_cost(launches, function, arrays, nbytes, flops, blocks):
     assert (launch.cost.bytes, launch.cost.flops, launch.cost.blocks, launch.cost.threads) == (nbytes, flops, blocks, 256)
     assert launch.capturable
     assert not launch.cost.matrix
+
+
+@pytest.mark.parametrize("axes", [33, 64, 65])
+def test_arrays_of_too_many_axes(axes):
+    shape = (1,) * axes
+    with pytest.raises(ProgramError, match=rf"add: a shape has {axes} axes; the most is 32 .merge axes"):
+        ss.add.source("float32", "float32", shapes=[shape, (2, 2)])
+    if axes == 65:
+        return  # NumPy has none
+    x = np.ones(shape, np.float32)
+    for function in (ss.relu, lambda x: x + 1, lambda x: ss.multiply.gradient(x, x, x), ss.elementwise("y = x + 1")):
+        with pytest.raises(ProgramError, match=rf"a shape has {axes} axes; the most is 32"):
+            ss.program(function).trace(x)
+
+
+def test_arrays_of_as_many_axes_as_there_may_be(evaluate):
+    assert evaluate(lambda x: x + 1, np.ones((1,) * 32, np.float32)).ndim == 32

@@ -222,3 +222,29 @@ def test_no_exponent_is_warned_of():
     image, log = compile_unit(code, "exponents", "sm_90")
     assert image is not None
     assert log == ""
+
+
+WHOLE_LINES = {
+    "odd": "y = (k & 1) ? x : 0",
+    "both": "y = (k & 1) * x + k * x",
+    "shifted": "y = (k >> 1) / 2 + (x > 0 ? x : k)",
+    "single": "y = fmaxf(x, k % 3) - fmaf(x, 3, 0.125f)",
+    "sign": "y = signbit(x - 1.0f) ^ (int)k",
+}
+
+
+@pytest.mark.parametrize(("whole", "floating"), [("int8", "float16"), ("int32", "float32"), ("int64", "float32")])
+def test_lines_of_whole_and_floating_operands_give_what_numpy_does(new_bench, bound_program, whole, floating):
+    gradient = {"x": "(k & 1) ? dy : 2 * dy"}
+    lines = [ss.elementwise(line, name=name, operands=["k", "x"], gradient=gradient) for name, line in WHOLE_LINES.items()]
+    random = np.random.default_rng(1)
+    k, x = random.integers(0, 100, SIZE).astype(whole), (random.integers(-99, 99, SIZE) / 8).astype(floating)
+    bench = new_bench()
+    odd = lines[0]
+    program = bound_program(
+        bench, lambda k, x: (*(line(k, x) for line in lines), odd(k, 2.5), odd(5, x), odd.gradient(x * k, k, x)[1]), [k, x]
+    )
+    bench.finish()
+    for found, expected in zip(program.run(), run_reference(program.program, [k, x]), strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)

@@ -101,8 +101,8 @@ def test_names_are_unique_and_of_their_content(sources):
 def test_a_source_is_readable():
     assert re.sub(r"_x4_[0-9a-f]{8}", "_x4_NAME", ss.sigmoid.source("float32")).endswith(PLAIN)
     code = ss.add.source("float16", "float32", shapes=[(4, 8), (8,)])
-    assert "const half_t* a, const float* b, float* out, long long size, layout at)" in code
-    assert "value(load(a_values.item[3]), b_values.item[3])" in code
+    assert "const half_t* in_a, const float* in_b, float* out, long long size, layout at)" in code
+    assert "value(load(held_in_a.item[3]), held_in_b.item[3])" in code
 
 
 PLAIN = """\
@@ -113,16 +113,16 @@ __device__ inline float value(float x)
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-sigmoid_float32_x4_NAME(const float* x, float* out, long long size)
+sigmoid_float32_x4_NAME(const float* in_x, float* out, long long size)
 {
     const long long n = ((long long)blockIdx.x * 256 + threadIdx.x) * 4;
     if (n >= size) return;
-    const vector<float, 4> x_values = fetched<4>(x + n);
+    const vector<float, 4> held_in_x = fetched<4>(in_x + n);
     vector<float, 4> results;
-    results.item[0] = value(x_values.item[0]);
-    results.item[1] = value(x_values.item[1]);
-    results.item[2] = value(x_values.item[2]);
-    results.item[3] = value(x_values.item[3]);
+    results.item[0] = value(held_in_x.item[0]);
+    results.item[1] = value(held_in_x.item[1]);
+    results.item[2] = value(held_in_x.item[2]);
+    results.item[3] = value(held_in_x.item[3]);
     put(out + n, results);
 }
 """

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamscope.errors import ProgramError
 from streamscope.ops.definition import Definition
-from streamscope.ops.expression_check import Mistake, mistake_in
+from streamscope.ops.expression_check import DEEPEST, Mistake, mistake_in
 from streamscope.ops.expressions import mistake_for
 from streamscope.ops.known_functions import unknown_function
 from streamscope.ops.operator import Request
@@ -17,7 +17,7 @@ from streamscope.ops.pointwise import Elementwise, Scalars
 from streamscope.ops.promotion import DType, Promoted, arithmetic
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.groups import file_directive, unbalanced
+from streamscope.rtc.groups import file_directive, nesting, unbalanced
 
 _WHOLE, _FLOATING = np.dtype(np.int32), np.dtype(np.float32)
 
@@ -62,7 +62,7 @@ class CheckedLine(Elementwise):
         """
         if name in self._gradients:
             result = self.definition.result
-            of_result = {f"d{result}": arithmetic(promoted.result), result: arithmetic(promoted.taken[0])}
+            of_result = {f"d{result}": arithmetic(promoted.result), result: arithmetic(promoted.first)}
             self._check(title(self.__name__, name), self._gradients[name], promoted, of_result)
 
     def _check(self, whose: str, expression: str, promoted: Promoted, of_result: Mapping[str, DType]) -> None:
@@ -70,7 +70,7 @@ class CheckedLine(Elementwise):
             return  # They may take what C's operators do not.
         taken = dict(zip(self.definition.operands, promoted.taken, strict=True))
         computed = {name: arithmetic(dtype) for name, dtype in taken.items()}
-        dtypes = {**computed, **of_result, "T": arithmetic(promoted.taken[0])}
+        dtypes = {**computed, **of_result, "T": arithmetic(promoted.first)}
         mistake = mistake_for(expression, tuple(dtypes.items()))
         if mistake is not None:
             operands = ", ".join(f"{name} {dtype.name}" for name, dtype in taken.items())
@@ -101,7 +101,7 @@ def check_functions(operator: str, functions: str) -> None:
     Raises
     ------
     ProgramError
-        It reads files, or leaves a bracket open or one too many.
+        It reads files, is nested too deeply, or leaves a bracket open or one too many.
     """
     directive = file_directive(functions)
     if directive is not None:
@@ -109,6 +109,9 @@ def check_functions(operator: str, functions: str) -> None:
             f"{title(operator)}: functions= reads a file, by {directive}",
             hint="write the functions' source itself: machine code is cached by its source, which tells nothing of a file's content",
         )
+    levels = nesting(functions)
+    if levels > DEEPEST:
+        raise ProgramError(f"{title(operator)}: functions= is nested {levels:,} levels deep", hint=f"the most is {DEEPEST}")
     bracket = unbalanced(functions)
     if bracket is not None:
         raise ProgramError(f"{title(operator)}: in functions=, {bracket!r} has no partner", hint="close what is opened, and nothing else")
@@ -136,7 +139,7 @@ def check_meaning(whose: str, expression: str, names: Sequence[str], functions: 
     ProgramError
         It is wrong for all dtypes.
     """
-    mistake = None if vouched else unknown_function(expression, frozenset(names), functions)
+    mistake = unknown_function(expression, frozenset(names), functions, vouched=vouched)
     if mistake is None and not functions:  # which may take what C's operators do not
         # Whole numbers have every operator, so what is wrong for them is wrong for all.
         dtypes = tuple((name, _FLOATING if name in floating else _WHOLE) for name in (*names, "T"))

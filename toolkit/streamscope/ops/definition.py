@@ -27,9 +27,9 @@ class Definition:
     like : numpy.ufunc
         Whose dtypes it has.
     reference : callable, optional
-        NumPy or SciPy function of arrays that means the same; None: the operator runs on CUDA only.
+        NumPy or SciPy function of arrays that means the same; None: the expression is evaluated in NumPy.
     unknown : str
-        What of the expression NumPy does not know, if there is no reference because of that.
+        What of the expression NumPy does not know: without a reference, the operator runs on CUDA only.
     whole, truth, half : str, optional
         The expression for whole numbers, for bools, and for half, where it is another one: a cheaper one that has all of half's digits.
     gradient : tuple of str or None, optional
@@ -48,6 +48,8 @@ class Definition:
         its function (CUDA C++ Programming Guide, "Mathematical Functions"), or ours with its reason where it is defined.
     vouched : bool
         The reference is the user's word, not the same expression in NumPy.
+    keep_whole : bool
+        Operands that are whole numbers stay whole beside floating-point ones.
     domain : (float, float)
         Between which numbers an operand is interesting: where tests take their values from.
     """
@@ -70,6 +72,7 @@ class Definition:
     half: str | None = None
     unknown: str = ""
     vouched: bool = False
+    keep_whole: bool = False
 
     def expression_for(self, dtype: np.dtype[Any]) -> str:
         """Return the expression for operands that are taken in a dtype."""

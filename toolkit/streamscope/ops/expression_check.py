@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from streamscope.ops.literals import LiteralError, literal
-from streamscope.ops.tokens import WORDS_OF_TYPES, Token, tokens
+from streamscope.ops.tokens import WORDS_OF_TYPES, Token, is_call, is_cast, tokens
 from streamscope.rtc.signature import KEYWORDS
 
 _FOREIGN = {
@@ -21,8 +22,13 @@ _FOREIGN = {
 _KEYWORDS = KEYWORDS - WORDS_OF_TYPES - {"char16_t", "char32_t", "false", "sizeof", "static_cast", "true"}
 """Words of C++ that have no place in an expression."""
 _SPELT = {"and": "&&", "or": "||", "not": "!", "xor": "^"}
-_BEFORE = frozenset("+-!~*&(")
+DEEPEST, MOST_WORDS = 64, 8000
+"""How deep expressions are nested at most, and how long they are: NVRTC ends the process for 4,000 levels, and takes minutes for 400 kB."""
+_SIDE = 80
+"""Characters of a long expression that messages show before and behind the place."""
+_BEFORE = frozenset("+-!~(")
 """Signs that may stand where an operand begins."""
+_OF_POINTERS = {"&": "takes an address", "*": "follows a pointer"}
 _BETWEEN = frozenset("+-*/%&|^<>?:,.[") | {"<<", ">>", "&&", "||", "==", "!=", "<=", ">="}
 """Signs that need an operand after them."""
 _CLOSED_BY = {")": "(", "]": "[", ":": "?"}
@@ -45,8 +51,10 @@ class Mistake:
 
     def shown(self, expression: str) -> str:
         """Return the problem with the expression and a caret below the place."""
-        line = " ".join(expression.splitlines())
-        return f"{self.problem}\n    {line}\n    {' ' * self.position}^"
+        start, end = max(0, self.position - _SIDE), self.position + _SIDE
+        line = " ".join(expression[start:end].splitlines())
+        before, behind = "..." * (start > 0), "..." * (end < len(expression))
+        return f"{self.problem}\n    {before}{line}{behind}\n    {' ' * (len(before) + self.position - start)}^"
 
 
 def mistake_in(expression: str) -> Mistake | None:
@@ -54,25 +62,72 @@ def mistake_in(expression: str) -> Mistake | None:
     foreign = re.search(r"//|/\*|[;{}#\"'\\@$`]", expression)
     if foreign is not None:
         return _foreign_mistake(expression, foreign[0], foreign.start())
-    opened: list[Token] = []
-    wanted, before = True, ""
-    for token in tokens(expression):
-        kind, text, at = token
-        mistake = _MISTAKES[kind](token, opened)
-        if mistake is not None:
-            return mistake
-        if kind != "sign":
-            if not wanted and before not in (")", *WORDS_OF_TYPES):  # behind a parenthesis, it may be a cast
-                return Mistake(at, f"an operator is missing before {text!r}", "for example *")
-            wanted = text == "sizeof"
-        elif wanted and text not in _BEFORE and (before, text) != ("(", ")"):
-            return Mistake(at, f"an operand is missing before {text!r}", "complete the expression")
-        else:
-            wanted = text in _BETWEEN or text in _BEFORE
-        before = text
-    if opened:
-        return _unclosed(opened[-1])
-    return Mistake(len(expression.rstrip()), "an operand is missing at the end", "complete the expression") if wanted else None
+    return _Reading(list(islice(tokens(expression), MOST_WORDS + 1))).mistake(len(expression.rstrip()))
+
+
+class _Reading:
+    """One pass over the words of an expression.
+
+    Parameters
+    ----------
+    words : sequence of Token
+    """
+
+    def __init__(self, words: Sequence[Token]) -> None:
+        self._words = words
+        self._opened: list[Token] = []
+        self._calls: set[Token] = set()
+        """Parentheses that hold arguments."""
+        self._in_cast = False
+        self._in_front = 0
+        """Signs and casts before the next operand."""
+        self._wanted = True
+        """Whether an operand must come."""
+
+    def mistake(self, end: int) -> Mistake | None:
+        """Return the first mistake of an expression that ends at some character."""
+        for at, word in enumerate(self._words):
+            of_kind = self._at_sign if word.kind == "sign" else self._at_operand
+            mistake = _MISTAKES[word.kind](word, self._opened) or of_kind(at, word)
+            if mistake is not None:
+                return mistake
+            if max(len(self._opened), self._in_front) > DEEPEST:
+                return Mistake(word.position, f"the expression is nested deeper than {DEEPEST} levels", "put a part of it into functions=")
+            if at == MOST_WORDS:
+                problem = f"the expression has more than {MOST_WORDS:,} words"
+                return Mistake(word.position, problem, "make several operators of it, or a loop in functions=")
+        if self._opened:
+            return _unclosed(self._opened[-1])
+        return Mistake(end, "an operand is missing at the end", "complete the expression") if self._wanted else None
+
+    def _at_operand(self, at: int, word: Token) -> Mistake | None:
+        if not self._wanted and self._before(at) not in (")", *WORDS_OF_TYPES):  # behind a parenthesis, it may be a cast
+            return Mistake(word.position, f"an operator is missing before {word.text!r}", "for example *")
+        self._wanted = word.text == "sizeof"
+        if word.text == "sizeof":
+            self._in_front += 1
+        elif word.text not in WORDS_OF_TYPES:
+            self._in_front = 0
+        return None
+
+    def _at_sign(self, at: int, word: Token) -> Mistake | None:
+        sign, before = word.text, self._before(at)
+        if self._wanted and sign in _OF_POINTERS:
+            return Mistake(word.position, f"{sign!r} before an operand {_OF_POINTERS[sign]}", "leave it out: operands are numbers")
+        if sign == "," and before not in WORDS_OF_TYPES and not (self._opened and self._opened[-1] in self._calls):
+            return Mistake(word.position, "',' stands outside the arguments of a function", "give one expression")
+        if self._wanted and sign not in _BEFORE and (before, sign) != ("(", ")"):
+            return Mistake(word.position, f"an operand is missing before {sign!r}", "complete the expression")
+        if is_call(self._words, at):
+            self._calls.add(word)
+        ends_cast = self._in_cast and sign == ")"
+        self._in_front += ends_cast or (self._wanted and sign in "+-!~")
+        self._in_cast = self._wanted and before != "sizeof" and is_cast(self._words, at)
+        self._wanted = ends_cast or sign in _BETWEEN or sign in _BEFORE
+        return None
+
+    def _before(self, at: int) -> str:
+        return self._words[at - 1].text if at else ""
 
 
 def _foreign_mistake(expression: str, sign: str, at: int) -> Mistake:

@@ -17,7 +17,7 @@ from streamscope.ops.expression_check import Mistake
 from streamscope.ops.literals import LiteralError, literal
 from streamscope.ops.numpy_functions import NAMES, argument_count, numpy_function
 from streamscope.ops.operand_types import OF_WHOLE, UnknownExpressionError, WrongExpressionError, check_arguments, check_whole
-from streamscope.ops.tokens import WORDS_OF_TYPES, Token, is_template, tokens
+from streamscope.ops.tokens import WORDS_OF_TYPES, Token, is_cast, is_template, tokens
 from streamscope.rtc.wrapping_source import SIGNS, Arithmetic
 
 Values = Mapping[str, Any]
@@ -71,7 +71,7 @@ def names_in(expression: str) -> list[str]:
         and word.text not in _WORDS
         and words[at - 1].text != "."
         and (at + 1 == len(words) or words[at + 1].text != "(")
-        and not is_template(words[at + 1 :])
+        and not is_template(words, at + 1)
     )
     return list(dict.fromkeys(found))
 
@@ -200,7 +200,7 @@ class _Parser:
         signs = []
         while self._peek() in _UNARY:
             signs.append(self._take())
-        if self._is_cast():
+        if is_cast(self._tokens, self._next):
             self._take()
             operand = self._cast(self._type(")"), self._unary)
         else:
@@ -210,13 +210,6 @@ class _Parser:
                 inserted = (at, "wrapping::result("), (at + 1, "wrapping::of("), (self._end(), "))")
                 self.arithmetic.append(Arithmetic((at,), inserted))
         return _signed(signs, operand) if signs else operand
-
-    def _is_cast(self) -> bool:
-        """Tell whether a type in parentheses is next; a conversion in them, as in ``(T(1) + x)``, is none."""
-        words = 1
-        while self._peek(words) in WORDS_OF_TYPES:
-            words += 1
-        return self._peek() == "(" and words > 1 and self._peek(words) == ")"
 
     def _primary(self) -> Evaluator:
         token = self._take()
@@ -236,7 +229,7 @@ class _Parser:
         return self._call(token) if self._peek() == "(" else self._value(token)
 
     def _value(self, name: Token) -> Evaluator:
-        if "::" in name.text or is_template(self._tokens[self._next :]):
+        if "::" in name.text or is_template(self._tokens, self._next):
             raise UnknownExpressionError(f"name {name.text}")
         if name.text not in WORDS_OF_TYPES:
             return lambda values: values[name.text]

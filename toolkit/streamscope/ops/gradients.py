@@ -14,12 +14,10 @@ from streamscope.ops.broadcast_sum import FittedSum, bind_sum, fresh_sums
 from streamscope.ops.checked_line import CheckedLine
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_call import ElementwiseCall
-from streamscope.ops.expressions import compiled
 from streamscope.ops.fitting import Fitted, Shape, fitted_fresh
 from streamscope.ops.operand_types import UnknownExpressionError
 from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require
-from streamscope.ops.pointwise import Elementwise, broadcast_shape, operand_values
-from streamscope.ops.promotion import arithmetic
+from streamscope.ops.pointwise import Elementwise, broadcast_shape, evaluated, operand_values
 from streamscope.ops.wrapping import wrapping
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind, Reference
 from streamscope.program.symbol import Symbol
@@ -194,19 +192,12 @@ def gradient_source(operator: Elementwise, name: str, specs: Sequence[ArraySpec]
 def _reference(signature: Signature, scalars: Numbers, target: ArraySpec) -> tuple[Reference | None, str]:
     """Return the gradient in NumPy, from the same expression; where it has no meaning there, None and what is unknown."""
     try:
-        evaluate = compiled(signature.expression)
-        lets = [(name, compiled(text)) for name, text in signature.lets]
+        function = evaluated(signature)
     except UnknownExpressionError as error:
         return None, str(error)
-    compute = arithmetic(np.dtype(signature.arithmetic))
 
     def reference(arrays: Sequence[Array]) -> Sequence[Array]:
-        values: dict[str, Any] = {"T": compute}
-        values |= {p.name: value for p, value in zip(signature.parameters, operand_values(signature, arrays, scalars), strict=True)}
-        for name, text in lets:
-            values[name] = np.asarray(text(values)).astype(compute, copy=False)
-        everywhere = np.broadcast_to(np.asarray(evaluate(values)), arrays[0].shape)
-        gradient = summed_to(everywhere.astype(arithmetic(target.dtype), copy=False), target.shape)
+        gradient = summed_to(function(*operand_values(signature, arrays, scalars)), target.shape)
         if signature.accumulate:
             gradient = arrays[-1].astype(gradient.dtype) + gradient
         return [gradient.astype(target.dtype, copy=False)]

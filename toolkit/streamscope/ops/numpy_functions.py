@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.ops.c_arithmetic import alike, converted, promoted
+from streamscope.ops.c_arithmetic import alike, converted, multiplied_and_added, promoted
+from streamscope.rtc.functions_source import FUNCTIONS
 
 _NUMPY: Mapping[str, np.ufunc] = {
     "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan, "atan2": np.arctan2,
@@ -16,9 +17,10 @@ _NUMPY: Mapping[str, np.ufunc] = {
     "fmod": np.fmod, "hypot": np.hypot, "isfinite": np.isfinite, "isinf": np.isinf, "isnan": np.isnan, "ldexp": np.ldexp, "log": np.log,
     "log10": np.log10, "log1p": np.log1p, "log2": np.log2, "log_add": np.logaddexp, "max": np.fmax, "maximum": np.maximum, "min": np.fmin,
     "minimum": np.minimum, "modulo": np.remainder, "pow": np.power, "rint": np.rint, "scale_by_power": np.ldexp, "sign": np.sign,
-    "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh, "trunc": np.trunc,
+    "signbit": np.signbit, "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh, "trunc": np.trunc,
 }  # fmt: skip
-_DERIVED: Mapping[str, Callable[[Any], Any]] = {
+_DERIVED: Mapping[str, Callable[..., Any]] = {
+    "fma": multiplied_and_added,
     "rsqrt": lambda a: 1 / np.sqrt(a),
     "rcbrt": lambda a: 1 / np.cbrt(a),
     "softplus": lambda a: np.logaddexp(a, 0),
@@ -41,25 +43,28 @@ _WITH_EXPONENT = frozenset({"ldexp", "scale_by_power"})
 _OF_ONE_TYPE = frozenset({"maximum", "minimum", "sign"})
 """Our templates, which keep short whole numbers short."""
 _INT, _FLOAT = np.dtype(np.int32), np.dtype(np.float32)
-_ASKING = frozenset({"isfinite", "isinf", "isnan"})
+_ASKING = frozenset({"isfinite", "isinf", "isnan", "signbit"})
 """What answers with an int."""
 
-_FOR_HALF = {name: name.removeprefix("half_") for name in ("half_cos", "half_erf", "half_log1p", "half_sigmoid", "half_sin")}
+_OF_BOTH_PRECISIONS = (_NUMPY.keys() | _DERIVED.keys() | _SCIPY.keys()) - FUNCTIONS.keys() - _ASKING - {"abs", "max", "min"}
+_FOR_HALF = ("half_cos", "half_erf", "half_log1p", "half_sigmoid", "half_sin")
+IN_FLOAT = {name: name.removeprefix("half_") for name in _FOR_HALF} | {f"{name}f": name for name in _OF_BOTH_PRECISIONS}
+"""What converts its arguments to float, and the function that it is then, for example ``expf``."""
 
-NAMES = frozenset(_NUMPY) | frozenset(_DERIVED) | frozenset(_SCIPY) | frozenset(_FOR_HALF)
+NAMES = frozenset([*_NUMPY, *_DERIVED, *_SCIPY, *IN_FLOAT])
 
 
 def argument_count(name: str) -> int:
     """Return how many arguments one of `NAMES` takes."""
-    function = _NUMPY.get(_FOR_HALF.get(name, name))
-    return 1 if function is None else function.nin
+    of_any = IN_FLOAT.get(name, name)
+    return 3 if of_any == "fma" else _NUMPY[of_any].nin if of_any in _NUMPY else 1
 
 
 def numpy_function(name: str) -> Callable[..., Any]:
     """Return one of `NAMES` as a function of arrays, which it converts as C does."""
-    if name in _FOR_HALF:
-        in_float = numpy_function(_FOR_HALF[name])
-        return lambda value: in_float(converted(value, _FLOAT))
+    if name in IN_FLOAT:
+        in_float, floats = numpy_function(IN_FLOAT[name]), 1 if IN_FLOAT[name] in _WITH_EXPONENT else None
+        return lambda *values: in_float(*(converted(value, _FLOAT) for value in values[:floats]), *values[1:2] * (floats is not None))
     apply: Callable[..., Any] = _special(_SCIPY[name]) if name in _SCIPY else _NUMPY.get(name) or _DERIVED[name]
     if name in _WITH_EXPONENT:
         whole = _nearest_int if name == "scale_by_power" else _as_int

@@ -10,13 +10,12 @@ import numpy as np
 
 from streamscope.arguments import Kinds, are_texts, check_kinds
 from streamscope.errors import ProgramError
-from streamscope.ops.c_arithmetic import converted
 from streamscope.ops.checked_line import CheckedLine, check_functions, check_meaning, check_syntax, title
-from streamscope.ops.definition import Definition, Reference
+from streamscope.ops.definition import Definition
 from streamscope.ops.expressions import compiled, names_in
-from streamscope.ops.operand_types import UnknownExpressionError
+from streamscope.ops.operand_types import OF_WHOLE, UnknownExpressionError
 from streamscope.ops.pointwise import Elementwise
-from streamscope.ops.promotion import promote
+from streamscope.ops.tokens import tokens
 from streamscope.program.user_line import user_line
 from streamscope.rtc.signature import RESERVED
 from streamscope.rtc.written import Written, note
@@ -39,10 +38,15 @@ def elementwise(
     For example ``ss.elementwise("y = x > 0 ? x : a * x", gradient={"x": "x > 0 ? dy : a * dy"})``. In the expression, ``T`` is the type
     of arithmetic (write ``T(0.5)`` so that float stays float); half is computed in float.
 
+    Operands are converted to the dtypes that NumPy's function takes them in (see ``like``). So an int32 beside a float32 is a double,
+    and the result is one. In a line, or with gradients, that use an operator of whole numbers (``% & | ^ ~ << >>``), whole numbers stay
+    whole: ``y = (k & 1) ? x : 0`` takes an int32 ``k`` and a float32 ``x``. They meet the others as in C: ``(k >> 1) / 2`` is whole,
+    ``k * x`` is a double. The result's dtype is the same in both cases.
+
     Parameters
     ----------
     line : str
-        ``result = expression``.
+        ``result = expression``, of at most 8,000 words, nested at most 64 levels deep.
     name : str, optional
         What timelines call it; by default the result's name.
     operands : sequence of str, optional
@@ -51,13 +55,13 @@ def elementwise(
         For operands that have one, the CUDA expression of their gradient: over the operands, the result (``y``) and its gradient (``dy``).
     reference : callable, optional
         NumPy function of the operands. By default the expression itself is evaluated in NumPy, with C's types of numbers and the device's
-        conversions; one that calls what is unknown there runs on CUDA only. Who gives a reference also answers for functions that CUDA is
-        not known to have: only the compiler tells. Whole numbers are NumPy's: they wrap, and give 0 where they are divided by zero or
-        shifted left by their width; in ``functions=`` they are C++'s.
+        conversions; one that calls what is unknown there runs on CUDA only. Who gives a reference also answers for functions that CUDA's
+        math is not known to have: only the compiler tells. Whole numbers are NumPy's: they wrap, and give 0 where they are divided by zero
+        or shifted left by their width; in ``functions=`` they are C++'s.
     like : numpy.ufunc, optional
         Whose dtypes it has: by default those of ``np.add``; ``np.exp`` makes whole numbers floating, ``np.less`` gives bools.
     functions : str
-        CUDA source of device functions that the line calls: all of it, no ``#include``.
+        CUDA source of device functions that the line calls: all of it, no ``#include``. Without it, a line calls functions of CUDA's math.
 
     Raises
     ------
@@ -70,23 +74,25 @@ def elementwise(
     right = "" if match is None else match[2].strip().removesuffix(";").rstrip()
     if match is None or not right:
         raise ProgramError(f"ss.elementwise: {line!r} is no assignment", hint='write for example "y = a * x + b"')
-    result, expression = match[1], _in_one_line(right)
+    result, expression, functions = match[1], _in_one_line(right), re.sub(r"\r\n?", "\n", functions)
     called = result if name is None else name
     check_functions(called, functions)
     written = {operand: _in_one_line(text) for operand, text in (gradient or {}).items()}
+    for whose, text in [(title(called), expression), *((title(called, operand), text) for operand, text in written.items())]:
+        check_syntax(whose, text)
     named = tuple(operands) if operands is not None else tuple(names_in(expression))
-    _check_expressions(called, result, expression, named, written, functions, vouched=reference is not None)
-    likeness = like or (np.add if len(named) > 1 else np.positive)
-    evaluated, unknown = (reference, "") if reference is not None else _evaluated(called, named, expression, functions, likeness)
+    _check_names(called, result, expression, named, written)
+    _check_meanings(called, result, expression, named, written, functions, vouched=reference is not None)
     definition = Definition(
         name=called,
         summary=f"Return ``{expression}``.",
         operands=named,
         expression=expression,
-        like=likeness,
-        reference=evaluated,
+        like=like or (np.add if len(named) > 1 else np.positive),
+        reference=reference,
         vouched=reference is not None,
-        unknown=unknown,
+        unknown="" if reference is not None else _unknown(expression, functions),
+        keep_whole=any(token.text in OF_WHOLE for text in (expression, *written.values()) for token in tokens(text)),
         gradient=None if gradient is None else tuple(_with_dy(result, written.get(operand)) for operand in named),
         result=result,
         functions=f"{functions}\n" if functions and not functions.endswith("\n") else functions,
@@ -96,13 +102,10 @@ def elementwise(
     return CheckedLine(definition, written)
 
 
-def _check_expressions(
+def _check_meanings(
     called: str, result: str, expression: str, operands: Sequence[str], gradient: Mapping[str, str], functions: str, *, vouched: bool
 ) -> None:
-    """Check the expression of the result and those of gradients: their syntax, their names, and what those mean."""
-    for whose, text in [(title(called), expression), *((title(called, operand), text) for operand, text in gradient.items())]:
-        check_syntax(whose, text)
-    _check_names(called, result, expression, operands, gradient)
+    """Check what the names in the expression of the result, and in those of gradients, mean."""
     check_meaning(title(called), expression, operands, functions, floating=(), vouched=vouched)
     upstream = f"d{result}"
     for operand, text in gradient.items():
@@ -148,8 +151,8 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
             raise ProgramError(f"ss.elementwise {called!r}: {problem}", hint=hint)
 
     def usable(word: str) -> bool:
-        good = word.isidentifier() and word.isascii() and not word.startswith("__") and not word.endswith("_values")
-        return good and word not in RESERVED and word not in ("dy", f"d{result}", "request")
+        good = word.isidentifier() and word.isascii() and not word.startswith("__")
+        return good and word not in RESERVED and word not in ("dy", f"d{result}")
 
     require(called.isidentifier() and called.isascii(), "the name is no identifier", "kernels are named after it")
     require(bool(operands), f"{expression!r} has no operands", "name at least one")
@@ -162,7 +165,7 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
         )
     for operand in (*operands, result):
         problem = f"{operand!r} cannot be a name of an operand, or of the result"
-        require(usable(operand), problem, "use another: it means something in CUDA, or in the kernels")
+        require(usable(operand), problem, "use another: it means something in CUDA, or in gradients")
     require(result not in operands, f"{result!r} is the result and an operand", "give out= where it is applied to update in place")
     for text in (expression, *gradient.values()):
         taken_apart = re.search(rf"\b({'|'.join((*operands, result))})\s*(\[|\.|->)", text)
@@ -184,20 +187,12 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
         require(not forgotten, f"the gradient of {operand} does not name d{result}", f"multiply with it: d{result} * ({text})")
 
 
-def _evaluated(called: str, operands: Sequence[str], expression: str, functions: str, like: np.ufunc) -> tuple[Reference | None, str]:
-    """Return an expression as a NumPy function; if it has no meaning there, None and what is unknown."""
+def _unknown(expression: str, functions: str) -> str:
+    """Return what of an expression has no meaning in NumPy."""
     if functions:
-        return None, "functions="  # They may mean something else than NumPy's of the same name.
+        return "functions="  # They may mean something else than NumPy's of the same name.
     try:
-        evaluate = compiled(expression)
+        compiled(expression)
     except UnknownExpressionError as error:
-        return None, str(error)
-
-    def reference(*values: Any) -> Any:
-        dtypes = [np.asarray(value).dtype for value in values]
-        result = evaluate({**dict(zip(operands, values, strict=True)), "T": dtypes[0]})
-        # An expression need not name all operands, but the result has the shape of all.
-        everywhere = np.broadcast_to(result, np.broadcast_shapes(*(np.shape(value) for value in values)))
-        return converted(everywhere, promote(called, like, dtypes).result)
-
-    return reference, ""
+        return str(error)
+    return ""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.ops.expression_check import Mistake
+from streamscope.ops.numpy_functions import IN_FLOAT
 from streamscope.ops.tokens import Token
 
 DType = np.dtype[Any]
@@ -22,8 +23,8 @@ _OF_WHOLE = {
     "|": "|| is logical; bits are those of whole numbers",
     "^": "write pow(a, b) for the power; bits are those of whole numbers",
     "~": "! is logical; bits are those of whole numbers",
-    "<<": "write ldexp(a, n), or convert to whole numbers",
-    ">>": "write ldexp(a, -n), or convert to whole numbers",
+    "<<": "write ldexp(a, n), or (int)(...) << n for whole numbers",
+    ">>": "write ldexp(a, -n), or (int)(...) >> n for whole numbers",
 }
 """Operators of whole numbers only, and what those want who use them on others."""
 OF_WHOLE = frozenset(_OF_WHOLE)
@@ -32,9 +33,9 @@ _BY_FIRST = frozenset({"ldexp", "scale_by_power"})
 """Whose first argument alone decides."""
 _OF_ALIKE = frozenset({"log_add", "maximum", "minimum", "modulo"})
 """Our templates of two arguments, which must be of one type."""
-_OF_ANY = frozenset({"half_cos", "half_erf", "half_log1p", "half_sigmoid", "half_sin", "sign"})
-_ONE_FLOATING = frozenset({"atan2", "fmax", "fmin", "fmod", "hypot", "pow"})
-"""Where one argument may be a whole number."""
+_OF_ANY = frozenset({"sign", *IN_FLOAT})
+_ONE_FLOATING = frozenset({"atan2", "fma", "fmax", "fmin", "fmod", "hypot", "pow"})
+"""Where other arguments may be whole numbers."""
 _INT = np.dtype(np.int32)
 
 
@@ -106,7 +107,8 @@ def takes(name: str, dtypes: Sequence[DType]) -> bool:
     if name in _BY_FIRST:
         return floating[0]
     if name in _ONE_FLOATING and not all(floating):
-        return any(floating) and not (name == "pow" and floating[0] and not _is_int(dtypes[1]))
+        one_type = len({dtype for dtype in dtypes if dtype.kind == "f"}) == 1
+        return one_type and not (name == "pow" and floating[0] and not _is_int(dtypes[1]))
     return all(floating) and (name == "copysign" or len(set(dtypes)) == 1)
 
 
@@ -117,7 +119,7 @@ def _is_int(dtype: DType) -> bool:
 
 def _advice(name: str, dtypes: Sequence[DType]) -> str:
     if name == "abs":
-        return "it has no sign: leave abs out, or convert it to a signed type first"
+        return "it has no sign: leave abs out, or write abs((long long)(...))"
     if name == "pow" and dtypes[0].kind == "f" and dtypes[1].kind != "f":
         return f"convert the exponent: write (int)(...) or ({_spelt(dtypes[0])})(...)"
     floating = next((dtype for dtype in dtypes if dtype.kind == "f"), None)

@@ -10,8 +10,10 @@ from typing import Any, cast
 import numpy as np
 
 from streamscope.errors import ProgramError
-from streamscope.ops.definition import Definition
+from streamscope.ops import c_arithmetic
+from streamscope.ops.definition import Definition, Reference
 from streamscope.ops.elementwise_call import ElementwiseCall
+from streamscope.ops.expressions import compiled
 from streamscope.ops.fitting import fitted_fresh
 from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require, shape_of
 from streamscope.ops.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
@@ -23,6 +25,8 @@ from streamscope.program.variable import ArraySpec
 from streamscope.rtc.form import MOST_ITEMS, THREADS, Variant
 from streamscope.rtc.signature import Parameter, Signature
 
+MOST_AXES = 32
+"""Of arrays that NumPy broadcasts."""
 Scalars = Mapping[str, Any]
 
 
@@ -151,13 +155,12 @@ class Elementwise:
 
     def signature(self, specs: Sequence[ArraySpec], scalars: Scalars, *, accumulate: bool = False) -> Signature:
         """Return what the kernel computes, for arrays of these dtypes and these numbers."""
-        return _signature(
-            self.definition, self._kinds(specs, scalars), tuple(name in scalars for name in self.definition.operands), accumulate
-        )
+        scalar = tuple(name in scalars for name in self.definition.operands)
+        return _signature(self.definition, self._kinds(specs, scalars), self.promoted(specs, scalars), scalar, accumulate)
 
     def promoted(self, specs: Sequence[ArraySpec], scalars: Scalars) -> Promoted:
         """Return the dtypes that the operands are taken in, and the result's."""
-        return promote(self.__name__, self.definition.like, self._kinds(specs, scalars))
+        return promote(self.__name__, self.definition.like, self._kinds(specs, scalars), keep_whole=self.definition.keep_whole)
 
     def _kinds(self, specs: Sequence[ArraySpec], scalars: Scalars) -> tuple[DType | type, ...]:
         arrays = iter(specs)
@@ -218,9 +221,9 @@ class Elementwise:
         )
 
     def _reference(self, signature: Signature, numbers: Mapping[str, np.generic], *, accumulate: bool) -> Any:
-        function = self.definition.reference
-        if function is None:
+        if self.definition.reference is None and self.definition.unknown:
             return None
+        function = self.definition.reference or evaluated(signature)
 
         def reference(arrays: Sequence[Array]) -> Sequence[Array]:
             values = function(*operand_values(signature, arrays, numbers))
@@ -229,6 +232,27 @@ class Elementwise:
             return [np.asarray(values).astype(signature.result, copy=False)]
 
         return reference
+
+
+def evaluated(signature: Signature) -> Reference:
+    """Return what a kernel computes of its operands, as it takes them, by its own expression in NumPy.
+
+    Raises
+    ------
+    UnknownExpressionError
+        The expression has no meaning there.
+    """
+    evaluate, lets = compiled(signature.expression), [(name, compiled(text)) for name, text in signature.lets]
+    number, result = arithmetic(np.dtype(signature.arithmetic)), arithmetic(np.dtype(signature.result))
+
+    def reference(*values: Any) -> Any:
+        named = {"T": number, **{parameter.name: value for parameter, value in zip(signature.parameters, values, strict=True)}}
+        for name, text in lets:
+            named[name] = c_arithmetic.converted(text(named), number)
+        # An expression need not name all operands, but the result has the shape of all.
+        return np.broadcast_to(c_arithmetic.converted(evaluate(named), result), np.broadcast_shapes(*map(np.shape, values)))
+
+    return reference
 
 
 def operand_values(signature: Signature, arrays: Sequence[Array], numbers: Mapping[str, np.generic]) -> list[Any]:
@@ -246,8 +270,11 @@ def broadcast_shape(operator: str, shapes: Sequence[tuple[int, ...]]) -> tuple[i
     Raises
     ------
     ProgramError
-        They do not broadcast.
+        They do not broadcast, or have more axes than NumPy broadcasts.
     """
+    axes = max(map(len, shapes))
+    hint = "merge axes of the arrays that you pass: x.reshape(...)"
+    require(axes <= MOST_AXES, operator, f"a shape has {axes} axes; the most is {MOST_AXES}", hint)
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
@@ -256,20 +283,24 @@ def broadcast_shape(operator: str, shapes: Sequence[tuple[int, ...]]) -> tuple[i
 
 
 @lru_cache(maxsize=4096)
-def _signature(definition: Definition, kinds: tuple[DType | type, ...], scalar: tuple[bool, ...], accumulate: bool) -> Signature:  # noqa: FBT001 — a key
-    promoted = promote(definition.name, definition.like, kinds)
+def _signature(
+    definition: Definition,
+    kinds: tuple[DType | type, ...],
+    promoted: Promoted,
+    scalar: tuple[bool, ...],
+    accumulate: bool,  # noqa: FBT001 — a key of the cache
+) -> Signature:
     parameters = tuple(
         Parameter(name, taken.name if is_scalar else np.dtype(kind).name, taken.name, is_scalar)
         for name, kind, taken, is_scalar in zip(definition.operands, kinds, promoted.taken, scalar, strict=True)
     )
-    first = promoted.taken[0]
     return wrapping(
         Signature(
             definition.name,
             parameters,
             promoted.result.name,
-            definition.expression_for(first),
-            first.name,
+            definition.expression_for(promoted.first),
+            promoted.first.name,
             definition.lets,
             definition.functions,
             accumulate,
@@ -279,10 +310,11 @@ def _signature(definition: Definition, kinds: tuple[DType | type, ...], scalar: 
 
 def _call_signature(definition: Definition) -> inspect.Signature:
     """Return how the operator is called; a program that is an operator takes the names of its arguments from it."""
-    operands = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in definition.operands]
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in (("out", None), ("request", "write"))
     ]
+    taken = {option.name for option in options}
+    operands = [inspect.Parameter(name + "_" * (name in taken), inspect.Parameter.POSITIONAL_ONLY) for name in definition.operands]
     return inspect.Signature([*operands, *options])
 
 

@@ -13,7 +13,7 @@ Python numbers are weak, as in NumPy 2: they take the dtype of the arrays beside
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +25,7 @@ from streamscope.program.variable import SUPPORTED_DTYPES
 DType = np.dtype[Any]
 Number = bool | int | float
 
+_ANOTHER = "pass an array of another dtype, by x.astype(...)"
 MOST_WRITTEN_BITS = 128
 """Whole numbers of up to so many bits are written out in errors."""
 
@@ -38,13 +39,16 @@ class Promoted:
     taken : tuple of dtype
         That each operand is converted to.
     result : dtype
+    first : dtype
+        What NumPy converts the first operand to: the type of arithmetic.
     """
 
     taken: tuple[DType, ...]
     result: DType
+    first: DType
 
 
-def promote(operator: str, like: np.ufunc, operands: Sequence[DType | type]) -> Promoted:
+def promote(operator: str, like: np.ufunc, operands: Sequence[DType | type], *, keep_whole: bool = False) -> Promoted:
     """Return the dtypes that a NumPy function would choose.
 
     Parameters
@@ -55,13 +59,28 @@ def promote(operator: str, like: np.ufunc, operands: Sequence[DType | type]) -> 
     operands : sequence of dtype or type
         Dtypes of arrays; ``int`` or ``float`` for Python numbers. Where their number is not that of the function, their common dtype
         stands for each.
+    keep_whole : bool
+        Whole numbers beside floating-point ones stay whole; Python's get the dtype that NumPy gives them beside the other whole ones.
 
     Raises
     ------
     ProgramError
         The function does not take these dtypes, or the result's is not supported.
     """
-    return _promote(operator, like, tuple(operands))
+    promoted = _promote(operator, like, tuple(operands))
+    return replace(promoted, taken=_kept_whole(operands, promoted.taken)) if keep_whole else promoted
+
+
+def _kept_whole(operands: Sequence[DType | type], taken: Sequence[DType]) -> tuple[DType, ...]:
+    whole = [each for each in operands if isinstance(each, np.dtype) and each.kind in "iub" and each.name in SUPPORTED_DTYPES]
+    weak = np.result_type(0, *whole)
+
+    def kept(operand: DType | type, converted: DType) -> DType:
+        if converted.kind != "f" or operand is float:
+            return converted
+        return weak if operand is int else operand if isinstance(operand, np.dtype) and operand in whole else converted
+
+    return tuple(kept(operand, converted) for operand, converted in zip(operands, taken, strict=True))
 
 
 @lru_cache(maxsize=4096)
@@ -75,13 +94,12 @@ def _promote(operator: str, like: np.ufunc, operands: tuple[DType | type, ...]) 
             resolved = like.resolve_dtypes((common,) * like.nin + (None,) * like.nout)
             resolved = (resolved[0],) * len(operands) + resolved[like.nin :]
     except TypeError:
-        raise ProgramError(
-            f"{operator}: dtypes {names} do not fit", hint=f"NumPy's {like.__name__} takes none such; convert them"
-        ) from None
+        raise ProgramError(f"{operator}: dtypes {names} do not fit", hint=f"NumPy's {like.__name__} takes none such; {_ANOTHER}") from None
     if any(dtype.name not in SUPPORTED_DTYPES for dtype in resolved):
         wide = next(dtype.name for dtype in resolved if dtype.name not in SUPPORTED_DTYPES)
-        raise ProgramError(f"{operator}: dtypes {names} need {wide}, which is not supported", hint="convert one of them")
-    return Promoted(tuple(np.dtype(dtype.name) for dtype in resolved[:-1]), np.dtype(resolved[-1].name))
+        raise ProgramError(f"{operator}: dtypes {names} need {wide}, which is not supported", hint=_ANOTHER)
+    *taken, result = (np.dtype(dtype.name) for dtype in resolved)
+    return Promoted(tuple(taken), result, taken[0])
 
 
 def kind_of(number: Number | np.generic) -> DType | type:
@@ -118,7 +136,7 @@ def _where_it_fits(number: Number | np.generic, dtype: DType) -> str:
     whole = int(number)
     for name in ("int16", "int32", "int64"):
         if np.can_cast(dtype, name) and np.iinfo(name).min <= whole <= np.iinfo(name).max:
-            return f"convert the variable to a wider dtype: {name}"
+            return f"pass an array of a wider dtype: x.astype({name!r})"
     try:
         return f"no dtype of whole numbers holds it; write a floating-point number: {float(whole)!r}"
     except OverflowError:

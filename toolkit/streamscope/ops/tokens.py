@@ -38,9 +38,34 @@ def tokens(expression: str) -> Iterator[Token]:
         yield Token(kind, match[kind], match.start(kind))
 
 
-def is_template(following: Sequence[Token]) -> bool:
-    """Tell whether the words behind a name are the types of a template, as in ``f<unsigned int>(x)``."""
-    if not following or following[0].text != "<":
+def is_template(words: Sequence[Token], at: int) -> bool:
+    """Tell whether the words from an index on are the types of a template, as behind the name in ``f<unsigned int>(x)``."""
+    if at >= len(words) or words[at].text != "<":
         return False
-    behind = next((at for at, word in enumerate(following[1:], 1) if word.text not in WORDS_OF_TYPES), 0)
-    return behind > 1 and following[behind].text in (">", ",", "*")
+    behind = _behind_types(words, at + 1)
+    return behind > at + 1 and behind < len(words) and words[behind].text in (">", ",", "*")
+
+
+def is_cast(words: Sequence[Token], at: int) -> bool:
+    """Tell whether a type in parentheses begins at an index; a conversion in them, as in ``(T(1) + x)``, is none."""
+    behind = _behind_types(words, at + 1)
+    return words[at].text == "(" and behind > at + 1 and behind < len(words) and words[behind].text == ")"
+
+
+def is_call(words: Sequence[Token], at: int) -> bool:
+    """Tell whether the parenthesis at an index holds the arguments of a function, as in ``f(x)`` and ``f<int>(x)``."""
+    before = at - 1
+    if at and words[before].text == ">":
+        while before > 0 and (words[before].text in (">", ",", "*") or words[before].text in WORDS_OF_TYPES):
+            before -= 1
+        before -= 1  # what stands before <, if that is there
+        if words[before + 1].text != "<":
+            return False
+    no_function = {*WORDS_OF_TYPES, "sizeof", "static_cast"}
+    return words[at].text == "(" and before >= 0 and words[before].kind == "name" and words[before].text not in no_function
+
+
+def _behind_types(words: Sequence[Token], at: int) -> int:
+    while at < len(words) and words[at].text in WORDS_OF_TYPES:
+        at += 1
+    return at

@@ -77,7 +77,7 @@ def broadcast_sum_source(signature: Signature, form: SumForm) -> KernelSource:
     layout of the results (all arrays are placed), and the layout of what is summed (all but the result are). Of results that are computed
     in parts, the second part of all of them lies behind the first.
     """
-    operands = [parameter.name for parameter in signature.arrays]
+    operands = [parameter.argument for parameter in signature.arrays]
     pieces = [
         conversions_source(signature.dtypes),
         VECTORS if form.width > 1 else "",
@@ -101,14 +101,14 @@ def _runs(signature: Signature, form: SumForm) -> list[tuple[Parameter, bool]]:
 
 def _loads_struct(signature: Signature, form: SumForm) -> str:
     fields = [
-        f"vector<{STORAGE[p.stored]}, {form.width}> {p.name};" if run else f"{STORAGE[p.stored]} {p.name};"
+        f"vector<{STORAGE[p.stored]}, {form.width}> {p.argument};" if run else f"{STORAGE[p.stored]} {p.argument};"
         for p, run in _runs(signature, form)
     ]
     return f"struct loads {{ {' '.join(fields)} }};\n"
 
 
 def _fetches(signature: Signature, form: SumForm) -> str:
-    for_all = [(p.name, f"{p.name} + from.{p.name} + to.{p.name}", run) for p, run in _runs(signature, form)]
+    for_all = [(p.argument, f"{p.argument} + from.{p.argument} + to.{p.argument}", run) for p, run in _runs(signature, form)]
     lines = [
         f"item[j].{name} = fetched<{form.width}>({place});" if run else f"item[j].{name} = *({place});" for name, place, run in for_all
     ]
@@ -118,7 +118,7 @@ def _fetches(signature: Signature, form: SumForm) -> str:
 def _values(signature: Signature, form: SumForm) -> str:
     """Return the arguments of ``value`` for element ``k`` of load ``j``."""
     runs = {parameter.name: run for parameter, run in _runs(signature, form)}
-    each = (p.name if p.scalar else loaded(p.stored, f"item[j].{p.name}" + ".item[k]" * runs[p.name]) for p in signature.parameters)
+    each = (p.argument if p.scalar else loaded(p.stored, f"item[j].{p.argument}" + ".item[k]" * runs[p.name]) for p in signature.parameters)
     return ", ".join(each)
 
 
@@ -141,7 +141,7 @@ def _joined(form: SumForm, number: str) -> str:
 
 
 def _kernel(signature: Signature, form: SumForm) -> str:
-    arguments = [f"{COMPUTE[p.taken]} {p.name}" if p.scalar else f"const {STORAGE[p.stored]}* {p.name}" for p in signature.parameters]
+    arguments = [f"{COMPUTE[p.taken] if p.scalar else f'const {STORAGE[p.stored]}*'} {p.argument}" for p in signature.parameters]
     arguments += [f"{STORAGE[signature.result]}* {RESULT}", "long long size", "long long count", "long long share", "unsigned tiles"]
     arguments += ["kept::layout outer", "summed::layout inner"]
     target = f"{RESULT}[from.{RESULT} + blockIdx.x / tiles * size + k]"

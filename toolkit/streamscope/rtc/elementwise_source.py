@@ -63,6 +63,11 @@ class _Array:
         return self.access is not Access.LINEAR and (self.form.rank > 1 or self.access is Access.STRIDED)
 
     @property
+    def held(self) -> str:
+        """What a thread calls what it has of it."""
+        return f"held_{self.name}"
+
+    @property
     def values(self) -> str:
         """C++ type of what one thread has of it at a time."""
         element = STORAGE[self.dtype]
@@ -136,13 +141,13 @@ def placed_arrays(signature: Signature, form: Form) -> list[int]:
 
 
 def _arrays(signature: Signature, form: Form) -> list[_Array]:
-    names = [*(parameter.name for parameter in signature.arrays), RESULT]
+    names = [*(parameter.argument for parameter in signature.arrays), RESULT]
     return [_Array(*each, form) for each in zip(names, signature.dtypes, form.accesses, strict=True)]
 
 
 def _kernel(signature: Signature, form: Form, arrays: list[_Array]) -> str:
     placed = any(array.placed for array in arrays)
-    operands = [f"{COMPUTE[p.taken]} {p.name}" if p.scalar else f"const {STORAGE[p.stored]}* {p.name}" for p in signature.parameters]
+    operands = [f"{COMPUTE[p.taken] if p.scalar else f'const {STORAGE[p.stored]}*'} {p.argument}" for p in signature.parameters]
     parameters = [
         *operands,
         f"{STORAGE[signature.result]}* {RESULT}",
@@ -155,7 +160,7 @@ def _kernel(signature: Signature, form: Form, arrays: list[_Array]) -> str:
 
 
 def _one_item(signature: Signature, form: Form, arrays: list[_Array]) -> list[str]:
-    loads = [line for array in _read(signature, arrays) for line in array.load(f"{array.name}_values", _declared(array))]
+    loads = [line for array in _read(signature, arrays) for line in array.load(array.held, _declared(array))]
     return [
         f"const long long n = ((long long)blockIdx.x * {THREADS} + threadIdx.x) * {form.width}{_less_lead(form)};",
         "if (n >= size) return;",
@@ -171,10 +176,10 @@ def _less_lead(form: Form) -> str:
 
 def _many_items(signature: Signature, form: Form, arrays: list[_Array]) -> list[str]:
     reads = _read(signature, arrays)
-    loads = [line for array in reads for line in array.load(f"{array.name}_values[j]", "")]
+    loads = [line for array in reads for line in array.load(f"{array.held}[j]", "")]
     return [
         f"const long long first = ((long long)blockIdx.x * {THREADS * form.items} + threadIdx.x) * {form.width}{_less_lead(form)};",
-        *(f"{array.values} {array.name}_values[{form.items}];" for array in reads),
+        *(f"{array.values} {array.held}[{form.items}];" for array in reads),
         *_over_items(form, [*_offsets(form, reads), *loads]),
         *_over_items(form, [*_offsets(form, arrays[-1:]), *_results(signature, form, arrays, "[j]")]),
     ]
@@ -202,8 +207,8 @@ def _results(signature: Signature, form: Form, arrays: list[_Array], item: str) 
     lines = [f"{result.values} results;"]
     # Written out, since a loop that NVRTC has to unroll takes a sixth of the time that a small kernel takes to compile.
     for index in range(form.width):
-        values = {array.name: array.item(f"{array.name}_values{item}", index) for array in arrays}
-        value = f"value({', '.join(values.get(parameter.name, parameter.name) for parameter in signature.parameters)})"
+        values = {array.name: array.item(f"{array.held}{item}", index) for array in arrays}
+        value = f"value({', '.join(values.get(parameter.argument, parameter.argument) for parameter in signature.parameters)})"
         total = added(signature.result, values[RESULT], value) if signature.accumulate else value
         lines.append(stored(result.dtype, f"results.item[{index}]", total))
     return [*lines, *result.save("results")]

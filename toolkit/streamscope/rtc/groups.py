@@ -120,6 +120,15 @@ def unbalanced(code: str) -> str | None:
     return opened[-1] if opened else None
 
 
+def nesting(code: str) -> int:
+    """Return how deep the brackets of a source are nested; directives may hide some, so that one closes none."""
+    deepest = level = 0
+    for bracket in re.findall(r"[(){}\[\]]", _bare(code)):
+        level = level + 1 if bracket in _CLOSED_BY else max(0, level - 1)
+        deepest = max(deepest, level)
+    return deepest
+
+
 def _bare(code: str) -> str:
     """Return code without comments, texts and numbers. Those of several lines leave a line's end: NVRTC takes a directive behind them."""
     joined = re.sub(r"\\\r?\n", "", code)

@@ -11,8 +11,6 @@ from streamscope.rtc.types_source import COMPUTE
 RESULT = "out"
 """What the kernels call the result's array."""
 
-_OF_KERNELS = """T at column count extent fetched first from half half_t i index_t inner item j k kept last layout lead load magic n offsets
-    outer partial place put read results row share shift size store sum summed tiles to value vector words write"""
 _OF_CUDA = "NULL blockDim blockIdx gridDim threadIdx warpSize"
 _OF_CPP = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl concept const
     const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false float for friend
@@ -21,8 +19,8 @@ _OF_CPP = """alignas alignof and and_eq asm auto bitand bitor bool break case ca
     true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
 KEYWORDS = frozenset(_OF_CPP.split())
 """Words of C++, up to C++20."""
-RESERVED = KEYWORDS | frozenset(f"{RESULT} {_OF_KERNELS} {_OF_CUDA}".split())
-"""Names that the kernels use themselves, or that mean something already, so that no operand may have them."""
+RESERVED = KEYWORDS | frozenset(f"T {_OF_CUDA}".split())
+"""Names that mean something in an expression already, so that no operand may have them."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,11 @@ class Parameter:
     stored: str
     taken: str
     scalar: bool = False
+
+    @property
+    def argument(self) -> str:
+        """What the kernel calls its array, or its number: no name of the kernel's own begins so, whatever the expression calls it."""
+        return f"in_{self.name}"
 
 
 @dataclass(frozen=True)

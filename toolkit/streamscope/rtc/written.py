@@ -10,6 +10,8 @@ from dataclasses import dataclass
 _ERROR = re.compile(
     r"^\w+\.cu\((?P<number>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<problem>.+)(?:\n.*\n(?P<before>[ \t]*)\^)?", re.MULTILINE
 )
+_ASSEMBLER = re.compile(r"^ptxas (?:error|fatal)\s*: (?P<problem>.+)", re.MULTILINE)
+"""What the assembler says of a kernel as a whole, for example of its shared memory."""
 _STATEMENT = re.compile(r" *(?:return|const T \w+ =) (.*?);(?:  // (.*))?")
 """What generated sources have an expression in, and in a comment where something else is compiled in its place."""
 _WORD = re.compile(r"wrapping::\w+|\w+")
@@ -111,17 +113,21 @@ def explained(name: str, code: str, log: str, architecture: str) -> tuple[str, s
     # The same text may be in several operators; the one that the kernel is named after comes first, else the latest.
     known = list(_written.values())[::-1]
     known.sort(key=lambda each: not name.startswith(f"{each.name}_"))
-    lines = code.splitlines()
+    lines = code.split("\n")  # as NVRTC counts them; Python has other ends of lines, too
     found = list(_ERROR.finditer(log))
     # What is wrong with our own functions only follows from what is wrong inside.
     own = [error for error in found if "wrapping::" not in error["problem"]] or found
     errors = [(error, _part(known, lines, int(error["number"]) - 1)) for error in own]
     meant = next((part.written for _, part in errors if part is not None), None)
-    if meant is None:
+    shown = [_shown(error, part) for error, part in errors]
+    if not errors:
+        meant = next((each for each in known if any(each.part_at(lines, number) for number in range(len(lines)))), None)
+        shown = [f"error: {error['problem']}" for error in _ASSEMBLER.finditer(log)]
+    if meant is None or not shown:
         return None
     head = f'ss.elementwise("{meant.line}") at {meant.place}: kernel {name!r} did not compile for {architecture}'
-    shown = dict.fromkeys(_shown(error, part) for error, part in errors)  # where a kernel is instantiated twice, so are its errors
-    return "\n".join([head, *shown]), "its method source() returns the whole kernel"
+    # Where a kernel is instantiated twice, so are its errors.
+    return "\n".join([head, *dict.fromkeys(shown)]), "its method source() returns the whole kernel"
 
 
 def _part(known: Iterable[Written], lines: list[str], number: int) -> _Part | None:

@@ -1,0 +1,122 @@
+"""What does not compile of an operator of one line is told by the user's line, not by the generated source."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.errors import CompilationError
+
+X = np.ones((4, 4), np.float32)
+
+
+def refused(function, *inputs, fuse=False):
+    """Return why a kernel of a program does not compile."""
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
+    with pytest.raises(CompilationError) as caught:
+        ss.program(function, fuse=fuse).compile(*inputs, device="simulated", progress=False)
+    assert "__global__" not in caught.value.message
+    return caught.value
+
+
+def next_line():
+    """Return where the line after the caller's is."""
+    return f"test_written.py:{inspect.currentframe().f_back.f_lineno + 1}"
+
+
+def test_what_does_not_compile_is_told_by_the_users_line():
+    place = next_line()
+    bad = ss.elementwise("y = 2 * undeclared(x) + (x).part", name="bad", reference=np.negative)
+    error = refused(lambda x: (bad(x), ss.relu(x)), X)
+    message = error.message.splitlines()
+    assert message[0].startswith(f'ss.elementwise("y = 2 * undeclared(x) + (x).part") at {place}: kernel \'bad_float32')
+    assert message[0].endswith("did not compile for sm_90")
+    assert message[1:4] == [
+        'error: identifier "undeclared" is undefined',
+        f"    {place} | 2 * undeclared(x) + (x).part",
+        f"    {' ' * len(place)} |     ^",
+    ]
+    assert "class type" in message[4]
+    assert message[5:] == [message[2], f"    {' ' * len(place)} |                     ^"]
+    assert "source()" in error.hint
+
+
+def test_what_does_not_compile_of_whole_numbers_is_told_by_the_users_line():
+    place = next_line()
+    bad = ss.elementwise("y = x + 2 * undeclared(-x, 3) - undeclared(x)", name="bad", reference=np.positive)
+    assert refused(bad, X.astype(np.int32)).message.splitlines()[1:] == [
+        'error: identifier "undeclared" is undefined',
+        f"    {place} | x + 2 * undeclared(-x, 3) - undeclared(x)",
+        f"    {' ' * len(place)} |         ^",
+    ]
+
+
+FUNCTIONS = "__device__ inline float twice(float x)\n{\n    int unused;\n    return 2 * z;\n}"
+
+
+def test_what_does_not_compile_of_functions_is_told_by_their_line():
+    bad = ss.elementwise("y = twice(x)", functions=FUNCTIONS)
+    assert refused(bad, X).message.splitlines()[1:] == [
+        'error: identifier "z" is undefined',
+        "    functions=, line 4 |     return 2 * z;",
+        "                       |                ^",
+    ]
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r", "\v\n", "\f\n"], ids=ascii)
+def test_lines_of_functions_are_counted_as_the_compiler_does(end):
+    bad = ss.elementwise("y = twice(x)", functions=FUNCTIONS.replace("\n", end))
+    message = refused(bad, X).message.splitlines()
+    assert 'error: identifier "z" is undefined' in message
+    assert any(line.startswith("    functions=, line 4 |     return 2 * z;") for line in message)
+
+
+def test_what_the_assembler_rejects_is_told_by_the_users_line():
+    place = next_line()
+    bad = ss.elementwise("y = twice(x)", functions=FUNCTIONS.replace("int unused", 'asm("bogus.f32 %0, %0;" : "+f"(x))').replace("z", "x"))
+    assert refused(lambda x: (bad(x), ss.relu(x)), X).message.splitlines() == [
+        f'ss.elementwise("y = twice(x)") at {place}: kernel {kernel_of(bad)!r} did not compile for sm_90',
+        "error: Not a name of any known instruction: 'bogus'",
+        '    functions=, line 3 |     asm("bogus.f32 %0, %0;" : "+f"(x));',
+    ]
+
+
+def test_what_the_assembler_says_of_a_whole_kernel_is_told_with_the_users_line():
+    large = "__device__ float f(float x) { __shared__ float big[1 << 20]; big[threadIdx.x] = x; __syncthreads(); return big[0]; }"
+    place = next_line()
+    bad = ss.elementwise("y = f(x)", functions=large)
+    head, *errors = refused(bad, X).message.splitlines()
+    assert head.startswith(f'ss.elementwise("y = f(x)") at {place}: kernel')
+    assert len(errors) == 1
+    assert "uses too much shared data" in errors[0]
+
+
+def kernel_of(operator):
+    return re.search(r"__launch_bounds__\(\d+\)\n(\w+)\(", operator.source("float32"))[1]
+
+
+def test_what_does_not_compile_of_a_gradient_or_a_fused_kernel_is_told_by_its_expression():
+    place = next_line()
+    bad = ss.elementwise("z = x", name="bad", gradient={"x": "dz * undeclared(z)"}, reference=np.positive)
+    assert f"\n    {place} | dy * undeclared(z)\n" in refused(bad.gradient, X, X).message
+    place = next_line()
+    bad = ss.elementwise("y = undeclared(x) * 3", name="bad", reference=np.positive)
+    assert f"\n    {place} | undeclared(x) * 3\n" in refused(lambda x: bad(ss.relu(x)) + 1, X, fuse=True).message
+
+
+def test_of_several_that_do_not_compile_the_first_is_told():
+    one, two = (ss.elementwise(f"y = undeclared({name})", name=name, reference=np.positive) for name in ("one", "two"))
+    error = refused(lambda x: (one(x), two(x)), X)
+    assert error.message.startswith("2 kernels did not compile (one_float32")
+    assert "source()" in error.hint
+
+
+def test_a_line_of_functions_that_is_like_the_expression_is_told_as_theirs():
+    pytest.importorskip("cuda.bindings.nvrtc")
+    operator = ss.elementwise("y = a", operands=["a"], functions="__device__ float h(float q) {\n  return a;\n}\n", reference=np.copy)
+    with pytest.raises(CompilationError, match=r"functions=, line 2 \|   return a;"):
+        ss.warm(ss.program(operator), np.ones(3, np.float32), architecture="sm_90", progress=False)
