@@ -91,7 +91,7 @@ class Contents:
         if not copies:
             # It was skipped, or it failed itself.
             self._scheduler.wait(state, write=False)
-            raise ProgramError(f"{state.name!r} could not be read", hint="call wait_all, which says why")
+            raise ProgramError(f"{state.name!r} could not be read", hint="call wait_all, which says why, if no other thread's wait did")
         return copies[0]
 
     def _staging(self, state: VariableState) -> DynamicVariable:

@@ -60,7 +60,8 @@ class Engine:
 
     An operation that fails does not stop the engine. What went wrong is kept on the variables that it writes; operations that read those
     are skipped, and pass it on; the first wait that meets it raises it, once, with the operation's name and the line that pushed it.
-    Whatever shares it counts as good again from then on, with the values that are there. A variable that is written without being read is
+    For what is pushed from then on, whatever shares it counts as good again, with the values that are there; what was pushed before is
+    skipped, whenever its turn comes. A variable that is written without being read is
     good again as well; `wait_all` still raises what nobody has met. What the device itself reports, it reports to whichever wait comes
     first. An operation whose push is interrupted by Ctrl-C counts as failed.
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from heapq import heapify, heappop, heappush
-from itertools import count
 
 from streamscope.dynamic.applications import Application
 from streamscope.dynamic.faults import Fault
@@ -49,7 +48,6 @@ class Scheduler:
         self.unfinished = 0
         self.host_waits = 0
         self._issuer = issuer
-        self._sequence = count()
         self._idle: list[Latch] = []
         self._ready: list[HostRun] = []
         self._local = threading.local()
@@ -69,14 +67,16 @@ class Scheduler:
         if not self.unfinished or idle(application.reads, application.writes):
             self._issuer.issue(application, where)
             return None
-        operation = Operation(application.reads, application.writes, partial(self._issuer.issue, application, where), priority=priority)
+        number = self._issuer.faults.number()
+        start = partial(self._issuer.issue, application, where, number)
+        operation = Operation(application.reads, application.writes, start, sequence=number, priority=priority)
         operation.done = Latch()
         self._enter(operation)
         return operation.done
 
     def take_turn(self, reads: Sequence[VariableState], writes: Sequence[VariableState], start: Callable[[], None]) -> Latch:
         """Call ``start`` when it has its turn, which ends with that; the caller holds the lock and has put off Ctrl-C."""
-        operation = Operation(reads, writes, start)
+        operation = Operation(reads, writes, start, sequence=self._issuer.faults.number())
         operation.done = Latch()
         self._enter(operation)
         return operation.done
@@ -87,14 +87,14 @@ class Scheduler:
         Returns what is set when it has ended, and what the caller must give to `run_here` when it has let go of the lock.
         """
         done = Latch()
-        operation = Operation(function.reads, function.writes, _nothing, priority=priority, on_host=True)
+        number = self._issuer.faults.number()
+        operation = Operation(function.reads, function.writes, _nothing, sequence=number, priority=priority, on_host=True)
         operation.start = partial(self._start_host, operation, function, done)
         self.unfinished += 1
         self._enter(operation)
         return done, self._take_ready()
 
     def _enter(self, operation: Operation) -> None:
-        operation.sequence = next(self._sequence)
         interruption = self._advance([operation]) if enter(operation) else None
         if interruption is not None:
             raise interruption
@@ -113,7 +113,7 @@ class Scheduler:
             try:
                 start()
             except Exception as error:  # noqa: BLE001 — kept, and raised where the results are waited for
-                self._issuer.fail(operation.writes, Fault("an operation", user_line(), error))
+                self._issuer.fail(operation.writes, Fault("an operation", user_line(), error, operation.sequence))
             except BaseException as error:  # noqa: BLE001 — raised on where that ends no worker
                 interruption = error
             if not operation.on_host:
@@ -126,7 +126,7 @@ class Scheduler:
     # Host operations.
 
     def _start_host(self, operation: Operation, function: HostFunction, done: Latch) -> None:
-        skipped = self._issuer.passed_on(function.arguments, function.writes)
+        skipped = self._issuer.passed_on(function.arguments, function.writes, operation.sequence)
         stamps = [] if skipped else function.before(self._issuer.known)
         run = partial(self._run, operation, function, stamps, done, skipped=skipped)
         if not self.pools:
@@ -167,7 +167,7 @@ class Scheduler:
     def _end(self, operation: Operation, function: HostFunction, failure: BaseException | None, *, skipped: bool) -> BaseException | None:
         """End the turns of a host operation, as `_advance` does; the caller holds the lock."""
         if failure is not None:
-            self._issuer.fail(function.writes, Fault(function.name, function.where, failure))
+            self._issuer.fail(function.writes, Fault(function.name, function.where, failure, operation.sequence))
         elif not skipped:
             function.written()
         self.unfinished -= 1
@@ -208,8 +208,10 @@ class Scheduler:
         """
         self.forbid_inside()
         stamps: list[Stamp] = []
+        faults: list[Fault | None] = []
 
         def look() -> None:
+            faults.append(state.fault)
             if state.writer is not None:
                 stamps.append(state.writer)
             if write:
@@ -221,7 +223,7 @@ class Scheduler:
         turn.wait()
         self.wait_for(stamps)
         with self._issuer.lock:
-            error = self._issuer.faults.take(state.fault)
+            error = self._issuer.faults.take(faults.pop())
         if error is not None:
             try:
                 raise error
