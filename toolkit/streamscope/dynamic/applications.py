@@ -113,9 +113,11 @@ class Application:
         Where it goes always; None if that is chosen afresh each time.
     kind : LaunchKind
         Of the parts' launches, see `Template`.
+    launches : bool
+        There is something to put on a stream; on empty arrays there is not.
     """
 
-    __slots__ = ("estimate_ns", "kind", "lane", "lines", "parts", "priority", "reads", "writes")
+    __slots__ = ("estimate_ns", "kind", "lane", "launches", "lines", "parts", "priority", "reads", "writes")
 
     def __init__(
         self, parts: Sequence[Part], *, priority: bool, lines: Sequence[str | None], estimate_ns: float, lane: Lane | None
@@ -126,6 +128,7 @@ class Application:
         self.estimate_ns = estimate_ns
         self.lane = lane
         self.kind: LaunchKind = self.parts[0].template.kind
+        self.launches = any(part.template.launches for part in self.parts)
         self.writes = tuple(dict.fromkeys(state for part in self.parts for state in part.writes))
         self.reads = tuple(dict.fromkeys(state for part in self.parts for state in part.reads if state not in self.writes))
 

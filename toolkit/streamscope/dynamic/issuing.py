@@ -91,7 +91,7 @@ class Issuer:
                     before.append(stamp)
                 if state.readers:
                     before += [stamp for stamp in state.readers.values() if stamp.lane != index]
-            if before:
+            if before and application.launches:
                 lane.wait(before)
             for number, part in enumerate(application.parts):
                 if (self.faults.live or pushed is not None) and self.passed_on(part.inputs, part.writes, pushed):
@@ -106,16 +106,17 @@ class Issuer:
                 for state in part.writes:
                     state.version += 1
                     state.fault = None
-            stamp = lane.record()
-            for state in application.reads:
-                state.readers[index] = stamp
-            for state in application.writes:
-                if state.readers:
-                    state.readers.clear()
-                state.writer = stamp
-            if self._synchronous:
-                lane.stream.synchronize()
-                self.learn(stamp)
+            if application.launches:
+                stamp = lane.record()
+                for state in application.reads:
+                    state.readers[index] = stamp
+                for state in application.writes:
+                    if state.readers:
+                        state.readers.clear()
+                    state.writer = stamp
+                if self._synchronous:
+                    lane.stream.synchronize()
+                    self.learn(stamp)
         except BaseException as error:
             # Before any call, since Ctrl-C comes once more in calls only: whoever uses the engine next then mends it.
             self.torn, self._broken = True, (application, where, pushed, error)

@@ -265,7 +265,8 @@ class Prepared:
             bound.why_not = error.message
             self.notes.append(f"a segment of {len(bound.inner)} steps runs uncaptured: {error}")
             return
-        bound.graph, bound.call = graph, partial(graph.launch, self.streams[0])
+        # Operators of the user's may have launched nothing; then there is nothing to replay.
+        bound.graph, bound.call = graph, partial(graph.launch, self.streams[0]) if graph.node_count else _nothing
         refused = "" if graph is former else graph.refused
         self.graph_counts = self.graph_counts.after(updated=graph is former, refused=refused)
         if refused:
@@ -331,6 +332,10 @@ def prepare(program: Program, engine: str, device: str | Device, *, streams: int
     opened = open_device(device)
     allowed = checked_streams(streams)
     return Prepared(PLANNERS[name](program, opened.estimate_ns, streams=allowed), opened, compute_streams=allowed)
+
+
+def _nothing() -> None:
+    """Replay a graph without nodes."""
 
 
 def _check_program(program: object) -> None:
