@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from streamscope.dynamic.issuing import Issuer
 from streamscope.dynamic.lanes import Clock, Stamp, needed
-from streamscope.dynamic.turns import given_away
 from streamscope.dynamic.variable import VariableState, buffer_of
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred, let_through
@@ -80,25 +78,15 @@ class HostFunction:
                     )
         ids = {state: number for number, state in enumerate(dict.fromkeys((*self.arguments, *self.writes)))}
         call = HostCall(
-            0, self.name, tuple(ids[s] for s in self.arguments), tuple(ids[s] for s in self.writes), self._called(issuer), self.duration_ns
+            0, self.name, tuple(ids[s] for s in self.arguments), tuple(ids[s] for s in self.writes), self._called, self.duration_ns
         )
-        writes = [buffer_of(state) for state in self.writes]
-        if issuer.exclusive:
-            with issuer.lock:
-                issuer.device.bind_host(call, reads, writes)()
-        else:
-            issuer.device.bind_host(call, reads, writes)()
+        issuer.device.bind_host(call, reads, [buffer_of(state) for state in self.writes])()
 
-    def _called(self, issuer: Issuer) -> Callable[..., Any]:
-        """Return the function as `bind_host` wants it; where that is called under the lock, the function runs without."""
-        call = partial(given_away, issuer.lock) if issuer.exclusive else let_through
-
-        def function(*arrays: Any) -> Any:
-            result = call(self.function, *arrays, **self.attributes)
-            if not self.writes:
-                return ()
-            if result is None:
-                raise EngineError(f"{self.name} returned None, and writes {len(self.writes)} variables", hint="return an array for each")
-            return result
-
-        return function
+    def _called(self, *arrays: Any) -> Any:
+        """Call the function as `bind_host` wants it."""
+        result = let_through(self.function, *arrays, **self.attributes)
+        if not self.writes:
+            return ()
+        if result is None:
+            raise EngineError(f"{self.name} returned None, and writes {len(self.writes)} variables", hint="return an array for each")
+        return result

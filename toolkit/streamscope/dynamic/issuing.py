@@ -12,7 +12,6 @@ from streamscope.dynamic.faults import Fault, FaultLog
 from streamscope.dynamic.lanes import Clock, Lane, Stamp, merged
 from streamscope.dynamic.memory_pool import MemoryPool
 from streamscope.dynamic.placement import earliest, expect
-from streamscope.dynamic.turns import lock_of, one_thread_at_a_time
 from streamscope.dynamic.variable import VariableState
 from streamscope.engines.plan import AUXILIARY, COPY_IN, COPY_OUT, MAIN
 from streamscope.errors import EngineError
@@ -35,9 +34,7 @@ class Issuer:
     Attributes
     ----------
     lock : RLock
-        Guards the engine, and the order of calls on streams; engines on one device share it.
-    exclusive : bool
-        Every call of the device needs the lock.
+        The device's. Guards the engine, and the order of calls on streams; engines on one device share it.
     compute : tuple of Lane
         The streams of ordinary priority; in ``lanes`` come then one of higher priority and one for each direction of copies.
     known : tuple of int
@@ -48,8 +45,7 @@ class Issuer:
 
     def __init__(self, device: Device, *, synchronous: bool, streams: int) -> None:
         self.device = device
-        self.lock = lock_of(device)
-        self.exclusive = one_thread_at_a_time(device)
+        self.lock = device.lock
         self.memory = MemoryPool(device)
         self.faults = FaultLog()
         self.torn = False

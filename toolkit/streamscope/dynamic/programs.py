@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
@@ -13,11 +13,9 @@ import numpy.typing as npt
 
 from streamscope.capturing.function import CapturedFunction
 from streamscope.dynamic.issuing import Issuer
-from streamscope.dynamic.turns import given_away
 from streamscope.engines.prepared import Prepared, prepare
 from streamscope.errors import ProgramError
-from streamscope.program.launch import HostCall
-from streamscope.program.operation import Operation, Program
+from streamscope.program.operation import Program
 from streamscope.program.tracing import ProgramFunction
 
 Array = npt.NDArray[Any]
@@ -93,7 +91,7 @@ class PreparedPrograms:
             if entry is not None:
                 self._entries.move_to_end(key)
                 return entry
-        entry = _Entry(function, self._yielding(function.trace(*inputs)))
+        entry = _Entry(function, function.trace(*inputs))
         with self._lock:
             entry = self._entries.setdefault(key, entry)
             while len(self._entries) > KEPT_PROGRAMS:
@@ -101,8 +99,7 @@ class PreparedPrograms:
         return entry
 
     def _outputs(self, entry: _Entry, inputs: Sequence[Any], collect: Callable[[Prepared], list[Array]]) -> list[Array]:
-        # A simulated device wants one thread at a time.
-        with self._issuer.lock if self._issuer.exclusive else nullcontext(), self._borrowed(entry) as prepared:
+        with self._borrowed(entry) as prepared:
             prepared.load(inputs)
             prepared.run()
             return collect(prepared)
@@ -117,22 +114,6 @@ class PreparedPrograms:
         yield prepared  # One that is let go for an error waits for its work before its memory goes.
         if len(entry.idle) < KEPT_IDLE:
             entry.idle.append(prepared)
-
-    def _yielding(self, program: Program) -> Program:
-        """Return a program whose host functions give away the lock while they run, if it is held."""
-        if not self._issuer.exclusive:
-            return program
-        return replace(program, operations=tuple(self._yielding_operation(operation) for operation in program.operations))
-
-    def _yielding_operation(self, operation: Operation) -> Operation:
-        if not isinstance(operation.work, HostCall):
-            return operation
-        lock, function = self._issuer.lock, operation.work.function
-
-        def yielding(*arrays: Array) -> Any:
-            return given_away(lock, function, *arrays)
-
-        return replace(operation, work=replace(operation.work, function=yielding))
 
 
 def _captured_outputs(prepared: Prepared, function: CapturedFunction) -> list[Array]:

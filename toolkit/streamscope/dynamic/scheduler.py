@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from heapq import heapify, heappop, heappush
 
@@ -275,8 +274,7 @@ class Scheduler:
         issuer, failure = self._issuer, None
         for stamp in needed(issuer.known, stamps):
             try:
-                with issuer.lock if issuer.exclusive else nullcontext():
-                    stamp.lease.event.synchronize()
+                stamp.lease.event.synchronize()
             except Exception as error:  # noqa: BLE001 — raised when all have been waited for
                 failure = failure or error
             with issuer.lock, deferred():

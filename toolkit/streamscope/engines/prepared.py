@@ -56,7 +56,7 @@ class Prepared:
     graph_counts : GraphCounts
         How often graphs were instantiated and updated.
     lock : RLock
-        Held while one thread loads, runs or reads; a thread that holds it keeps a load, a run and what they leave together.
+        Held while one thread loads, runs, waits or reads; a thread that holds it keeps a load, a run and what they leave together.
     """
 
     plan: Plan
@@ -209,9 +209,10 @@ class Prepared:
             self._runs += 1
 
     def wait(self) -> None:
-        """Block the host until all that was issued is done."""
-        for stream in self._waited:
-            stream.synchronize()
+        """Block the host until all that was issued is done; other threads issue nothing meanwhile."""
+        with self.lock:
+            for stream in self._waited:
+                stream.synchronize()
 
     def outputs(self) -> list[Array]:
         """Return copies of the program's outputs, after all that was issued is done.

@@ -61,6 +61,7 @@ class CudaDevice:
             self._device = lib.cupy.cuda.Device(index)
             self._device.use()
             self.properties = lib.runtime.getDeviceProperties(index)
+        self.lock = threading.RLock()
         self.captures = CAPTURES
         self._runtime = lib.runtime
         self._cache: dict[Any, Any] = {}
