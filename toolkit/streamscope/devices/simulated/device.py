@@ -70,7 +70,7 @@ class SimulatedDevice:
 
     @property
     def log(self) -> DeviceLog:
-        """What has truly run up to now, on the virtual clock."""
+        """What has truly run up to now, on the virtual clock, while the log was enabled."""
         self._core.catch_up()
         return self._core.execution.log
 
