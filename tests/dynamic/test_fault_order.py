@@ -28,6 +28,12 @@ def joined(first, second):
     return first * 100 + second
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    """Functions are held by the thread that waits, so the simulated device's order of them does not count."""
+    monkeypatch.setattr("streamscope.dynamic.order.PATIENCE_S", 0.01)
+
+
 @pytest.fixture(params=["async", "dual"])
 def concurrent(request, device):
     with Engine(request.param, device=device) as engine:

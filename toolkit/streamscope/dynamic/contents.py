@@ -87,7 +87,7 @@ class Contents:
 
         if not state.written:
             raise ProgramError(f"{state.name!r} is read, and nothing has written it", hint="write it first, or make it of values")
-        self._pusher.push_host(HostFunction(title, user_line(), copy, (state,), (), {}, 0.0)).wait()
+        self._scheduler.block_on(self._pusher.push_host(HostFunction(title, user_line(), copy, (state,), (), {}, 0.0)))
         if not copies:
             # It was skipped, or it failed itself.
             self._scheduler.wait(state, write=False)

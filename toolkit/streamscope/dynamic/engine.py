@@ -24,6 +24,7 @@ from streamscope.dynamic.contents import Contents
 from streamscope.dynamic.issuing import Issuer
 from streamscope.dynamic.lifetimes import Lifetimes
 from streamscope.dynamic.lines import Lines
+from streamscope.dynamic.order import Order
 from streamscope.dynamic.programs import PreparedPrograms
 from streamscope.dynamic.pushing import Pusher, checked_name, listed
 from streamscope.dynamic.queues import idle
@@ -108,7 +109,7 @@ class Engine:
         self._hits = 0
         self._lines = Lines()
         self._local = threading.local()
-        self._finalizer = weakref.finalize(self, _abandon, issuer, pools)
+        self._finalizer = weakref.finalize(self, _abandon, issuer, pools, self._scheduler.order)
 
     @property
     def name(self) -> str:
@@ -420,11 +421,13 @@ def _place(place: object) -> Place:
     return Place(place)
 
 
-def _abandon(issuer: Issuer, pools: tuple[Workers, ...]) -> None:
+def _abandon(issuer: Issuer, pools: tuple[Workers, ...], order: Order | None) -> None:
     """Let the threads of an engine that nobody holds any more end, and the device finish before its memory goes to others.
 
     The threads first do what was pushed. As long as they do, they keep the memory.
     """
+    if order is not None:
+        order.release()  # Nobody waits any more.
     for pool in pools:
         pool.stop(partial(_synchronize, issuer))
     _synchronize(issuer)

@@ -30,6 +30,8 @@ class HostFunction:
     attributes : mapping
     duration_ns : float
         On the simulated device.
+    in_turn : callable
+        Called before the device is waited for, and when the function has returned, before its results count; see `Order`.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class HostFunction:
         self.writes = tuple(dict.fromkeys(writes))
         self.attributes = dict(attributes)
         self.duration_ns = duration_ns
+        self.in_turn: Callable[[], object] = int
 
     @property
     def reads(self) -> tuple[VariableState, ...]:
@@ -67,15 +70,22 @@ class HostFunction:
             state.fault = state.writer = None
             state.readers.clear()
 
+    def allocate(self, issuer: Issuer) -> None:
+        """Get memory for what is written first by it; the caller holds the lock and has put off Ctrl-C.
+
+        Raises
+        ------
+        OutOfMemoryError
+        """
+        for state in self.writes:
+            if state.buffer is None:
+                state.buffer = issuer.memory.allocate(state.spec, Place.HOST, None, purpose=f"{state.name!r}, which {self.name} writes,")
+
     def run(self, issuer: Issuer) -> None:
         """Call the function on the calling thread, with no lock held while it runs; raises what it raises."""
         reads = [buffer_of(state) for state in self.arguments]
         with issuer.lock, deferred():
-            for state in self.writes:
-                if state.buffer is None:
-                    state.buffer = issuer.memory.allocate(
-                        state.spec, Place.HOST, None, purpose=f"{state.name!r}, which {self.name} writes,"
-                    )
+            self.allocate(issuer)
         ids = {state: number for number, state in enumerate(dict.fromkeys((*self.arguments, *self.writes)))}
         call = HostCall(
             0, self.name, tuple(ids[s] for s in self.arguments), tuple(ids[s] for s in self.writes), self._called, self.duration_ns
@@ -85,6 +95,7 @@ class HostFunction:
     def _called(self, *arrays: Any) -> Any:
         """Call the function as `bind_host` wants it."""
         result = let_through(self.function, *arrays, **self.attributes)
+        self.in_turn()
         if not self.writes:
             return ()
         if result is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from heapq import heapify, heappop, heappush
 
@@ -14,10 +15,11 @@ from streamscope.dynamic.host_operations import HostFunction
 from streamscope.dynamic.issuing import Issuer
 from streamscope.dynamic.lanes import Stamp, needed
 from streamscope.dynamic.latch import Latch
+from streamscope.dynamic.order import Order
 from streamscope.dynamic.queues import Operation, enter, idle, leave
 from streamscope.dynamic.variable import VariableState
 from streamscope.dynamic.workers import Workers
-from streamscope.errors import EngineError
+from streamscope.errors import EngineError, OutOfMemoryError
 from streamscope.interrupts import deferred
 from streamscope.program.user_line import user_line
 
@@ -40,12 +42,15 @@ class Scheduler:
         Host operations that were pushed and have not ended. While there are none, every operation has its turn at once.
     host_waits : int
         Events that the host waited for.
+    order : Order or None
+        Where the device's clock is virtual: in which order worker threads move it.
     """
 
     def __init__(self, issuer: Issuer, pools: tuple[Workers, ...]) -> None:
         self.pools = pools
         self.unfinished = 0
         self.host_waits = 0
+        self.order = Order(pools, issuer.device.now_ns) if pools and issuer.device.info.kind == "simulated" else None
         self._issuer = issuer
         self._idle: list[Latch] = []
         self._ready: list[HostRun] = []
@@ -131,8 +136,14 @@ class Scheduler:
         if not self.pools:
             self._ready.append(run)
             return
+        pool = int(operation.priority > 0)
         try:
-            self.pools[operation.priority > 0].put(operation.priority, operation.sequence, run)
+            if self.order is None:
+                self.pools[pool].put(operation.priority, operation.sequence, run)
+            else:
+                with suppress(OutOfMemoryError):  # It is raised once more when the function is to run.
+                    function.allocate(self._issuer)
+                self.order.put(pool, operation.priority, operation.sequence, run)
         except EngineError as error:
             interruption = self._end(operation, function, error, skipped=skipped)
             done.set()
@@ -140,28 +151,45 @@ class Scheduler:
                 raise interruption from None
 
     def _run(
-        self, operation: Operation, function: HostFunction, stamps: Sequence[Stamp], done: Latch, *, skipped: bool
+        self, operation: Operation, function: HostFunction, stamps: list[Stamp], done: Latch, step: Latch | None = None, *, skipped: bool
     ) -> tuple[list[HostRun], BaseException | None]:
         """Run a host operation and end its turns; whatever happens, they are ended."""
         failure: BaseException | None = None
         outside = getattr(self._local, "inside", False)  # In the synchronous engine, host functions push host functions.
+        if self.order is not None and step is not None:
+            function.in_turn = partial(self.order.wait, step)
         with deferred():
             if not skipped:
                 try:
-                    self.wait_for(stamps)
+                    step = self._begin(function, stamps, step)
                     self._local.inside = True
                     function.run(self._issuer)
                 except BaseException as error:  # noqa: BLE001 — kept, and raised where the results are waited for
                     failure = error
                 finally:
                     self._local.inside = outside
+            function.in_turn()  # Where it was skipped, or has raised.
             with self._issuer.lock:
                 interruption = self._end(operation, function, failure, skipped=skipped)
                 ready = self._take_ready()
-            done.set()
+                done.set()
+                if self.order is not None and step is not None:
+                    self.order.end(operation.priority > 0, step)
         if isinstance(failure, Exception):
             failure = None  # else it and this frame hold each other
         return ready, failure or interruption
+
+    def _begin(self, function: HostFunction, stamps: list[Stamp], step: Latch | None) -> Latch | None:
+        """Wait for what a host operation needs of the device; return its next step, where the order counts."""
+        if stamps:
+            function.in_turn()
+            self.wait_for(stamps)
+            stamps.clear()  # Their events can be lent again from here on, not when this thread gets round to it.
+            if self.order is not None and step is not None:
+                with self._issuer.lock:
+                    step = self.order.follow(step)
+                function.in_turn = partial(self.order.wait, step)
+        return step
 
     def _end(self, operation: Operation, function: HostFunction, failure: BaseException | None, *, skipped: bool) -> BaseException | None:
         """End the turns of a host operation, as `_advance` does; the caller holds the lock."""
@@ -219,7 +247,7 @@ class Scheduler:
         with self._issuer.lock, deferred():
             self._mend()
             turn = self.take_turn(() if write else (state,), (state,) if write else (), look)
-        turn.wait()
+        self.block_on(turn)
         self.wait_for(stamps)
         with self._issuer.lock:
             error = self._issuer.faults.take(faults.pop())
@@ -245,7 +273,7 @@ class Scheduler:
                 self._idle.append(idle_again)
             else:
                 idle_again.set()
-        idle_again.wait()
+        self.block_on(idle_again)
         failure: Exception | None = None
         try:
             self.wait_for([lane.last for lane in self._issuer.lanes if lane.last is not None])
@@ -261,6 +289,13 @@ class Scheduler:
                 raise first
             finally:
                 del first, kept, failure  # as above
+
+    def block_on(self, latch: Latch) -> None:
+        """Block the host until a latch is set, which operations do that have ended or had their turn."""
+        if self.order is not None:
+            with self._issuer.lock:
+                self.order.await_latch(latch)
+        latch.wait()
 
     def _mend(self) -> None:
         if self._issuer.torn:
