@@ -44,10 +44,18 @@ class Deferral:
 
     def __enter__(self) -> Self:
         if get_ident() == main_thread().ident:
-            if not self._depth:
+            if self._depth:
+                self._depth += 1
+                return self
+            try:
+                # First: Ctrl-C that comes as the handler is changed finds the block begun, and so does a finaliser that opens one of its own.
+                self._depth = 1
                 frame = _getframe(1)
                 self._begin(_whose_block(frame) if frame.f_code.co_flags & CO_GENERATOR else frame)
-            self._depth += 1
+            except BaseException:
+                self._depth = 0
+                self._end()
+                raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -94,8 +102,8 @@ class Deferral:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._arrived = (number, frame)
-        if not self._is_inside(frame):
-            # Another signal's handler raised as the block was to end, which then did not.
+        if not self._depth or not self._is_inside(frame):
+            # Another signal's handler raised as the block was to begin or end, which then did not.
             self._depth = 0
             self._end()
         elif self._depth == self._open:
