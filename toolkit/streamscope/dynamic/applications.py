@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from streamscope.dynamic.lanes import Lane
 from streamscope.dynamic.memory_pool import MemoryPool
 from streamscope.dynamic.templates import Template
 from streamscope.dynamic.variable import VariableState, buffer_of
+from streamscope.interrupts import when_gone
 from streamscope.program.launch import LaunchKind
 
 if TYPE_CHECKING:
@@ -20,17 +22,14 @@ class Scratch:
 
     def __init__(self, memory: MemoryPool, lane: Lane) -> None:
         self.buffers: list[Buffer] = []
-        self._memory = memory
-        self._lane = lane
-
-    def release(self) -> None:
+        self.release = when_gone(self, partial(_release, self.buffers, memory, lane)).now
         """Give the memory back, behind what its lane has been given."""
-        last = self._lane.last
-        while self.buffers:
-            self._memory.free(self.buffers.pop(), () if last is None else ((self._lane.stream, last.lease),))
 
-    def __del__(self) -> None:
-        self.release()
+
+def _release(buffers: list[Buffer], memory: MemoryPool, lane: Lane) -> None:
+    last = lane.last
+    while buffers:
+        memory.free(buffers.pop(), () if last is None else ((lane.stream, last.lease),))
 
 
 class Part:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import attrgetter
@@ -35,7 +34,7 @@ from streamscope.dynamic.variable import DynamicVariable
 from streamscope.dynamic.workers import Workers
 from streamscope.engines.lanes import checked_streams
 from streamscope.errors import ProgramError, StreamscopeError
-from streamscope.interrupts import deferred
+from streamscope.interrupts import deferred, when_gone
 from streamscope.program.tracing import ProgramFunction
 from streamscope.program.variable import Place
 
@@ -109,7 +108,7 @@ class Engine:
         self._hits = 0
         self._lines = Lines()
         self._local = threading.local()
-        self._finalizer = weakref.finalize(self, _abandon, issuer, pools, self._scheduler.order)
+        self._finalizer = when_gone(self, partial(_abandon, issuer, pools, self._lifetimes, self._scheduler.order), at_exit=True)
 
     @property
     def name(self) -> str:
@@ -384,7 +383,7 @@ class Engine:
         for pool in self._scheduler.pools:
             pool.join()
         with self._issuer.lock, deferred():
-            self._finalizer()
+            self._finalizer.now()
             self._programs.clear()
             self._catalogue.clear()
             self._lifetimes.clear()
@@ -421,10 +420,10 @@ def _place(place: object) -> Place:
     return Place(place)
 
 
-def _abandon(issuer: Issuer, pools: tuple[Workers, ...], order: Order | None) -> None:
+def _abandon(issuer: Issuer, pools: tuple[Workers, ...], lifetimes: Lifetimes, order: Order | None) -> None:
     """Let the threads of an engine that nobody holds any more end, and the device finish before its memory goes to others.
 
-    The threads first do what was pushed. As long as they do, they keep the memory.
+    The threads first do what was pushed. As long as they do, they keep the memory; until this is called, ``lifetimes`` does.
     """
     if order is not None:
         order.release()  # Nobody waits any more.

@@ -10,6 +10,7 @@ from streamscope.dynamic.catalogue import Catalogue
 from streamscope.dynamic.issuing import Issuer
 from streamscope.dynamic.scheduler import Scheduler
 from streamscope.dynamic.variable import DynamicVariable, VariableState
+from streamscope.interrupts import clean_up, deferred
 from streamscope.program.variable import ArraySpec, Place
 
 _NUMBERS = count()
@@ -39,9 +40,9 @@ class Lifetimes:
         """Make a variable; it gets memory when it is first written."""
         number = next(_NUMBERS)
         state = VariableState(number, spec, place, name or f"variable {next(self._unnamed)}")
-        with self._issuer.lock:
+        with self._issuer.lock, deferred():
             self.live[number] = state
-        return DynamicVariable(state, self.dropped)
+            return DynamicVariable(state, self.dropped)
 
     def delete(self, state: VariableState) -> None:
         """Delete a variable after all earlier users; the caller holds the lock and has put off Ctrl-C."""
@@ -51,6 +52,7 @@ class Lifetimes:
 
     def collect(self) -> None:
         """Delete what Python has let go; the caller holds the lock and has put off Ctrl-C."""
+        clean_up()
         while self.dropped:
             self.delete(self.dropped.popleft())
 

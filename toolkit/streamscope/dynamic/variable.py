@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from streamscope.errors import ProgramError
+from streamscope.interrupts import when_gone
 from streamscope.program.variable import ArraySpec, Place
 
 if TYPE_CHECKING:
@@ -85,12 +87,13 @@ class DynamicVariable:
     When Python lets it go, it is deleted as by `Engine.delete`.
     """
 
-    __slots__ = ("__weakref__", "_dropped", "_id", "_state")
+    __slots__ = ("__weakref__", "_id", "_state")
 
     def __init__(self, state: VariableState, dropped: deque[VariableState]) -> None:
         self._id = state.id
         self._state = state
-        self._dropped = dropped
+        # Any thread may let it go in the middle of anything, so no lock is taken: the engine deletes it when it is next used.
+        when_gone(self, partial(dropped.append, state))
 
     @property
     def spec(self) -> ArraySpec:
@@ -114,7 +117,3 @@ class DynamicVariable:
 
     def __repr__(self) -> str:
         return f"<{self.place.value} variable {self.name!r} {self.spec}, version {self.version}>"
-
-    def __del__(self) -> None:
-        # Any thread may come here in the middle of anything, so no lock is taken: the engine deletes it when it is next used.
-        self._dropped.append(self._state)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from streamscope.errors import EngineError, ProgramError
 from streamscope.graphs.counts import GraphCounts
 from streamscope.graphs.segment import Segment, segments_of
 from streamscope.graphs.view import GraphView
+from streamscope.interrupts import when_gone
 from streamscope.program.arrays import host_array, spec_of
 from streamscope.program.operation import Program, Variable
 from streamscope.program.variable import Place
@@ -186,12 +186,13 @@ class Prepared:
             former = self._former | {index: bound.graph for index, bound in self._replays() if bound.graph is not None}
             fresh = Prepared(plan, self.device, streams=streams, compute_streams=self.compute_streams)
             fresh.lock, fresh.graph_counts, fresh._former = self.lock, self.graph_counts, former
+            self._finaliser.cancel()
             vars(self).update(vars(fresh))
             self._outlive_runs()
 
     def _outlive_runs(self) -> None:
         """See to it that who lets this go while it runs gives the memory to others only when that is over."""
-        weakref.finalize(self, self.device.let_finish, tuple(self.streams.values())).atexit = False
+        self._finaliser = when_gone(self, partial(_let_finish, self.device, tuple(self.streams.values()), (self._binder, self.bound)))
 
     def run(self) -> None:
         """Issue one run; returns when all is issued, which for most engines is before it is done."""
@@ -333,6 +334,11 @@ def prepare(program: Program, engine: str, device: str | Device, *, streams: int
     opened = open_device(device)
     allowed = checked_streams(streams)
     return Prepared(PLANNERS[name](program, opened.estimate_ns, streams=allowed), opened, compute_streams=allowed)
+
+
+def _let_finish(device: Device, streams: Sequence[Stream], memory: object) -> None:
+    """Wait for streams whose work uses memory, which is kept until then."""
+    device.let_finish(streams)
 
 
 def _nothing() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,6 +22,7 @@ from streamscope.devices.cuda.memory import CudaBlock, CudaBuffer, allocate_bloc
 from streamscope.devices.cuda.streams import CudaEvent, CudaStream
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import DeviceError, EngineError
+from streamscope.interrupts import when_gone
 from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
@@ -70,7 +70,7 @@ class CudaDevice:
         self._ready: WeakValueDictionary[int, Program] = WeakValueDictionary()
         self._cubins: dict[str, Any] = {}
         # Machine code is unloaded with its last reference, which breaks a capture, too.
-        weakref.finalize(self, self.captures.destroy, self._cubins.clear).atexit = False
+        when_gone(self, partial(self.captures.destroy, self._cubins.clear))
         self._loading: dict[str, threading.Lock] = {}
         self._gates = GateWord()
         self._of_thread = threading.local()
