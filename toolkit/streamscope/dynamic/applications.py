@@ -127,7 +127,7 @@ class Application:
         self.estimate_ns = estimate_ns
         self.lane = lane
         self.kind: LaunchKind = self.parts[0].template.kind
-        self.launches = any(part.template.launches for part in self.parts)
+        self.launches = bool(self.parts[0].template.launches) or any(part.template.launches for part in self.parts)
         self.writes = tuple(dict.fromkeys(state for part in self.parts for state in part.writes))
         self.reads = tuple(dict.fromkeys(state for part in self.parts for state in part.reads if state not in self.writes))
 
