@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.errors import TraceError
+from streamscope import comparison
+from streamscope.comparison import Comparison
+from streamscope.comparison_folder import read_trace, sealed
+from streamscope.errors import OutputError, TraceError
 
 X = np.ones((8, 8), np.float32)
 WRONG_VALUES = [None, "zz", 5, -1, 0.5, [], {}, [None], "removed"]
@@ -25,7 +30,7 @@ def saved(tmp_path_factory):
     """Save a comparison with a choice, of which one engine's run is kept, so that it loads quickly."""
     folder = tmp_path_factory.mktemp("saved")
     ss.compare(relu, X, device="simulated", engines="auto", memory_limit="1 GiB", progress=False).save(folder)
-    content = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+    content = read(folder)
     content["engines"] = {"sync": content["engines"]["sync"]}
     write(folder, content)
     return folder
@@ -34,13 +39,25 @@ def saved(tmp_path_factory):
 @pytest.fixture
 def broken(saved, tmp_path):
     """Return a copy of the saved comparison, to be damaged."""
-    for name in ("comparison.json", "sync.parquet"):
-        (tmp_path / name).write_bytes((saved / name).read_bytes())
+    for path in (saved / "comparison.json", *saved.glob("sync-*.parquet")):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
     return tmp_path
 
 
-def write(folder, content):
+def read(folder):
+    return json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+
+
+def write(folder, content, *, seal=True):
+    """Write what was changed, with a checksum that agrees, so that it is not found by that alone."""
+    with suppress(KeyError, TypeError, ValueError):
+        content = sealed(content, content["sha256"]["traces"]) if seal else content
     (folder / "comparison.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def trace_of(folder, engine):
+    (found,) = folder.glob(f"{engine}-*.parquet")
+    return found
 
 
 def shown(folder):
@@ -78,7 +95,7 @@ def test_it_is_shown(broken):
 @pytest.mark.parametrize("value", WRONG_VALUES, ids=repr)
 def test_any_value_may_be_wrong(broken, value):
     """Some wrong values do not show, such as another makespan; all others are told."""
-    content = json.loads((broken / "comparison.json").read_text(encoding="utf-8"))
+    content = read(broken)
     told = []
     for place in places(content):
         write(broken, changed(content, place, value))
@@ -109,24 +126,90 @@ def test_any_truncation_is_told(broken):
 
 @pytest.mark.parametrize("raw", [b"", b"PAR1PAR1PAR1", b"a,b\n1,2\n"])
 def test_a_broken_trace_is_told_by_its_name(broken, raw):
-    (broken / "sync.parquet").write_bytes(raw)
-    with pytest.raises(TraceError, match=r"sync\.parquet"):
+    trace_of(broken, "sync").write_bytes(raw)
+    with pytest.raises(TraceError, match=r"sync-[0-9a-f]{12}\.parquet"):
         ss.load_comparison(broken)
 
 
 def test_the_trace_of_another_engine_is_told(broken):
-    content = json.loads((broken / "comparison.json").read_text(encoding="utf-8"))
-    for part in ("engines", "makespans_ns"):
-        content[part]["graph"] = content[part]["sync"]
+    content = read(broken)
+    for part in (content["engines"], content["makespans_ns"], content["sha256"]["traces"]):
+        part["graph"] = part.pop("sync")
     write(broken, content)
-    (broken / "graph.parquet").write_bytes((broken / "sync.parquet").read_bytes())
-    with pytest.raises(TraceError, match=r"graph\.parquet is the trace of 'sync', not of 'graph'"):
+    trace_of(broken, "sync").rename(broken / trace_of(broken, "sync").name.replace("sync", "graph"))
+    with pytest.raises(TraceError, match=r"graph-.*\.parquet is the trace of 'sync', not of 'graph'"):
         ss.load_comparison(broken)
 
 
-def test_missing_files_and_folders_are_told(broken):
+def test_a_trace_copied_from_another_comparison_is_told(saved, broken, tmp_path):
+    """Though its engine, its program and its device are the same."""
+    other = ss.compare(relu, np.ones((9, 9), np.float32), device="simulated", engines="sync", progress=False).save(tmp_path / "other")
+    trace_of(broken, "sync").write_bytes(trace_of(other, "sync").read_bytes())
+    with pytest.raises(TraceError, match=r"sync-.*\.parquet is not the trace that comparison\.json was saved with"):
+        ss.load_comparison(broken)
+
+
+def test_a_number_changed_by_hand_is_told(broken):
+    content = read(broken)
+    content["makespans_ns"]["sync"][0] += 1
+    write(broken, content, seal=False)
+    with pytest.raises(TraceError, match="changed since it was saved"):
+        ss.load_comparison(broken)
+    content["makespans_ns"]["sync"][0] -= 1
+    write(broken, content, seal=False)  # on one line, which changes no value
+    shown(broken)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "tpu"])
+def test_simulated_times_under_the_name_of_a_gpu_are_refused(broken, kind):
+    content = read(broken)
+    content["device"]["kind"] = kind
+    write(broken, content)
+    with pytest.raises(TraceError, match=kind):
+        ss.load_comparison(broken)
+
+
+@pytest.mark.parametrize("engine", ["../evil", "/evil", "a/b", "a\\b", "", "a\0b", "a\ud800", "a\nb", "e" * 101])
+@pytest.mark.parametrize("older", [False, True])
+def test_engines_that_are_paths_are_refused(broken, engine, older):
+    """In a folder of an older version too, whose traces had no hashes in their names."""
+    content = read(broken)
+    run = ss.load_comparison(broken)["sync"]
+    for part in (content["engines"], content["makespans_ns"], content["sha256"]["traces"]):
+        part[engine] = part.pop("sync")
+    if older:
+        del content["sha256"]
+    write(broken, content)
+    with pytest.raises(TraceError, match="cannot be the name of an engine"):
+        ss.load_comparison(broken)
+    evil = Comparison("relu", run.trace.info.device, [replace(run, engine=engine)])
+    with pytest.raises(OutputError, match="cannot be the name of an engine"):
+        evil.save(broken / "new")
+    assert not (broken / "new").exists()
+
+
+def test_a_folder_of_an_older_version_says_what_it_lacks(broken):
+    content = read(broken)
+    del content["sha256"]
+    write(broken, content)
+    trace_of(broken, "sync").rename(broken / "sync.parquet")
+    assert "no checksum of this trace" in shown(broken)[0]
     (broken / "sync.parquet").unlink()
-    with pytest.raises(TraceError, match=r"no trace file '.*sync\.parquet'"):
+    with pytest.raises(TraceError, match=r"not there: sync\.parquet"):
+        ss.load_comparison(broken)
+
+
+def test_a_reader_beside_a_writer_gets_the_newer_comparison(broken, saved, monkeypatch):
+    """Another comparison is saved after ``comparison.json`` was read and before its trace is."""
+    newer = ss.compare(relu, np.ones((500, 500), np.float32), device="simulated", engines="sync", progress=False)
+    monkeypatch.setattr(comparison, "read_trace", lambda *_: (monkeypatch.undo(), newer.save(broken), read_trace(*_))[-1])
+    assert ss.load_comparison(broken).to_json() == newer.to_json()
+    assert len([*broken.glob("*.parquet")]) == 1
+
+
+def test_missing_files_and_folders_are_told(broken):
+    trace_of(broken, "sync").unlink()
+    with pytest.raises(TraceError, match=r"comparison\.json names a trace that is not there: sync-"):
         ss.load_comparison(broken)
     with pytest.raises(TraceError, match="No such file"):
         ss.load_comparison(broken / "none")

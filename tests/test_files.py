@@ -1,18 +1,43 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import signal
 import stat
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from streamscope import files
+from streamscope.cli import StoppedError, Stops
 from streamscope.errors import OutputError, ProgramError
 from streamscope.files import filled_whole, writable_file, writable_folder, written_whole
 
 
 def contents(folder):
     return sorted(path.name for path in folder.iterdir())
+
+
+def fail():
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@contextmanager
+def as_somebody_else():
+    """Root may do anything, so be somebody else for a while."""
+    before = os.geteuid()
+    if not before:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
 
 
 def write_half(path, error):
@@ -22,9 +47,9 @@ def write_half(path, error):
         raise error
 
 
-def fill(folder, files, error=None):
+def fill(folder, files, error=None, older=lambda _: ()):
     """Write files into a folder, and perhaps fail before they may have their names."""
-    with filled_whole(folder) as temporary:
+    with filled_whole(folder, last="z", older=older) as temporary:
         for name, text in files.items():
             (temporary / name).write_text(text)
         if error is not None:
@@ -77,8 +102,18 @@ class TestWrittenWhole:
         (tmp_path / "plain").write_text("")
         with written_whole(tmp_path / "ours") as path:
             path.write_text("")
-        modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "ours")}
-        assert len(modes) == 1
+        assert mode_of(tmp_path / "plain") == mode_of(tmp_path / "ours")
+
+    def test_the_permissions_of_the_file_that_was_there_stay(self, tmp_path):
+        (tmp_path / "a").touch(mode=0o600)
+        with written_whole(tmp_path / "a") as path:
+            assert mode_of(path) == 0o600  # before anything is in it
+            path.write_text("secret")
+        assert mode_of(tmp_path / "a") == 0o600
+        (tmp_path / "a").chmod(0o444)
+        with written_whole(tmp_path / "a") as path:
+            path.write_text("kept from changes by accident, not by us")
+        assert mode_of(tmp_path / "a") == 0o444
 
     def test_the_umask_of_other_threads_stays_as_it_is(self, tmp_path, monkeypatch):
         before = os.umask(0o027)
@@ -89,7 +124,7 @@ class TestWrittenWhole:
                     path.write_text("")
         finally:
             os.umask(before)
-        assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o640
+        assert mode_of(tmp_path / "a.txt") == 0o640
 
     def test_the_longest_names(self, tmp_path):
         name = "a" * (255 - len("..12345678.partial"))
@@ -148,7 +183,7 @@ class TestWritableFolder:
 class TestFilledWhole:
     def test_files_come_together(self, tmp_path):
         target = tmp_path / "new" / "out"
-        with filled_whole(target) as folder:
+        with filled_whole(target, last="b") as folder:
             (folder / "a").write_text("1")
             (folder / "b").write_text("2")
             assert not (target / "a").exists()
@@ -175,11 +210,113 @@ class TestFilledWhole:
 
     def test_all_or_none_where_a_name_is_taken_by_a_folder(self, tmp_path):
         (tmp_path / "b").mkdir()
-        with pytest.raises(OutputError, match=r"cannot write .*b: there is a folder of that name"):
+        with pytest.raises(OutputError, match=r"cannot write .*b: it is a folder"):
             fill(tmp_path, {"a": "1", "b": "2"})
         assert contents(tmp_path) == ["b"]
 
     def test_it_is_writable_before_the_work_begins(self, tmp_path):
         (tmp_path / "file").write_text("x")
-        with pytest.raises(OutputError, match="cannot write to folder"), filled_whole(tmp_path / "file"):
+        with pytest.raises(OutputError, match="cannot write to folder"), filled_whole(tmp_path / "file", last="z"):
             pytest.fail("the body must not run")
+
+    def test_all_or_none_where_the_last_name_cannot_be_had(self, tmp_path, monkeypatch):
+        """Whatever the reason, whichever file it is."""
+        before = {"a": "1", "z": "2", "mine": "3"}
+        for name, text in before.items():
+            (tmp_path / name).write_text(text)
+        replace = Path.replace
+        for failing in ("a", "b", "z"):
+            with monkeypatch.context() as patch:
+                patch.setattr(
+                    Path, "replace", lambda self, to, at=failing: fail() if to == tmp_path / at and self.name == at else replace(self, to)
+                )
+                with pytest.raises(OutputError, match="Input/output error"):
+                    fill(tmp_path, {"a": "new", "b": "new", "z": "new"}, older=lambda _: ["mine"])
+            assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
+
+    def test_what_names_the_others_comes_last(self, tmp_path, monkeypatch):
+        moved = []
+        replace = Path.replace
+        monkeypatch.setattr(Path, "replace", lambda self, to: (moved.append(to.name), replace(self, to)))
+        with filled_whole(tmp_path, last="b") as folder:
+            for name in "cba":
+                (folder / name).touch()
+        assert moved == ["a", "c", "b"]
+
+    def test_older_files_go_when_the_new_ones_are_there_and_not_before(self, tmp_path):
+        for name in ("older", "a"):
+            (tmp_path / name).write_text("1")
+        with pytest.raises(ProgramError):
+            fill(tmp_path, {"a": "2"}, ProgramError("x"), older=lambda _: ["older", "a"])
+        assert contents(tmp_path) == ["a", "older"]
+        fill(tmp_path, {"a": "2"}, older=lambda _: ["older", "a"])
+        assert contents(tmp_path) == ["a"]
+        assert (tmp_path / "a").read_text() == "2"
+
+    def test_what_must_stay_is_found_before_the_work_begins(self, tmp_path):
+        def older(folder):
+            raise OutputError(f"{folder} has a file of yours")
+
+        with pytest.raises(OutputError, match="a file of yours"), filled_whole(tmp_path / "out", last="z", older=older):
+            pytest.fail("the body must not run")
+        assert contents(tmp_path) == []
+
+    def test_of_two_writers_the_second_sees_what_the_first_wrote(self, tmp_path):
+        def older(folder):
+            return [path.name for path in folder.iterdir() if path.is_file()]
+
+        with filled_whole(tmp_path, last="z", older=older) as folder:
+            for name in ("second", "z"):
+                (folder / name).write_text("2")
+            fill(tmp_path, {"first": "1", "z": "1"}, older=older)
+            assert contents(tmp_path) == [folder.name, "first", "z"]
+        assert contents(tmp_path) == ["second", "z"]
+        assert (tmp_path / "z").read_text() == "2"
+
+    def test_a_folder_that_stays_locked(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(files, "LOCK_TRIES", 2)
+        folder = os.open(tmp_path, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            with pytest.raises(OutputError, match="another process keeps it locked"):
+                fill(tmp_path, {"a": "1"})
+        finally:
+            os.close(folder)
+        assert contents(tmp_path) == []
+
+    def test_permissions_stay_and_new_files_have_those_of_the_file_that_names_them(self, tmp_path):
+        for name, mode in (("a", 0o640), ("z", 0o600)):
+            (tmp_path / name).touch(mode=mode)
+        fill(tmp_path, {"a": "1", "b": "1", "z": "1"})
+        assert [oct(mode_of(tmp_path / name)) for name in "abz"] == ["0o640", "0o600", "0o600"]
+
+    def test_names_that_no_folder_can_have(self, tmp_path):
+        for folder in (tmp_path / ("a" * 300), tmp_path / ("a" * 300) / "b", Path("/proc/none/out")):
+            with pytest.raises(OutputError, match="cannot write to folder"):
+                fill(folder, {"a": "1"})
+        assert contents(tmp_path) == []
+
+    def test_a_folder_whose_parent_cannot_be_searched(self, tmp_path):
+        tmp_path.chmod(0)
+        try:
+            with as_somebody_else(), pytest.raises(OutputError, match=r"cannot write to folder .*out: Permission denied"):
+                fill(tmp_path / "out", {"a": "1"})
+        finally:
+            tmp_path.chmod(0o700)
+        assert contents(tmp_path) == []
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_a_signal_while_files_move_comes_before_or_after(self, tmp_path, monkeypatch, number):
+        """Never between: it waits for the last file."""
+        copy = files.shutil.copy2
+        monkeypatch.setattr(files.shutil, "copy2", lambda *paths: (signal.raise_signal(number), copy(*paths))[-1])
+        (tmp_path / "a").write_text("before")
+        stops = Stops()
+        stops.begin()
+        try:
+            with pytest.raises(StoppedError):
+                fill(tmp_path, {"a": "1", "b": "1", "z": "1"})
+        finally:
+            stops.end()
+        assert contents(tmp_path) == ["a", "b", "z"]
+        assert (tmp_path / "a").read_text() == "1"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy import empty
 from tests.engines.test_engines import SMALL
 
 import streamscope as ss
 from streamscope.auditing.audit import audit
 from streamscope.auditing.findings import Kind, Severity
-from streamscope.auditing.guard import poisoned_memory
+from streamscope.auditing.poison import poisoned_memory
 from streamscope.auditing.touches import touch_findings
 from streamscope.workloads import WORKLOADS
 
@@ -171,16 +173,96 @@ def test_scratch_memory_that_is_written_before_it_is_read_is_fine():
     assert findings(one(operator(scratch)), X) == []
 
 
-def test_numpy_is_itself_again_whatever_happens():
-    empty = np.empty
+def ndarray_of(shape, dtype):
+    return np.ndarray(shape, dtype)
 
+
+def view_of_bytes(shape, dtype):
+    return np.ndarray(int(np.prod(shape)) * dtype.itemsize, np.uint8).view(dtype).reshape(shape)
+
+
+@pytest.mark.parametrize("make", [ndarray_of, view_of_bytes, empty])
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "int64", "bool"])
+def test_elements_that_are_never_written_however_their_memory_was_made(make, dtype):
+    def first_row(x):
+        y = make(x.shape, x.dtype)
+        y[0] = x[0]
+        return y
+
+    finding = only(one(operator(first_row)), X.astype(dtype))
+    assert (finding.kind, finding.severity) == (Kind.UNWRITTEN, Severity.ERROR)
+    assert "3 of 6 elements" in finding.message
+
+
+def test_elements_that_are_not_written_for_rare_values():
+    def signs(x):
+        y = np.empty_like(x)
+        y[x >= 0] = 1
+        y[x < 0] = -1
+        return y  # NaN is neither.
+
+    finding = only(one(operator(signs)), X)
+    assert (finding.kind, finding.severity) == (Kind.UNWRITTEN, Severity.WARNING)
+    assert "random values, not with the program's own" in finding.message
+
+
+@pytest.mark.parametrize("is_rare", [lambda x: x > 50, lambda x: x < 0, np.isnan], ids=["large", "negative", "NaN"])
+def test_a_write_to_an_argument_for_rare_values(is_rare):
+    def clean(x):
+        x[is_rare(x)] = 0
+        return x + 1
+
+    def when_needed(x):
+        return clean(x) if is_rare(x).any() else x + 1
+
+    finding = only(one(operator(when_needed)), X)
+    assert (finding.kind, finding.severity) == (Kind.UNDECLARED_TOUCH, Severity.ERROR)
+    assert [variable.name for variable in finding.variables] == ["x"]
+    assert "random values, not with the program's own" in finding.message
+
+
+def test_state_that_is_kept_from_the_call_before():
+    before = []
+
+    def smoothed(x):
+        result = (x + before[-1]) / 2 if before else x
+        before[:] = [x.copy()]
+        return result
+
+    finding = only(one(operator(smoothed)), X)
+    assert (finding.kind, finding.severity) == (Kind.HIDDEN_STATE, Severity.WARNING)
+    assert "after it was called with others" in finding.message
+
+
+def test_poison_ends_with_its_block_and_leaves_what_is_defined_as_it_is():
     def fail():
+        with poisoned_memory(0xA5):
+            assert np.empty(3, np.uint8).tolist() == [0xA5] * 3
         assert np.empty(3, np.uint8).tolist() == [0x5A] * 3
+        assert not np.zeros(1000, np.uint8).any()
+        kept.append(np.ndarray(1000, np.uint8))
         raise RuntimeError
 
+    kept = []
+    np.empty(512, np.uint8).fill(7)
     with pytest.raises(RuntimeError), poisoned_memory(0x5A):
         fail()
-    assert np.empty is empty
+    kept[0].resize(2000, refcheck=False)  # It goes back to whom it came from.
+    assert kept.pop()[:1000].tolist() == [0x5A] * 1000
+    assert np.empty(512, np.uint8).tolist() != [0x5A] * 512
+
+
+def test_ctrl_c_while_numpy_allocates_is_not_lost(monkeypatch):
+    memset = ctypes.memset
+
+    def interrupted(*arguments):
+        monkeypatch.setattr(ctypes, "memset", memset)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ctypes, "memset", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        findings(one(operator(lambda x: x + 1)), X)
+    assert findings(one(operator(lambda x: x + 1)), X) == []
 
 
 def test_hidden_state():

@@ -122,29 +122,6 @@ def test_settings_are_named_with_their_defaults(tmp_path):
     assert "length 200, size 64" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_traces_of_an_older_comparison_go_and_nothing_else(tmp_path):
-    """Whatever the older comparison claims: only traces that it names, only in the folder itself."""
-    folder = tmp_path / "out"
-    assert main(("compare", *CHAIN, "--engines", "sync,async", "--out", str(folder))) == 0
-    outside, other = tmp_path / "mine.parquet", folder / "other.parquet"
-    for path in (outside, other):
-        path.write_text("mine")
-    older = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
-    older["engines"]["../mine"] = older["engines"]["sync"]
-    (folder / "comparison.json").write_text(json.dumps(older), encoding="utf-8")
-    assert main(("compare", *CHAIN, "--engines", "async,graph", "--out", str(folder))) == 0
-    names = {path.name for path in folder.iterdir()}
-    assert names == {"async.parquet", "graph.parquet", "other.parquet", "comparison.json", "report.html"}
-    assert outside.read_text() == other.read_text() == "mine"
-
-
-@pytest.mark.parametrize("content", ["not json", "[]", '{"engines": 3}', '{"engines": ["sync"]}'])
-def test_what_is_no_comparison_of_ours_is_no_reason_to_fail(tmp_path, content):
-    (tmp_path / "comparison.json").write_text(content, encoding="utf-8")
-    assert main(("compare", *CHAIN, "--engines", "graph", "--out", str(tmp_path))) == 0
-    assert (tmp_path / "graph.parquet").exists()
-
-
 def test_an_older_comparison_stays_where_the_run_fails(tmp_path):
     assert main(("compare", *CHAIN, "--engines", "sync", "--out", str(tmp_path))) == 0
     assert main(("compare", *CHAIN, "--engines", "auto", "--memory-limit", "10", "--out", str(tmp_path))) == 1

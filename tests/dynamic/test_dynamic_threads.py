@@ -98,7 +98,7 @@ def test_programs_are_run_side_by_side(device, name):
                 np.testing.assert_array_equal(second, x)
 
         in_threads(4, work)
-        (entry,) = engine._programs._entries.values()
+        (entry,) = engine._programs.kept._entries.values()
         assert 1 <= len(entry.idle) <= 4
 
 

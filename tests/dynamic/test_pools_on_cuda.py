@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 
 import numpy as np
 import pytest
@@ -31,15 +30,16 @@ class ChangingStreams:
 
     def __init__(self, device):
         self.device, self.runtime = device, libraries().runtime
-        self.held, self.free = device.stream("held"), device.stream("free")
+        self.held, self.free, self.third = (device.stream(name) for name in ("held", "free", "third"))
         self.pool, self.events = MemoryPool(device), EventPool(device, self.held)
-        self.result = device.allocate(SPEC, Place.DEVICE)
+        self.result, self.unused = (device.allocate(SPEC, Place.DEVICE) for _ in range(2))
 
-    def run(self):
-        """Return what the old user read, what the new owner has, and whether the new owner's stream had to wait."""
+    def run(self, *, waits=True):
+        """Return what the old user read, what the new owner has, and whether the new owner's stream had to wait, as it should or not."""
         old = self.pool.allocate(SPEC, Place.DEVICE, self.held)
         self.fill(old, 1, self.held)
         self.fill(self.result, 0, self.free)
+        self.fill(self.unused, 0, self.third)
         self.device.synchronize()  # Whatever CUDA loads late is loaded before the gate closes.
         gate = self.device.gate()
         gate.hold(self.held)
@@ -50,7 +50,12 @@ class ChangingStreams:
         self.fill(new, 7, self.free)
         written = self.device.event()
         self.free.record(written)
-        time.sleep(0.02)
+        if waits:
+            # What comes later on a stream that nothing holds is done: the new owner's could be, too.
+            self.fill(self.unused, 7, self.third)
+            self.third.synchronize()
+        else:
+            written.synchronize()
         waited = not written.done()
         gate.open()
         self.device.synchronize()
@@ -67,7 +72,7 @@ def test_memory_changes_streams_in_order(device):
 def test_without_the_wait_the_numbers_are_wrong(device, monkeypatch):
     changing = ChangingStreams(device)
     monkeypatch.setattr(changing.free, "wait", lambda event: None)
-    assert changing.run() == ({7}, {7}, False)
+    assert changing.run(waits=False) == ({7}, {7}, False)
 
 
 def test_the_host_gets_memory_whose_events_are_done(device):

@@ -193,7 +193,8 @@ WRONG = {
     "writes": [5, None, "y", [["y"]]],
     "shapes": [5, {"y": ((2,), "float32")}],
     "reference": [5, "copy"],
-    "capturable": [5, None, "no"],
+    "capturable": [5, "no"],
+    "stateful": [5, None, "no"],
     "flops": ["a", None, 1.5, True, -(10**18), np.nan],
 }
 

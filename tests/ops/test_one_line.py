@@ -269,6 +269,16 @@ def test_what_does_not_compile_is_told_by_the_users_line():
     assert "source()" in error.hint
 
 
+def test_what_does_not_compile_of_whole_numbers_is_told_by_the_users_line():
+    place = next_line()
+    bad = ss.elementwise("y = x + 2 * undeclared(-x, 3) - undeclared(x)", name="bad", reference=np.positive)
+    assert refused(bad, X.astype(np.int32)).message.splitlines()[1:] == [
+        'error: identifier "undeclared" is undefined',
+        f"    {place} | x + 2 * undeclared(-x, 3) - undeclared(x)",
+        f"    {' ' * len(place)} |         ^",
+    ]
+
+
 FUNCTIONS = "__device__ inline float twice(float x)\n{\n    int unused;\n    return 2 * z;\n}"
 
 

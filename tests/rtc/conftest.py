@@ -17,6 +17,7 @@ from streamscope.devices.cuda.bench import CudaBench, PackedArguments
 from streamscope.rtc.types_source import HALF_CONVERSIONS
 
 PRELUDE = Path(__file__).with_name("host_cuda.h")
+SANITIZED = "-fsanitize=signed-integer-overflow,integer-divide-by-zero,shift"
 HOST_HALF_CONVERSIONS = """
 struct half_t { unsigned short bits; };
 inline float load(half_t h) { _Float16 value; memcpy(&value, &h, 2); return value; }
@@ -39,12 +40,17 @@ class HostArray:
 
 
 class HostBench:
-    """Prepares kernels as the CUDA device's bench does, but from a library built for the host."""
+    """Prepares kernels as the CUDA device's bench does, but from a library built for the host.
+
+    A kernel fails that does what C++ leaves undefined: the compiler for GPUs may take it that this never happens.
+    """
 
     choices = None
 
-    def __init__(self, library, sources):
-        self.library = library
+    def __init__(self, path, sources):
+        self.library = ctypes.CDLL(str(path.with_suffix(".so")))
+        self.library.undefined_behaviour.restype = ctypes.c_char_p
+        self.path = path
         self.sources = sources
 
     def kernel(self, source, blocks, threads, arguments):
@@ -54,6 +60,8 @@ class HostBench:
 
         def call():
             run(blocks, threads, packed.pointers)
+            undefined = self.library.undefined_behaviour().decode()
+            assert not undefined, f"{source.name}: {undefined}: {self.path.read_text().splitlines()[int(undefined.split()[-1]) - 1]}"
 
         return call
 
@@ -238,10 +246,10 @@ def build(tmp_path_factory):
     def make(sources):
         path = folder / f"kernels_{next(numbers)}.cc"
         path.write_text(f'#include "{PRELUDE}"\n' + "\n".join(map(for_the_host, sources.values())))
-        command = [compiler, "-std=c++17", "-O1", "-fwrapv", "-w", "-shared", "-fPIC", path, "-o", path.with_suffix(".so")]
+        command = [compiler, "-std=c++17", "-O1", SANITIZED, "-w", "-shared", "-fPIC", path, "-o", path.with_suffix(".so")]
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         assert result.returncode == 0, result.stderr
-        return HostBench(ctypes.CDLL(str(path.with_suffix(".so"))), sources.keys())
+        return HostBench(path, sources.keys())
 
     return make
 

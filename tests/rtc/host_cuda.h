@@ -10,6 +10,7 @@
 #include <ucontext.h>
 
 #include <functional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,30 @@
 #define __device__
 #define __shared__ static
 #define __launch_bounds__(...)
+
+// What the undefined-behaviour sanitizer calls: the compiler may use that such a thing never happens, so no kernel may do it. The first
+// place is kept; whoever asks for it forgets it.
+inline std::string undefined;
+struct Place { const char* file; unsigned line, column; };
+inline void note_undefined(const char* what, const Place& at)
+{
+    if (undefined.empty()) undefined = what + (" in line " + std::to_string(at.line));
+}
+extern "C" {
+void __ubsan_handle_add_overflow(Place* at, void*, void*) { note_undefined("a sum that overflows", *at); }
+void __ubsan_handle_sub_overflow(Place* at, void*, void*) { note_undefined("a difference that overflows", *at); }
+void __ubsan_handle_mul_overflow(Place* at, void*, void*) { note_undefined("a product that overflows", *at); }
+void __ubsan_handle_negate_overflow(Place* at, void*) { note_undefined("a negative that overflows", *at); }
+void __ubsan_handle_divrem_overflow(Place* at, void*, void*) { note_undefined("a division that overflows, or by zero,", *at); }
+void __ubsan_handle_shift_out_of_bounds(Place* at, void*, void*) { note_undefined("a shift beyond the width, or of a sign,", *at); }
+const char* undefined_behaviour()
+{
+    static std::string told;
+    told.swap(undefined);
+    undefined.clear();
+    return told.c_str();
+}
+}
 
 struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamscope.comparing import compare
-from streamscope.comparison import Comparison, Run
+from streamscope.comparison import PLAIN_CALL, Comparison, Run, load_comparison
 from streamscope.errors import OutputError
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope.trace.trace import DeviceInfo
@@ -108,6 +108,16 @@ def test_wrong_results_come_first_and_loud(branches, tmp_path):
     page = written(Comparison("branches", branches.device, runs), tmp_path)
     assert page.index('<p class="warning">RESULTS ARE WRONG under dual') < page.index('<p class="verdict">')
     assert "WRONG: worst error 5 against NumPy" in page
+
+
+def test_of_captured_code_wrong_results_name_a_plain_call_not_numpy(branches, tmp_path):
+    runs = [replace(run, max_abs_error=5.0) if run.engine == "dual" else run for run in branches.values()]
+    captured = Comparison("branches", branches.device, runs, checked_against=PLAIN_CALL)
+    captured.save(tmp_path / "saved")
+    for comparison in (captured, load_comparison(tmp_path / "saved")):
+        page = written(comparison, tmp_path)
+        assert "WRONG: worst error 5 against a plain call" in page
+        assert "NumPy" not in comparison.verdict + Reader(page).text("body")
 
 
 def test_each_operation_has_its_time_under_every_engine(branches, tmp_path):

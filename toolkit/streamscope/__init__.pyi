@@ -1,6 +1,6 @@
 """The public names and the modules they are in.
 
-Type checkers and editors read this file, and so does `__init__.py` when it is imported: a name stands here and nowhere else.
+Type checkers and editors read this file, and so does `__init__.py` when a name is first used: a name stands here and nowhere else.
 """
 
 from IPython.core.interactiveshell import InteractiveShell

@@ -72,14 +72,14 @@ def whole_number(
 
 
 def given_path(value: Any, *, error: type[StreamscopeError]) -> Path:
-    """Return a path; ``error`` is what is raised where it is none.
+    """Return a path, the home folder in the place of ``~``; ``error`` is what is raised where it is none.
 
     Empty text is none: it would stand for the current folder, and files would be there that nobody wanted.
 
     Raises
     ------
     StreamscopeError
-        It is neither text nor a path object, is empty, or has a character that no path can have.
+        It is neither text nor a path object, is empty, has a character that no path can have, or has no home folder.
     """
     try:
         text = os.fspath(value)
@@ -89,4 +89,7 @@ def given_path(value: Any, *, error: type[StreamscopeError]) -> Path:
         raise error(f"a {type(value).__name__} is no path", hint="give it as text or as a pathlib.Path")
     if not text or "\0" in text:
         raise error(f"{shown(text)} is no path", hint="name a file or a folder")
-    return Path(text)
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise error(f"there is no home folder for {text}", hint="set HOME, or write the whole path") from None

@@ -1,61 +1,25 @@
 """The command line: ``streamscope compare``, ``advise``, ``workloads``, ``doctor``, ``calibrate`` and ``cache``.
 
 What is asked for goes to standard output, everything else (progress, notes, errors) to standard error. Exit codes: 0 done, 1 failed,
-2 wrong usage (an unknown workload, setting or engine too), 3 the results of an engine are wrong, 130 interrupted.
+2 wrong usage (an unknown workload, setting or engine too), 3 the results of an engine are wrong, 128 + N stopped by signal N (130: Ctrl-C).
 
-A command is a function in a file of its own in `streamscope.commands`, listed in `COMMANDS`.
+A command is a function in a file of its own in `streamscope.commands`, listed in `COMMANDS` of ``commands/app.py``. This file imports next
+to nothing at its top, so that signals find their handlers while the rest is imported.
 """
 
 from __future__ import annotations
 
+# The C functions: `signal` itself imports enumerations first.
+import _signal  # type: ignore[import-not-found]
 import errno
-import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from types import FrameType
 
-import typer
-
-import streamscope
-from streamscope import options
-from streamscope.commands.advise import advise
-from streamscope.commands.cache import cache
-from streamscope.commands.calibrate import calibrate
-from streamscope.commands.compare import compare
-from streamscope.commands.doctor import doctor
-from streamscope.commands.terminal import complain
-from streamscope.commands.workloads import workloads
-from streamscope.commands.wrong_usage import WrongUsageError
-from streamscope.errors import StreamscopeError
-
-COMMANDS = (compare, advise, workloads, doctor, calibrate, cache)
-
-FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+FAILED, INTERRUPTED = 1, 130
+NAMES = {_signal.SIGTERM: "SIGTERM", _signal.SIGHUP: "SIGHUP"}
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """What the system says when standard output cannot take more."""
-
-# Newer versions of Typer carry a Click of their own, older ones import it: this is how to reach its class in both.
-UsageError: Any = typer.BadParameter.__mro__[1]
-
-
-def _show_version(wanted: bool) -> None:  # noqa: FBT001 — Typer calls it so.
-    if wanted:
-        typer.echo(f"streamscope {streamscope.__version__}")
-        raise typer.Exit
-
-
-def _streamscope(
-    *, version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")] = False
-) -> None:
-    """Run the same GPU operations under several engines and see their timelines side by side."""
-
-
-app = typer.Typer(
-    name="streamscope", add_completion=False, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
-)
-app.callback()(_streamscope)
-for command in COMMANDS:
-    app.command()(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,46 +30,107 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments : sequence of str, optional
         ``sys.argv[1:]`` by default; none at all shows the help.
     """
+    stops = Stops()
+    stops.begin()
     try:
-        code = _run(sys.argv[1:] if arguments is None else arguments)
+        try:
+            code = _run(sys.argv[1:] if arguments is None else arguments)
+        except BaseException:
+            if stops.number is None:
+                raise
+            code = INTERRUPTED  # Libraries may turn the exception of a signal into any other, imports above all.
+        stops.over = True
+        return _stopped(stops.number or _signal.SIGINT) if code == INTERRUPTED else code
+    finally:
+        stops.end(for_good=arguments is None)
+
+
+class StoppedError(KeyboardInterrupt):
+    """A signal asks the process to stop.
+
+    Not `KeyboardInterrupt` itself: once that has left an ``exec``, as in dataclasses, CPython kills the process at its end.
+    """
+
+
+class Stops:
+    """Makes Ctrl-C, SIGTERM and SIGHUP raise a `StoppedError` in the main thread, so that what is open is closed and removed.
+
+    Signals that are ignored, as SIGHUP is under nohup, stay ignored. SIGTERM and SIGHUP wait where Ctrl-C is deferred.
+
+    Attributes
+    ----------
+    number : int, optional
+        The signal that came.
+    over : bool
+        Whether signals come too late to stop anything.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.over = False
+        self._before: dict[int, object] = {}
+
+    def begin(self) -> None:
+        """Set the handlers; in other threads than the main one, which get no signals, do nothing."""
+        try:
+            for number in (_signal.SIGTERM, _signal.SIGHUP):
+                if _signal.getsignal(number) == _signal.SIG_DFL:
+                    self._before[number] = _signal.signal(number, self._pass_on)
+            self._before[_signal.SIGINT] = _signal.signal(_signal.SIGINT, self._stop)
+        except ValueError:
+            return
+
+    def end(self, *, for_good: bool = False) -> None:
+        """Put back the handlers that were there; ``for_good`` tells that the process ends, where Python's own would print a traceback."""
+        self.over = True
+        for number, handler in self._before.items():
+            _signal.signal(number, _signal.SIG_DFL if for_good and callable(handler) else handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.over or (number == _signal.SIGINT and self._before.get(number) == _signal.SIG_IGN):
+            return
+        self.number = number
+        raise StoppedError(number)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        """Let whatever handles Ctrl-C now handle another signal: `_stop`, or what defers it."""
+        _signal.getsignal(_signal.SIGINT)(number, frame)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    from streamscope.commands.terminal import complain, drop, make_ready
+
+    make_ready()
+    if sys.stdout is None:
+        complain("standard output is closed", "send it to a file, or to /dev/null")
+        return FAILED
+    try:
+        from streamscope.commands.app import run
+
+        code = run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        _drop_output()  # Whoever read it has gone (``| head``).
+        drop(sys.stdout)  # Whoever read it has gone (``| head``).
         return FAILED
     except OSError as error:
         if error.errno not in UNWRITABLE or error.filename is not None:
             raise
-        _drop_output()
+        drop(sys.stdout)
         complain(f"cannot write the output: {error.strerror}", "free space, or send it elsewhere")
         return FAILED
     return code
 
 
-def _drop_output() -> None:
-    """Send what is still to be written nowhere; Python would complain once more when it flushes at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _stopped(number: int) -> int:
+    """Say that a signal stopped the command, and return the exit code that says so too."""
+    from streamscope.commands.terminal import complain, drop
 
-
-def _run(arguments: Sequence[str]) -> int:
     try:
-        code = app(args=list(arguments) or ["--help"], prog_name="streamscope", standalone_mode=False) or 0
-    except UsageError as error:
-        complain(error.format_message(), f"see {error.ctx.command_path if error.ctx else 'streamscope'} --help")
-        return WRONG_USAGE
-    except WrongUsageError as error:
-        complain(error.message, error.hint)
-        return WRONG_USAGE
-    except StreamscopeError as error:
-        complain(error.message, options.hint_on_a_line(error.hint))
-        return FAILED
-    except MemoryError as error:
-        complain(f"this machine has too little memory: {error}", "use smaller settings")
-        return FAILED
-    except typer.Abort:  # What older versions of Typer make of an interrupt; newer ones return its code.
-        code = INTERRUPTED
-    if code == INTERRUPTED:
-        complain("interrupted")
-    return int(code)
+        sys.stdout.flush()
+    except OSError:
+        drop(sys.stdout)
+    complain(f"stopped by {NAMES[number]}" if number in NAMES else "interrupted")
+    return 128 + number
 
 
 if __name__ == "__main__":

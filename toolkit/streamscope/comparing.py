@@ -18,7 +18,7 @@ from streamscope.choosing.choice import Choice
 from streamscope.choosing.contest import MOST_ROUNDS, Contest, simplest_first
 from streamscope.choosing.memory_limit import memory_bytes
 from streamscope.choosing.task import Entrant, Task, recorder_of
-from streamscope.comparison import Comparison, Run
+from streamscope.comparison import NUMPY, PLAIN_CALL, Comparison, Run
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names, listed_names
@@ -111,7 +111,8 @@ def compare(
             trace = recorder.record(entrant.prepared, reload)
             runs.append(Run(engine, makespans_ns, entrant.max_abs_error, entrant.tolerance, trace))
     title = "" if name is None else str(name)
-    return Comparison(title or task.program.name, opened.info, runs, choice=choice, settings=kept)
+    against = NUMPY if task.captured is None else PLAIN_CALL
+    return Comparison(title or task.program.name, opened.info, runs, choice=choice, settings=kept, checked_against=against)
 
 
 @dataclass(frozen=True)

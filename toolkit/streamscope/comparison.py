@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,9 @@ from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.verdict import Verdict, assess, difference, reference_engine
 from streamscope.arguments import given_path, shown
 from streamscope.choosing.choice import Choice
+from streamscope.comparison_folder import FILE_NAME, checked_seal, older_traces, read_trace, sealed, write_trace
 from streamscope.errors import EngineError, OutputError, TraceError
-from streamscope.files import writable_folder, written_whole
+from streamscope.files import filled_whole
 from streamscope.trace.trace import DeviceInfo, Trace
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ _T = TypeVar("_T")
 
 Array = npt.NDArray[Any]
 
+NUMPY = "NumPy"
+PLAIN_CALL = "a plain call"
+"""What results may have been compared with."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -42,7 +47,8 @@ class Run:
     makespans_ns : float array
         Makespan of each repeat without recording, in ns: from the first call until the host knows that all is done.
     max_abs_error : float
-        How far the results are from the NumPy reference in the element that uses most of what is allowed; NaN where there is no reference.
+        How far the results are from those of `Comparison.checked_against`, in the element that uses most of what is allowed; NaN where
+        there is nothing to compare with.
     tolerance : float
         What was allowed there or, where all is equal, the most that was allowed anywhere. For generated kernels it is what rounding
         explains, element by element; behind matrix products, convolutions and code of the user's own, a share of the largest value.
@@ -87,6 +93,8 @@ class Comparison(Mapping[str, Run]):
         The engine that was chosen, where that was asked for (``engines="auto"``).
     settings : mapping of str to int
         What the program was made with, where that is known: the settings of a workload.
+    checked_against : str
+        What the results were compared with: ``"NumPy"``, or ``"a plain call"`` of captured code.
     """
 
     def __init__(
@@ -97,11 +105,13 @@ class Comparison(Mapping[str, Run]):
         *,
         choice: Choice | None = None,
         settings: Mapping[str, int] | None = None,
+        checked_against: str = NUMPY,
     ) -> None:
         self.program = program
         self.device = device
         self.choice = choice
         self.settings = dict(settings or {})
+        self.checked_against = checked_against
         self._runs = {run.engine: run for run in runs}
 
     def __getitem__(self, engine: str) -> Run:
@@ -140,7 +150,8 @@ class Comparison(Mapping[str, Run]):
         wrong = [engine for engine, run in self._runs.items() if not run.correct]
         if not wrong:
             return self.assessment.text
-        return f"RESULTS ARE WRONG under {', '.join(wrong)}: further from the NumPy reference than allowed. {self.assessment.text}"
+        told = f"they differ from those of {self.checked_against} by more than is allowed"
+        return f"RESULTS ARE WRONG under {', '.join(wrong)}: {told}. {self.assessment.text}"
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the metrics as a DataFrame, one row an engine."""
@@ -173,6 +184,7 @@ class Comparison(Mapping[str, Run]):
             }
         device = {"kind": self.device.kind, "name": self.device.name, "details": dict(self.device.details)}
         content = {"workload": self.program, "settings": self.settings, "device": device, "engines": engines, "verdict": self.verdict}
+        content["checked_against"] = self.checked_against
         return content if self.choice is None else content | {"choice": self.choice.to_json()}
 
     def groups(self) -> list[TimelineGroup]:
@@ -210,17 +222,18 @@ class Comparison(Mapping[str, Run]):
     def save(self, folder: str | Path) -> Path:
         """Write ``comparison.json`` and a Parquet trace for each engine into a folder, and return it; `load_comparison` reads them.
 
+        A comparison of ours in the folder is replaced, all at once. Other files stay.
+
         Raises
         ------
         OutputError
-            The folder cannot be written.
+            The folder cannot be written, its ``comparison.json`` is not ours, or the name of an engine cannot be a file's.
         """
-        target = writable_folder(given_path(folder, error=OutputError))
-        for engine, run in self._runs.items():
-            run.trace.to_parquet(target / f"{engine}.parquet")
-        content = self.to_json() | {"makespans_ns": {engine: run.makespans_ns.tolist() for engine, run in self._runs.items()}}
-        with written_whole(target / "comparison.json") as path:
-            path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        target = given_path(folder, error=OutputError)
+        with filled_whole(target, last=FILE_NAME, older=older_traces) as unfinished:
+            traces = {engine: write_trace(run.trace, engine, unfinished) for engine, run in self._runs.items()}
+            content = self.to_json() | {"makespans_ns": {engine: run.makespans_ns.tolist() for engine, run in self._runs.items()}}
+            (unfinished / FILE_NAME).write_text(json.dumps(sealed(content, traces), indent=1) + "\n", encoding="utf-8")
         return target
 
     def __str__(self) -> str:
@@ -239,16 +252,37 @@ class Comparison(Mapping[str, Run]):
 def load_comparison(folder: str | Path) -> Comparison:
     """Read what `Comparison.save` wrote, for example a recording made on a GPU elsewhere.
 
+    Folders of older versions have no checksums. They load, with a note in each trace that nothing ties it to the comparison.
+
     Raises
     ------
     TraceError
-        A file is missing or broken.
+        A file is missing or broken, or a trace is not the one that was saved with the comparison.
     """
-    path = given_path(folder, error=TraceError) / "comparison.json"
+    path = given_path(folder, error=TraceError) / FILE_NAME
+    text = _read(path)
+    while True:
+        try:
+            return _loaded(path, text)
+        except TraceError:
+            before, text = text, _read(path)
+            if text == before:
+                raise  # Nobody has saved another comparison there meanwhile, whose traces have taken the place of ours.
+
+
+def _read(path: Path) -> bytes:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return path.read_bytes()
+    except OSError as error:
+        raise TraceError(f"cannot read {path}: {error.strerror or error}", hint="give the folder that save() wrote") from error
+
+
+def _loaded(path: Path, text: bytes) -> Comparison:
+    try:
+        content = _checked(json.loads(text.decode("utf-8")), dict)
+        checksums = checked_seal(content)
         stored = _checked(content["device"], dict)
-        device = DeviceInfo(stored["kind"], _checked(stored["name"], str), _checked(stored["details"], dict))
+        device = DeviceInfo(_device_kind(stored["kind"]), _checked(stored["name"], str), _checked(stored["details"], dict))
         workload, settings = _checked(content["workload"], str), _checked(content.get("settings") or {}, dict)
         runs = [
             Run(
@@ -256,25 +290,17 @@ def load_comparison(folder: str | Path) -> Comparison:
                 _stored_times(content["makespans_ns"][engine]),
                 _number(values["max_abs_error"]),
                 _number(values["tolerance"]),
-                _stored_trace(path.parent / f"{engine}.parquet", engine),
+                read_trace(path, engine, None if checksums is None else _checked(checksums[engine], str), device),
             )
             for engine, values in _stored_engines(content["engines"]).items()
         ]
         chosen = content.get("choice")
         choice = None if chosen is None else Choice.from_json(chosen, workload, device)
-        return Comparison(workload, device, runs, choice=choice, settings=settings)
-    except OSError as error:
-        raise TraceError(f"cannot read {path}: {error.strerror or error}", hint="give the folder that save() wrote") from error
+        against = _checked(content.get("checked_against", NUMPY), str)
+        return Comparison(workload, device, runs, choice=choice, settings=settings, checked_against=against)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise TraceError(f"{path} is not a comparison of ours: {reason}", hint="give the folder that save() wrote") from error
-
-
-def _stored_trace(path: Path, engine: str) -> Trace:
-    trace = Trace.from_parquet(path)
-    if trace.info.engine != engine:
-        raise TraceError(f"{path} is the trace of {trace.info.engine!r}, not of {engine!r}", hint="was it renamed, or copied over another?")
-    return trace
 
 
 def _finite(value: float) -> float | None:
@@ -286,6 +312,12 @@ def _checked(value: Any, kind: type[_T]) -> _T:
     if not isinstance(value, kind):
         raise TypeError(f"{value!r} is no {kind.__name__}")
     return value
+
+
+def _device_kind(kind: object) -> Literal["cuda", "simulated"]:
+    if kind not in ("cuda", "simulated"):
+        raise ValueError(f"{shown(kind)} is not a kind of device")
+    return kind
 
 
 def _stored_engines(engines: Any) -> dict[str, Any]:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from secrets import token_urlsafe
 
+from streamscope.arguments import given_path
 from streamscope.errors import OutputError
 from streamscope.interrupts import deferred
+
+LOCK_TRIES, LOCK_PAUSE_S = 1500, 0.02
+"""A folder is locked while its files get their names, which takes milliseconds: who waits longer waits for somebody else's lock."""
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
     """Give a temporary path in the same folder to write to, and rename it to ``path`` at the end; on any failure remove it.
+
+    A file that was there passes its permissions on.
 
     Raises
     ------
@@ -25,13 +34,16 @@ def written_whole(path: Path) -> Iterator[Path]:
     """
     temporary = None
     try:
-        _check_ordinary(path)
+        check_ordinary(path)
         with deferred():  # else Ctrl-C could leave a file that nobody knows of
             name = path.parent.absolute() / f".{path.name}.{token_urlsafe(6)}.partial"
             # Not mkstemp, whose files only the owner can read: to ask for the umask is to change it for all threads for a moment.
             name.touch(exist_ok=False)
             temporary = name
+        mode = _mode(path, temporary)
+        temporary.chmod(mode | stat.S_IWUSR)  # before anything is in it
         yield temporary
+        temporary.chmod(mode)
         temporary.replace(path)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}", hint="choose another folder, or free space") from error
@@ -60,10 +72,24 @@ def expanded(path: str) -> Path:
     OutputError
         There is no such home folder.
     """
+    return given_path(path, error=OutputError)
+
+
+def check_ordinary(path: Path) -> None:
+    """Check that no folder or device has a name that a file is to get: renaming would take the place of ``/dev/null``, too.
+
+    Raises
+    ------
+    OutputError
+        One has.
+    """
     try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        raise OutputError(f"there is no home folder for {path}", hint="set HOME, or write the whole path") from None
+        path.lstat()
+    except FileNotFoundError:
+        return
+    if not path.is_file():
+        kind = "a folder" if path.is_dir() else "no ordinary file"
+        raise OutputError(f"cannot write {path}: it is {kind}", hint="choose another name")
 
 
 def writable_file(path: Path) -> Path:
@@ -76,7 +102,7 @@ def writable_file(path: Path) -> Path:
     """
     writable_folder(path.parent)
     try:
-        _check_ordinary(path)
+        check_ordinary(path)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}", hint="choose another name") from error
     return path
@@ -99,48 +125,93 @@ def writable_folder(path: Path) -> Path:
 
 
 @contextmanager
-def filled_whole(folder: Path) -> Iterator[Path]:
+def filled_whole(folder: Path, *, last: str, older: Callable[[Path], Collection[str]] = lambda _: ()) -> Iterator[Path]:
     """Give a temporary folder inside ``folder`` to write files to, and move them out of it at the end, all or none.
 
-    The folder is made, and found writable, before the body runs. On any failure it is left as it was.
+    The folder is made, and found writable, before the body runs. On any failure it is left as it was. Of several processes that fill one
+    folder, one after the other moves its files.
+
+    Parameters
+    ----------
+    folder : Path
+    last : str
+        The file that names the others. It gets its name last, by one rename, so that all that it names is there.
+    older : callable
+        Takes the folder; returns the names of the files that go as soon as the new ones are there, and raises an `OutputError` if the
+        folder has a file that must stay. It is called before the body runs, and again when the files move.
 
     Raises
     ------
     OutputError
-        The folder cannot be made or written to, or a folder has the name of one of the files.
+        The folder cannot be made or written to, or a file in it must stay.
     """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    made: list[Path] = []
     temporary = None
     try:
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
         with deferred():
             temporary = Path(tempfile.mkdtemp(dir=writable_folder(folder), prefix=".streamscope."))
+        with _locked(folder):
+            older(folder)
         yield temporary
-        _move_files(temporary, folder)
-        shutil.rmtree(temporary, ignore_errors=True)
-    except BaseException as error:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
-        for path in made:
-            with suppress(OSError):  # Somebody else may have put something into it.
-                path.rmdir()
-        if isinstance(error, OSError):
-            raise OutputError(f"cannot write to folder {folder}: {error.strerror or error}", hint="choose another folder") from error
-        raise
+        with _locked(folder):
+            gone = {*older(folder)} - {path.name for path in temporary.iterdir()}
+            _move_files(temporary, folder, last)
+            for name in gone:
+                with suppress(OSError):  # Whatever holds it, what was asked for is there.
+                    (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write to folder {folder}: {error.strerror or error}", hint="choose another folder") from error
+    finally:
+        with deferred():
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+            for path in made:
+                with suppress(OSError):  # It has our files in it, or somebody else's.
+                    path.rmdir()
 
 
-def _check_ordinary(path: Path) -> None:
-    """Check that no folder or device has a name that a file is to get: renaming would take the place of ``/dev/null``, too."""
-    if path.exists() and not path.is_file():
-        kind = "a folder" if path.is_dir() else "no ordinary file"
-        raise OutputError(f"cannot write {path}: it is {kind}", hint="choose another name")
+def _mode(*paths: Path) -> int:
+    """Return the permissions of the first of several files that is there."""
+    return stat.S_IMODE(next(path for path in paths if path.exists()).stat().st_mode)
 
 
-def _move_files(source: Path, target: Path) -> None:
-    files = sorted(source.iterdir())
-    for file in files:
-        if (target / file.name).is_dir():
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one writer after the other move files into a folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for _ in range(LOCK_TRIES):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(LOCK_PAUSE_S)
+            except OSError:  # Some network file systems lock no folders.
+                break
+        else:
             raise OutputError(
-                f"cannot write {target / file.name}: there is a folder of that name", hint="remove it, or choose another folder"
+                f"cannot write to folder {folder}: another process keeps it locked", hint="wait for it, or choose another folder"
             )
-    for file in files:
-        file.replace(target / file.name)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _move_files(source: Path, target: Path, last: str) -> None:
+    """Give files their names in another folder; if one cannot have it, put everything back."""
+    names = sorted((path.name for path in source.iterdir()), key=lambda name: (name == last, name))
+    for name in names:
+        check_ordinary(target / name)
+    with tempfile.TemporaryDirectory(dir=source) as before, deferred(), ExitStack() as undo:
+        for name in names:
+            new, place = source / name, target / name
+            # New names have the permissions of the file that names them: who closed it to others closed all.
+            new.chmod(_mode(place, target / last, new))
+            if not place.exists():
+                undo.callback(place.unlink, missing_ok=True)
+            elif name != last:
+                # A copy, so that no reader finds the place empty.
+                undo.callback(Path(shutil.copy2(place, before)).replace, place)
+            new.replace(place)
+        undo.pop_all()

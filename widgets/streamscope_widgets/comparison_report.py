@@ -188,10 +188,8 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
             yield f"{engine}: memory", ", ".join(f"{_purpose(name)} {format_mib(size)} MiB" for name, size in memory.items())
         if not np.isnan(run.max_abs_error):
             verdict = "right" if run.correct else "WRONG"
-            yield (
-                f"{engine}: results",
-                f"{verdict}: worst error {run.max_abs_error:.3g} against NumPy, where {run.tolerance:.3g} is allowed",
-            )
+            error = f"worst error {run.max_abs_error:.3g} against {comparison.checked_against}"
+            yield f"{engine}: results", f"{verdict}: {error}, where {run.tolerance:.3g} is allowed"
     info = next(iter(comparison.values())).trace.info
     if info.calibration:  # a simulated device needs none
         yield "calibration", _plain(info.calibration)

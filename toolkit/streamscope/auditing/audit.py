@@ -46,12 +46,15 @@ class Audit:
     needed_ns, planned_ns : float
         Lower bounds of a run's makespan, in ns, by estimated durations: by the declared dependencies alone, and by the plan's orders
         too. They take it that the device has room for all at once and that the host takes no time to issue.
+    touches : bool
+        Whether operators were run to see what they touch.
     """
 
     plan: Plan
     findings: tuple[Finding, ...]
     needed_ns: float
     planned_ns: float
+    touches: bool = True
 
     @property
     def ok(self) -> bool:
@@ -98,12 +101,12 @@ class Audit:
         return pd.DataFrame(rows, columns=columns)
 
     def __str__(self) -> str:
-        return audit_text(self.plan, self.findings, self.needed_ns, self.planned_ns)
+        return audit_text(self.plan, self.findings, self.needed_ns, self.planned_ns, touches=self.touches)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return audit_html(self.plan, self.findings, self.needed_ns, self.planned_ns)
+        return audit_html(self.plan, self.findings, self.needed_ns, self.planned_ns, touches=self.touches)
 
 
 def audit(
@@ -116,9 +119,12 @@ def audit(
 ) -> Audit:
     """Compare the orders that a plan keeps with those that the program needs, and what operators declare with what they do.
 
-    Nothing is launched. References and host functions are called, several times and also with random values, in NumPy; turn that off with
-    ``touches=False`` where a host function must not be called (it prints, or sends something). What a function does to arrays that it
-    captured (closures, globals), and what a CUDA kernel does otherwise than its reference, is out of reach.
+    Nothing is launched. References and host functions are called in NumPy, several times: with the program's values, with random ones up
+    to a few hundred, with zeros and NaN, and with other bytes in fresh memory. Turn that off with ``touches=False`` where a host function
+    must not be called (it prints, or sends something).
+
+    The audit does not see state that a function sets once only, or for values that were not tried; memory that NumPy does not hand out;
+    arrays that a function captured (a closure, a global) and writes to; and what a CUDA kernel does that its reference does not.
 
     Parameters
     ----------
@@ -158,7 +164,7 @@ def audit(
         *serialisation_findings(chosen, order),
     ]
     found.sort(key=lambda finding: _ORDER.index(finding.severity))
-    return Audit(chosen, tuple(found), order.needed_ns, order.planned_ns)
+    return Audit(chosen, tuple(found), order.needed_ns, order.planned_ns, touches)
 
 
 def _simulated_estimate() -> Estimate:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +14,6 @@ from streamscope.program.variable import ArraySpec
 
 Array = npt.NDArray[Any]
 Memory = Mapping[int, Array]
-
-_patching = threading.RLock()  # a function under audit may itself call for an audit
 
 
 @dataclass(frozen=True)
@@ -102,23 +97,10 @@ def random_values(spec: ArraySpec, random: np.random.Generator, scale: int = 1) 
     return random.integers(0, min(8 * scale, 128), spec.shape).astype(spec.dtype)
 
 
-@contextmanager
-def poisoned_memory(byte: int) -> Iterator[None]:
-    """Let ``np.empty`` and ``np.empty_like`` give memory full of one byte, so that what was never written shows in two calls.
-
-    What they give is undefined anyway, so no other thread can mind. Names that were imported from NumPy before are not reached.
-    """
-
-    def poisoned(make: Callable[..., Array]) -> Callable[..., Array]:
-        def made(*arguments: Any, **options: Any) -> Array:
-            array = make(*arguments, **options)
-            if array.dtype.kind == "b":
-                array.fill(bool(byte & 1))
-            elif array.dtype.kind in "fiu":
-                array.fill(np.frombuffer(bytes([byte]) * array.dtype.itemsize, array.dtype)[0])
-            return array
-
-        return made
-
-    with _patching, patch.multiple(np, empty=poisoned(np.empty), empty_like=poisoned(np.empty_like)):
-        yield
+def unusual_values(spec: ArraySpec, random: np.random.Generator) -> Array:
+    """Return random values with zeros and, where the dtype has it, NaN among them."""
+    values = random_values(spec, random)
+    values[random.random(spec.shape) < 0.25] = 0
+    if spec.dtype.kind == "f":
+        values[random.random(spec.shape) < 0.25] = np.nan
+    return values

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamscope.auditing.findings import Kind
-from streamscope.auditing.guard import Array, GuardedCall, Memory, differing, equal, poisoned_memory, random_values
+from streamscope.auditing.guard import Array, GuardedCall, Memory, differing, equal, random_values, unusual_values
+from streamscope.auditing.poison import poisoned_memory
 from streamscope.program.variable import ArraySpec
 
-POISON = (0x5A, 0xA5)
-"""Bytes of fresh memory in two calls: as floats one is large and positive and the other small and negative, as bools they differ."""
+POISON = (0x5A, 0x00)
+"""Bytes of fresh memory in two calls: as numbers one is large, in any dtype, and the other 0; as bools they differ."""
 
 SCALES = (1, 100, 1)
 """Sizes of the random values that are tried, after the program's own."""
@@ -27,11 +28,14 @@ class Remark:
     kind : Kind
     variables : tuple of int
     detail : str
+    drawn : bool
+        It shows with random values that the audit drew, which the program may never have.
     """
 
     kind: Kind
     variables: tuple[int, ...]
     detail: str
+    drawn: bool = False
 
 
 def call_guarded(call: GuardedCall, memory: Memory) -> tuple[list[Array] | None, list[Remark]]:
@@ -70,53 +74,90 @@ def _cannot_be_locked(call: GuardedCall, memory: Memory, variable: int) -> bool:
 
 
 def probe(call: GuardedCall, memory: Memory, specs: Mapping[int, ArraySpec]) -> list[Remark]:
-    """Probe a call that works: elements that it never writes, state that it hides, and reads that it does not need."""
+    """Probe a call that works: with values that it got and others, in turn, and with other bytes in fresh memory.
+
+    So it shows which elements it never writes, which state it hides, what it writes to for some values only, and which reads it does not
+    need.
+    """
+    own = {variable: memory[variable] for variable in call.reads}
     try:
-        first, again, other = (_poisoned(call, memory, byte) for byte in (POISON[0], POISON[0], POISON[1]))
+        first, again, other = (_poisoned(call, own, byte) for byte in (POISON[0], POISON[0], POISON[1]))
     except Exception as error:  # noqa: BLE001 — the user's code
         return [Remark(Kind.HIDDEN_STATE, call.writes, f"raised {type(error).__name__} when it was called again: {error}")]
     if changed := _changed(call, first, again):
         return [Remark(Kind.HIDDEN_STATE, changed, "gives another result when it is called again with the same values")]
-    remarks = []
-    for variable, one, two in zip(call.writes, first, other, strict=True):
-        if number := int(np.count_nonzero(differing(one, two))):
-            remarks.append(Remark(Kind.UNWRITTEN, (variable,), f"{number:,} of {one.size:,} elements"))
-    return remarks + [Remark(Kind.NEEDLESS_READ, (variable,), "") for variable in _needless(call, memory, specs)]
+    remarks = _unwritten(call, first, other)
+    unseen = _Unseen(call, own, first, specs)
+    for values in _drawn(call, specs):
+        found = _outcome(call, values)
+        if found is None:
+            continue
+        results, touched = found
+        # Whatever else it does, it must not change what it only reads.
+        remarks += [Remark(Kind.UNDECLARED_TOUCH, (variable,), "", drawn=True) for variable in sorted(touched & call.declared_read_only)]
+        poisoned = _outcome(call, values, POISON[1])
+        if poisoned is not None:
+            remarks += _unwritten(call, results, poisoned[0], drawn=True)
+        unseen.look(values, results)
+    later = _outcome(call, own)
+    if changed := call.writes if later is None else _changed(call, first, later[0]):
+        detail = "gives another result for the same values after it was called with others"
+        return [Remark(Kind.HIDDEN_STATE, changed, detail)]
+    return remarks + [Remark(Kind.NEEDLESS_READ, (variable,), "") for variable in unseen.variables]
 
 
-def _poisoned(call: GuardedCall, memory: Memory, byte: int) -> list[Array]:
+def _poisoned(call: GuardedCall, values: Memory, byte: int) -> list[Array]:
     with poisoned_memory(byte):
-        return call(memory)
+        return call(values)
 
 
 def _changed(call: GuardedCall, one: Sequence[Array], other: Sequence[Array]) -> tuple[int, ...]:
     return tuple(variable for variable, a, b in zip(call.writes, one, other, strict=True) if not equal(a, b))
 
 
-def _needless(call: GuardedCall, memory: Memory, specs: Mapping[int, ArraySpec]) -> list[int]:
-    """Return the variables whose values make no difference, whatever was tried. Those without elements make none anyway."""
-    random = np.random.default_rng(0)
-    unseen = [variable for variable in dict.fromkeys(call.reads) if specs[variable].size > 0]
-    if all(spec.size == 0 for spec in call.specs):
-        return []
-    for values in _trials(call, memory, specs, random):
-        result = _outcome(call, values)
-        if result is None:
+def _unwritten(call: GuardedCall, one: Sequence[Array], other: Sequence[Array], *, drawn: bool = False) -> list[Remark]:
+    """Return what differs between two calls in whose fresh memory there was something else."""
+    remarks = []
+    for variable, a, b in zip(call.writes, one, other, strict=True):
+        if a.shape != b.shape:
             continue
-        for variable in list(unseen):
-            found = _outcome(call, {**values, variable: _other_values(values[variable], specs[variable], random)})
+        if number := int(np.count_nonzero(differing(a, b))):
+            remarks.append(Remark(Kind.UNWRITTEN, (variable,), f"{number:,} of {a.size:,} elements", drawn))
+    return remarks
+
+
+class _Unseen:
+    """The variables whose values have made no difference, whatever was tried. Those without elements make none anyway.
+
+    Attributes
+    ----------
+    variables : list of int
+    """
+
+    def __init__(self, call: GuardedCall, own: Memory, results: Sequence[Array], specs: Mapping[int, ArraySpec]) -> None:
+        self._call = call
+        self._specs = specs
+        self._random = np.random.default_rng(0)
+        empty = all(spec.size == 0 for spec in call.specs)
+        self.variables = [] if empty else [variable for variable in dict.fromkeys(call.reads) if specs[variable].size > 0]
+        self.look(own, results)
+
+    def look(self, values: Memory, results: Sequence[Array]) -> None:
+        """Try other values of each variable beside these of the others, which gave these results."""
+        for variable in list(self.variables):
+            found = _outcome(self._call, {**values, variable: _other_values(values[variable], self._specs[variable], self._random)})
             # To raise an exception for one value and not for another is to need the value.
-            if found is None or _changed(call, result, found):
-                unseen.remove(variable)
-        if not unseen:
-            break
-    return unseen
+            if found is None or _changed(self._call, results, found[0]):
+                self.variables.remove(variable)
 
 
-def _trials(call: GuardedCall, memory: Memory, specs: Mapping[int, ArraySpec], random: np.random.Generator) -> Iterator[dict[int, Array]]:
-    yield {variable: memory[variable] for variable in call.reads}
+def _drawn(call: GuardedCall, specs: Mapping[int, ArraySpec]) -> Iterator[dict[int, Array]]:
+    """Yield values that the program did not come with."""
+    random = np.random.default_rng(1)
+    read = dict.fromkeys(call.reads)
     for scale in SCALES:
-        yield {variable: random_values(specs[variable], random, scale) for variable in dict.fromkeys(call.reads)}
+        yield {variable: random_values(specs[variable], random, scale) for variable in read}
+    yield {variable: unusual_values(specs[variable], random) for variable in read}
 
 
 def _other_values(values: Array, spec: ArraySpec, random: np.random.Generator) -> Array:
@@ -126,9 +167,10 @@ def _other_values(values: Array, spec: ArraySpec, random: np.random.Generator) -
     return found + found.dtype.type(1) if equal(found, values) else found
 
 
-def _outcome(call: GuardedCall, values: Memory) -> list[Array] | None:
-    """Return the results for values that the user's code may not take; None if it does not."""
+def _outcome(call: GuardedCall, values: Memory, byte: int = POISON[0]) -> tuple[list[Array], set[int]] | None:
+    """Return the results for values that the user's code may not take, and what it changed; None if it does not."""
     try:
-        return _poisoned(call, values, POISON[0])
+        with poisoned_memory(byte):
+            return call.watched(values)
     except Exception:  # noqa: BLE001 — the user's code
         return None

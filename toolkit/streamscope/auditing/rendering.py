@@ -13,6 +13,13 @@ from streamscope.engines.plan import Plan
 SHOWN = 50
 """Findings in a text or a page; the rest is counted."""
 
+UNSEEN = (
+    "Not seen: state that a function sets once only, or for values that were not tried; memory that NumPy does not hand out; arrays that a "
+    "function captured (a closure, a global) and writes to; and what a CUDA kernel does that its reference does not."
+)
+"""What no audit sees of the operators that it runs."""
+NOT_LOOKED = "Not seen: what operators touch besides what they declare, since touches=False left that out."
+
 _WIDTH = 120
 # Readable on white and on black alike.
 _COLOURS = {Severity.ERROR: "#d64545", Severity.WARNING: "#b7791f", Severity.NOTE: "#808080"}
@@ -33,7 +40,7 @@ def circumstances(plan: Plan, needed_ns: float, planned_ns: float) -> str:
     return f"{size}; at least {needed_ns / 1e3:.1f} µs by dependencies alone, {planned_ns / 1e3:.1f} µs in this order (estimated durations)"
 
 
-def audit_text(plan: Plan, findings: Sequence[Finding], needed_ns: float, planned_ns: float) -> str:
+def audit_text(plan: Plan, findings: Sequence[Finding], needed_ns: float, planned_ns: float, *, touches: bool) -> str:
     """Return an audit as plain text."""
     lines = [headline(plan, findings), circumstances(plan, needed_ns, planned_ns)]
     for finding in findings[:SHOWN]:
@@ -42,10 +49,11 @@ def audit_text(plan: Plan, findings: Sequence[Finding], needed_ns: float, planne
         lines += textwrap.wrap(f"→ {finding.advice}", _WIDTH, initial_indent="    ", subsequent_indent="      ")
     if len(findings) > SHOWN:
         lines += ["", f"… and {len(findings) - SHOWN:,} more in .findings"]
+    lines += ["", *textwrap.wrap(UNSEEN if touches else NOT_LOOKED, _WIDTH)]
     return "\n".join(lines)
 
 
-def audit_html(plan: Plan, findings: Sequence[Finding], needed_ns: float, planned_ns: float) -> str:
+def audit_html(plan: Plan, findings: Sequence[Finding], needed_ns: float, planned_ns: float, *, touches: bool) -> str:
     """Return an audit as HTML that needs no script and no style sheet, and takes its colours from the page."""
     items = "".join(_finding_html(finding) for finding in findings[:SHOWN])
     more = f"<p>… and {len(findings) - SHOWN:,} more in <code>.findings</code></p>" if len(findings) > SHOWN else ""
@@ -53,7 +61,8 @@ def audit_html(plan: Plan, findings: Sequence[Finding], needed_ns: float, planne
         '<div style="font-family:system-ui,-apple-system,Segoe UI,Roboto,sans-serif;font-size:13px;line-height:1.45;max-width:1000px">'
         f'<p style="margin:0 0 2px 0;font-size:15px">{escape(headline(plan, findings))}</p>'
         f'<p style="margin:0 0 10px 0;color:#808080">{escape(circumstances(plan, needed_ns, planned_ns))}</p>'
-        f'<ul style="list-style:none;margin:0;padding:0">{items}</ul>{more}</div>'
+        f'<ul style="list-style:none;margin:0;padding:0">{items}</ul>{more}'
+        f'<p style="margin:0;color:#808080;font-size:12px">{escape(UNSEEN if touches else NOT_LOOKED)}</p></div>'
     )
 
 

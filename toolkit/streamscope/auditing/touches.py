@@ -1,15 +1,14 @@
 """What operators touch besides what they declare, found by running the program's NumPy references and host functions.
 
 The program is run once, serially, on the given inputs, with each operator's declared reads locked against writing. Each kind of call (the
-same function on the same shapes) is then probed: called again with the same values, with other bytes in fresh memory, and with random
-values. Out of reach is what a function does to arrays that it captured (a closure, a global) and does not depend on, and what a CUDA
-kernel does that its reference does not.
+same function on the same shapes) is then probed: called again with the same values, with random ones in between, and with other bytes in
+fresh memory. What stays out of reach is said with each audit; see `rendering.UNSEEN`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
@@ -19,7 +18,7 @@ from streamscope.auditing.dependencies import Work
 from streamscope.auditing.findings import Finding, Kind, Severity, count, named, quoted
 from streamscope.auditing.guard import Array, GuardedCall, guarded_call, random_values
 from streamscope.auditing.probes import Remark, call_guarded, probe
-from streamscope.program.launch import HostCall
+from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Operation, Program
 
 Signature = tuple[Hashable, ...]
@@ -45,6 +44,7 @@ class _Touches:
     cases: dict[Hashable, _Case] = field(default_factory=dict)
     probed: dict[Signature, list[Remark]] = field(default_factory=dict)
     unchecked: dict[int, Operation] = field(default_factory=dict)
+    stateful: dict[int, Operation] = field(default_factory=dict)
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def run(self, operation: Operation, work: Work) -> None:
@@ -59,10 +59,12 @@ class _Touches:
             self.memory[variable] = random_values(self.program.variables[variable].spec, self.random)
         signature = self._signature(operation, work, variables)
         results, remarks = call_guarded(call, self.memory)
-        if results is not None and signature not in self.probed:
+        if isinstance(work, Launch) and work.stateful:
+            self.stateful[operation.id] = operation
+        elif results is not None and signature not in self.probed:
             self.probed[signature] = [_placed(remark, variables) for remark in self._probe(call)]
         remarks = [_placed(remark, variables) for remark in remarks] + self.probed.get(signature, [])
-        for remark in remarks:
+        for remark in _told_once(remarks):
             case = self.cases.setdefault((signature, remark), _Case(remark))
             case.operations[operation.id] = operation
             case.variables.update(variables[place] for place in remark.variables)
@@ -90,7 +92,16 @@ class _Touches:
 
 def _placed(remark: Remark, variables: Sequence[int]) -> Remark:
     """Return a remark with places among the call's variables instead of their ids, so that like calls have like remarks."""
-    return Remark(remark.kind, tuple(variables.index(variable) for variable in remark.variables), remark.detail)
+    return replace(remark, variables=tuple(variables.index(variable) for variable in remark.variables))
+
+
+def _told_once(remarks: Sequence[Remark]) -> Iterator[Remark]:
+    """Yield remarks, of several kinds of values the first."""
+    told = set()
+    for remark in remarks:
+        if (remark.kind, remark.variables) not in told:
+            told.add((remark.kind, remark.variables))
+            yield remark
 
 
 def _identity(function: Any) -> Hashable:
@@ -134,6 +145,10 @@ def touch_findings(program: Program, inputs: Sequence[Array]) -> Iterator[Findin
         message = f"What {_listed(touches.unchecked.values())} may touch was not looked at, because there is no NumPy reference."
         operations = tuple(touches.unchecked.values())
         yield Finding(Kind.UNCHECKED, Severity.NOTE, operations, (), message, "give ss.operator a reference=.")
+    if touches.stateful:
+        message = f"What {_listed(touches.stateful.values())} may touch was looked at only once, because it is declared stateful."
+        operations = tuple(touches.stateful.values())
+        yield Finding(Kind.UNCHECKED, Severity.NOTE, operations, (), message, "to have it checked, pass its state as a variable.")
 
 
 def _pieces(operation: Operation) -> Iterable[Work]:
@@ -164,10 +179,12 @@ def _finding(program: Program, case: _Case) -> Finding:
     variables = named(program, case.variables)
     who, names, detail = _listed(operations), quoted(variables[:_SHOWN]), case.remark.detail
     again = " and written in place" if case.in_place else ""
+    drawn = " It shows with random values, not with the program's own." if case.remark.drawn else ""
     severity, message, advice = {
         Kind.UNDECLARED_TOUCH: (
             Severity.ERROR,
-            f"{who}: writes to {names}, which is declared as read only; under an engine that overlaps work, others may read it meanwhile.",
+            f"{who}: writes to {names}, which is declared as read only; under an engine that overlaps work, others may read it meanwhile."
+            + drawn,
             "work on a copy, or declare that it is written.",
         ),
         Kind.WRONG_RESULT: (
@@ -176,8 +193,8 @@ def _finding(program: Program, case: _Case) -> Finding:
             "return one array for each written variable, of its shape and dtype.",
         ),
         Kind.UNWRITTEN: (
-            Severity.ERROR,
-            f"{who}: {detail} of {names} depend on memory that was never written (np.empty).",
+            Severity.WARNING if drawn else Severity.ERROR,
+            f"{who}: {detail} of {names} depend on memory that was never written (np.empty, np.ndarray).{drawn}",
             "write every element, or begin with np.zeros.",
         ),
         Kind.HIDDEN_STATE: (

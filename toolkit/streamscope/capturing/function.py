@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
+from streamscope.capturing.state import Span, State, found_state, torch_segments
 from streamscope.devices.cuda.driver import libraries
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
@@ -56,14 +57,18 @@ class CapturedFunction:
     _function: Callable[..., Any]
     _inputs: tuple[Any, ...]
     _expected: list[Array]
-    _before: list[tuple[Any, Any]] = field(default_factory=list)
+    _before: list[tuple[Any, Any]]
+    _state: State
+
+    def __reduce__(self) -> str:
+        raise ProgramError(f"captured {self.name!r} cannot be pickled: it is a graph of this process", hint="capture it in each process")
 
     def trace(self) -> Program:
         """Return the program; it takes no arguments, since the capture holds its own memory."""
         return self.program
 
     def expected(self) -> list[Array]:
-        """Return what a plain call of the function returned, on the host."""
+        """Return what a plain call of the function returned, on the host; what it changes was then as `clear_outputs` puts it back."""
         return self._expected
 
     def outputs(self) -> list[Array]:
@@ -71,11 +76,14 @@ class CapturedFunction:
         return [on_host(result) for result in self.results]
 
     def clear_outputs(self) -> None:
-        """Overwrite the results, so that a run that writes nothing shows, and put back inputs that the function changes."""
+        """Overwrite the results, so that a run that writes nothing shows, and put back what the function changes.
+
+        That is its inputs, and what it holds besides: parameters, the state of an optimiser or of random numbers.
+        """
         runtime = libraries().runtime
-        for result in self.results:
-            if result.__cuda_array_interface__["strides"] is None:  # In one piece; else leave it.
-                runtime.memset(result.__cuda_array_interface__["data"][0], 0, result.nbytes)
+        for start, end in _spans(self.results):
+            runtime.memset(start, 0, end - start)
+        self._state.put_back()
         _restore(self._before)
         runtime.deviceSynchronize()
 
@@ -94,8 +102,10 @@ class CapturedFunction:
 def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None) -> CapturedFunction:
     """Make a program of any function that launches CUDA work: CuPy, PyTorch, Numba, a library.
 
-    The function is called a few times to warm up and once under stream capture. Each kernel, copy and set that it launched becomes an
-    operation, with the edges of the capture, so that engines can be compared on code that was never written for Streamscope.
+    The function is called a few times to warm up, once under stream capture, and once for the results to compare with. Each kernel, copy
+    and set that it launched becomes an operation, with the edges of the capture, so that engines can be compared on code that was never
+    written for Streamscope. The nodes are run a few times to find what the function changes, such as parameters in a training step; before
+    each check, that is put back. The warm-up changes it as plain calls do.
 
     Parameters
     ----------
@@ -124,15 +134,15 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
         raise NoDeviceError(error.message, hint=hint) from None
     title = str(name or getattr(function, "__name__", "captured"))
     where = user_line()
-    before = [(one, _copy(one)) for one in inputs if hasattr(one, "__cuda_array_interface__")]
+    before = [(one, _copy(one)) for one in inputs if _on_device(one)]
     for _ in range(WARM_RUNS):
         _restore(before)
-        result = function(*inputs)
+        # Not kept as they are: a loss keeps the nodes of its backward pass, which belong to the stream of this call.
+        results = _results(function(*inputs), title)
         lib.runtime.deviceSynchronize()
-    expected = [on_host(one) for one in _results(result, title)]
-    capturing = _torch_capture if any(_is_tensor(one) for one in (*inputs, *_results(result, title))) else _cupy_capture
+    capturing = _torch_capture if any(_is_tensor(one) for one in (*inputs, *results)) else _cupy_capture
     try:
-        graph, captured, kept = capturing(function, inputs)
+        graph, captured, kept, own = capturing(function, inputs)
         nodes = read_nodes(graph)
     except StreamscopeError:
         raise
@@ -143,9 +153,52 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
         ) from error
     if not nodes:
         raise EngineError(f"{title} launched nothing while it was captured", hint="launch on the current CuPy or PyTorch stream")
-    return CapturedFunction(
-        title, _program(title, nodes, where, kept), _described(nodes, where), _results(captured, title), function, inputs, expected, before
-    )
+    results = _results(captured, title)
+    del captured  # As above: the plain call below would meet nodes of the capture's stream.
+    state = found_state((word for node in nodes for word in node.words), own, _spans(results), partial(_run_once, nodes))
+    _restore(before)
+    with _random_numbers_as_captured():
+        expected = [on_host(one) for one in _results(function(*inputs), title)]
+    state.put_back()
+    program = _program(title, nodes, where, kept)
+    return CapturedFunction(title, program, _described(nodes, where), results, function, inputs, expected, before, state)
+
+
+def _run_once(nodes: Sequence[LaunchableNode]) -> None:
+    """Launch nodes one after the other, and wait for them."""
+    lib = libraries()
+    lib.runtime.deviceSynchronize()
+    stream = lib.cupy.cuda.Stream(non_blocking=True)
+    for node in nodes:
+        node.bind(stream.ptr)()
+    stream.synchronize()
+
+
+@contextlib.contextmanager
+def _random_numbers_as_captured() -> Iterator[None]:
+    """Let PyTorch draw the random numbers that a captured graph draws, which start at offset 0 in each run; then go on as before."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        yield
+        return
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    before = generator.get_state()
+    generator.set_offset(0)
+    try:
+        yield
+    finally:
+        generator.set_state(before)
+
+
+def _spans(results: Sequence[Any]) -> list[Span]:
+    """Return where results lie that are in one piece."""
+    interfaces = [(one.__cuda_array_interface__, one.nbytes) for one in results]
+    return [(each["data"][0], each["data"][0] + nbytes) for each, nbytes in interfaces if each["strides"] is None and nbytes]
+
+
+def _on_device(value: Any) -> bool:
+    """Tell a CuPy array or CUDA tensor; one that needs a gradient is one, though it does not say so."""
+    return hasattr(value.detach() if _is_tensor(value) else value, "__cuda_array_interface__")
 
 
 class _RawGraph:
@@ -184,22 +237,35 @@ def on_host(value: Any) -> Array:
 def _results(result: Any, name: str) -> list[Any]:
     results = [] if result is None else list(result) if isinstance(result, tuple | list) else [result]
     for one in results:
-        if not hasattr(one, "__cuda_array_interface__"):
+        if not _on_device(one):
             raise ProgramError(f"{name} returned a {type(one).__name__}", hint="return CuPy arrays or CUDA tensors")
-    return results
+    return [one.detach() if _is_tensor(one) else one for one in results]
 
 
-def _cupy_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, Any, list[Any]]:
-    """Capture with memory from a pool of its own, warmed so that the capture allocates nothing."""
+def _cupy_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, Any, list[Any], list[Span]]:
+    """Capture with memory from a pool of its own, warmed so that the capture allocates nothing; return that memory, too."""
     lib = libraries()
-    pool = lib.cupy.cuda.MemoryPool()
+    pool, own = _pool()
     stream = lib.cupy.cuda.Stream(non_blocking=True)
     with lib.cupy.cuda.using_allocator(pool.malloc), stream:
         function(*inputs)
         stream.synchronize()
         with _captured(stream.ptr) as graphs:
             result = function(*inputs)
-    return graphs[0], result, [_RawGraph(graphs[0]), pool, stream]
+    return graphs[0], result, [_RawGraph(graphs[0]), pool, stream], own
+
+
+def _pool() -> tuple[Any, list[Span]]:
+    """Return a memory pool of CuPy's, and a list that will hold all memory that it takes from CUDA."""
+    memory = libraries().cupy.cuda.memory
+    own: list[Span] = []
+
+    def allocate(nbytes: int) -> Any:
+        pointer = memory.MemoryPointer(memory.Memory(nbytes), 0)
+        own.append((pointer.ptr, pointer.ptr + nbytes))
+        return pointer
+
+    return memory.MemoryPool(allocate), own
 
 
 @contextlib.contextmanager
@@ -220,14 +286,14 @@ def _captured(stream: int) -> Iterator[list[int]]:
         CAPTURES.ended(stream)
 
 
-def _torch_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, Any, list[Any]]:
+def _torch_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, Any, list[Any], list[Span]]:
     """Capture through PyTorch, whose allocator must know; CuPy launches on the same stream."""
     import torch
 
     lib = libraries()
     side = torch.cuda.Stream()
     graph = torch.cuda.CUDAGraph(keep_graph=True)
-    pool = lib.cupy.cuda.MemoryPool()
+    pool, own = _pool()
     with lib.cupy.cuda.using_allocator(pool.malloc), lib.cupy.cuda.Stream.from_external(_ForeignStream(side.cuda_stream)):
         with torch.cuda.stream(side):
             function(*inputs)
@@ -240,7 +306,9 @@ def _torch_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple
                     result = function(*inputs)
             finally:
                 CAPTURES.ended(side.cuda_stream)
-    return graph.raw_cuda_graph(), result, [graph, pool, side]
+    segments = (each for each in torch_segments() if tuple(each["segment_pool_id"]) == tuple(graph.pool()))
+    own += [(each["address"], each["address"] + each["total_size"]) for each in segments]
+    return graph.raw_cuda_graph(), result, [graph, pool, side], own
 
 
 @dataclass(frozen=True)
@@ -274,7 +342,7 @@ def _program(name: str, nodes: Sequence[LaunchableNode], where: str, kept: Seque
         launch = Launch(number, 0, node.name, one.kind, node.after, writes, one.cost, None, _builder(one, kept))
         operations.append(Operation(number, node.name, node.after, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
     variables = tuple(Variable(number, f"edge {number}", _TOKEN, Place.DEVICE) for number in range(len(nodes)))
-    return Program(name, variables, tuple(operations), (), (), runs_apart=True)
+    return Program(name, variables, tuple(operations), (), (), captured=True)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

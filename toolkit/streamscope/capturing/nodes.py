@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from streamscope.devices.cuda.driver import checked, libraries
 from streamscope.devices.cuda.graph_nodes import described, kernel_function, node_handles, predecessors
@@ -18,6 +22,7 @@ Bind = Callable[[int], Call]
 """``bind(stream pointer) -> call`` that launches a node by itself."""
 
 _HOST, _DEVICE = 1, 2  # CUmemorytype
+_END, _BUFFER, _SIZE = 0, 1, 2  # CU_LAUNCH_PARAM_END, _BUFFER_POINTER, _BUFFER_SIZE
 
 
 @dataclass(frozen=True)
@@ -30,11 +35,14 @@ class LaunchableNode:
     kind : LaunchKind
         Copies between host and device are copies; a copy within the device is a kernel here, and so is a set.
     bind : callable
+    words : tuple of int
+        All words of its arguments; those that are addresses of device memory lead to what it may touch.
     """
 
     node: GraphNode
     kind: LaunchKind
     bind: Bind
+    words: tuple[int, ...]
 
     @property
     def cost(self) -> Cost:
@@ -89,15 +97,15 @@ def _in_order(before: Sequence[Sequence[int]]) -> list[int]:
 
 def _launchable(handle: Any, node: GraphNode) -> LaunchableNode:
     if node.kind is NodeKind.KERNEL:
-        return LaunchableNode(node, LaunchKind.KERNEL, _kernel(handle, node))
+        return LaunchableNode(node, LaunchKind.KERNEL, *_kernel(handle, node))
     if node.kind is NodeKind.SET:
-        return LaunchableNode(node, LaunchKind.KERNEL, _memset(handle))
+        return LaunchableNode(node, LaunchKind.KERNEL, *_memset(handle))
     if node.kind is NodeKind.COPY:
         return LaunchableNode(node, *_memcpy(handle))
     raise EngineError(f"the captured code has a node ({node.name}) that cannot run by itself", hint="leave it out of the captured function")
 
 
-def _kernel(handle: Any, node: GraphNode) -> Bind:
+def _kernel(handle: Any, node: GraphNode) -> tuple[Bind, tuple[int, ...]]:
     cuda = libraries().cuda
     p = checked(cuda.cuGraphKernelNodeGetParams(handle))
     function, _ = kernel_function(p)
@@ -120,7 +128,32 @@ def _kernel(handle: Any, node: GraphNode) -> Bind:
 
         return launch_with_attributes
 
-    return bind
+    return bind, _words(function, *arguments)
+
+
+def _words(function: Any, parameters: int, extra: int) -> tuple[int, ...]:
+    """Return the aligned words of a kernel's arguments: of values, of structures that are passed whole, of a packed buffer."""
+    pieces = _parameters(function, parameters) if parameters else _packed(extra) if extra else []
+    return tuple(int(word) for piece in pieces for word in np.frombuffer(piece[: len(piece) // 8 * 8], np.uint64))
+
+
+def _parameters(function: Any, parameters: int) -> list[bytes]:
+    """Return the values that an array of pointers leads to; how many there are and how long each is, the function knows."""
+    described = (libraries().cuda.cuFuncGetParamInfo(function, number) for number in itertools.count())
+    sizes = (nbytes for _, _, nbytes in itertools.takewhile(lambda one: int(one[0]) == 0, described))
+    return [ctypes.string_at(_word_at(parameters + 8 * number), nbytes) for number, nbytes in enumerate(sizes)]
+
+
+def _packed(extra: int) -> list[bytes]:
+    """Return the buffer that a list of keys and values names; libraries give the keys in any order."""
+    values = {}
+    while (key := _word_at(extra)) != _END:
+        values[key], extra = _word_at(extra + 8), extra + 16
+    return [ctypes.string_at(values[_BUFFER], _word_at(values[_SIZE]))]
+
+
+def _word_at(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value
 
 
 def _attributes(handle: Any) -> list[Any]:
@@ -153,7 +186,7 @@ def _attributes(handle: Any) -> list[Any]:
     return found
 
 
-def _memset(handle: Any) -> Bind:
+def _memset(handle: Any) -> tuple[Bind, tuple[int, ...]]:
     cuda = libraries().cuda
     p = checked(cuda.cuGraphMemsetNodeGetParams(handle))
     fill = {1: cuda.cuMemsetD2D8Async, 2: cuda.cuMemsetD2D16Async, 4: cuda.cuMemsetD2D32Async}[p.elementSize]
@@ -167,10 +200,10 @@ def _memset(handle: Any) -> Bind:
 
         return call
 
-    return bind
+    return bind, (int(p.dst),)
 
 
-def _memcpy(handle: Any) -> tuple[LaunchKind, Bind]:
+def _memcpy(handle: Any) -> tuple[LaunchKind, Bind, tuple[int, ...]]:
     cuda = libraries().cuda
     p = checked(cuda.cuGraphMemcpyNodeGetParams(handle))
     source, target = int(p.srcMemoryType), int(p.dstMemoryType)
@@ -184,4 +217,4 @@ def _memcpy(handle: Any) -> tuple[LaunchKind, Bind]:
 
         return call
 
-    return kind, bind
+    return kind, bind, (int(p.srcDevice), int(p.dstDevice))

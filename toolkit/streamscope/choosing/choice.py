@@ -74,7 +74,8 @@ class Choice:
     memory_limit : int, optional
         Device memory that an engine was allowed, in bytes.
     prepared : Prepared, optional
-        The program prepared for that engine, inputs loaded, graphs captured: ready to run. None in a choice that was read from a file.
+        The program prepared for that engine, inputs loaded, graphs captured: ready to run. None in a choice that was read from a file or
+        pickled.
     """
 
     engine: str
@@ -84,6 +85,9 @@ class Choice:
     device: DeviceInfo
     memory_limit: int | None = None
     prepared: Prepared | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "prepared": None}  # It belongs to its device and its process.
 
     def __repr__(self) -> str:
         return f"<{self}>"

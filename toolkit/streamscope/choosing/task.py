@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +37,8 @@ class Entrant:
     ----------
     prepared : Prepared
     max_abs_error, tolerance : float
-        How far the results are from the NumPy reference where they use most of what is allowed, and what is allowed there; NaN where there
-        is no reference.
+        How far the results are from what is expected where they use most of what is allowed, and what is allowed there; NaN where nothing
+        is expected.
     """
 
     prepared: Prepared
@@ -62,7 +61,7 @@ class Task:
     inputs : tuple of array
         On the host.
     expected : list of array, optional
-        What the outputs should be; None where there is no reference.
+        What the outputs should be: NumPy's, or those of a plain call of captured code; None where there is no reference.
     captured : CapturedFunction, optional
         Where the program was captured: it has memory of its own, in which its results are.
     allowed : list of array, optional
@@ -96,9 +95,7 @@ class Task:
             raise ProgramError(said, hint="give the function that was traced, and its inputs")
         if not isinstance(function, ProgramFunction):
             raise ProgramError(f"{caller} wants a program, not a {type(function).__name__}", hint="decorate the function with @ss.program")
-        unfused = copy(function)
-        unfused.fuse = False
-        plain = unfused.trace(*inputs)
+        plain = ProgramFunction(function.function).trace(*inputs)
         program = fused(plain) if function.fuse else plain
         arrays = tuple(host_array(value) for value in inputs)
         if not has_reference(program):

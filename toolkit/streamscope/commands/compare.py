@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,7 +103,7 @@ def compare(
         if comparison.choice is not None:
             output().print(f"Chosen: {comparison.choice.reason}\n")
     if out is not None:
-        (notes() if as_json else output()).print(_where(out, comparison), soft_wrap=True)
+        (notes() if as_json else output()).print(_where(out), soft_wrap=True)
     return _judge(comparison)
 
 
@@ -120,37 +119,21 @@ def _check_engines(engines: str | None, memory_limit: str | None) -> None:
 
 
 def _written(folder: Path, run: Callable[[], Comparison]) -> Comparison:
-    """Find the folder writable, run, and fill it: with everything or with nothing. Traces of an older comparison there are removed."""
+    """Find the folder writable, run, and fill it: with everything or with nothing. A comparison of ours that was there goes."""
+    from streamscope.comparison_folder import FILE_NAME, REPORT_NAME, older_files
     from streamscope.files import filled_whole
 
-    older = _traces_of(folder)
-    with filled_whole(folder) as unfinished:
+    with filled_whole(folder, last=FILE_NAME, older=older_files) as unfinished:
         comparison = run()
         comparison.save(unfinished)
-        comparison.report(unfinished / "report.html")
-    for name in older - {_trace_name(engine) for engine in comparison}:
-        with suppress(OSError):  # Whatever holds it, what was asked for is there.
-            (folder / name).unlink(missing_ok=True)
+        comparison.report(unfinished / REPORT_NAME)
     return comparison
 
 
-def _traces_of(folder: Path) -> set[str]:
-    """Return the names of the traces that a comparison in a folder says it wrote."""
-    try:
-        engines: Iterable[object] = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["engines"]
-        names = {_trace_name(str(engine)) for engine in engines}
-    except (OSError, ValueError, KeyError, TypeError):
-        return set()  # There is none of ours.
-    return {name for name in names if Path(name).name == name}
+def _where(folder: Path) -> str:
+    from streamscope.comparison_folder import FILE_NAME, REPORT_NAME
 
-
-def _trace_name(engine: str) -> str:
-    return f"{engine}.parquet"
-
-
-def _where(folder: Path, comparison: Comparison) -> str:
-    traces = ", ".join(map(_trace_name, comparison))
-    return f"Report, for a browser: {folder / 'report.html'}\nIn the same folder: comparison.json, {traces}"
+    return f"Report, for a browser: {folder / REPORT_NAME}\nIn the same folder: {FILE_NAME}, and the trace of each engine as Parquet"
 
 
 def _judge(comparison: Comparison) -> int:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import typer
+import codecs
+import io
+import os
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+PLAIN_SIGNS = str.maketrans("µ×·–−…→✓✗█▓░▏’", "ux---.>+x#=.|'")
+"""What stands for our signs where an encoding lacks them; one for one, so that columns stay in line."""
 
 
 def output() -> Console:
@@ -26,6 +33,33 @@ def notes() -> Console:
 
 def complain(message: str, hint: str | None = None) -> None:
     """Say on standard error what went wrong and what to do about it."""
-    typer.echo(f"error: {message}", err=True)
-    if hint:
-        typer.echo(f"hint: {hint}", err=True)
+    try:
+        sys.stderr.write(f"error: {message}\n" + (f"hint: {hint}\n" if hint else ""))
+        sys.stderr.flush()
+    except OSError:
+        drop(sys.stderr)  # Nobody reads it.
+
+
+def make_ready() -> None:
+    """Make standard output and error take every text, and forget a width at which nothing can be read, such as ``COLUMNS=0``."""
+    if not re.fullmatch("[4-9][0-9]|[1-9][0-9]{2,3}", os.environ.get("COLUMNS", "80")):
+        del os.environ["COLUMNS"]
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 — until the process ends
+    codecs.register_error("streamscope", _in_plain_signs)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="streamscope")
+
+
+def drop(stream: TextIO) -> None:
+    """Send what is still to be written nowhere; Python would complain once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _in_plain_signs(error: UnicodeError) -> tuple[str, int]:
+    """Replace what an encoding cannot express: our signs by similar ones, all else by question marks."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(PLAIN_SIGNS)
+    return text.encode("ascii", "replace").decode("ascii"), error.end

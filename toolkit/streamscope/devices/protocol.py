@@ -184,6 +184,9 @@ class Device(Protocol):
         Streams cannot share either, since they run side by side. Empty where it is not known.
         """
 
+    def free_share(self) -> float:
+        """Return the share of the device's memory that is free, from 0 to 1."""
+
     def write(self, buffer: Buffer, values: Array) -> None:
         """Fill a buffer from the host, blocking, outside any stream. The device must be idle."""
 

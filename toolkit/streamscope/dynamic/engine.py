@@ -34,6 +34,7 @@ from streamscope.dynamic.variable import DynamicVariable
 from streamscope.dynamic.workers import Workers
 from streamscope.engines.lanes import checked_streams
 from streamscope.errors import ProgramError, StreamscopeError
+from streamscope.forks import tell_children
 from streamscope.interrupts import deferred, when_gone
 from streamscope.program.tracing import ProgramFunction
 from streamscope.program.variable import Place
@@ -66,7 +67,8 @@ class Engine:
     first. An operation whose push is interrupted by Ctrl-C counts as failed.
 
     Engines may be used by several threads. Closing one, best by ``with``, waits, stops its threads and frees its memory; one that is not
-    closed is cleaned up when Python lets it go.
+    closed is cleaned up when Python lets it go. A forked child cannot use the engines of its parent: it gets EngineError, and closing one
+    there does nothing.
 
     Parameters
     ----------
@@ -105,10 +107,12 @@ class Engine:
         self._pusher = Pusher(issuer, self._scheduler, self._catalogue, self._lifetimes)
         self._contents = Contents(issuer, self._scheduler, self._pusher, self._lifetimes)
         self._programs = PreparedPrograms(issuer, self._name, streams)
+        issuer.memory.reclaim = self._programs.kept.evict
         self._hits = 0
         self._lines = Lines()
         self._local = threading.local()
         self._finalizer = when_gone(self, partial(_abandon, issuer, pools, self._lifetimes, self._scheduler.order), at_exit=True)
+        tell_children(self)
 
     @property
     def name(self) -> str:
@@ -124,6 +128,7 @@ class Engine:
     def statistics(self) -> EngineStatistics:
         """What the engine has done until now."""
         issuer = self._issuer
+        self._pusher.check_process()
         with issuer.lock:
             return EngineStatistics(
                 pushed=self._hits + self._pusher.pushed,
@@ -136,6 +141,10 @@ class Engine:
                 high_water_bytes=issuer.memory.high_water_bytes,
                 cache_hits=self._hits + self._pusher.found,
                 cache_misses=self._catalogue.misses,
+                program_runs=self._programs.runs,
+                programs_prepared=self._programs.prepared,
+                programs_evicted=self._programs.kept.evicted,
+                programs_kept=len(self._programs.kept),
             )
 
     def variable(self, values: Any, *, name: str | None = None, place: Literal["device", "host"] = "device") -> DynamicVariable:
@@ -338,22 +347,26 @@ class Engine:
             finally:
                 del bulks[thread]
 
-    def run(self, program: ProgramFunction | CapturedFunction, *inputs: Any) -> Any:
+    def run(self, program: ProgramFunction | CapturedFunction, *inputs: Any, **attributes: Any) -> Any:
         """Run a program and return its outputs: a NumPy array, or a tuple, as the program does.
 
-        It is prepared once for such shapes; threads that run it at a time each have a preparation of their own, and so replay side by side.
-        It does not wait for what was pushed, whose variables it does not use.
+        It is prepared once for such shapes and attributes; threads that run it at a time each have a preparation of their own, and so
+        replay side by side. Preparations are kept as long as there is memory; when it gets short, those that were not used for longest go
+        first (see `EngineStatistics`). It does not wait for what was pushed, whose variables it does not use.
 
         Parameters
         ----------
         program : ProgramFunction or CapturedFunction
         *inputs : array
             NumPy or CuPy arrays; none for captured code, which has its own.
+        **attributes : object
+            Passed on to the function as they are: ``engine.run(net, x, training=True)`` calls ``net(x, training=True)`` to trace it. They
+            are part of what a preparation is kept for, so that ``training=False`` has one of its own.
 
         Raises
         ------
         ProgramError
-            It is no program, or the inputs do not fit it.
+            It is no program, or the inputs or attributes do not fit it.
         DeviceError
             It cannot run on the device, or failed there.
         EngineError
@@ -361,7 +374,7 @@ class Engine:
         """
         self._enter()
         self._pusher.flush()
-        return self._programs.run(program, inputs)
+        return self._programs.run(program, inputs, attributes)
 
     def close(self) -> None:
         """Wait for all that was pushed, stop the threads, free the memory; then raise what no wait has raised.
@@ -384,11 +397,17 @@ class Engine:
             pool.join()
         with self._issuer.lock, deferred():
             self._finalizer.now()
-            self._programs.clear()
+            self._programs.kept.clear()
             self._catalogue.clear()
             self._lifetimes.clear()
         if failure is not None:
             raise failure
+
+    def _leave_behind(self) -> None:
+        """Refuse all calls, but to close it: this is a forked child (see `forks`)."""
+        self._finalizer.cancel()
+        self._pusher.foreign = True
+        self._local = threading.local()  # So that the quick way of a push looks, too.
 
     def __enter__(self) -> Self:
         return self

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
@@ -155,9 +155,15 @@ class MemoryPool:
     ----------
     device : Device
         Where the memory comes from.
+
+    Attributes
+    ----------
+    reclaim : callable
+        Called when memory has run out and the pool has none to give back: whoever else keeps memory lets go of what it can make again.
     """
 
     def __init__(self, device: Device) -> None:
+        self.reclaim: Callable[[], object] = lambda: None
         self._device = device
         self._stores = {place: _Store() for place in Place}
         self._held: dict[int, _Held] = {}
@@ -271,15 +277,23 @@ class MemoryPool:
             self._give_back(store, wait=True)
             try:
                 block = self._device.allocate_block(max(1, spec.nbytes), place)
-            except OutOfMemoryError as error:
-                raise OutOfMemoryError(
-                    f"{purpose or spec} needs {spec.nbytes:,} bytes of {place.value} memory, where this pool has {store.in_use:,} in use "
-                    f"and {store.reserved:,} reserved: {error.message}",
-                    hint="delete variables that are not used any more, or use smaller shapes",
-                ) from error
+            except OutOfMemoryError:
+                block = self._last_block(store, spec, place, purpose)
         store.reserved += block.nbytes
         store.allocations += 1
         return _Held(self._device.buffer_on(block, spec), block, stream, ())
+
+    def _last_block(self, store: _Store, spec: ArraySpec, place: Place, purpose: str) -> Block:
+        """Allocate after everybody has let go of what can be made again."""
+        self.reclaim()
+        try:
+            return self._device.allocate_block(max(1, spec.nbytes), place)
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"{purpose or spec} needs {spec.nbytes:,} bytes of {place.value} memory, where this pool has {store.in_use:,} in use "
+                f"and {store.reserved:,} reserved: {error.message}",
+                hint="delete variables that are not used any more, or use smaller shapes",
+            ) from error
 
     @staticmethod
     def _give_back(store: _Store, *, wait: bool) -> int:

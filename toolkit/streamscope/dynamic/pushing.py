@@ -18,6 +18,7 @@ from streamscope.dynamic.scheduler import Scheduler
 from streamscope.dynamic.templates import Template, is_operator
 from streamscope.dynamic.variable import DynamicVariable, VariableState
 from streamscope.errors import EngineError, ProgramError
+from streamscope.forks import left_behind
 from streamscope.interrupts import deferred
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import Place
@@ -36,6 +37,8 @@ class Pusher:
         Operations that came this way, and device operations among them that were bound already.
     closed : bool
         Nothing can be pushed any more.
+    foreign : bool
+        This is a forked child of the process that the engine belongs to.
     """
 
     def __init__(self, issuer: Issuer, scheduler: Scheduler, catalogue: Catalogue, lifetimes: Lifetimes) -> None:
@@ -43,6 +46,7 @@ class Pusher:
         self.pushed = 0
         self.found = 0
         self.closed = False
+        self.foreign = False
         self._issuer = issuer
         self._scheduler = scheduler
         self._catalogue = catalogue
@@ -62,7 +66,7 @@ class Pusher:
         self.check_open()
         arguments, targets = self._states("reads", reads), tuple(dict.fromkeys(self._states("writes", writes)))
         title = _checked_name(function, name)
-        _check_hashable(function, attributes)
+        check_hashable(function, attributes)
         _check_priority(priority)
         for state in arguments:
             if not state.written:
@@ -161,9 +165,15 @@ class Pusher:
             self.closed = True
 
     def check_open(self) -> None:
-        """Raise EngineError if the engine was closed, but for what host operations push that it waits for."""
+        """Raise EngineError if the engine was closed, but for what host operations push that it waits for; or in a forked child."""
+        self.check_process()
         if self.closed and not self._scheduler.is_inside:
             raise EngineError("the engine was closed", hint="make a new one with ss.Engine()")
+
+    def check_process(self) -> None:
+        """Raise EngineError in a forked child."""
+        if self.foreign:
+            raise left_behind("the engine")
 
     def _application(
         self, key: Key | None, title: str, template: Template, arguments: States, targets: States, priority: int
@@ -254,7 +264,14 @@ def _check_priority(priority: object) -> None:
         raise ProgramError(f"priority={priority!r} is not a whole number", hint="0 is ordinary; above 0, the highest goes first")
 
 
-def _check_hashable(function: object, attributes: Mapping[str, Any]) -> None:
+def check_hashable(function: object, attributes: Mapping[str, Any]) -> None:
+    """Check that a function and its attributes can be part of a key.
+
+    Raises
+    ------
+    ProgramError
+        One cannot.
+    """
     for what, value in (("the function", function), *((f"attribute {key}=", value) for key, value in attributes.items())):
         try:
             hash(value)

@@ -23,6 +23,11 @@ class EngineStatistics:
         Device memory of variables and temporaries, and the most that was in use at a time.
     cache_hits, cache_misses : int
         Device operations that were only launched, and those that were bound first.
+    program_runs : int
+        Calls of `Engine.run`.
+    programs_prepared, programs_evicted, programs_kept : int
+        Programs that were prepared, each for certain shapes and attributes; those that had to make room when memory got short, the ones
+        not used for longest first; and those that are kept now. A run that finds its program kept replays it.
     """
 
     pushed: int
@@ -35,3 +40,7 @@ class EngineStatistics:
     high_water_bytes: int
     cache_hits: int
     cache_misses: int
+    program_runs: int
+    programs_prepared: int
+    programs_evicted: int
+    programs_kept: int

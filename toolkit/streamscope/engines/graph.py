@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from streamscope.engines.lanes import Estimate, main_stream
+from streamscope.engines.lanes import Estimate, main_stream, own_branches
 from streamscope.engines.plan import Plan
 from streamscope.engines.segments import captured_plan
 from streamscope.program.operation import Program
 
 
 def plan(program: Program, estimate: Estimate, streams: int = 1) -> Plan:
-    """Capture each segment with one compute stream; copies are branches of their own."""
-    return captured_plan("graph", program, program.operations, main_stream)
+    """Capture each segment with one compute stream; copies are branches of their own. Captured code keeps the branches that it has."""
+    return captured_plan("graph", program, program.operations, own_branches(program) if program.captured else main_stream)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from streamscope.arguments import whole_number
 from streamscope.engines.plan import AUXILIARY, COPY_IN, COPY_OUT, MAIN
 from streamscope.program.launch import Launch, LaunchKind
-from streamscope.program.operation import Operation
+from streamscope.program.operation import Operation, Program
 
 COPY_LANES = {LaunchKind.COPY_IN: COPY_IN, LaunchKind.COPY_OUT: COPY_OUT}
 MOST_STREAMS = 128
@@ -55,6 +55,29 @@ def lanes_in_use(operations: Sequence[Operation], stream_of: StreamOf) -> Lanes:
 def main_stream(launch: Launch) -> int:
     """Put every kernel on the main stream."""
     return 0
+
+
+def own_branches(program: Program) -> StreamOf:
+    """Put the kernels of captured code on as many streams as it takes to order nothing that the capture does not order.
+
+    A kernel goes on the stream that ends with one of its predecessors, else on one that ends with something it comes after anyway, else on
+    a new one. Beyond `MOST_STREAMS`, which is how many kernels a GPU runs at a time, it goes on the first.
+    """
+    ancestors: dict[int, int] = {}  # A bit for each operation.
+    ends: list[int] = []
+    streams: dict[int, int] = {}
+    for operation in program.operations:
+        before = 0
+        for earlier in operation.reads:
+            before |= ancestors[earlier] | 1 << earlier
+        ancestors[operation.id] = before
+        if all(launch.kind is LaunchKind.KERNEL for launch in operation.launches):
+            follows = (stream for stream, end in enumerate(ends) if end in operation.reads)
+            implied = (stream for stream, end in enumerate(ends) if before >> end & 1)
+            stream = next(follows, next(implied, len(ends) if len(ends) < MOST_STREAMS else 0))
+            ends[stream : stream + 1] = [operation.id]
+            streams[operation.id] = stream
+    return lambda launch: streams.get(launch.operation, 0)
 
 
 def checked_streams(streams: int) -> int:

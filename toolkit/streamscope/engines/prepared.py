@@ -21,6 +21,7 @@ from streamscope.engines.faults import name_launch, settle
 from streamscope.engines.lanes import checked_streams
 from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent
 from streamscope.errors import EngineError, ProgramError
+from streamscope.forks import foreign_lock, tell_children
 from streamscope.graphs.counts import GraphCounts
 from streamscope.graphs.segment import Segment, segments_of
 from streamscope.graphs.view import GraphView
@@ -86,6 +87,7 @@ class Prepared:
         self._calls = [bound.call for bound in self.bound]
         self._waited = [self.streams[lane] for lane in sorted(self._top_lanes())]
         self._outlive_runs()
+        tell_children(self)
 
     @property
     def program(self) -> Program:
@@ -95,7 +97,7 @@ class Prepared:
     @property
     def memory(self) -> dict[str, int]:
         """Memory held for the program, in bytes, by what it is for (see `TraceInfo.memory`); empty for captured code, which has its own."""
-        if self.program.runs_apart:
+        if self.program.captured:
             return {}
         sizes = {place: sum(buffer.spec.nbytes for buffer in self._binder.buffers.values() if buffer.place is place) for place in Place}
         held = {"variables_bytes": sizes[Place.DEVICE], **self.device.memory_of(self.streams.values())}
@@ -189,6 +191,10 @@ class Prepared:
             self._finaliser.cancel()
             vars(self).update(vars(fresh))
             self._outlive_runs()
+
+    def _leave_behind(self) -> None:
+        """Refuse all that takes turns: this is a forked child (see `forks`)."""
+        self.lock = foreign_lock(f"the prepared {self.program.name!r}")
 
     def _outlive_runs(self) -> None:
         """See to it that who lets this go while it runs gives the memory to others only when that is over."""

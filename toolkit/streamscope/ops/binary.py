@@ -72,7 +72,7 @@ fmod = _binary(
     "fmod(a, b)",
     np.fmod,
     ("dy", "-dy * trunc(a / b)"),
-    whole="whole_rest(a, b)",
+    whole="a % b",
     flops=4,
 )
 power = _binary(
@@ -160,10 +160,10 @@ lcm = _binary("lcm", "Return the least common multiple of whole numbers.", "lcm(
 bitwise_and = _binary("bitwise_and", "Return the bits that are set in a and in b.", "a & b", np.bitwise_and)
 bitwise_or = _binary("bitwise_or", "Return the bits that are set in a or in b.", "a | b", np.bitwise_or)
 bitwise_xor = _binary("bitwise_xor", "Return the bits that are set in one of a and b.", "a ^ b", np.bitwise_xor)
-left_shift = _binary("left_shift", "Return ``a << b``; 0 where b is negative or not below the width.", "shift_left(a, b)", np.left_shift)
+left_shift = _binary("left_shift", "Return ``a << b``; 0 where b is negative or not below the width.", "a << b", np.left_shift)
 right_shift = _binary(
     "right_shift",
     "Return ``a >> b``; where b is negative or not below the width, 0, or -1 for negative a.",
-    "shift_right(a, b)",
+    "a >> b",
     np.right_shift,
 )

@@ -4,7 +4,8 @@ C brings two numbers to a common type before it joins them (C++17, [expr.arith.c
 ``float``, and ``int`` with ``unsigned`` is ``unsigned``. A floating-point number becomes a whole one by PTX's ``cvt.rzi`` (PTX ISA, "cvt"):
 towards zero, what is beyond the range becomes the nearest end of it, and NaN becomes 0, or where either of the two has 64 bits the number
 whose highest bit alone is set (so on an H200). Whole numbers shorter than 32 bits take the low bits of that conversion to 32 bits, since
-registers are no shorter.
+registers are no shorter. What C leaves undefined of whole numbers, overflow, division by zero and shifts by the width or more, is NumPy's,
+here and in kernels (`streamscope.rtc.wrapping_source`).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def _saturated(array: Any, dtype: DType) -> Any:
 
 
 def divided(a: Any, b: Any) -> Any:
-    """Return a quotient: of whole numbers towards zero, and 0 by zero, which C leaves undefined (an H200 gives -1, mostly)."""
+    """Return a quotient: of whole numbers towards zero, and 0 by zero, which C leaves undefined."""
     if a.dtype.kind == "f":
         return np.true_divide(a, b)
     with np.errstate(divide="ignore", over="ignore"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
 
 Shapes = Callable[..., Mapping[str, tuple[Sequence[int], Any]]]
+Predicate = Callable[[Attributes], bool]
 
 
 _NAMES = 'names of its parameters, for example ["x"]'
+_PREDICATE = "True, False or a function of the attributes"
 _KINDS: Kinds = {
     "function": (lambda value: value is None or callable(value), "a function that launches work"),
     "reads": (are_texts, _NAMES),
     "writes": (are_texts, _NAMES),
     "shapes": (lambda value: value is None or callable(value), "a function that returns {name: (shape, dtype)}"),
     "reference": (lambda value: value is None or callable(value), "a function of NumPy arrays"),
-    "capturable": (lambda value: isinstance(value, bool | np.bool_), "True or False"),
+    "capturable": (lambda value: value is None or isinstance(value, bool | np.bool_) or callable(value), _PREDICATE),
+    "stateful": (lambda value: isinstance(value, bool | np.bool_) or callable(value), _PREDICATE),
 }
 
 
@@ -38,27 +41,37 @@ class CustomOperator:
     """An operator made by `ss.operator`.
 
     Apply it to the variables it reads, in the order of the function's parameters; it returns those it writes, in the order of ``writes``.
+    Attributes are given by name.
     """
 
     name: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     core: Operator
+    attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
-    def __call__(self, *arguments: object) -> Any:
+    def __call__(self, *arguments: object, **attributes: Any) -> Any:
         """Apply the operator inside a program that is being traced; returns what it writes.
 
         Raises
         ------
         ProgramError
-            The number of arguments is wrong, or one of them is not a variable of the program.
+            The number of arguments is wrong, one of them is not a variable of the program, or an attribute is unknown or missing.
         """
         tracer = current_tracer(self.name)
         if len(arguments) != len(self.reads):
             raise ProgramError(f"{self.name} reads {len(self.reads)} variables ({', '.join(self.reads)}), got {len(arguments)}")
+        given = {**self.attributes, **attributes}
+        for attribute in attributes:
+            if attribute not in self.attributes:
+                known = ", ".join(self.attributes)
+                raise ProgramError(f"{self.name} has no attribute {attribute!r}", hint=f"its attributes are {known}" if known else None)
+        for attribute, value in given.items():
+            if value is inspect.Parameter.empty:
+                raise ProgramError(f"{self.name} needs {attribute}=", hint="give it when you apply the operator, or give it a default")
         named = dict(zip(self.reads, arguments, strict=True))
         out = [named.get(name) for name in self.writes]
-        return tracer.apply(self.core, arguments, {}, out)
+        return tracer.apply(self.core, arguments, given, out)
 
 
 def operator(
@@ -68,7 +81,8 @@ def operator(
     writes: Sequence[str],
     shapes: Shapes | None = None,
     reference: Callable[..., Any] | None = None,
-    capturable: bool = True,
+    capturable: bool | Predicate | None = None,
+    stateful: bool | Predicate = False,
     flops: int = 0,
 ) -> Any:
     """Make an operator of a function that launches work on the current CuPy stream (a decorator).
@@ -79,17 +93,23 @@ def operator(
     Parameters
     ----------
     function : callable
-        ``function(**arrays)`` with one parameter for each name in ``reads`` and ``writes``.
+        ``function(**arrays, **attributes)`` with one parameter for each name in ``reads`` and ``writes``. Its other keyword-only parameters
+        are *attributes*: numbers or options that you give when you apply the operator, as in ``dropout(x, training=True)``.
     reads, writes : sequence of str
         Parameters that it reads and writes. One in both is updated in place.
     shapes : callable, optional
-        ``shapes(*specs of reads) -> {name: (shape, dtype)}`` for the variables that it writes and does not read.
+        ``shapes(*specs of reads, **attributes) -> {name: (shape, dtype)}`` for the variables that it writes and does not read.
         By default each is like the first variable it reads.
     reference : callable, optional
-        ``reference(*arrays of reads) -> array or tuple of arrays`` in NumPy: reads in the order of the parameters, results in that of
-        ``writes``; it must not change its arguments. Without it the operator runs on CUDA only and its result is not checked.
-    capturable : bool
-        False if it cannot be captured into a CUDA graph.
+        ``reference(*arrays of reads, **attributes) -> array or tuple of arrays`` in NumPy: reads in the order of the parameters, results in
+        that of ``writes``; it must not change its arguments. Without it the operator runs on CUDA only and its result is not checked.
+    capturable : bool or callable, optional
+        Whether it can be captured into a CUDA graph, or ``capturable(attributes) -> bool``, which is asked for each application with the
+        attributes by name. By default it can, unless it is stateful.
+    stateful : bool or callable
+        Whether it keeps something from call to call besides the variables that it declares, such as a random generator; or
+        ``stateful(attributes) -> bool``. A replay does not call the function, so state in Python would stand still. If the state lies in
+        device memory and the kernel itself changes it, say ``capturable=True``. Results that depend on state are not checked.
     flops : int
         Floating-point operations of one call, for the simulated device.
 
@@ -98,7 +118,7 @@ def operator(
     ProgramError
         An argument is of another kind, the declared names are not the function's parameters, or it writes nothing.
     """
-    check_kinds("ss.operator", _KINDS, function, reads, writes, shapes, reference, capturable)
+    check_kinds("ss.operator", _KINDS, function, reads, writes, shapes, reference, capturable, stateful)
     count = whole_number("ss.operator: flops", flops, least=0, error=ProgramError)
 
     def make(function: Callable[..., None]) -> CustomOperator:
@@ -106,88 +126,110 @@ def operator(
         parameters = _parameters(name, function)
         if not writes:
             raise ProgramError(f"{name} writes nothing, so nothing can depend on it", hint="name what it changes in writes=")
-        if set(parameters) != {*reads, *writes}:
+        declared = {*reads, *writes}
+        attributes = {key: one.default for key, one in parameters.items() if one.kind is one.KEYWORD_ONLY and key not in declared}
+        if set(parameters) - set(attributes) != declared:
             raise ProgramError(
                 f"{name} has parameters ({', '.join(parameters)}), but declares reads={list(reads)} and writes={list(writes)}",
-                hint="name each parameter in reads, writes or both",
+                hint="name each parameter in reads, writes or both; an attribute is keyword-only: def function(x, y, *, rate)",
             )
         ordered = tuple(parameter for parameter in parameters if parameter in reads)
         targets = tuple(dict.fromkeys(writes))
-
-        def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
-            return _infer(name, ordered, targets, shapes, specs)
-
-        def build(application: Application) -> tuple[Launch, ...]:
-            return (_launch(application, name, function, ordered, targets, reference, capturable=bool(capturable), flops=count),)
-
-        return CustomOperator(name, ordered, targets, Operator(name, infer, build, in_place=True))
+        made = _Declared(name, function, ordered, targets, shapes, reference, capturable, stateful, count)
+        return CustomOperator(name, ordered, targets, Operator(name, made.infer, made.build, in_place=True), attributes)
 
     return make if function is None else make(function)
 
 
-def _parameters(name: str, function: Callable[..., None]) -> tuple[str, ...]:
+def _parameters(name: str, function: Callable[..., None]) -> Mapping[str, inspect.Parameter]:
     try:
-        return tuple(inspect.signature(function).parameters)
+        return inspect.signature(function).parameters
     except (TypeError, ValueError) as error:  # something else than a function, or a built-in one, which says nothing
         raise ProgramError(f"ss.operator: the parameters of {name} are unknown: {error}", hint="give a function of Python's") from None
 
 
-def _infer(
-    name: str, reads: Sequence[str], writes: Sequence[str], shapes: Shapes | None, specs: Sequence[ArraySpec]
-) -> Sequence[ArraySpec]:
-    known = dict(zip(reads, specs, strict=True))
-    declared = shapes(*specs) if shapes is not None else {}
-    if not isinstance(declared, Mapping):
-        raise ProgramError(f"{name}: shapes= gives {shown(declared)}", hint="return {name: (shape, dtype)}")
-    new = [target for target in writes if target not in known]
-    for target in declared:
-        if target not in new:
-            raise ProgramError(f"{name}: shapes= gives {target!r}", hint=f"it is asked for {', '.join(new) or 'nothing'}")
-    results = []
-    for target in writes:
-        if target in known:
-            results.append(known[target])
-        elif target in declared:
-            results.append(declared_spec(declared[target], f"{name}: shapes= gives {shown(declared[target])} for {target!r}"))
-        elif specs:
-            results.append(specs[0])
-        else:
-            raise ProgramError(f"{name}: the shape of {target!r} is unknown", hint="give shapes=")
-    return results
+@dataclass(frozen=True)
+class _Declared:
+    """What the author of an operator declares of it; see `operator`."""
 
+    name: str
+    function: Callable[..., None]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    shapes: Shapes | None
+    reference: Callable[..., Any] | None
+    capturable: bool | Predicate | None
+    stateful: bool | Predicate
+    flops: int
 
-def _launch(
-    application: Application,
-    name: str,
-    function: Callable[..., None],
-    reads: Sequence[str],
-    writes: Sequence[str],
-    reference: Callable[..., Any] | None,
-    *,
-    capturable: bool,
-    flops: int,
-) -> Launch:
-    def as_list(arrays: Sequence[Array]) -> Sequence[Array]:
-        result = reference(*arrays) if reference is not None else ()
-        return list(result) if isinstance(result, tuple | list) else [result]
+    def infer(self, specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+        """Return the specs of what it writes."""
+        name, known = self.name, dict(zip(self.reads, specs, strict=True))
+        declared = self.shapes(*specs, **attributes) if self.shapes is not None else {}
+        if not isinstance(declared, Mapping):
+            raise ProgramError(f"{name}: shapes= gives {shown(declared)}", hint="return {name: (shape, dtype)}")
+        new = [target for target in self.writes if target not in known]
+        for target in declared:
+            if target not in new:
+                raise ProgramError(f"{name}: shapes= gives {target!r}", hint=f"it is asked for {', '.join(new) or 'nothing'}")
+        results = []
+        for target in self.writes:
+            if target in known:
+                results.append(known[target])
+            elif target in declared:
+                results.append(declared_spec(declared[target], f"{name}: shapes= gives {shown(declared[target])} for {target!r}"))
+            elif specs:
+                results.append(specs[0])
+            else:
+                raise ProgramError(f"{name}: the shape of {target!r} is unknown", hint="give shapes=")
+        return results
 
-    def cuda(bench: CudaBench, read_arrays: Sequence[Any], write_arrays: Sequence[Any]) -> CudaCall:
-        arrays = dict(zip(writes, write_arrays, strict=True)) | dict(zip(reads, read_arrays, strict=True))
-        return bench.function(lambda: function(**arrays))
+    def build(self, application: Application) -> tuple[Launch, ...]:
+        """Return its launch."""
+        attributes = application.attributes
+        reference, function = self.reference, self.function
+        given = tuple(attributes.items())  # Unlike a mapping, it can be compared: the audit looks at like references once.
 
-    moved = sum(spec.nbytes for spec in (*application.read_specs, *application.write_specs))
-    cost = Cost(moved, flops, max(1, application.write_specs[0].size // 1024), 256)
-    return Launch(
-        application.operation,
-        0,
-        name,
-        LaunchKind.KERNEL,
-        application.reads,
-        application.writes,
-        cost,
-        as_list if reference is not None else None,
-        cuda,
-        capturable=capturable,
-        why_not="" if capturable else "its author declared capturable=False",
-        library=True,
-    )
+        def as_list(arrays: Sequence[Array]) -> Sequence[Array]:
+            result = reference(*arrays, **dict(given)) if reference is not None else ()
+            return list(result) if isinstance(result, tuple | list) else [result]
+
+        def cuda(bench: CudaBench, read_arrays: Sequence[Any], write_arrays: Sequence[Any]) -> CudaCall:
+            arrays = dict(zip(self.writes, write_arrays, strict=True)) | dict(zip(self.reads, read_arrays, strict=True))
+            return bench.function(lambda: function(**arrays, **attributes))
+
+        moved = sum(spec.nbytes for spec in (*application.read_specs, *application.write_specs))
+        why_not = self._why_not(attributes)
+        return (
+            Launch(
+                application.operation,
+                0,
+                self.name,
+                LaunchKind.KERNEL,
+                application.reads,
+                application.writes,
+                Cost(moved, self.flops, max(1, application.write_specs[0].size // 1024), 256),
+                as_list if reference is not None else None,
+                cuda,
+                capturable=not why_not,
+                why_not=why_not,
+                library=True,
+                stateful=self._says("stateful", attributes, declared=self.stateful),
+            ),
+        )
+
+    def _why_not(self, attributes: Attributes) -> str:
+        """Return why it cannot be captured with such attributes; empty if it can."""
+        if self.capturable is None:
+            stateful = self._says("stateful", attributes, declared=self.stateful)
+            return "it is stateful, and does not say that its state can be captured" if stateful else ""
+        if self._says("capturable", attributes, declared=self.capturable):
+            return ""
+        given = ", ".join(f"{key}={shown(value)}" for key, value in attributes.items())
+        return f"its author declared capturable=False{' for ' if given else ''}{given}"
+
+    def _says(self, argument: str, attributes: Attributes, *, declared: bool | Predicate) -> bool:
+        said = declared(attributes) if callable(declared) else declared
+        if not isinstance(said, bool | np.bool_):
+            raise ProgramError(f"{self.name}: {argument}= gives {shown(said)}", hint="return True or False")
+        return bool(said)

@@ -6,7 +6,7 @@ casts and calls. Numbers have the types that C++ gives them, and meet each other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -18,13 +18,22 @@ from streamscope.ops.literals import LiteralError, literal
 from streamscope.ops.numpy_functions import NAMES, argument_count, numpy_function
 from streamscope.ops.operand_types import OF_WHOLE, UnknownExpressionError, WrongExpressionError, check_arguments, check_whole
 from streamscope.ops.tokens import WORDS_OF_TYPES, Token, is_template, tokens
+from streamscope.rtc.wrapping_source import SIGNS, Arithmetic
 
 Values = Mapping[str, Any]
 Evaluator = Callable[[Values], Any]
 
 
 class Typed(dict[str, Any]):
-    """Values that have the very dtypes of a kernel's, so that functions look at their arguments' too."""
+    """Values that have the very dtypes of a kernel's, so that functions look at their arguments' too.
+
+    Attributes
+    ----------
+    whole : set of int
+        Positions of the operators, and of ``abs``, that were applied to whole numbers.
+    """
+
+    whole: set[int]
 
 
 _BY_LEVEL: Sequence[Mapping[str, Callable[[Any, Any], Any]]] = (
@@ -80,8 +89,24 @@ def compiled(expression: str) -> Evaluator:
     WrongExpressionError
         A function gets too many arguments, or too few, or a type stands where a value must.
     """
+    evaluate, _, unknown = parsed(expression)
+    if unknown:
+        raise UnknownExpressionError(unknown)
+    return evaluate
+
+
+@lru_cache(maxsize=1024)
+def parsed(expression: str) -> tuple[Evaluator, Sequence[Arithmetic], str]:
+    """Return what evaluates an expression, its arithmetic, what is inside before what is around it, and a function that is unknown here.
+
+    Raises
+    ------
+    UnknownExpressionError, WrongExpressionError
+        As `compiled` does, but for unknown functions, which are raised where they are evaluated.
+    """
+    parser = _Parser(expression)
     try:
-        return _Parser(expression).whole()
+        return parser.whole(), parser.arithmetic, parser.unknown
     except RecursionError:
         raise UnknownExpressionError("nested too deeply") from None
 
@@ -101,12 +126,19 @@ def mistake_for(expression: str, dtypes: tuple[tuple[str, DType], ...], *, exact
         evaluate = compiled(expression)
         if exact or any(token.text in OF_WHOLE for token in tokens(expression)):
             with np.errstate(all="ignore"):
-                evaluate((Typed if exact else dict)((name, dtype if name == "T" else np.zeros(0, dtype)) for name, dtype in dtypes))
+                evaluate(typed(dtypes) if exact else dict(typed(dtypes)))
     except WrongExpressionError as error:
         return error.mistake
     except (UnknownExpressionError, RecursionError):
         pass
     return None
+
+
+def typed(dtypes: Iterable[tuple[str, DType]]) -> Typed:
+    """Return no values of some dtypes, ``T`` among them."""
+    values = Typed((name, dtype if name == "T" else np.zeros(0, dtype)) for name, dtype in dtypes)
+    values.whole = set()
+    return values
 
 
 class _Parser:
@@ -115,6 +147,8 @@ class _Parser:
     def __init__(self, expression: str) -> None:
         self._tokens = [*tokens(expression), Token("end", "", len(expression.rstrip()))]
         self._next = 0
+        self.arithmetic: list[Arithmetic] = []
+        self.unknown = ""
 
     def whole(self) -> Evaluator:
         """Parse everything."""
@@ -144,11 +178,23 @@ class _Parser:
 
     def _binary(self, loosest: int) -> Evaluator:
         """Parse operators that bind as tightly as a level, or tighter."""
+        start = self._tokens[self._next].position
         first, rest = self._unary(), []
+        first_end, end, signs = self._end(), 0, list[int]()
         while self._peek() in _BINARY and _BINARY[self._peek()][0] >= loosest:
             sign = self._take()
             rest.append((sign, self._binary(_BINARY[sign.text][0] + 1)))
+            if sign.text in SIGNS:  # which bind tighter than all others, and so come first
+                end = self._end()
+                signs.append(sign.position)
+        if signs:
+            inserted = (start, "wrapping::result(wrapping::of("), (first_end, ")"), (end, ")")
+            self.arithmetic.append(Arithmetic(tuple(signs), inserted))
         return _chain(first, rest) if rest else first
+
+    def _end(self) -> int:
+        """Return where the word ends that was taken last."""
+        return self._tokens[self._next - 1].position + len(self._tokens[self._next - 1].text)
 
     def _unary(self) -> Evaluator:
         signs = []
@@ -159,6 +205,10 @@ class _Parser:
             operand = self._cast(self._type(")"), self._unary)
         else:
             operand = self._primary()
+        for _, text, at in reversed(signs):
+            if text == "-":
+                inserted = (at, "wrapping::result("), (at + 1, "wrapping::of("), (self._end(), "))")
+                self.arithmetic.append(Arithmetic((at,), inserted))
         return _signed(signs, operand) if signs else operand
 
     def _is_cast(self) -> bool:
@@ -215,18 +265,23 @@ class _Parser:
             evaluate = self._cast([name.text], self._conditional)
             self._take(")")
             return evaluate
-        arguments = [self._conditional()]
+        arguments = [] if self._peek() == ")" else [self._conditional()]
         while self._peek() == ",":
             self._take()
             arguments.append(self._conditional())
         self._take(")")
+        called = name.text.removeprefix("::")
+        if called not in NAMES:
+            self.unknown = self.unknown or f"function {name.text}"
+        if called == "abs":
+            self.arithmetic.append(Arithmetic((name.position,), ((name.position, "wrapping::" if called == name.text else "wrapping"),)))
         return _called(name, arguments)
 
 
 def _called(name: Token, arguments: Sequence[Evaluator]) -> Evaluator:
     called = name.text.removeprefix("::")
     if called not in NAMES:
-        raise UnknownExpressionError(f"function {name.text}")
+        return _raising(UnknownExpressionError(f"function {name.text}"))
     _check_count(name, called, len(arguments))
     function = numpy_function(called)
 
@@ -234,7 +289,16 @@ def _called(name: Token, arguments: Sequence[Evaluator]) -> Evaluator:
         numbers = [argument(values) for argument in arguments]
         if isinstance(values, Typed):
             check_arguments(called, name.position, [number.dtype for number in numbers])
+            if called == "abs" and numbers[0].dtype.kind != "f":
+                values.whole.add(name.position)
         return function(*numbers)
+
+    return evaluate
+
+
+def _raising(error: Exception) -> Evaluator:
+    def evaluate(values: Values) -> Any:
+        raise error
 
     return evaluate
 
@@ -282,7 +346,7 @@ def _chain(first: Evaluator, rest: Sequence[tuple[Token, Evaluator]]) -> Evaluat
     def evaluate(values: Values) -> Any:
         result = first(values)
         for sign, operand in rest:
-            result = _applied(sign, _BINARY[sign.text][1], result, operand(values))
+            result = _applied(values, sign, _BINARY[sign.text][1], result, operand(values))
         return result
 
     return evaluate
@@ -292,12 +356,15 @@ def _signed(signs: Sequence[Token], operand: Evaluator) -> Evaluator:
     def evaluate(values: Values) -> Any:
         result = operand(values)
         for sign in reversed(signs):
-            result = _applied(sign, _UNARY[sign.text], result)
+            result = _applied(values, sign, _UNARY[sign.text], result)
         return result
 
     return evaluate
 
 
-def _applied(sign: Token, apply: Callable[..., Any], *numbers: Any) -> Any:
+def _applied(values: Values, sign: Token, apply: Callable[..., Any], *numbers: Any) -> Any:
     check_whole(sign, numbers)
-    return apply(*(numbers if sign.text in _UNLIKE else alike(*numbers)))
+    joined = numbers if sign.text in _UNLIKE else alike(*numbers)
+    if isinstance(values, Typed) and joined[0].dtype.kind != "f":
+        values.whole.add(sign.position)
+    return apply(*joined)

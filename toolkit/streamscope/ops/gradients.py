@@ -20,6 +20,7 @@ from streamscope.ops.operand_types import UnknownExpressionError
 from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require
 from streamscope.ops.pointwise import Elementwise, broadcast_shape, operand_values
 from streamscope.ops.promotion import arithmetic
+from streamscope.ops.wrapping import wrapping
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind, Reference
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
@@ -111,15 +112,17 @@ def _signature(
     text = " ".join([expression, *([forward.expression] if needs_result else []), *(value for _, value in definition.lets)])
     used = tuple(parameter for parameter in forward.parameters if re.search(rf"\b{parameter.name}\b", text))
     name = f"{definition.name}_gradient" + (f"_{operand}" if len(definition.operands) > 1 else "")
-    return Signature(
-        name,
-        (Parameter("dy", upstream, forward.result), *used),
-        result,
-        expression,
-        forward.arithmetic,
-        (*definition.lets, *[(definition.result, forward.expression)] * needs_result),
-        definition.functions,
-        accumulate,
+    return wrapping(
+        Signature(
+            name,
+            (Parameter("dy", upstream, forward.result), *used),
+            result,
+            expression,
+            forward.arithmetic,
+            (*definition.lets, *[(definition.result, forward.expression)] * needs_result),
+            definition.functions,
+            accumulate,
+        )
     )
 
 

@@ -52,7 +52,8 @@ def elementwise(
     reference : callable, optional
         NumPy function of the operands. By default the expression itself is evaluated in NumPy, with C's types of numbers and the device's
         conversions; one that calls what is unknown there runs on CUDA only. Who gives a reference also answers for functions that CUDA is
-        not known to have: only the compiler tells. Whole numbers divided by zero are undefined, as in C++: here 0, on an H200 mostly -1.
+        not known to have: only the compiler tells. Whole numbers are NumPy's: they wrap, and give 0 where they are divided by zero or
+        shifted left by their width; in ``functions=`` they are C++'s.
     like : numpy.ufunc, optional
         Whose dtypes it has: by default those of ``np.add``; ``np.exp`` makes whole numbers floating, ``np.less`` gives bools.
     functions : str

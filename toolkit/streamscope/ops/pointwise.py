@@ -15,6 +15,7 @@ from streamscope.ops.elementwise_call import ElementwiseCall
 from streamscope.ops.fitting import fitted_fresh
 from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require, shape_of
 from streamscope.ops.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
+from streamscope.ops.wrapping import wrapping
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
@@ -262,15 +263,17 @@ def _signature(definition: Definition, kinds: tuple[DType | type, ...], scalar: 
         for name, kind, taken, is_scalar in zip(definition.operands, kinds, promoted.taken, scalar, strict=True)
     )
     first = promoted.taken[0]
-    return Signature(
-        definition.name,
-        parameters,
-        promoted.result.name,
-        definition.expression_for(first),
-        first.name,
-        definition.lets,
-        definition.functions,
-        accumulate,
+    return wrapping(
+        Signature(
+            definition.name,
+            parameters,
+            promoted.result.name,
+            definition.expression_for(first),
+            first.name,
+            definition.lets,
+            definition.functions,
+            accumulate,
+        )
     )
 
 

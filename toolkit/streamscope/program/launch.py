@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,39 @@ class LaunchKind(Enum):
     KERNEL = "kernel"
     COPY_IN = "copy in"
     COPY_OUT = "copy out"
+
+
+class LeftOut:
+    """Stands in for a function that stayed behind when its program was pickled: calling it says so.
+
+    Parameters
+    ----------
+    what : str
+        Whose function it is.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        """Raise ProgramError."""
+        raise ProgramError(f"the functions of {self.what} stayed behind when its program was pickled", hint="trace the program here")
+
+
+class _WithFunctions:
+    """Work that holds functions, most of them local to others: when it is pickled, they stay behind. The rest is data."""
+
+    _FUNCTIONS: ClassVar[tuple[str, ...]]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(vars(self))
+        return state | {name: LeftOut(str(self)) for name in self._FUNCTIONS if state[name] is not None}
+
+    def __copy__(self) -> Self:
+        return self  # It is frozen, and keeps its functions.
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
 
 @dataclass(frozen=True)
@@ -56,7 +89,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Launch:
+class Launch(_WithFunctions):
     """One piece of work that an operation puts on one stream.
 
     Attributes
@@ -89,7 +122,11 @@ class Launch:
         If it has no reference because NumPy has no meaning for its expression, what of it is unknown.
     vouched : bool
         The reference is the user's word for what a line of CUDA computes.
+    stateful : bool
+        Its results depend on state that it keeps from call to call, besides the variables.
     """
+
+    _FUNCTIONS = "reference", "cuda"
 
     operation: int
     part: int
@@ -107,6 +144,7 @@ class Launch:
     where: str = ""
     unknown: str = ""
     vouched: bool = False
+    stateful: bool = False
 
     def __str__(self) -> str:
         return called(self.name, self.operation, self.where)
@@ -118,7 +156,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class HostCall:
+class HostCall(_WithFunctions):
     """One call of a host function of the program.
 
     Attributes
@@ -135,6 +173,8 @@ class HostCall:
     where : str
         The user's line that applied it, as `Operation.where`.
     """
+
+    _FUNCTIONS = ("function",)
 
     operation: int
     name: str

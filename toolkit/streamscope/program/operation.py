@@ -90,8 +90,9 @@ class Program:
         Ids of the variables that the arguments fill and that the results are read from.
     single_output : bool
         The traced function returned one variable rather than a tuple.
-    runs_apart : bool
-        A run must wait for the run before it as a whole, since the variables do not tell all that operations share (captured code).
+    captured : bool
+        It was captured from code that is not ours: its variables stand for the edges of the capture and do not tell all that operations
+        share. So a run waits for the run before it as a whole, and the ``graph`` engine keeps these edges.
     """
 
     name: str
@@ -100,7 +101,7 @@ class Program:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     single_output: bool = True
-    runs_apart: bool = False
+    captured: bool = False
 
     def launches(self) -> Iterator[Launch]:
         """Yield every launch in program order."""

@@ -123,11 +123,17 @@ class Symbol:
             hint="round to whole numbers, and scale before and after: ss.round(x * 100) / 100",
         )
 
-    def __array_ufunc__(self, function: np.ufunc, *arguments: object, **options: object) -> Any:
-        raise ProgramError(
-            f"NumPy's {function.__name__} at {user_line()} was applied to {self.name!r}, which has no values while the program is traced",
-            hint="use Streamscope's operators, or call NumPy in a host function",
-        )
+    def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: object, **options: object) -> Any:
+        from streamscope.ops.from_numpy import apply_ufunc
+
+        return apply_ufunc(function, method, inputs, options)
+
+    def __array_function__(
+        self, function: Callable[..., Any], types: object, arguments: tuple[object, ...], options: dict[str, object]
+    ) -> Any:
+        from streamscope.ops.from_numpy import apply_function
+
+        return apply_function(function, arguments, options)
 
     def __array__(self, *arguments: object, **options: object) -> Any:
         raise ProgramError(

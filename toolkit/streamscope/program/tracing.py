@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial, update_wrapper
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, overload
 
 from streamscope.errors import ProgramError
@@ -168,6 +170,22 @@ class ProgramFunction:
         self.fuse = fuse
         self.name = getattr(function, "__name__", "program")
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickle the program by the name under which it, or its function, is found in a module."""
+        module, path = getattr(self.function, "__module__", None), getattr(self.function, "__qualname__", self.name)
+        try:
+            found = attrgetter(path)(sys.modules[str(module)])
+        except (AttributeError, KeyError):
+            found = None
+        if found is self:
+            return str(path)
+        if found is self.function:
+            return _program_of, (found, self.fuse)
+        raise ProgramError(
+            f"program {self.name!r} cannot be pickled: there is nothing to import as {path} from {module}",
+            hint="define it at the top of a module, under the name of its function",
+        )
+
     def __repr__(self) -> str:
         try:
             arguments = ", ".join(inspect.signature(self.function).parameters)
@@ -175,7 +193,7 @@ class ProgramFunction:
             arguments = "..."
         return f"<program {self.name}({arguments}){', fused' if self.fuse else ''}>"
 
-    def __call__(self, *arguments: object) -> Any:
+    def __call__(self, *arguments: object, **attributes: Any) -> Any:
         """Inline the function into the program that is being traced.
 
         Raises
@@ -187,8 +205,8 @@ class ProgramFunction:
             raise ProgramError(
                 f"program {self.name!r} was called outside a program", hint=f"run it with ss.compare({self.name}, ...), or trace it first"
             )
-        self._argument_names(arguments)
-        return self.function(*arguments)
+        self._argument_names(arguments, attributes)
+        return self.function(*arguments, **attributes)
 
     def compile(self, *inputs: Any, **options: Any) -> CompilationLog:
         """Compile all kernels that the program needs for inputs like these, together, and keep them: `streamscope.warm`.
@@ -203,12 +221,18 @@ class ProgramFunction:
 
         return warm(self, *inputs, **options)
 
-    def source(self, *inputs: Any) -> str:
+    def source(self, *inputs: Any, **attributes: Any) -> str:
         """Return the CUDA source of all kernels that the program needs for inputs like these: `Program.source`."""
-        return self.trace(*inputs).source()
+        return self.trace(*inputs, **attributes).source()
 
-    def trace(self, *arguments: Any) -> Program:
+    def trace(self, *arguments: Any, **attributes: Any) -> Program:
         """Trace the function for arrays (NumPy, CuPy, or anything with shape and dtype) like ``arguments``.
+
+        Parameters
+        ----------
+        *arguments : array
+        **attributes : object
+            Passed on to the function as they are, for example ``training=True``. What depends on them is settled when it is traced.
 
         Raises
         ------
@@ -216,10 +240,10 @@ class ProgramFunction:
             The arguments do not fit the function, an operator does not fit its operands, or nothing is returned.
         """
         tracer = Tracer(self.name)
-        names = self._argument_names(arguments)
+        names = self._argument_names(arguments, attributes)
         inputs = [tracer.symbol(spec_of(value, name), name, None) for value, name in zip(arguments, names, strict=True)]
         with _tracing(tracer):
-            result = self.function(*inputs)
+            result = self.function(*inputs, **attributes)
         outputs = self._outputs(tracer, result)
         variables = tuple(Variable(s.id, s.name, s.spec, s.place or Place.DEVICE) for s in tracer.symbols)
         traced = Program(
@@ -236,14 +260,17 @@ class ProgramFunction:
 
         return fused(traced)
 
-    def _argument_names(self, arguments: Sequence[object]) -> list[str]:
+    def _argument_names(self, arguments: Sequence[object], attributes: Mapping[str, object]) -> list[str]:
+        """Return what the function calls its arguments; those that are given by name are attributes, and not among them."""
         try:
-            bound = inspect.signature(self.function).bind(*arguments)
+            signature = inspect.signature(self.function)
+            signature.bind(*arguments, **attributes)
         except (TypeError, ValueError) as error:  # ValueError: a built-in function without a signature
-            raise ProgramError(f"program {self.name!r} cannot take {len(arguments)} arguments: {error}") from None
+            given = f"{len(arguments)} arguments{', ' if attributes else ''}{', '.join(f'{name}=' for name in attributes)}"
+            raise ProgramError(f"program {self.name!r} cannot take {given}: {error}") from None
         names: list[str] = []
-        for name, value in bound.arguments.items():
-            variadic = inspect.signature(self.function).parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+        for name, value in signature.bind_partial(*arguments).arguments.items():
+            variadic = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
             names += [f"{name}[{index}]" for index in range(len(value))] if variadic else [name]
         return names
 
@@ -261,6 +288,10 @@ class ProgramFunction:
         return outputs
 
 
+def _program_of(function: Callable[..., Any], fuse: bool) -> ProgramFunction:  # noqa: FBT001 — pickle gives no names
+    return ProgramFunction(function, fuse=fuse)
+
+
 @overload
 def program(function: Callable[..., Any], *, fuse: bool = False) -> ProgramFunction: ...
 
@@ -273,7 +304,7 @@ def program(function: Callable[..., Any] | None = None, *, fuse: bool = False) -
     """Make a program of a function over variables: a decorator, as ``@ss.program`` or ``@ss.program(fuse=True)``.
 
     The function is called once for each set of argument shapes, with symbols instead of arrays; what it does with them becomes a
-    static list of operations.
+    static list of operations. Arguments that are given by name, as in ``engine.run(net, x, training=True)``, reach it as they are.
 
     Parameters
     ----------

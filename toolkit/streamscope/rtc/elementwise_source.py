@@ -21,6 +21,7 @@ from streamscope.rtc.placing_source import placing_source
 from streamscope.rtc.signature import RESULT, Signature
 from streamscope.rtc.source import KernelSource
 from streamscope.rtc.types_source import COMPUTE, STORAGE, VECTORS, conversions_source, loaded, stored
+from streamscope.rtc.wrapping_source import added
 
 MASKED_VECTORS = """\
 // The elements n to n + W - 1 of an array, of which those from 0 to size - 1 are there.
@@ -203,6 +204,6 @@ def _results(signature: Signature, form: Form, arrays: list[_Array], item: str) 
     for index in range(form.width):
         values = {array.name: array.item(f"{array.name}_values{item}", index) for array in arrays}
         value = f"value({', '.join(values.get(parameter.name, parameter.name) for parameter in signature.parameters)})"
-        total = f"{values[RESULT]} + {value}" if signature.accumulate else value
+        total = added(signature.result, values[RESULT], value) if signature.accumulate else value
         lines.append(stored(result.dtype, f"results.item[{index}]", total))
     return [*lines, *result.save("results")]

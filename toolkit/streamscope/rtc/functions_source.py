@@ -46,14 +46,10 @@ template <typename T> __device__ inline T floor_quotient(T a, T b)
     return quotient - whole > T(0.5) ? whole + 1 : whole;
 }
 """,
-    "whole_rest": """\
-// The sign is that of a, as in C; a by -1 is apart because the least number has no opposite.
-template <typename T> __device__ inline T whole_rest(T a, T b) { return b == 0 || (b < 0 && b == T(-1)) ? T(0) : T(a % b); }
-""",
     "whole_modulo": """\
 template <typename T> __device__ inline T whole_modulo(T a, T b)
 {
-    const T rest = whole_rest(a, b);
+    const T rest = wrapping::result(wrapping::of(a) % b);
     return rest != 0 && (b < 0) != (rest < 0) ? T(rest + b) : rest;
 }
 """,
@@ -96,19 +92,6 @@ template <typename T> __device__ inline T lcm(T a, T b)
 {
     const unsigned long long divisor = magnitude(gcd(a, b));
     return divisor == 0 ? T(0) : T(magnitude(a) / divisor * magnitude(b));
-}
-""",
-    "shift_left": """\
-// Shifts by the width or more, and by negative numbers, shift everything out.
-template <typename T> __device__ inline T shift_left(T a, T b)
-{
-    return b >= 0 && b < T(8 * sizeof(T)) ? T((unsigned long long)a << b) : T(0);
-}
-""",
-    "shift_right": """\
-template <typename T> __device__ inline T shift_right(T a, T b)
-{
-    return b >= 0 && b < T(8 * sizeof(T)) ? T(a >> b) : a < 0 ? T(-1) : T(0);
 }
 """,
     "scale_by_power": """\
@@ -174,14 +157,14 @@ __device__ inline float half_reduced_sine(float x, float turns, int odd)
 __device__ inline float half_sin(float x)
 {
     const float shifted = fma(x, 0.318309886f, 12582912.0f);  // 1.5 * 2^23, so that the last bit is that of the turns
-    return half_reduced_sine(x, shifted - 12582912.0f, __float_as_int(shifted) << 31);
+    return half_reduced_sine(x, shifted - 12582912.0f, (unsigned)__float_as_int(shifted) << 31);
 }
 """,
     "half_cos": """\
 __device__ inline float half_cos(float x)
 {
     const float shifted = fma(x, 0.318309886f, -0.5f) + 12582912.0f;
-    return half_reduced_sine(x, shifted - 12582912.0f + 0.5f, ~(__float_as_int(shifted) << 31));
+    return half_reduced_sine(x, shifted - 12582912.0f + 0.5f, ~((unsigned)__float_as_int(shifted) << 31));
 }
 """,
     "digamma": """\

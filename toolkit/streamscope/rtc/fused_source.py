@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from streamscope.rtc.signature import Parameter, Signature
 from streamscope.rtc.types_source import COMPUTE
+from streamscope.rtc.wrapping_source import added
 
 ROUNDED = """\
 // As if it had been in memory: rounded to half.
@@ -100,7 +101,7 @@ def _body(parameters: Sequence[Parameter], steps: Sequence[Step], namespaces: Se
         arguments = [passed(value) for value in step.arguments]
         kept = arguments.pop() if step.signature.accumulate else None
         value = f"{namespace}::value({', '.join(arguments)})"
-        total = value if kept is None else f"{kept} + {value}"
+        total = value if kept is None else added(step.signature.result, kept, value)
         half = step.signature.result == "float16"
         name, types[f"v{index}"] = f"v{index}", COMPUTE[step.signature.result]
         if not half and (multiplies or (not adds and not products.isdisjoint(step.arguments))):

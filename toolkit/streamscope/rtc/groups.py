@@ -15,10 +15,11 @@ from streamscope.errors import CompilationError
 from streamscope.rtc.free_memory import free_bytes
 from streamscope.rtc.source import KernelSource
 from streamscope.rtc.types_source import HALF_CONVERSIONS, VECTORS
+from streamscope.rtc.wrapping_source import WRAPPING
 
 Group = tuple[KernelSource, ...]
 
-SHARED = (HALF_CONVERSIONS, VECTORS)
+SHARED = (WRAPPING, HALF_CONVERSIONS, VECTORS)
 WORKER_BYTES = 256 * 2**20
 """Memory that NVRTC takes for one translation unit: up to 160 MiB were measured."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from streamscope.rtc.source import KernelSource
+from streamscope.rtc.wrapping_source import WRAPPING
 
 PLACE_OF_NAME = "@name@"
 """Stands in a generated source where the kernel's name will be."""
@@ -15,6 +16,8 @@ def named_source(readable: str, code: str) -> KernelSource:
 
     So two kernels of one name are the same kernel, also where many are compiled together.
     """
+    if "wrapping::" in code:
+        code = f"{WRAPPING}\n{code}"
     digest = hashlib.sha256(f"{readable}\n{code}".encode()).hexdigest()[:8]
     name = f"{readable}_{digest}"
     return KernelSource(name, code.replace(PLACE_OF_NAME, name))

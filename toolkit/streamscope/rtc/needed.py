@@ -98,7 +98,7 @@ def needed_kernels(program: Program, choices: Choices | None = None) -> tuple[Ke
     choices : Choices, optional
         What tuning has found on the device.
     """
-    if program.runs_apart:
+    if program.captured:
         return ()
     return kernels_of_launches(program.launches(), [variable.spec for variable in program.variables], choices)
 
@@ -107,7 +107,7 @@ def program_source(program: Program) -> str:
     """Return the sources of a program's generated kernels; see `Program.source`."""
     specs = [variable.spec for variable in program.variables]
     users: dict[KernelSource, list[str]] = {}
-    for operation in program.operations if not program.runs_apart else ():
+    for operation in program.operations if not program.captured else ():
         for kernel in kernels_of_launches(operation.launches, specs):
             users.setdefault(kernel, []).append(str(operation))
     return "\n".join(f"// {', '.join(names)}\n{kernel.code}" for kernel, names in users.items())

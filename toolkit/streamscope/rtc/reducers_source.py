@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamscope.rtc.types_source import COMPUTE
+from streamscope.rtc.wrapping_source import joined
 
 FLOATS = ("float16", "float32", "float64")
 BYTES = ("int8", "uint8", "bool")
@@ -227,7 +228,7 @@ def reducer_source(reducer: Reducer, dtype: str, *, far: bool = False) -> str:
         f"""typedef {own} own_t;
 __device__ inline acc_t identity() {{ return {reducer.identity}; }}
 __device__ inline acc_t mapped({COMPUTE[dtype]} x, index_t index) {{ return {reducer.mapped}; }}
-__device__ inline acc_t joined(acc_t a, acc_t b) {{ return {reducer.joined}; }}
+__device__ inline acc_t joined(acc_t a, acc_t b) {{ return {joined(value, reducer.joined)}; }}
 __device__ inline own_t absorbed(own_t a, {COMPUTE[dtype]} x, index_t index) {{ return {absorbed}; }}
 __device__ inline {result} finished(acc_t a, long long count) {{ return {reducer.finished}; }}
 """

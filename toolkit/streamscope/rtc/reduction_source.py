@@ -14,6 +14,7 @@ from enum import Enum
 from streamscope.rtc.layout import INDEX32_LIMIT
 from streamscope.rtc.reducers_source import BYTES, Reducer, reducer_source
 from streamscope.rtc.types_source import STORAGE, VECTORS, conversions_source, loaded, stored
+from streamscope.rtc.wrapping_source import added
 
 THREADS = 256
 INDEX32_COUNT = INDEX32_LIMIT - THREADS * 8
@@ -114,7 +115,7 @@ def write(stage: Stage, result: str, index: str, value: str, count: str, *, add:
     if stage is Stage.PARTIAL:
         return f"out[{index}] = {value};"
     finished = f"finished({value}, {count})"
-    whole = f"{loaded(result, f'out[{index}]')} + {finished}" if add else finished
+    whole = added(result, loaded(result, f"out[{index}]"), finished) if add else finished
     return stored(result, f"out[{index}]", whole)
 
 

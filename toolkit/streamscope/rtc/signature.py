@@ -68,6 +68,8 @@ class Signature:
         CUDA source of the user's own device functions.
     accumulate : bool
         The value is added to what is in the result instead of replacing it.
+    wrapped : tuple of (str, str)
+        Expressions in which whole numbers may overflow, with what is compiled in their place (`streamscope.rtc.wrapping_source`).
     """
 
     name: str
@@ -78,6 +80,7 @@ class Signature:
     lets: tuple[tuple[str, str], ...] = ()
     functions: str = ""
     accumulate: bool = field(default=False)
+    wrapped: tuple[tuple[str, str], ...] = ()
 
     @property
     def arrays(self) -> tuple[Parameter, ...]:
@@ -103,8 +106,13 @@ class Signature:
         """Return the device function ``value`` with the user's own functions, but without the shared ones that it calls."""
         parameters = ", ".join(f"{COMPUTE[parameter.taken]} {parameter.name}" for parameter in self.parameters)
         texts = [self.expression, *(text for _, text in self.lets)]
-        lines = [f"const T {name} = {text};" for name, text in self.lets] + [f"return {self.expression};"]
+        lines = [f"const T {name} = {self._compiled(text)}" for name, text in self.lets] + [f"return {self._compiled(self.expression)}"]
         if self.lets or any(re.search(r"\bT\b", text) for text in texts):
             lines.insert(0, f"using T = {COMPUTE[self.arithmetic]};")
         body = "\n".join(f"    {line}" for line in lines)
         return f"{self.functions}__device__ inline {COMPUTE[self.result]} value({parameters})\n{{\n{body}\n}}\n"
+
+    def _compiled(self, expression: str) -> str:
+        """Return the end of the statement that computes an expression, with a comment that holds it where something else is compiled."""
+        code = dict(self.wrapped).get(expression)
+        return f"{expression};" if code is None else f"{code};  // {expression}"

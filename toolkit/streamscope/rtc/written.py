@@ -10,8 +10,9 @@ from dataclasses import dataclass
 _ERROR = re.compile(
     r"^\w+\.cu\((?P<number>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<problem>.+)(?:\n.*\n(?P<before>[ \t]*)\^)?", re.MULTILINE
 )
-_STATEMENT = re.compile(r" *(?:return|const T \w+ =) (.*);")
-"""What generated sources have an expression in."""
+_STATEMENT = re.compile(r" *(?:return|const T \w+ =) (.*?);(?:  // (.*))?")
+"""What generated sources have an expression in, and in a comment where something else is compiled in its place."""
+_WORD = re.compile(r"wrapping::\w+|\w+")
 _INDENT = 2
 """By how much NVRTC indents a line of source that it quotes."""
 
@@ -45,28 +46,39 @@ class Written:
         first = "\n".join([*lines, ""]).find(self.functions) if self.functions else -1
         inside = number - "\n".join([*lines, ""])[: max(0, first)].count("\n")
         if first >= 0 and 0 <= inside < self.functions.count("\n"):
-            return _Part(self, f"functions=, line {inside + 1}", lines[number], 0)
+            return _Part(self, f"functions=, line {inside + 1}", lines[number], 0, lines[number])
         statement = _STATEMENT.fullmatch(lines[number])
-        if statement is not None and statement[1] in self.expressions:
-            return _Part(self, self.place, statement[1], statement.start(1))
+        if statement is not None and (statement[2] or statement[1]) in self.expressions:
+            return _Part(self, self.place, statement[2] or statement[1], statement.start(1), statement[1])
         return None
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of what a user wrote: what to call its place, its text, and the column where that begins in the generated source."""
+    """A part of what a user wrote: what to call its place, its text, the column where that begins in the generated source, and its code."""
 
     written: Written
     place: str
     text: str
     start: int
+    code: str
 
     def shown(self, column: int | None) -> str:
         """Return it with a caret below a column of the generated source."""
         lines = [f"    {self.place} | {self.text}"]
-        if column is not None and 0 <= column - self.start <= len(self.text):
-            lines.append(f"    {' ' * len(self.place)} | {' ' * (column - self.start)}^")
+        at = None if column is None else self._column(column - self.start)
+        if at is not None and 0 <= at <= len(self.text):
+            lines.append(f"    {' ' * len(self.place)} | {' ' * at}^")
         return "\n".join(lines)
+
+    def _column(self, at: int) -> int | None:
+        """Return where that which stands at a place in the code stands in the text: of another text, only words are found again."""
+        if self.code == self.text:
+            return at
+        words = [word[0] for word in _WORD.finditer(self.code) if word.start() <= at]
+        places = [word.start() for word in _WORD.finditer(self.text) if words and word[0] == words[-1]]
+        count = words.count(words[-1]) if places else 0
+        return places[count - 1] if 0 < count <= len(places) else None
 
 
 MOST_KEPT = 1024
@@ -100,7 +112,10 @@ def explained(name: str, code: str, log: str, architecture: str) -> tuple[str, s
     known = list(_written.values())[::-1]
     known.sort(key=lambda each: not name.startswith(f"{each.name}_"))
     lines = code.splitlines()
-    errors = [(error, _part(known, lines, int(error["number"]) - 1)) for error in _ERROR.finditer(log)]
+    found = list(_ERROR.finditer(log))
+    # What is wrong with our own functions only follows from what is wrong inside.
+    own = [error for error in found if "wrapping::" not in error["problem"]] or found
+    errors = [(error, _part(known, lines, int(error["number"]) - 1)) for error in own]
     meant = next((part.written for _, part in errors if part is not None), None)
     if meant is None:
         return None

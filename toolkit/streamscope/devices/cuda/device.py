@@ -22,6 +22,7 @@ from streamscope.devices.cuda.memory import CudaBlock, CudaBuffer, allocate_bloc
 from streamscope.devices.cuda.streams import CudaEvent, CudaStream
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import DeviceError, EngineError
+from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import when_gone
 from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
 from streamscope.program.operation import Program
@@ -62,6 +63,7 @@ class CudaDevice:
             self._device.use()
             self.properties = lib.runtime.getDeviceProperties(index)
         self.lock = threading.RLock()
+        tell_children(self)
         self.captures = CAPTURES
         self._runtime = lib.runtime
         self._cache: dict[Any, Any] = {}
@@ -76,6 +78,10 @@ class CudaDevice:
         self._of_thread = threading.local()
         self._model = model_of(self.properties["name"].decode())
         self.choices = choices_of(self.properties["name"].decode())
+
+    def _leave_behind(self) -> None:
+        """Refuse engines: this is a forked child (see `forks`)."""
+        self.lock = foreign_lock("an engine on this device")
 
     @property
     def info(self) -> DeviceInfo:
@@ -154,6 +160,12 @@ class CudaDevice:
                 "workspaces_bytes": sum(stream.workspace_bytes for stream in held),
                 "temporaries_bytes": sum(stream.temporary_bytes for stream in held),
             }
+
+    def free_share(self) -> float:
+        """Return the share of the device's memory that is free, what lies idle in CuPy's pool included."""
+        with cuda_errors("asking for free memory"), self._device:
+            free, total = self._runtime.memGetInfo()
+            return float(free + libraries().cupy.get_default_memory_pool().free_bytes()) / float(total)
 
     def adopt(self, memory: Any, place: Place) -> CudaBuffer:
         """Use a CuPy array, or whatever else tells its memory on the device, as a buffer; blocks until CuPy's current stream has filled it.

@@ -20,6 +20,7 @@ from streamscope.devices.simulated.log import DeviceLog
 from streamscope.devices.simulated.memory import Memory, SimulatedBlock, SimulatedBuffer, outcome
 from streamscope.devices.simulated.streams import SimulatedStream
 from streamscope.errors import DeviceError, EngineError
+from streamscope.forks import foreign_lock, tell_children
 from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
@@ -50,8 +51,13 @@ class SimulatedDevice:
         self._model = model or CostModel.load()
         self._core = Core(self._model, delays)
         self.lock = self._core.lock
+        tell_children(self)
         self._memory = Memory(self._model)
         self._streams: list[SimulatedStream] = []
+
+    def _leave_behind(self) -> None:
+        """Refuse all calls: this is a forked child, and a thread of the parent may have held the lock (see `forks`)."""
+        self._core.lock = self.lock = foreign_lock("the simulated device")
 
     @property
     def info(self) -> DeviceInfo:
@@ -166,6 +172,10 @@ class SimulatedDevice:
     def memory_of(self, streams: Iterable[Stream]) -> dict[str, int]:
         """Return nothing: operators do not say how much workspace a library would take for them, so the model counts none."""
         return {}
+
+    def free_share(self) -> float:
+        """Return the share of the model's memory that is free."""
+        return self._memory.free_share
 
     def write(self, buffer: Buffer, values: Array) -> None:
         """Fill a buffer from the host, at once and at no cost, whatever the device is doing.

@@ -90,6 +90,11 @@ class Memory:
         self._capacity = int(model.memory_gb * 1e9)
         self._used = 0
 
+    @property
+    def free_share(self) -> float:
+        """The share of the device's memory that is free."""
+        return 1 - self._used / self._capacity
+
     def allocate(self, nbytes: int, place: Place) -> SimulatedBlock:
         """Return a block; its memory is free again when it is collected.
 

@@ -38,7 +38,7 @@ class Recall:
     """The last results of each expensive launch, which it gives again for the same inputs, to the bit.
 
     A comparison runs a program dozens of times on the same inputs, and NumPy takes a thousand times longer for a convolution than a GPU.
-    A reference is a function of its arguments, or a program could not be checked against it; what only a user's operator does is left alone
+    A reference is a function of its arguments, unless its operator is declared stateful; what only a user's operator does is left alone
     unless its author declares flops. What a missing wait makes of the inputs differs from what is kept, so it is computed as it is.
 
     Parameters
@@ -58,7 +58,7 @@ class Recall:
 
     def results(self, launch: Launch, reference: Reference, arguments: Sequence[Array]) -> Sequence[Array]:
         """Return what a launch's reference makes of its arguments; the results must not be changed."""
-        if launch.cost.flops < max(EXPENSIVE_FLOPS, EXPENSIVE_FLOPS_A_BYTE * launch.cost.bytes):
+        if launch.stateful or launch.cost.flops < max(EXPENSIVE_FLOPS, EXPENSIVE_FLOPS_A_BYTE * launch.cost.bytes):
             return _computed(reference, arguments)
         kept = self._kept.get(id(launch))
         if kept is not None and kept.launch is launch and all(map(_same_bits, kept.arguments, arguments)):

@@ -1,0 +1,204 @@
+"""The tables of measured figures in docs/, made from the committed data: between `<!-- measured: NAME -->` and `<!-- end -->`.
+
+    python scripts/measured_tables.py     writes them anew
+
+`tests/project/test_numbers.py` says which tables are old.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import streamscope as ss
+from streamscope.analysis.definitions import format_us
+from streamscope.analysis.verdict import difference, fastest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("accuracy.md", "performance.md")
+PLACE = re.compile(r"(<!-- measured: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def data(name: str) -> Any:
+    """Return a result that was committed."""
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def recording(name: str) -> ss.Comparison:
+    """Return a workload's recording."""
+    return ss.load_comparison(ROOT / "notebooks" / "recorded" / name)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown: the first column to the left, the others to the right."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def measured_on(result: Any) -> str:
+    """Return where and when a result was measured."""
+    return f"\n{result['device']}, CUDA {result['details']['driver'] / 1000:.1f}, {result['date'][:10]}.\n"
+
+
+def least(values: Iterable[float]) -> str:
+    """Return the least of some numbers, rounded so that it stays a bound."""
+    return f"{math.floor(100 * min(values)) / 100:.2f}"
+
+
+def most(values: Iterable[float]) -> str:
+    """Return the greatest of some numbers, rounded so that it stays a bound."""
+    return f"{math.ceil(100 * max(values)) / 100:.2f}"
+
+
+def kernel_times() -> str:
+    """Return how far kernel times are from CUPTI's, by engine, and where they miss the target."""
+    found = data("recorder_accuracy")
+    errors: dict[str, list[Any]] = {}
+    missed = []
+    for name, program in found["programs"].items():
+        for engine, one in program["engines"].items():
+            errors.setdefault(engine, []).append(np.abs(np.subtract(one["cupti_us"], one["events_us"])))
+            if not one["within"]:
+                missed.append(f"`{name}` under `{engine}`: {one['median_error_us']:.2f} µs")
+    rows = [
+        [f"`{engine}`", f"{sum(each.size for each in parts):,}", f"{np.median(np.concatenate(parts)):.2f} µs"]
+        for engine, parts in errors.items()
+    ]
+    limits = f"\nThe target is at most 0.3 µs or 5 % in the median of each program. Missed: {'; '.join(missed) or 'never'}.\n"
+    return table(["engine", "kernels", "median difference"], rows) + limits + measured_on(found)
+
+
+def simulated_times() -> str:
+    """Return how much faster than async engines look on the simulated device and on a GPU."""
+    rows = []
+    for name, workload in ss.WORKLOADS.items():
+        function, inputs = workload.build()
+        simulated = ss.compare(function, *inputs, device="simulated", repeats=1, progress=False).metrics
+        real = recording(name).metrics
+        cells = []
+        for engine in ("graph", "graph-dual"):
+            ours, true = (each["async"].makespan_us / each[engine].makespan_us for each in (simulated, real))
+            cells.append(f"{ours:.1f}× / {true:.1f}×")
+        right = "yes" if set(fastest(real)) <= set(fastest(simulated)) else "no"
+        rows.append([f"`{name}`", *cells, right])
+    head = ["workload", "`graph` against `async`, simulated / measured", "`graph-dual`", "fastest engine right"]
+    return table(head, rows)
+
+
+def engines() -> str:
+    """Return the makespans of each workload."""
+    rows = []
+    recordings = {name: recording(name) for name in ss.WORKLOADS}
+    for name, runs in recordings.items():
+        metrics = runs.metrics
+        winners = fastest(metrics)
+        times = [f"**{format_us(m.makespan_us)}**" if engine in winners else format_us(m.makespan_us) for engine, m in metrics.items()]
+        rows.append([f"`{name}`", *times, difference(metrics[winners[0]], metrics["async"])])
+    return table(["workload", *next(iter(recordings.values())).metrics, "best against async"], rows)
+
+
+def host_costs() -> str:
+    """Return what an operation costs the host, prepared and pushed, beside the peers."""
+    prepared, pushed = data("launch_overhead"), data("push_overhead")
+    names = {"C loop": "a C loop over `cuLaunchKernel`", "async": "**`async`, prepared**"}
+    rows = [[names.get(name, f"`{name}`"), f"{one['median'] / 1000:.1f}"] for name, one in prepared["per_operation_ns"].items()]
+    names = {"push, async": "**a push, `async`**", "push, dual": "**a push, `dual`**", "push in bulk, async": "**pushes in bulk, `async`**"}
+    rows += [[names[name], f"{one['median']:.1f}"] for name, one in pushed["per_operation_us"].items() if name in names]
+    replay = (
+        f"\nA replay of `graph` takes {prepared['graph_over_torch_graph']:.2f}× as long as `torch.cuda.CUDAGraph` with the same kernels.\n"
+    )
+    return table(["issued by", "µs an operation"], rows) + replay + measured_on(prepared)
+
+
+def captured() -> str:
+    """Return the times of captured code beside those of its own ways to run."""
+    found = data("captured_peers")
+    rows = []
+    for name, one in found["results"].items():
+        peer = one.get("torch_cuda_graph_us")
+        times = [one["plain_call_us"], *(one["engines_us"][engine] for engine in ("async", "graph"))]
+        rows.append([name, *(format_us(each) for each in times), "–" if peer is None else format_us(peer)])
+        assert not any(one["max_abs_error"].values())
+    return table(["code", "plain call", "`async`", "`graph`", "`torch.cuda.CUDAGraph`"], rows) + measured_on(found)
+
+
+def kernels() -> str:
+    """Return the bandwidth of generated kernels."""
+
+    def row(name: str, rows: Sequence[Any]) -> list[str]:
+        against = [one["against_best_peer"] for one in rows]
+        mean = float(np.exp(np.mean(np.log(against))))
+        return [name, str(len(rows)), least(one["share_of_copy"] for one in rows), f"{mean:.2f}×", f"{most(against)}×"]
+
+    large, shapes, gradients = data("bandwidth"), data("reduction_shapes")["rows"], data("broadcast_gradients")["rows"]
+    floats = [one for one in large["rows"] if one["dtype"] != "int8"]
+    rows = [
+        row("arrays of 256 MiB, float32 and float16", floats),
+        row("arrays of 256 MiB, int8", [one for one in large["rows"] if one["dtype"] == "int8"]),
+        *(
+            row(f"reductions: {kind}", [one for one in shapes if one["kind"] == kind])
+            for kind in dict.fromkeys(one["kind"] for one in shapes)
+        ),
+        row("gradients of what was broadcast", [one for one in gradients if one["kind"] != "of odd columns"]),
+        row("the same, odd numbers of columns", [one for one in gradients if one["kind"] == "of odd columns"]),
+    ]
+    return table(["kernels", "cases", "share", "time, mean", "time, at most"], rows) + measured_on(large)
+
+
+def compilation() -> str:
+    """Return how much faster kernels compile together than one by one."""
+    rows = []
+    for cores in (16, 2):
+        found = data(f"batched_compilation_{cores}_cores")
+        assert found["cores"] == cores
+        names = {"arithmetic": "128 kernels of arithmetic", "all": "128 kernels of every element-wise operator"}
+        rows += [[name, str(cores), f"{found['sets'][key]['faster']:.1f}×"] for key, name in names.items()]
+        for name, one in found["programs"].items() if cores == 16 else ():
+            alone_s, together_s = one["one_by_one"]["median_s"], one["together"]["16 workers"]["median_s"]
+            what = f"a {name} program of {one['kernels']} kernels: {alone_s:.2f} → {together_s:.2f} s"
+            rows.append([what, str(cores), f"{alone_s / together_s:.1f}×"])
+    disk_ms = max(one["from_disk_ms_a_kernel"] for one in data("batched_compilation_16_cores")["sets"].values())
+    told = f"\nKernels that were compiled before come from disk, in {disk_ms:.2f} ms each once NVRTC is loaded.\n"
+    return table(["together, not one by one", "cores", "faster"], rows) + told
+
+
+def convolution() -> str:
+    """Return what a second stream does for both gradients of a convolution."""
+    found = data("conv_backward_table")
+    keys = {"inside a graph": "graph_dual_over_graph", "launched one by one": "dual_over_async"}
+    rows = [[name, *(bound(row[key] for row in found["rows"]) + "×" for bound in (least, most))] for name, key in keys.items()]
+    return table(["second stream", "least", "most"], rows) + measured_on(found)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "kernel-times": kernel_times,
+    "simulated-times": simulated_times,
+    "engines": engines,
+    "host-costs": host_costs,
+    "captured": captured,
+    "kernels": kernels,
+    "compilation": compilation,
+    "convolution": convolution,
+}
+
+
+def page_with_tables(text: str) -> str:
+    """Return a page with its tables made anew."""
+    return PLACE.sub(lambda place: f"{place[1]}{TABLES[place[2]]()}{place[3]}", text)
+
+
+def main() -> None:
+    """Write all tables anew."""
+    for name in PAGES:
+        path = ROOT / "docs" / name
+        path.write_text(page_with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

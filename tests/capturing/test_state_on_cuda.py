@@ -1,0 +1,165 @@
+"""Captured code that changes what it holds is checked from the same state as a plain call, and is called right where it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.engines import PLANNERS
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def cupy():
+    return pytest.importorskip("cupy")
+
+
+@pytest.fixture(scope="module")
+def torch():
+    return pytest.importorskip("torch")
+
+
+def assert_right(captured):
+    """Compare twice, the second time after many runs that moved the state on."""
+    for _ in range(2):
+        comparison = ss.compare(captured, repeats=3, progress=False)
+        assert set(comparison) == set(PLANNERS)
+        assert "WRONG" not in comparison.verdict
+        assert all(run.correct for run in comparison.values()), [run.max_abs_error for run in comparison.values()]
+
+
+def adam_step(torch):
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.Linear(128, 8)).cuda()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, capturable=True)
+    x, y = torch.randn(32, 64, device="cuda"), torch.randn(32, 8, device="cuda")
+
+    def step(x, y):
+        optimizer.zero_grad(set_to_none=True)
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss, model[0].weight
+
+    return step, model, (x, y)
+
+
+def test_a_training_step_with_adam_is_right(torch):
+    step, model, inputs = adam_step(torch)
+    captured = ss.capture(step, *inputs)
+    before = [each.detach().clone() for each in model.parameters()]
+    assert_right(captured)
+    captured.clear_outputs()
+    assert all(torch.equal(one, each) for one, each in zip(before, model.parameters(), strict=True))
+
+
+def test_a_training_step_that_is_wrong_is_called_wrong(torch):
+    step, _, inputs = adam_step(torch)
+    captured = ss.capture(step, *inputs)
+    captured.expected()[1][3, 5] += 1.0
+    comparison = ss.compare(captured, repeats=2, progress=False)
+    assert comparison.verdict.startswith("RESULTS ARE WRONG under sync, async, dual, graph, graph-dual")
+    assert "NumPy" not in comparison.verdict
+
+
+def test_dropout_is_right_also_after_another_graph_has_drawn(torch):
+    x = torch.randn(1000, device="cuda")
+    dropout = torch.nn.functional.dropout
+    captured = ss.capture(lambda x: dropout(dropout(x, 0.5) * 2.0, 0.1), x)
+    assert_right(captured)
+    other = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(other):
+        dropout(x, 0.5)
+    for _ in range(3):
+        other.replay()
+    assert_right(captured)
+
+
+def test_capturing_leaves_the_random_numbers_of_later_code_as_plain_calls_would(torch):
+    x = torch.ones(100, device="cuda")
+
+    def draw(x):
+        return torch.nn.functional.dropout(x, 0.5)
+
+    captured = ss.capture(draw, x)
+    offset = torch.cuda.default_generators[0].get_offset()
+    captured.expected()
+    assert_right(captured)
+    assert torch.cuda.default_generators[0].get_offset() == offset > 0
+
+
+def test_state_in_a_closure_of_cupy_code_is_put_back_and_its_neighbours_are_left_alone(cupy):
+    pool = cupy.zeros(3 * 4096, cupy.float32)
+    left, total, right = pool[:4096], pool[4096:8192], pool[8192:]
+
+    def accumulate(x):
+        total[...] = total * 0.5 + x
+        return total.sum()
+
+    captured = ss.capture(accumulate, cupy.linspace(0, 1, 4096, dtype=cupy.float32))
+    left[...], right[...] = 7.0, 8.0
+    assert_right(captured)
+    assert float(left.min()) == 7.0
+    assert float(right.max()) == 8.0
+
+
+def test_a_result_buffer_that_is_written_whole_is_cleared_and_one_that_is_added_to_is_put_back(cupy):
+    written, added = cupy.zeros(1000, cupy.float32), cupy.zeros(1000, cupy.float32)
+
+    def both(x):
+        cupy.multiply(x, 3.0, out=written)
+        cupy.add(added, x, out=added)
+        return written, added
+
+    captured = ss.capture(both, cupy.ones(1000, cupy.float32))
+    before = added.copy()
+    captured.clear_outputs()
+    assert float(cupy.abs(written).max()) == 0.0
+    np.testing.assert_array_equal(added.get(), before.get())
+    assert_right(captured)
+
+
+def test_random_numbers_of_cupy_generators(cupy):
+    generator = cupy.random.default_rng(3)
+
+    def noisy(x):
+        return x + generator.random(x.size, dtype=cupy.float32)
+
+    assert_right(ss.capture(noisy, cupy.zeros(1000, cupy.float32)))
+
+
+def test_captured_code_that_forks_streams_has_its_order_in_the_graph(torch):
+    sides = [torch.cuda.Stream() for _ in range(4)]
+
+    def four(x):
+        main, outs = torch.cuda.current_stream(), []
+        for side in sides:
+            side.wait_stream(main)
+            with torch.cuda.stream(side):
+                y = x
+                for _ in range(5):
+                    y = torch.tanh(y)
+                outs.append(y)
+        for side in sides:
+            main.wait_stream(side)
+        return torch.stack(outs).sum(0)
+
+    captured = ss.capture(four, torch.randn(4096, device="cuda"))
+    prepared = ss.prepare(captured.trace(), "graph", ss.open_device("cuda"))
+    for _ in range(2):
+        prepared.run()
+        prepared.wait()
+    (graph,) = prepared.graphs
+    assert comes_after(graph.nodes) == comes_after(captured.nodes)
+    assert sum(not node.after for node in graph.nodes) == 4
+    assert_right(captured)
+
+
+def comes_after(nodes):
+    """Return for each node all that come before it."""
+    found = []
+    for node in nodes:
+        found.append(set(node.after).union(*(found[earlier] for earlier in node.after)))
+    return found

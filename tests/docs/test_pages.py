@@ -1,0 +1,49 @@
+"""The Python in the documentation runs, and shows what it really gives."""
+
+from __future__ import annotations
+
+import doctest
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from streamscope.errors import NoDeviceError
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [page for page in TEXTS if ">>> " in page.read_text(encoding="utf-8")]
+
+
+def code_of(page):
+    """Return what a page has in its Python blocks, every line where it stands in the page."""
+    lines, inside = [], False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            inside = line == "```python"
+        lines.append(line if inside and not line.startswith("```") else "")
+    return "\n".join(lines)
+
+
+def no_gpu():
+    raise NoDeviceError("not here")
+
+
+@pytest.mark.skipif(find_spec("plotly") is None or find_spec("anywidget") is None, reason="the pages show notebooks' results too")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_examples_of_a_page_give_what_they_show(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # A machine with a GPU shows other times than those of the simulated device in the pages.
+    monkeypatch.setattr("streamscope.devices.cuda.CudaDevice", no_gpu)
+    examples = doctest.DocTestParser().get_doctest(code_of(page), {}, page.name, str(page), 0)
+    told = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False)
+    runner.run(examples, out=told.append)
+    assert runner.tries > 0
+    assert runner.failures == 0, "".join(told)
+
+
+def test_every_page_with_python_is_run():
+    assert {page.name for page in PAGES} >= {"README.md", "getting-started.md", "engines.md", "your-code.md", "formats.md"}
+    for page in TEXTS:
+        assert page in PAGES or "```python" not in page.read_text(encoding="utf-8"), page

@@ -1,0 +1,95 @@
+"""NumPy's functions on what a program sees: a plain NumPy function is a program."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.errors import ProgramError
+from streamscope.ops.from_numpy import FUNCTIONS, UFUNCS
+
+X = np.linspace(-0.9, 0.9, 24, dtype=np.float32).reshape(4, 6)
+W = np.linspace(-1, 1, 18, dtype=np.float32).reshape(6, 3)
+
+
+def results(function, *inputs):
+    """Return what a function gives as a program on the simulated device."""
+    prepared = ss.prepare(ss.program(function).trace(*inputs), "async", "simulated")
+    prepared.load(inputs)
+    prepared.run()
+    prepared.wait()
+    return prepared.outputs()
+
+
+def calling(function):
+    """Return a function of Python's own, which is what a program is made of."""
+
+    def call(*inputs):
+        return function(*inputs)
+
+    return call
+
+
+def layer(x, w):
+    h = np.tanh(x @ w) * np.float32(2) + np.maximum(x @ w, 0.0)
+    return np.sum(h, axis=1, keepdims=True), np.exp(h - np.max(h, axis=1, keepdims=True)), np.mean(np.abs(h))
+
+
+def test_a_plain_numpy_function_is_a_program():
+    for found, expected in zip(results(layer, X, W), layer(X, W), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        assert found.dtype == expected.dtype
+
+
+@pytest.mark.parametrize("function", [each for each in UFUNCS if each is not np.matmul], ids=lambda each: each.__name__)
+def test_every_ufunc_means_in_a_program_what_it_means_in_numpy(function):
+    whole = function.__name__.startswith(("bitwise", "invert", "gcd", "lcm", "left", "right"))
+    values = np.arange(1, 7, dtype=np.int32) if whole else np.linspace(0.05, 0.95, 6, dtype=np.float32)
+    inputs = [values] * function.nin
+    if function is np.ldexp:
+        inputs = [values, np.arange(6, dtype=np.int32)]
+    if function is np.arccosh:
+        inputs = [values + 1]
+    expected = function(*inputs)
+    (found,) = results(calling(function), *inputs)
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-6)
+    assert found.dtype == expected.dtype
+
+
+@pytest.mark.parametrize(
+    "function", [each for each in FUNCTIONS if each not in (np.shape, np.ndim, np.size)], ids=lambda each: each.__name__
+)
+def test_every_other_function_too(function):
+    values = np.array([[-1.5, 0.5], [2.5, np.inf]], dtype=np.float32)
+    (found,) = results(calling(function), values)
+    np.testing.assert_allclose(found, function(values), rtol=1e-6)
+
+
+def test_shapes_are_known_while_a_program_is_traced():
+    seen = []
+
+    def step(x):
+        seen.append((np.shape(x), np.ndim(x), np.size(x)))
+        return np.negative(x, out=x)
+
+    assert results(step, X)[0][0, 0] == -X[0, 0]
+    assert seen[0] == ((4, 6), 2, 24)
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        (calling(np.sort), r"no operator for NumPy's sort at test_from_numpy\.py:\d+.*ss\.host_function"),
+        (calling(np.add.reduce), r"NumPy's add\.reduce at .*\(use np\.sum"),
+        (lambda x: np.sum(x, dtype=np.float64), r"NumPy's sum with dtype= at .*\(leave dtype out\)"),
+        (lambda x: np.add(x, 1.0, where=[True]), r"NumPy's add with where= at"),
+        (lambda x: np.add(x, 1.0, out=np.zeros((4, 6), np.float32)), r"NumPy's add with an array for out= at"),
+        (lambda x: np.round(x, 2), r"NumPy's round with decimals= at"),
+        (lambda x: np.dot(x, x), r"NumPy's dot at .*\(use a @ b\)"),
+        (lambda x: np.divmod(x, x), r"NumPy's divmod at"),
+    ],
+)
+def test_what_a_program_cannot_do_is_refused_by_name(use, said):
+    with pytest.raises(ProgramError, match=said):
+        ss.program(use).trace(X)

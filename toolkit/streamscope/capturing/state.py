@@ -1,0 +1,186 @@
+"""What captured code changes from run to run: found by running its nodes, saved, and put back before each check.
+
+A training step changes parameters and the optimiser's state, a dropout its random-number state, and no argument of the function names them.
+But each node's arguments do: every word that is an address leads to a piece of memory. Two runs of the nodes then show what of it changes.
+Memory that only an address in device memory leads to, as in arrays of pointers, is not found.
+"""
+
+from __future__ import annotations
+
+import bisect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.devices.cuda.driver import libraries
+
+Span = tuple[int, int]
+"""Start and end of a piece of device memory, as addresses."""
+
+LINE = 512
+"""Bytes that are saved together: CuPy's and PyTorch's allocators hand out nothing smaller, so two arrays never share a line."""
+PIECE = 2**26
+"""Bytes that are saved and compared at a time."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Pieces of device memory with what they held.
+
+    Attributes
+    ----------
+    saved : list of (Span, array)
+        The array is in device memory or, where that was full, on the host.
+    pool : object
+        Where the arrays' memory comes from, which goes when its pool goes.
+    """
+
+    saved: list[tuple[Span, Any]]
+    pool: Any
+
+    def put_back(self) -> None:
+        """Write what was saved to where it was."""
+        for (start, end), values in self.saved:
+            _bytes_at(start, end)[...] = libraries().cupy.asarray(values)
+
+    def changed(self) -> list[Span]:
+        """Return the lines that differ from what was saved."""
+        return [line for span, values in self.saved for line in _changed_lines(span, values)]
+
+
+def found_state(addresses: Iterable[int], own: Iterable[Span], results: Sequence[Span], run: Callable[[], None]) -> State:
+    """Return the state of captured code; it is as before afterwards.
+
+    Parameters
+    ----------
+    addresses : iterable of int
+        What may be addresses of device memory: all words of the nodes' arguments.
+    own : iterable of Span
+        Memory that the capture allocated, whose contents do not outlive a run.
+    results : sequence of Span
+        Where the function's results lie. What of them is the same whatever they held is written whole, so it is no state.
+    run : callable
+        Runs the nodes once, until the device is done.
+    """
+    # Copies come from a pool of their own: elsewhere they may lie beside what is looked at, and count as changed.
+    pool = libraries().cupy.cuda.MemoryPool()
+    with libraries().cupy.cuda.using_allocator(pool.malloc):
+        saved = _found(_without(_blocks(addresses), sorted(own)), results, run, pool)
+    pool.free_all_blocks()
+    return saved
+
+
+def _found(touched: Sequence[Span], results: Sequence[Span], run: Callable[[], None], pool: Any) -> State:
+    before = State([(span, _copied(span)) for span in touched], pool)
+    # PyTorch keeps the seed of its random numbers, and an optimiser its learning rate, in scalars that the host sets between runs.
+    lines = [span for span in touched if span[1] - span[0] <= LINE]
+    run()
+    first = [_copied(span) for span in results]
+    lines += before.changed()
+    run()
+    lines += before.changed()
+    before.put_back()
+    for start, end in results:
+        _bytes_at(start, end).fill(0)
+    run()
+    whole = [span for span, values in zip(results, first, strict=True) if not _changed_lines(span, values)]
+    before.put_back()
+    return State([(span, _copied(span)) for span in _without(_merged(lines), sorted(whole))], pool)
+
+
+def _blocks(addresses: Iterable[int]) -> list[Span]:
+    """Return the pieces of memory that addresses lie in: PyTorch's blocks in use or, elsewhere, what was allocated from CUDA at once."""
+    cuda = libraries().cuda
+    segments = torch_segments()
+    torchs = sorted((each["address"], each["address"] + each["total_size"]) for each in segments)
+    blocks = sorted(
+        (block["address"], block["address"] + block["size"])
+        for each in segments
+        for block in each["blocks"]
+        if block["state"] == "active_allocated"
+    )
+    found: set[Span] = set()
+    for address in set(addresses):
+        if _around(torchs, address) is not None:
+            block = _around(blocks, address)
+            found |= {block} if block is not None else set()
+            continue
+        status, start, nbytes = cuda.cuMemGetAddressRange(address)
+        if int(status) == 0:
+            found.add((int(start), int(start) + int(nbytes)))
+    return _merged(found)
+
+
+def torch_segments() -> list[dict[str, Any]]:
+    """Return what PyTorch's allocator holds, as its memory snapshot has it; empty where it has none or is not used."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized() or torch.cuda.get_allocator_backend() != "native":
+        return []
+    segments: list[dict[str, Any]] = torch.cuda.memory_snapshot()
+    return segments
+
+
+def _around(spans: Sequence[Span], address: int) -> Span | None:
+    """Return the span that an address lies in; the spans are sorted and apart."""
+    at = bisect.bisect_right(spans, (address, sys.maxsize)) - 1
+    return spans[at] if at >= 0 and address < spans[at][1] else None
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """Return the same memory as spans that are sorted, do not overlap, and are no longer than a piece.
+
+    Neighbours stay apart: no copy may cross from one allocation into another, and a scalar is known by its length.
+    """
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return [(at, min(at + PIECE, end)) for start, end in merged for at in range(start, end, PIECE)]
+
+
+def _without(spans: Iterable[Span], others: Sequence[Span]) -> list[Span]:
+    """Return what of spans lies in none of the others, which are sorted."""
+    left = []
+    for start, end in spans:
+        at = start
+        for other_start, other_end in others:
+            if other_end > at and other_start < end:
+                left += [(at, other_start)] if other_start > at else []
+                at = other_end
+        left += [(at, end)] if at < end else []
+    return left
+
+
+def _bytes_at(start: int, end: int) -> Any:
+    cupy = libraries().cupy
+    memory = cupy.cuda.UnownedMemory(start, end - start, None)
+    return cupy.ndarray((end - start,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
+
+
+def _copied(span: Span) -> Any:
+    """Return a copy of a piece of memory: in device memory or, where that is full, on the host."""
+    values = _bytes_at(*span)
+    try:
+        return values.copy()
+    except libraries().cupy.cuda.memory.OutOfMemoryError:
+        return values.get()
+
+
+def _changed_lines(span: Span, values: Any) -> list[Span]:
+    """Return the lines of a piece of memory that differ from what it held, neighbours together."""
+    cupy = libraries().cupy
+    differs = _bytes_at(*span) != cupy.asarray(values)
+    padded = cupy.pad(differs, (0, -differs.size % LINE))
+    return _runs(padded.reshape(-1, LINE).any(axis=1).get(), *span)
+
+
+def _runs(lines: npt.NDArray[np.bool_], start: int, end: int) -> list[Span]:
+    """Return the spans of neighbouring lines that are true."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], lines, [False])).astype(np.int8)))
+    return [(start + int(first) * LINE, min(start + int(last) * LINE, end)) for first, last in edges.reshape(-1, 2)]

@@ -1,0 +1,193 @@
+"""The folder of a saved comparison: ``comparison.json``, and for each engine its trace as ``ENGINE-HASH.parquet``.
+
+``comparison.json`` holds under ``sha256`` the checksum of each trace, and its own. The hash in a name is the beginning of that checksum, so
+two traces never share a name. New traces are written beside the old ones, and the folder changes when ``comparison.json`` is renamed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from streamscope.errors import OutputError, TraceError
+from streamscope.files import check_ordinary
+from streamscope.trace.trace import DeviceInfo, Trace
+
+FILE_NAME = "comparison.json"
+CHECKSUMS = "sha256"
+OURS = {"workload", "device", "engines", "makespans_ns", "verdict"}
+"""A ``comparison.json`` with these keys is one of ours."""
+
+REPORT_NAME = "report.html"
+REPORT_MARK = b'<meta name="generator" content="Streamscope">'
+"""A ``report.html`` with this among its first 1,000 bytes is one of ours."""
+
+UNTIED = "the comparison has no checksum of this trace, so it may be another run's"
+"""The note in a trace that was read from a folder of an older version."""
+
+LONGEST_ENGINE = 100
+
+
+def check_engine(engine: object) -> str:
+    """Return the name of an engine that can be a part of a file's name.
+
+    Raises
+    ------
+    ValueError
+        It is empty or too long, leads to another folder, or has characters that cannot be seen or written.
+    """
+    if (
+        not isinstance(engine, str)
+        or not engine.isprintable()
+        or not 0 < len(engine.encode()) <= LONGEST_ENGINE
+        or re.search(r"[/\\]", engine)
+    ):
+        raise ValueError(f"{engine!a:.80} cannot be the name of an engine")
+    return engine
+
+
+def trace_name(engine: object, checksum: object) -> str:
+    """Return the name of an engine's trace; without a checksum, as folders had it until there were checksums.
+
+    Raises
+    ------
+    ValueError
+        The engine's name or the checksum cannot be one.
+    """
+    if checksum is None:
+        return f"{check_engine(engine)}.parquet"
+    if not isinstance(checksum, str) or not re.fullmatch("[0-9a-f]{64}", checksum):
+        raise ValueError(f"{checksum!a:.80} is not a SHA-256")
+    return f"{check_engine(engine)}-{checksum[:12]}.parquet"
+
+
+def checksum_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_trace(trace: Trace, engine: str, folder: Path) -> str:
+    """Write a trace under the name that its content gives it, and return its SHA-256.
+
+    Raises
+    ------
+    OutputError
+        It cannot be written.
+    """
+    try:
+        check_engine(engine)
+    except ValueError as error:
+        raise OutputError(f"cannot save this comparison: {error}", hint="rename the engine") from None
+    path = trace.to_parquet(folder / "trace.parquet")
+    checksum = checksum_of(path)
+    path.rename(folder / trace_name(engine, checksum))
+    return checksum
+
+
+def older_traces(folder: Path) -> set[str]:
+    """Return the names of the traces of the comparison in a folder, which go when another one takes its place.
+
+    Only files that are what that comparison says count. Traces without a checksum, of older versions, stay.
+
+    Raises
+    ------
+    OutputError
+        The folder has a ``comparison.json`` that is not ours.
+    """
+    path = folder / FILE_NAME
+    check_ordinary(path)
+    try:
+        traces = _traces_in(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return set()
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise _not_ours(path) from None
+    return {name for name, checksum in traces.items() if (folder / name).is_file() and checksum_of(folder / name) == checksum}
+
+
+def older_files(folder: Path) -> set[str]:
+    """Return what `older_traces` does, for a folder that is to get a report too.
+
+    Raises
+    ------
+    OutputError
+        The folder has a ``comparison.json`` or a ``report.html`` that is not ours.
+    """
+    path = folder / REPORT_NAME
+    check_ordinary(path)
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        if REPORT_MARK not in file.read(1000):
+            raise _not_ours(path)
+    return older_traces(folder)
+
+
+def _not_ours(path: Path) -> OutputError:
+    return OutputError(f"cannot write {path}: the one there is not ours", hint="move it away, or choose another folder")
+
+
+def _traces_in(content: Any) -> Mapping[str, str]:
+    """Return the names of traces with a checksum, and their checksums, that a ``comparison.json`` holds, if it is ours."""
+    if OURS - content.keys():
+        raise ValueError("it lacks keys of ours")
+    stored = content.get(CHECKSUMS, {"traces": {}})["traces"]
+    return {trace_name(engine, checksum): checksum for engine, checksum in stored.items()}
+
+
+def sealed(content: Mapping[str, Any], traces: Mapping[str, str]) -> dict[str, Any]:
+    """Return what ``comparison.json`` is to hold, with the checksums of the traces, and of all this."""
+    content = {**content, CHECKSUMS: {"traces": dict(traces)}}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return {**content, CHECKSUMS: {"traces": dict(traces), "comparison": digest}}
+
+
+def checked_seal(content: Mapping[str, Any]) -> Mapping[str, str] | None:
+    """Return the checksum of each trace, from what ``comparison.json`` holds; None where it is of an older version, without checksums.
+
+    Raises
+    ------
+    ValueError
+        It was changed since it was saved.
+    """
+    if CHECKSUMS not in content:
+        return None
+    traces: Mapping[str, str] = content[CHECKSUMS]["traces"]
+    if sealed(content, traces) != content:
+        raise ValueError("it was changed since it was saved")
+    return traces
+
+
+def read_trace(comparison: Path, engine: str, checksum: str | None, device: DeviceInfo) -> Trace:
+    """Read the trace of an engine that a ``comparison.json`` names; without a checksum, a note in it says what that means.
+
+    Raises
+    ------
+    TraceError
+        It is missing or broken, or is not the trace that was saved with the comparison.
+    ValueError
+        The engine's name or the checksum cannot be one.
+    """
+    path = comparison.with_name(trace_name(engine, checksum))
+    if not path.exists():
+        raise TraceError(f"{comparison} names a trace that is not there: {path.name}", hint="copy the whole folder that save() wrote")
+    try:
+        trace, found = Trace.from_parquet(path), checksum_of(path)
+    except OSError as error:
+        raise TraceError(f"cannot read {path}: {error.strerror or error}", hint=f"{comparison} names it") from error
+    if found != (checksum or found):
+        raise TraceError(f"{path} is not the trace that {comparison.name} was saved with", hint="was it changed, or copied over another?")
+    info = trace.info
+    if info.engine != engine:
+        raise TraceError(f"{path} is the trace of {info.engine!r}, not of {engine!r}", hint="was it renamed, or copied over another?")
+    if (info.device.kind, info.device.name) != (device.kind, device.name):
+        raise TraceError(
+            f"{path} was recorded on {info.device.name} ({info.device.kind}), and {comparison.name} says {device.name} ({device.kind})",
+            hint="was one of them changed, or copied from elsewhere?",
+        )
+    return trace if checksum is not None else replace(trace, info=replace(info, notes=(*info.notes, UNTIED)))
