@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from streamscope.errors import ProgramError
-from streamscope.interrupts import when_gone
 from streamscope.program.variable import ArraySpec, Place
 
 if TYPE_CHECKING:
@@ -41,12 +40,14 @@ class VariableState:
         Operations that wait for their turn, and whether they write.
     fault : Fault or None
         Why its values are not what was asked for.
+    handle : Handle or None
+        Notes when Python lets the user's object go.
     keys : set of tuple
         Keys of the cached applications that use it.
     """
 
     __slots__ = (
-        "buffer", "deleted", "fault", "id", "keys", "name", "place", "readers", "reading", "spec", "version", "waiting",
+        "buffer", "deleted", "fault", "handle", "id", "keys", "name", "place", "readers", "reading", "spec", "version", "waiting",
         "writer", "writing", "written",
     )  # fmt: skip
 
@@ -65,6 +66,7 @@ class VariableState:
         self.writing = False
         self.waiting: deque[tuple[Operation, bool]] = deque()
         self.fault: Fault | None = None
+        self.handle: Handle | None = None
         self.keys: set[tuple[object, ...]] = set()
 
 
@@ -81,6 +83,13 @@ def buffer_of(state: VariableState) -> Buffer:
     return state.buffer
 
 
+class Handle(ref["DynamicVariable"]):
+    """Knows which variable a `DynamicVariable` stood for that Python has let go."""
+
+    __slots__ = ("number",)
+    number: int
+
+
 class DynamicVariable:
     """A variable of a dynamic engine, made by `Engine.variable`.
 
@@ -89,11 +98,13 @@ class DynamicVariable:
 
     __slots__ = ("__weakref__", "_id", "_state")
 
-    def __init__(self, state: VariableState, dropped: deque[VariableState]) -> None:
+    def __init__(self, state: VariableState, dropped: deque[Handle]) -> None:
         self._id = state.id
         self._state = state
-        # Any thread may let it go in the middle of anything, so no lock is taken: the engine deletes it when it is next used.
-        when_gone(self, partial(dropped.append, state))
+        # Any thread may let it go in the middle of anything, so no lock is taken: the engine deletes it when it is next used. A deque's
+        # `append` is a C function, in which no Ctrl-C can come.
+        state.handle = Handle(self, dropped.append)
+        state.handle.number = state.id
 
     @property
     def spec(self) -> ArraySpec:
