@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,7 @@ class Nothing:
 
     def __init__(self, spec: Any = None, place: Any = None) -> None:
         self.spec, self.place = spec, place
+        self.lock = threading.RLock()
         self.now_ns = time.perf_counter_ns
         self.use = self.record = self.wait = self.write = self.synchronize = self.let_finish = nothing
         self.stream = self.event = lambda *arguments, **options: Nothing()

@@ -8,6 +8,7 @@ import threading
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
+from tests.interrupting import Calls, Countdown, profiled, traced
 
 from streamscope.interrupts import deferred, let_through
 
@@ -53,6 +54,43 @@ def test_a_long_block_can_ask_whether_one_is_due():
         with deferred() as inner:
             seen.append(inner.due)  # It would not be raised here.
     assert seen == [False, True, False]
+
+
+class Opcodes:
+    """Interrupts before the n-th instruction of `streamscope.interrupts`; counts on. That is more often than Python does."""
+
+    def __init__(self, at=None):
+        self.countdown = Countdown(at)
+
+    def __call__(self, frame, event, argument):
+        if frame.f_globals.get("__name__") != "streamscope.interrupts":
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.countdown.tick()
+        return self
+
+
+@pytest.mark.parametrize("kind", [Calls, Opcodes])
+def test_wherever_it_comes_in_a_block_the_handler_is_put_back(kind):
+    """The fixture above sees that it is; here, that Ctrl-C is raised, once, and blocks defer as before."""
+
+    def block(watch, done):
+        with profiled(watch) if kind is Calls else traced(watch), deferred(), deferred():
+            done.append("block")
+
+    block(undisturbed := kind(), [])
+    handler = signal.getsignal(signal.SIGINT)
+    assert undisturbed.countdown.count > 10
+    for at in range(1, undisturbed.countdown.count + 1):
+        with pytest.raises(KeyboardInterrupt):
+            block(kind(at), [])
+        assert signal.getsignal(signal.SIGINT) is handler, at
+        done = []
+        with pytest.raises(KeyboardInterrupt), deferred():
+            interrupt()
+            done.append("deferred")
+        assert done == ["deferred"]
 
 
 def test_an_error_in_the_block_is_not_lost():

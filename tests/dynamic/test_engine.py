@@ -155,6 +155,7 @@ def test_async_returns_before_the_device_is_done_and_overlaps_host_and_device():
 
 def test_dual_spreads_independent_work_and_keeps_chains_together():
     device = SimulatedDevice()
+    device.log.enabled = True
     with Engine("dual", device=device, streams=2) as engine:
         strands = [engine.variable(np.ones(1 << 20)) for _ in range(2)]
         engine.wait_all()
@@ -176,6 +177,7 @@ def test_operations_of_priority_go_on_a_stream_of_their_own():
             return super().stream(name, priority=priority)
 
     device = Noting()
+    device.log.enabled = True
     with Engine("async", device=device) as engine:
         x, y = engine.variable(ones()), engine.variable(SPEC)
         engine.push(ss.add, reads=(x, x), writes=(y,), priority=1)

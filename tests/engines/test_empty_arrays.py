@@ -8,7 +8,9 @@ import pytest
 import streamscope as ss
 from streamscope.analysis import kernel_count, missing_records
 from streamscope.devices.simulated import SimulatedDevice
+from streamscope.devices.simulated.graphs import SimulatedGraph
 from streamscope.engines import PLANNERS
+from streamscope.engines.plan import CallHost, HostWait, Replay
 from streamscope.engines.prepared import prepare
 from streamscope.program.reference import run_reference
 from streamscope.recording.device_log import DeviceLogRecorder
@@ -54,6 +56,75 @@ def test_every_engine_and_recorder(function, inputs, kernels, engine, device):
         spans = recorder.record(prepared).spans
         assert kernel_count(spans) == kernels
         assert missing_records(spans).device == 0
+
+
+@ss.program
+def empty_steps_between(x, none):
+    """Empty arrays before, between and behind kernels and host steps of others."""
+    first = on_host(ss.to_host(ss.relu(none)))
+    y = ss.add(x, x)
+    second = on_host(ss.to_host(ss.to_device(first)))
+    return on_host(ss.to_host(ss.multiply(y, y))), ss.to_device(second)
+
+
+@pytest.mark.parametrize("engine", ["graph", "graph-dual"])
+@pytest.mark.parametrize(("function", "inputs"), [(mixed, (X, NONE)), (nothing, (NONE,)), (empty_steps_between, (X, NONE))])
+def test_no_graph_without_nodes_is_made_or_launched(function, inputs, engine):
+    prepared = prepare(function.trace(*inputs), engine, SimulatedDevice())
+    for _ in range(3):
+        prepared.load(inputs)
+        prepared.run()
+    assert all(bound.inner for bound in prepared.bound if isinstance(bound.step, Replay))
+    assert all(graph.nodes for graph in prepared.graphs)
+    for segment in prepared.segments:
+        reasons = {None if operation.launches else segment.why_not.get(operation.id) for operation in segment.operations}
+        assert (segment.graph is None) is (None not in reasons)
+        assert segment.graph is not None or reasons <= {"it is a host function", "it launches nothing"}
+
+
+@pytest.mark.parametrize("engine", ["async", "dual", "graph", "graph-dual"])
+def test_the_host_waits_for_nothing_before_its_functions_on_empty_arrays(engine):
+    plan = PLANNERS[engine](empty_steps_between.trace(X, NONE), SimulatedDevice().estimate_ns)
+    waits = [index for index, step in enumerate(plan.steps) if isinstance(step, HostWait)]
+    calls = [index for index, step in enumerate(plan.steps) if isinstance(step, CallHost)]
+    assert [index + 1 for index in waits] == calls[2:]  # The last call alone is on what a kernel makes.
+
+
+def test_an_operator_of_the_users_that_launches_nothing_is_not_replayed(monkeypatch):
+    """A graph without nodes costs as much to launch as another."""
+    prepared = prepare(ss.program(lambda x: ss.add(x, x)).trace(X), "graph", SimulatedDevice())
+    (replay,) = prepared.bound
+    for bound in replay.inner:
+        bound.call = int
+    prepared.load([X])
+    prepared.run()
+    launches = []
+    monkeypatch.setattr(SimulatedGraph, "launch", lambda graph, stream: launches.append(graph.node_count))
+    for _ in range(2):
+        prepared.run()
+    assert replay.graph.node_count == 0
+    assert launches == []
+
+
+@pytest.mark.parametrize("name", ["sync", "async", "dual"])
+def test_pushed_operations_on_empty_arrays_put_nothing_on_a_stream(name):
+    with ss.Engine(name, device="simulated") as engine:
+        x, none = engine.variable(X), engine.variable(NONE)
+        back, h = engine.variable(ss.ArraySpec(NONE.shape, NONE.dtype)), engine.variable(NONE, place="host")
+        engine.push(ss.add, reads=(x, x), writes=(x,))
+        engine.wait_all()
+        before = engine.statistics
+        engine.push(ss.add, reads=(x, x), writes=(x,))
+        engine.push(ss.add, reads=(none, none), writes=(none,))
+        engine.push(ss.to_host, reads=(none,), writes=(h,))
+        engine.push(on_host, reads=(h,), writes=(h,))
+        engine.push(ss.to_device, reads=(h,), writes=(back,))
+        assert engine.read(back).shape == NONE.shape
+        assert none.version == back.version == 1
+        after = engine.statistics
+        assert after.events_recorded == before.events_recorded + 1
+        assert after.host_waits == before.host_waits
+        np.testing.assert_array_equal(engine.read(x), X * 4)
 
 
 @pytest.mark.gpu

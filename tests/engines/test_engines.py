@@ -99,7 +99,7 @@ def test_the_synchronous_engine_waits_after_each_launch_and_nothing_overlaps():
     device = SimulatedDevice()
     prepared = prepare(function.trace(*inputs), "sync", device)
     prepared.load(inputs)
-    device.log.clear()
+    device.log.enabled = True
     prepared.run()
     steps = prepared.plan.steps
     assert all(isinstance(after, Synchronize) for before, after in pairwise(steps) if isinstance(before, Issue))
@@ -114,7 +114,7 @@ def overlapped(engine: str, function, inputs) -> bool:
     for _ in range(3):
         prepared.run()
         prepared.wait()
-    device.log.clear()
+    device.log.enabled = True
     prepared.run()
     prepared.wait()
     spans = sorted((record.start_ns, record.end_ns) for record in device.log)
@@ -132,7 +132,7 @@ def test_long_kernels_overlap_on_two_streams_without_a_graph():
     slow = SimulatedDevice(delays=lambda launch, stream: (0.0, 100.0))
     prepared = prepare(function.trace(*inputs), "dual", slow)
     prepared.load(inputs)
-    slow.log.clear()
+    slow.log.enabled = True
     prepared.run()
     prepared.wait()
     (_, first_end), (second_start, _) = sorted((record.start_ns, record.end_ns) for record in slow.log)

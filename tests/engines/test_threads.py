@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,6 +13,7 @@ import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import prepare
+from streamscope.errors import EngineError
 from streamscope.program.reference import run_reference
 
 THREADS, TURNS = 4, 12
@@ -53,24 +55,88 @@ def test_one_shared_by_all(engine):
     assert prepared.notes == []
 
 
+@pytest.fixture
+def _impatient():
+    """Let threads be switched as often as can be."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@ss.host_function(duration_us=1)
+def shifted(values):
+    """A step on the host, so that runs have two segments and the host waits."""
+    return values + 1
+
+
+@ss.program
+def with_a_host_step(x, y):
+    """Kernels, copies and a host step."""
+    return ss.add(ss.to_device(shifted(ss.to_host(ss.multiply(x, y)))), ss.relu(y))
+
+
+def uses(device, engine, number):
+    """Prepare a program, and run it on a device that others use."""
+    prepared = prepare(with_a_host_step.trace(X, X), engine, device)
+    for turn in range(TURNS):
+        inputs = [X + number, X * turn]
+        prepared.load(inputs)
+        prepared.run()
+        prepared.wait()
+        np.testing.assert_array_equal(prepared.outputs()[0], run_reference(prepared.program, inputs)[0])
+    assert prepared.notes == []
+
+
+@pytest.mark.usefixtures("_impatient")
 @pytest.mark.parametrize("engine", PLANNERS)
-def test_one_each_on_a_device_that_they_share(engine):
-    device, turn_lock = SimulatedDevice(), threading.Lock()
+class TestOnADeviceThatThreadsShare:
+    def test_runs_and_waits_of_one_program(self, engine):
+        prepared = prepare(with_a_host_step.trace(X, X), engine, SimulatedDevice())
+        prepared.load([X, X])
 
-    def work(number):
-        with turn_lock:
-            prepared = prepare(chain.trace(X, X), engine, device)
-        for turn in range(TURNS):
-            inputs = [X + number, X * turn]
-            with turn_lock:
-                device.use()
-                prepared.load(inputs)
+        def work(number):
+            for _ in range(TURNS):
                 prepared.run()
-                (found,) = prepared.outputs()
-            np.testing.assert_array_equal(found, run_reference(prepared.program, inputs)[0])
-        return prepared
+                prepared.wait()
 
-    assert all(prepared.notes == [] for prepared in in_threads(work))
+        in_threads(work)
+        np.testing.assert_array_equal(prepared.outputs()[0], run_reference(prepared.program, [X, X])[0])
+        assert prepared.notes == []
+
+    def test_a_program_each(self, engine):
+        device = SimulatedDevice()
+        in_threads(lambda number: uses(device, engine, number))
+
+    def test_programs_beside_a_dynamic_engine(self, engine):
+        device = SimulatedDevice()
+        with ss.Engine(engine, device=device) as pushing:
+
+            def pushes():
+                x, h = pushing.variable(X), pushing.variable(X, place="host")
+                for turn in range(TURNS):
+                    pushing.push(shifted, reads=(h,), writes=(h,))
+                    pushing.push(ss.to_device, reads=(h,), writes=(x,))
+                    np.testing.assert_array_equal(pushing.read(x), pushing.read(h))
+                    (expected,) = run_reference(with_a_host_step.trace(X, X), [X, X * turn])
+                    np.testing.assert_array_equal(pushing.run(with_a_host_step, X, X * turn), expected)
+
+            in_threads(lambda number: uses(device, engine, number) if number else pushes())
+
+
+def test_a_thread_works_while_another_captures():
+    device = SimulatedDevice()
+    prepared = prepare(chain.trace(X, X), "async", device)
+    stream = device.stream("captured")
+    device.begin_capture(stream)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(uses, device, "graph", 1).result()
+        with pytest.raises(EngineError, match="is captured"):  # This stream, or all, nobody can wait for.
+            pool.submit(stream.synchronize).result()
+    with pytest.raises(EngineError, match="is captured"):
+        prepared.wait()
+    device.abandon_capture(stream)
+    prepared.wait()
 
 
 def test_rebinding_by_several_threads_keeps_runs_whole():

@@ -37,6 +37,7 @@ def truth(prepared: Prepared) -> dict[tuple[int, int], tuple[float, float]]:
     """Return start and end of each launch of an unrecorded run, since its first call."""
     device = prepared.device
     device.log.clear()
+    device.log.enabled = True
     start = device.now_ns()
     prepared.run()
     prepared.wait()

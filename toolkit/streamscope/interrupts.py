@@ -8,6 +8,8 @@ from __future__ import annotations
 
 # The C functions: those of `signal` look up enumerations, which takes longer than a simulated launch.
 import _signal  # type: ignore[import-not-found]
+import atexit
+from collections import deque
 from collections.abc import Callable
 from contextlib import contextmanager
 from inspect import CO_GENERATOR
@@ -15,6 +17,7 @@ from sys import _getframe
 from threading import get_ident, main_thread
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
+from weakref import ref
 
 Result = TypeVar("Result")
 _Handler = Callable[[int, FrameType | None], Any]
@@ -44,10 +47,18 @@ class Deferral:
 
     def __enter__(self) -> Self:
         if get_ident() == main_thread().ident:
-            if not self._depth:
+            if self._depth:
+                self._depth += 1
+                return self
+            try:
+                # First: Ctrl-C that comes as the handler changes finds the block begun, as does a finaliser that opens one of its own.
+                self._depth = 1
                 frame = _getframe(1)
                 self._begin(_whose_block(frame) if frame.f_code.co_flags & CO_GENERATOR else frame)
-            self._depth += 1
+            except BaseException:
+                self._depth = 0
+                self._end()
+                raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -94,8 +105,8 @@ class Deferral:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._arrived = (number, frame)
-        if not self._is_inside(frame):
-            # Another signal's handler raised as the block was to end, which then did not.
+        if not self._depth or not self._is_inside(frame):
+            # Another signal's handler raised as the block was to begin or end, which then did not.
             self._depth = 0
             self._end()
         elif self._depth == self._open:
@@ -125,3 +136,75 @@ def deferred() -> Deferral:
 def let_through(function: Callable[..., Result], /, *arguments: Any, **options: Any) -> Result:
     """Call a function of the user's with Ctrl-C let through, inside a block that defers it; see `Deferral.lifted`."""
     return _deferral.lifted(function, *arguments, **options)
+
+
+class Finaliser:
+    """What is still to be done when an object has gone; see `when_gone`."""
+
+    __slots__ = ("_finish", "_notice", "_reference", "at_exit")
+
+    def __init__(self, thing: object, finish: Callable[[], object], *, at_exit: bool) -> None:
+        self.at_exit = at_exit
+        self._finish = finish
+        # The one that is made last is called first. It is a C function, in which no Ctrl-C can come.
+        self._notice = ref(thing, _noticed)
+        self._reference = ref(thing, _gone.append)
+        _finalisers[id(self._reference)] = self
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has neither been done nor cancelled."""
+        return id(self._reference) in _finalisers
+
+    def now(self) -> None:
+        """Do it now, if it was not done before."""
+        finish = self._finish
+        if self.cancel():
+            finish()
+
+    def cancel(self) -> bool:
+        """Never do it; return whether it would have been."""
+        if _finalisers.pop(id(self._reference), None) is None:
+            return False
+        self._finish = int  # What the function holds can go.
+        return True
+
+
+_gone: deque[ref[object]] = deque()
+_finalisers: dict[int, Finaliser] = {}
+"""Those that are alive, by the address of their reference."""
+
+
+def when_gone(thing: object, finish: Callable[[], object], *, at_exit: bool = False) -> Finaliser:
+    """Call a function when Python has let an object go, or at the end of the process, where that is wanted.
+
+    Python swallows Ctrl-C that comes in a finaliser, and one that was about to begin never runs. Here, what is left to do is noted before
+    any Python code runs; where Ctrl-C then keeps it from being done, `clean_up` does it, and so does the next finaliser. Until it is
+    done, the function and all that it holds stay; it must not hold the object.
+    """
+    with deferred():
+        return Finaliser(thing, finish, at_exit=at_exit)
+
+
+def clean_up() -> None:
+    """Do what is left of objects that have gone, and was kept from being done by Ctrl-C."""
+    while _gone:
+        with deferred():
+            try:
+                finaliser = _finalisers.get(id(_gone.popleft()))
+            except IndexError:  # Another thread does it.
+                return
+            if finaliser is not None:
+                finaliser.now()
+
+
+def _noticed(reference: object) -> None:
+    clean_up()
+
+
+@atexit.register
+def _clean_up_at_exit() -> None:
+    for finaliser in list(_finalisers.values()):
+        if finaliser.at_exit:
+            finaliser.now()
+    _finalisers.clear()  # What goes from now on goes with the process.

@@ -50,6 +50,7 @@ class Bench:
 
     def __init__(self, model: CostModel, delays: Delays | None = None) -> None:
         self.device = SimulatedDevice(model, delays=delays)
+        self.device.log.enabled = True
         self.model = model
         self._launches = 0
 

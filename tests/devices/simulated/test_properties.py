@@ -63,6 +63,7 @@ class Runner:
         sways = {index: (step.delay_ns, step.stretch) for index, step in enumerate(program)}
         self.program = program
         self.device = SimulatedDevice(MODEL, delays=lambda launch, stream: sways[launch.operation])
+        self.device.log.enabled = True
         self.streams = [self.device.stream(str(number)) for number in range(STREAMS)]
         self.buffers = [self.device.allocate(ArraySpec((), np.dtype("int64")), Place.DEVICE) for _ in range(VARIABLES)]
         self.calls = [self.bind(index, step) for index, step in enumerate(program)]

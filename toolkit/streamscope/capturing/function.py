@@ -21,6 +21,7 @@ from streamscope.devices.cuda.driver import libraries
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
 from streamscope.graphs.node import GraphNode
+from streamscope.interrupts import when_gone
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.user_line import user_line
@@ -204,11 +205,12 @@ class _RawGraph:
     """Destroys a captured graph when nothing uses it any more, and no capture of the thread can be broken by that."""
 
     def __init__(self, graph: int) -> None:
-        self._destroy = partial(libraries().runtime.graphDestroy, graph)
+        when_gone(self, partial(_destroy, partial(libraries().runtime.graphDestroy, graph)))
 
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            CAPTURES.destroy(self._destroy)
+
+def _destroy(destroy: Callable[[], object]) -> None:
+    with contextlib.suppress(Exception):
+        CAPTURES.destroy(destroy)
 
 
 def _copy(value: Any) -> Any:

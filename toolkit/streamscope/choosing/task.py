@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from streamscope.devices.protocol import Device
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepared import Prepared, prepare
 from streamscope.errors import ProgramError
+from streamscope.interrupts import deferred, let_through
 from streamscope.ops.fusion import fused
 from streamscope.program.arrays import host_array
 from streamscope.program.operation import Program
@@ -138,12 +138,22 @@ class Task:
 
 def run_ns(prepared: Prepared) -> tuple[int, int]:
     """Run once, on an idle device; return after how long all was issued, and after how long the host knew that all was done, in ns."""
-    with _no_garbage_collection():
-        start = prepared.device.now_ns()
-        prepared.run()
-        issued = prepared.device.now_ns()
-        prepared.wait()
-        return issued - start, prepared.device.now_ns() - start
+    collects = gc.isenabled()
+    with deferred():
+        try:
+            gc.disable()
+            return let_through(_run_ns, prepared)
+        finally:
+            if collects:
+                gc.enable()
+
+
+def _run_ns(prepared: Prepared) -> tuple[int, int]:
+    start = prepared.device.now_ns()
+    prepared.run()
+    issued = prepared.device.now_ns()
+    prepared.wait()
+    return issued - start, prepared.device.now_ns() - start
 
 
 def recorder_of(device: Device) -> EventRecorder | DeviceLogRecorder:
@@ -178,15 +188,3 @@ def largest_error(
         if share[place] > used:
             worst, used = (float(error[place]), float(most[place])), float(share[place])
     return worst
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Keep the collector from running inside a timed run."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -11,6 +11,7 @@ waits for an event recorded there) becomes nodes of a graph instead of running.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import RLock
 from typing import Any, Protocol
 
 import numpy.typing as npt
@@ -110,7 +111,15 @@ class Gate(Protocol):
 
 
 class Device(Protocol):
-    """A place where operations run."""
+    """A place where operations run.
+
+    Attributes
+    ----------
+    lock : RLock
+        Held by dynamic engines, which share the device, while they issue; a simulated device holds it in its own calls, too.
+    """
+
+    lock: RLock
 
     @property
     def info(self) -> DeviceInfo:

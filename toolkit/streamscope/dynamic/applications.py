@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from streamscope.dynamic.lanes import Lane
 from streamscope.dynamic.memory_pool import MemoryPool
 from streamscope.dynamic.templates import Template
 from streamscope.dynamic.variable import VariableState, buffer_of
+from streamscope.interrupts import when_gone
 from streamscope.program.launch import LaunchKind
 
 if TYPE_CHECKING:
@@ -20,17 +22,14 @@ class Scratch:
 
     def __init__(self, memory: MemoryPool, lane: Lane) -> None:
         self.buffers: list[Buffer] = []
-        self._memory = memory
-        self._lane = lane
-
-    def release(self) -> None:
+        self.release = when_gone(self, partial(_release, self.buffers, memory, lane)).now
         """Give the memory back, behind what its lane has been given."""
-        last = self._lane.last
-        while self.buffers:
-            self._memory.free(self.buffers.pop(), () if last is None else ((self._lane.stream, last.lease),))
 
-    def __del__(self) -> None:
-        self.release()
+
+def _release(buffers: list[Buffer], memory: MemoryPool, lane: Lane) -> None:
+    last = lane.last
+    while buffers:
+        memory.free(buffers.pop(), () if last is None else ((lane.stream, last.lease),))
 
 
 class Part:
@@ -113,9 +112,11 @@ class Application:
         Where it goes always; None if that is chosen afresh each time.
     kind : LaunchKind
         Of the parts' launches, see `Template`.
+    launches : bool
+        There is something to put on a stream; on empty arrays there is not.
     """
 
-    __slots__ = ("estimate_ns", "kind", "lane", "lines", "parts", "priority", "reads", "writes")
+    __slots__ = ("estimate_ns", "kind", "lane", "launches", "lines", "parts", "priority", "reads", "writes")
 
     def __init__(
         self, parts: Sequence[Part], *, priority: bool, lines: Sequence[str | None], estimate_ns: float, lane: Lane | None
@@ -126,6 +127,7 @@ class Application:
         self.estimate_ns = estimate_ns
         self.lane = lane
         self.kind: LaunchKind = self.parts[0].template.kind
+        self.launches = bool(self.parts[0].template.launches) or any(part.template.launches for part in self.parts)
         self.writes = tuple(dict.fromkeys(state for part in self.parts for state in part.writes))
         self.reads = tuple(dict.fromkeys(state for part in self.parts for state in part.reads if state not in self.writes))
 

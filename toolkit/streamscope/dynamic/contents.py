@@ -87,11 +87,11 @@ class Contents:
 
         if not state.written:
             raise ProgramError(f"{state.name!r} is read, and nothing has written it", hint="write it first, or make it of values")
-        self._pusher.push_host(HostFunction(title, user_line(), copy, (state,), (), {}, 0.0)).wait()
+        self._scheduler.block_on(self._pusher.push_host(HostFunction(title, user_line(), copy, (state,), (), {}, 0.0)))
         if not copies:
             # It was skipped, or it failed itself.
             self._scheduler.wait(state, write=False)
-            raise ProgramError(f"{state.name!r} could not be read", hint="call wait_all, which says why")
+            raise ProgramError(f"{state.name!r} could not be read", hint="call wait_all, which says why, if no other thread's wait did")
         return copies[0]
 
     def _staging(self, state: VariableState) -> DynamicVariable:

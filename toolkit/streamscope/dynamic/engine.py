@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import attrgetter
@@ -24,6 +23,7 @@ from streamscope.dynamic.contents import Contents
 from streamscope.dynamic.issuing import Issuer
 from streamscope.dynamic.lifetimes import Lifetimes
 from streamscope.dynamic.lines import Lines
+from streamscope.dynamic.order import Order
 from streamscope.dynamic.programs import PreparedPrograms
 from streamscope.dynamic.pushing import Pusher, checked_name, listed
 from streamscope.dynamic.queues import idle
@@ -35,7 +35,7 @@ from streamscope.dynamic.workers import Workers
 from streamscope.engines.lanes import checked_streams
 from streamscope.errors import ProgramError, StreamscopeError
 from streamscope.forks import tell_children
-from streamscope.interrupts import deferred
+from streamscope.interrupts import deferred, when_gone
 from streamscope.program.tracing import ProgramFunction
 from streamscope.program.variable import Place
 
@@ -61,7 +61,8 @@ class Engine:
 
     An operation that fails does not stop the engine. What went wrong is kept on the variables that it writes; operations that read those
     are skipped, and pass it on; the first wait that meets it raises it, once, with the operation's name and the line that pushed it.
-    Whatever shares it counts as good again from then on, with the values that are there. A variable that is written without being read is
+    For what is pushed from then on, whatever shares it counts as good again, with the values that are there; what was pushed before is
+    skipped, whenever its turn comes. A variable that is written without being read is
     good again as well; `wait_all` still raises what nobody has met. What the device itself reports, it reports to whichever wait comes
     first. An operation whose push is interrupted by Ctrl-C counts as failed.
 
@@ -110,7 +111,7 @@ class Engine:
         self._hits = 0
         self._lines = Lines()
         self._local = threading.local()
-        self._finalizer = weakref.finalize(self, _abandon, issuer, pools)
+        self._finalizer = when_gone(self, partial(_abandon, issuer, pools, self._lifetimes, self._scheduler.order), at_exit=True)
         tell_children(self)
 
     @property
@@ -395,7 +396,7 @@ class Engine:
         for pool in self._scheduler.pools:
             pool.join()
         with self._issuer.lock, deferred():
-            self._finalizer()
+            self._finalizer.now()
             self._programs.kept.clear()
             self._catalogue.clear()
             self._lifetimes.clear()
@@ -404,7 +405,7 @@ class Engine:
 
     def _leave_behind(self) -> None:
         """Refuse all calls, but to close it: this is a forked child (see `forks`)."""
-        self._finalizer.detach()
+        self._finalizer.cancel()
         self._pusher.foreign = True
         self._local = threading.local()  # So that the quick way of a push looks, too.
 
@@ -438,11 +439,13 @@ def _place(place: object) -> Place:
     return Place(place)
 
 
-def _abandon(issuer: Issuer, pools: tuple[Workers, ...]) -> None:
+def _abandon(issuer: Issuer, pools: tuple[Workers, ...], lifetimes: Lifetimes, order: Order | None) -> None:
     """Let the threads of an engine that nobody holds any more end, and the device finish before its memory goes to others.
 
-    The threads first do what was pushed. As long as they do, they keep the memory.
+    The threads first do what was pushed. As long as they do, they keep the memory; until this is called, ``lifetimes`` does.
     """
+    if order is not None:
+        order.release()  # Nobody waits any more.
     for pool in pools:
         pool.stop(partial(_synchronize, issuer))
     _synchronize(issuer)

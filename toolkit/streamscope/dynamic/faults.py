@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from weakref import WeakSet
 
 from streamscope.dynamic.tracebacks import kept
@@ -20,20 +21,35 @@ class Fault:
         The operation, and the user's line that pushed it.
     cause : BaseException or None
         As `kept` leaves it; once it was raised, the error has it.
-    raised : bool
-        A wait has raised it. What shares the fault is then as good as any other: operations read the values that are there.
+    pushed : int or None
+        The operation's number, see `FaultLog.number`; None until the fault is kept.
+    raised : int or None
+        The number of the wait that has raised it.
     """
 
-    __slots__ = ("__weakref__", "cause", "name", "raised", "where")
+    __slots__ = ("__weakref__", "cause", "name", "pushed", "raised", "where")
 
-    def __init__(self, name: str, where: str, cause: BaseException) -> None:
+    def __init__(self, name: str, where: str, cause: BaseException, pushed: int | None = None) -> None:
         self.name = name
         self.where = where
         self.cause: BaseException | None = kept(cause)
-        self.raised = False
+        self.pushed = pushed
+        self.raised: int | None = None
 
-    def error(self) -> StreamscopeError:
-        """Return the error to raise, once: of the cause's class if it is one of ours."""
+    def spoils(self, pushed: int | None) -> bool:
+        """Tell whether an operation that reads what shares the fault is skipped: it was pushed before a wait raised the fault.
+
+        What is pushed later reads the values that are there. When the operation runs does not matter.
+
+        Parameters
+        ----------
+        pushed : int or None
+            The operation's number; None for one that runs as it is pushed.
+        """
+        return self.raised is None or (pushed is not None and pushed < self.raised)
+
+    def error(self, raised: int = 0) -> StreamscopeError:
+        """Return the error to raise, once, at the wait of that number: of the cause's class if it is one of ours."""
         operation = f"{self.name} (pushed at {self.where})"
         if isinstance(self.cause, StreamscopeError):
             # A class that a user derived from ours may want other arguments, and keep others.
@@ -46,30 +62,35 @@ class Fault:
             error = EngineError(f"{operation} was interrupted by {type(self.cause).__name__}", hint="push it again")
         error.__cause__ = self.cause
         # Frames of the user's lead back to ours, and these to the variable, which holds this.
-        self.raised, self.cause = True, None
+        self.raised, self.cause = raised, None
         return error
 
 
 class FaultLog:
-    """The faults of one engine that no wait has raised yet, in order.
+    """The faults of one engine that no wait has raised yet.
 
-    Each is raised once. Beyond `KEPT`, one is not kept but known: it is raised where its variable is waited for, and a wait for all counts
-    it.
+    Each is raised once. A wait for all raises first what was pushed first, whenever it failed. Beyond `KEPT`, one is not kept but known:
+    it is raised where its variable is waited for, and a wait for all counts it.
 
     Attributes
     ----------
     live : bool
         Whether there are any, so that operations must look at what they read.
+    number : callable
+        Returns the next number of what is pushed and not run at once, of what fails, and of waits that raise something: one order of all.
     """
 
     def __init__(self) -> None:
         self.live = False
+        self.number = count(1).__next__
         self._faults: list[Fault] = []
         self._later: WeakSet[Fault] = WeakSet()
         self._more = 0
 
     def add(self, fault: Fault) -> None:
-        """Keep a fault."""
+        """Keep a fault; the caller holds the engine's lock."""
+        if fault.pushed is None:
+            fault.pushed = self.number()  # It failed as it was pushed.
         if len(self._faults) < KEPT:
             self._faults.append(fault)
         else:
@@ -79,7 +100,7 @@ class FaultLog:
 
     def take(self, fault: Fault | None) -> StreamscopeError | None:
         """Return the error to raise for one fault, if there is one and it was not raised before."""
-        if fault is None or fault.raised:
+        if fault is None or fault.raised is not None:
             return None
         if fault in self._faults:
             self._faults.remove(fault)
@@ -87,11 +108,12 @@ class FaultLog:
             self._later.remove(fault)
             self._more -= 1
         self.live = bool(self._faults or self._more)
-        return fault.error()
+        return fault.error(self.number())
 
     def take_all(self) -> StreamscopeError | None:
-        """Return the error to raise for all faults: the first, with notes about the others; beyond `KEPT` they are counted."""
-        known, number = [*self._faults, *self._later], len(self._faults) + self._more
+        """Return the error to raise for all faults: the first pushed, with notes about the others; beyond `KEPT` they are counted."""
+        known = sorted((*self._faults, *self._later), key=lambda fault: fault.pushed or 0)
+        number = len(self._faults) + self._more
         self._faults, self._later, self._more, self.live = [], WeakSet(), 0, False
         if not number:
             return None
@@ -100,7 +122,8 @@ class FaultLog:
                 f"{number} operations failed, after {KEPT} others; nothing holds what they were to write any more, or why they failed",
                 hint="wait more often",
             )
-        error, *others = [fault.error() for fault in known]
+        raised = self.number()
+        error, *others = [fault.error(raised) for fault in known]
         for other in others[: KEPT - 1]:
             error.add_note(f"also: {other}")
         if number > min(len(known), KEPT):

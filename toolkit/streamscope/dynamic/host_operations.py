@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from streamscope.dynamic.issuing import Issuer
 from streamscope.dynamic.lanes import Clock, Stamp, needed
-from streamscope.dynamic.turns import given_away
 from streamscope.dynamic.variable import VariableState, buffer_of
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred, let_through
@@ -32,6 +30,8 @@ class HostFunction:
     attributes : mapping
     duration_ns : float
         On the simulated device.
+    in_turn : callable
+        Called before the device is waited for, and when the function has returned, before its results count; see `Order`.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class HostFunction:
         self.writes = tuple(dict.fromkeys(writes))
         self.attributes = dict(attributes)
         self.duration_ns = duration_ns
+        self.in_turn: Callable[[], object] = int
 
     @property
     def reads(self) -> tuple[VariableState, ...]:
@@ -69,36 +70,34 @@ class HostFunction:
             state.fault = state.writer = None
             state.readers.clear()
 
+    def allocate(self, issuer: Issuer) -> None:
+        """Get memory for what is written first by it; the caller holds the lock and has put off Ctrl-C.
+
+        Raises
+        ------
+        OutOfMemoryError
+        """
+        for state in self.writes:
+            if state.buffer is None:
+                state.buffer = issuer.memory.allocate(state.spec, Place.HOST, None, purpose=f"{state.name!r}, which {self.name} writes,")
+
     def run(self, issuer: Issuer) -> None:
         """Call the function on the calling thread, with no lock held while it runs; raises what it raises."""
         reads = [buffer_of(state) for state in self.arguments]
         with issuer.lock, deferred():
-            for state in self.writes:
-                if state.buffer is None:
-                    state.buffer = issuer.memory.allocate(
-                        state.spec, Place.HOST, None, purpose=f"{state.name!r}, which {self.name} writes,"
-                    )
+            self.allocate(issuer)
         ids = {state: number for number, state in enumerate(dict.fromkeys((*self.arguments, *self.writes)))}
         call = HostCall(
-            0, self.name, tuple(ids[s] for s in self.arguments), tuple(ids[s] for s in self.writes), self._called(issuer), self.duration_ns
+            0, self.name, tuple(ids[s] for s in self.arguments), tuple(ids[s] for s in self.writes), self._called, self.duration_ns
         )
-        writes = [buffer_of(state) for state in self.writes]
-        if issuer.exclusive:
-            with issuer.lock:
-                issuer.device.bind_host(call, reads, writes)()
-        else:
-            issuer.device.bind_host(call, reads, writes)()
+        issuer.device.bind_host(call, reads, [buffer_of(state) for state in self.writes])()
 
-    def _called(self, issuer: Issuer) -> Callable[..., Any]:
-        """Return the function as `bind_host` wants it; where that is called under the lock, the function runs without."""
-        call = partial(given_away, issuer.lock) if issuer.exclusive else let_through
-
-        def function(*arrays: Any) -> Any:
-            result = call(self.function, *arrays, **self.attributes)
-            if not self.writes:
-                return ()
-            if result is None:
-                raise EngineError(f"{self.name} returned None, and writes {len(self.writes)} variables", hint="return an array for each")
-            return result
-
-        return function
+    def _called(self, *arrays: Any) -> Any:
+        """Call the function as `bind_host` wants it."""
+        result = let_through(self.function, *arrays, **self.attributes)
+        self.in_turn()
+        if not self.writes:
+            return ()
+        if result is None:
+            raise EngineError(f"{self.name} returned None, and writes {len(self.writes)} variables", hint="return an array for each")
+        return result

@@ -12,7 +12,6 @@ from streamscope.dynamic.faults import Fault, FaultLog
 from streamscope.dynamic.lanes import Clock, Lane, Stamp, merged
 from streamscope.dynamic.memory_pool import MemoryPool
 from streamscope.dynamic.placement import earliest, expect
-from streamscope.dynamic.turns import lock_of, one_thread_at_a_time
 from streamscope.dynamic.variable import VariableState
 from streamscope.engines.plan import AUXILIARY, COPY_IN, COPY_OUT, MAIN
 from streamscope.errors import EngineError
@@ -35,9 +34,7 @@ class Issuer:
     Attributes
     ----------
     lock : RLock
-        Guards the engine, and the order of calls on streams; engines on one device share it.
-    exclusive : bool
-        Every call of the device needs the lock.
+        The device's. Guards the engine, and the order of calls on streams; engines on one device share it.
     compute : tuple of Lane
         The streams of ordinary priority; in ``lanes`` come then one of higher priority and one for each direction of copies.
     known : tuple of int
@@ -48,8 +45,7 @@ class Issuer:
 
     def __init__(self, device: Device, *, synchronous: bool, streams: int) -> None:
         self.device = device
-        self.lock = lock_of(device)
-        self.exclusive = one_thread_at_a_time(device)
+        self.lock = device.lock
         self.memory = MemoryPool(device)
         self.faults = FaultLog()
         self.torn = False
@@ -60,7 +56,7 @@ class Issuer:
         self._priority, self._copy_in, self._copy_out = self.lanes[streams:]
         self._synchronous = synchronous
         self._issuing = False
-        self._broken: tuple[Application, str | None, BaseException] | None = None
+        self._broken: tuple[Application, str | None, int | None, BaseException] | None = None
 
     def lane_for(self, kind: LaunchKind, *, priority: bool) -> Lane | None:
         """Return the lane that operations of a kind go on; None if it is chosen afresh each time."""
@@ -70,8 +66,8 @@ class Issuer:
             return self._priority
         return self.compute[0] if len(self.compute) == 1 else None
 
-    def issue(self, application: Application, where: str | None = None) -> None:
-        """Issue an operation that has its turn: waits, launches, one event."""
+    def issue(self, application: Application, where: str | None = None, pushed: int | None = None) -> None:
+        """Issue an operation that has its turn: waits, launches, one event; ``pushed`` is its number where it had to wait for that."""
         if self._issuing:
             if _in_issue(self):
                 raise EngineError("an operator's function used the engine that was calling it", hint="push from outside operators")
@@ -91,34 +87,35 @@ class Issuer:
                     before.append(stamp)
                 if state.readers:
                     before += [stamp for stamp in state.readers.values() if stamp.lane != index]
-            if before:
+            if before and application.launches:
                 lane.wait(before)
             for number, part in enumerate(application.parts):
-                if self.faults.live and self.passed_on(part.inputs, part.writes):
+                if (self.faults.live or pushed is not None) and self.passed_on(part.inputs, part.writes, pushed):
                     continue
                 try:
                     calls = part.calls.get(index)
                     for call in self._bound(part, lane) if calls is None else calls:
                         call()
                 except Exception as error:  # noqa: BLE001 — whatever it is, it is raised where the results are waited for
-                    self.fail(part.writes, Fault(part.name, where or application.lines[number] or user_line(), error))
+                    self.fail(part.writes, Fault(part.name, where or application.lines[number] or user_line(), error, pushed))
                     continue
                 for state in part.writes:
                     state.version += 1
                     state.fault = None
-            stamp = lane.record()
-            for state in application.reads:
-                state.readers[index] = stamp
-            for state in application.writes:
-                if state.readers:
-                    state.readers.clear()
-                state.writer = stamp
-            if self._synchronous:
-                lane.stream.synchronize()
-                self.learn(stamp)
+            if application.launches:
+                stamp = lane.record()
+                for state in application.reads:
+                    state.readers[index] = stamp
+                for state in application.writes:
+                    if state.readers:
+                        state.readers.clear()
+                    state.writer = stamp
+                if self._synchronous:
+                    lane.stream.synchronize()
+                    self.learn(stamp)
         except BaseException as error:
             # Before any call, since Ctrl-C comes once more in calls only: whoever uses the engine next then mends it.
-            self.torn, self._broken = True, (application, where, error)
+            self.torn, self._broken = True, (application, where, pushed, error)
             with deferred():
                 self.mend()
             if not isinstance(error, Exception):
@@ -131,11 +128,11 @@ class Issuer:
         for state in writes:
             state.fault = fault
 
-    def passed_on(self, reads: Iterable[VariableState], writes: Iterable[VariableState]) -> bool:
-        """Tell whether something that is read has a fault, which is then passed on."""
+    def passed_on(self, reads: Iterable[VariableState], writes: Iterable[VariableState], pushed: int | None) -> bool:
+        """Tell whether something that is read has a fault that spoils an operation with this number; it is then passed on."""
         for state in reads:
             fault = state.fault
-            if fault is not None and not fault.raised:
+            if fault is not None and fault.spoils(pushed):
                 for written in writes:
                     written.fault = fault
                 return True
@@ -151,8 +148,8 @@ class Issuer:
         """Wait for the device after an operation was interrupted, whose events may be missing, and count that as failed."""
         broken, self._broken = self._broken, None
         if broken is not None:
-            application, where, error = broken
-            self.fail(application.writes, Fault(application.parts[0].name, where or application.lines[0] or user_line(), error))
+            application, where, pushed, error = broken
+            self.fail(application.writes, Fault(application.parts[0].name, where or application.lines[0] or user_line(), error, pushed))
         for lane in self.lanes:
             try:
                 lane.stream.synchronize()

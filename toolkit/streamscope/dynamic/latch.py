@@ -33,3 +33,7 @@ class Latch:
         """Block until `set` was called; Ctrl-C ends it early."""
         if not self.is_set:
             self._lock.acquire()
+
+    def comes_within(self, timeout_s: float) -> bool:
+        """Block until `set` was called, at most so many seconds; return whether it was."""
+        return self.is_set or self._lock.acquire(timeout=timeout_s)

@@ -9,7 +9,7 @@ from itertools import count
 from streamscope.dynamic.catalogue import Catalogue
 from streamscope.dynamic.issuing import Issuer
 from streamscope.dynamic.scheduler import Scheduler
-from streamscope.dynamic.variable import DynamicVariable, VariableState
+from streamscope.dynamic.variable import DynamicVariable, Handle, VariableState
 from streamscope.program.variable import ArraySpec, Place
 
 _NUMBERS = count()
@@ -23,13 +23,13 @@ class Lifetimes:
     ----------
     live : dict of int to VariableState
         Those that have not been deleted.
-    dropped : deque of VariableState
+    dropped : deque of Handle
         Those that Python has let go; see `collect`.
     """
 
     def __init__(self, issuer: Issuer, scheduler: Scheduler, catalogue: Catalogue) -> None:
         self.live: dict[int, VariableState] = {}
-        self.dropped: deque[VariableState] = deque()
+        self.dropped: deque[Handle] = deque()
         self._issuer = issuer
         self._scheduler = scheduler
         self._catalogue = catalogue
@@ -39,9 +39,10 @@ class Lifetimes:
         """Make a variable; it gets memory when it is first written."""
         number = next(_NUMBERS)
         state = VariableState(number, spec, place, name or f"variable {next(self._unnamed)}")
+        made = DynamicVariable(state, self.dropped)
         with self._issuer.lock:
             self.live[number] = state
-        return DynamicVariable(state, self.dropped)
+        return made
 
     def delete(self, state: VariableState) -> None:
         """Delete a variable after all earlier users; the caller holds the lock and has put off Ctrl-C."""
@@ -52,7 +53,9 @@ class Lifetimes:
     def collect(self) -> None:
         """Delete what Python has let go; the caller holds the lock and has put off Ctrl-C."""
         while self.dropped:
-            self.delete(self.dropped.popleft())
+            state = self.live.get(self.dropped.popleft().number)
+            if state is not None:
+                self.delete(state)
 
     def clear(self) -> None:
         """Delete all variables, of which nothing is in use any more; the caller holds the lock and has put off Ctrl-C."""

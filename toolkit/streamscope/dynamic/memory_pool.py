@@ -16,6 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
 
 from streamscope.errors import DeviceError, OutOfMemoryError
+from streamscope.interrupts import clean_up
 from streamscope.program.variable import ArraySpec, Place
 
 if TYPE_CHECKING:
@@ -252,6 +253,7 @@ class MemoryPool:
 
     def _collect(self) -> None:
         """Put what was freed where it can be found."""
+        clean_up()
         while self._freed:
             freed = self._freed.popleft()
             self._stores[freed.block.place].put(freed)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,9 @@ from streamscope.capturing.function import CapturedFunction
 from streamscope.dynamic.issuing import Issuer
 from streamscope.dynamic.pushing import check_hashable
 from streamscope.dynamic.templates import typed
-from streamscope.dynamic.turns import given_away
 from streamscope.engines.prepared import Prepared, prepare
 from streamscope.errors import OutOfMemoryError, ProgramError
-from streamscope.program.launch import HostCall
-from streamscope.program.operation import Operation, Program
+from streamscope.program.operation import Program
 from streamscope.program.tracing import ProgramFunction
 from streamscope.rtc.free_memory import free_bytes
 
@@ -159,12 +157,11 @@ class PreparedPrograms:
             self.runs += 1
         entry = self.kept.find(key)
         if entry is None:
-            entry = self.kept.keep(key, _Entry(function, self._yielding(function.trace(*inputs, **attributes))))
+            entry = self.kept.keep(key, _Entry(function, function.trace(*inputs, **attributes)))
         return entry
 
     def _outputs(self, entry: _Entry, inputs: Sequence[Any], collect: Callable[[Prepared], list[Array]]) -> list[Array]:
-        # A simulated device wants one thread at a time.
-        with self._issuer.lock if self._issuer.exclusive else nullcontext(), self._borrowed(entry) as prepared:
+        with self._borrowed(entry) as prepared:
             prepared.load(inputs)
             prepared.run()
             return collect(prepared)
@@ -194,22 +191,6 @@ class PreparedPrograms:
         with self._counting:
             self.prepared += 1
         return prepared
-
-    def _yielding(self, program: Program) -> Program:
-        """Return a program whose host functions give away the lock while they run, if it is held."""
-        if not self._issuer.exclusive:
-            return program
-        return replace(program, operations=tuple(self._yielding_operation(operation) for operation in program.operations))
-
-    def _yielding_operation(self, operation: Operation) -> Operation:
-        if not isinstance(operation.work, HostCall):
-            return operation
-        lock, function = self._issuer.lock, operation.work.function
-
-        def yielding(*arrays: Array) -> Any:
-            return given_away(lock, function, *arrays)
-
-        return replace(operation, work=replace(operation.work, function=yielding))
 
 
 def _captured_outputs(prepared: Prepared, function: CapturedFunction) -> list[Array]:

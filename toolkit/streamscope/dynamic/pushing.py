@@ -191,15 +191,15 @@ class Pusher:
     def _fail_in_turn(self, title: str, where: str, arguments: States, targets: States, error: TracingError) -> None:
         self.flush()
         reads = tuple(state for state in dict.fromkeys(arguments) if state not in targets)
-        fault = Fault(title, where, error.__cause__ or error)
-
-        def fail() -> None:
-            if not self._issuer.passed_on(arguments, targets):
-                self._issuer.fail(targets, fault)
-
         with self._issuer.lock, deferred():
             self.pushed += 1
             self._prepare(targets, arguments)
+            fault = Fault(title, where, error.__cause__ or error, self._issuer.faults.number())
+
+            def fail() -> None:
+                if not self._issuer.passed_on(arguments, targets, fault.pushed):
+                    self._issuer.fail(targets, fault)
+
             self._scheduler.take_turn(reads, targets, fail)
 
     def _prepare(self, writes: Sequence[VariableState], reads: Sequence[VariableState]) -> None:

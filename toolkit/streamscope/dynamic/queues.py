@@ -25,7 +25,7 @@ class Operation:
     start : callable
         What to do when all its turns have come.
     priority, sequence : int
-        Of those that become ready together, the highest priority is first, then the earliest.
+        Of those that become ready together, the highest priority is first, then the earliest; see `FaultLog.number`.
     on_host : bool
         It ends when its function has returned, rather than when ``start`` has.
     missing : int
@@ -42,6 +42,7 @@ class Operation:
         writes: Sequence[VariableState],
         start: Callable[[], None],
         *,
+        sequence: int = 0,
         priority: int = 0,
         on_host: bool = False,
     ) -> None:
@@ -50,7 +51,7 @@ class Operation:
         self.start = start
         self.priority = priority
         self.on_host = on_host
-        self.sequence = 0
+        self.sequence = sequence
         self.missing = 0
         self.done: Latch | None = None
 

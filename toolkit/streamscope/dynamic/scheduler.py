@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import suppress
 from functools import partial
 from heapq import heapify, heappop, heappush
-from itertools import count
 
 from streamscope.dynamic.applications import Application
 from streamscope.dynamic.faults import Fault
@@ -16,10 +15,11 @@ from streamscope.dynamic.host_operations import HostFunction
 from streamscope.dynamic.issuing import Issuer
 from streamscope.dynamic.lanes import Stamp, needed
 from streamscope.dynamic.latch import Latch
+from streamscope.dynamic.order import Order
 from streamscope.dynamic.queues import Operation, enter, idle, leave
 from streamscope.dynamic.variable import VariableState
 from streamscope.dynamic.workers import Workers
-from streamscope.errors import EngineError
+from streamscope.errors import EngineError, OutOfMemoryError
 from streamscope.interrupts import deferred
 from streamscope.program.user_line import user_line
 
@@ -42,14 +42,16 @@ class Scheduler:
         Host operations that were pushed and have not ended. While there are none, every operation has its turn at once.
     host_waits : int
         Events that the host waited for.
+    order : Order or None
+        Where the device's clock is virtual: in which order worker threads move it.
     """
 
     def __init__(self, issuer: Issuer, pools: tuple[Workers, ...]) -> None:
         self.pools = pools
         self.unfinished = 0
         self.host_waits = 0
+        self.order = Order(pools, issuer.device.now_ns) if pools and issuer.device.info.kind == "simulated" else None
         self._issuer = issuer
-        self._sequence = count()
         self._idle: list[Latch] = []
         self._ready: list[HostRun] = []
         self._local = threading.local()
@@ -69,14 +71,16 @@ class Scheduler:
         if not self.unfinished or idle(application.reads, application.writes):
             self._issuer.issue(application, where)
             return None
-        operation = Operation(application.reads, application.writes, partial(self._issuer.issue, application, where), priority=priority)
+        number = self._issuer.faults.number()
+        start = partial(self._issuer.issue, application, where, number)
+        operation = Operation(application.reads, application.writes, start, sequence=number, priority=priority)
         operation.done = Latch()
         self._enter(operation)
         return operation.done
 
     def take_turn(self, reads: Sequence[VariableState], writes: Sequence[VariableState], start: Callable[[], None]) -> Latch:
         """Call ``start`` when it has its turn, which ends with that; the caller holds the lock and has put off Ctrl-C."""
-        operation = Operation(reads, writes, start)
+        operation = Operation(reads, writes, start, sequence=self._issuer.faults.number())
         operation.done = Latch()
         self._enter(operation)
         return operation.done
@@ -87,14 +91,14 @@ class Scheduler:
         Returns what is set when it has ended, and what the caller must give to `run_here` when it has let go of the lock.
         """
         done = Latch()
-        operation = Operation(function.reads, function.writes, _nothing, priority=priority, on_host=True)
+        number = self._issuer.faults.number()
+        operation = Operation(function.reads, function.writes, _nothing, sequence=number, priority=priority, on_host=True)
         operation.start = partial(self._start_host, operation, function, done)
         self.unfinished += 1
         self._enter(operation)
         return done, self._take_ready()
 
     def _enter(self, operation: Operation) -> None:
-        operation.sequence = next(self._sequence)
         interruption = self._advance([operation]) if enter(operation) else None
         if interruption is not None:
             raise interruption
@@ -113,7 +117,7 @@ class Scheduler:
             try:
                 start()
             except Exception as error:  # noqa: BLE001 — kept, and raised where the results are waited for
-                self._issuer.fail(operation.writes, Fault("an operation", user_line(), error))
+                self._issuer.fail(operation.writes, Fault("an operation", user_line(), error, operation.sequence))
             except BaseException as error:  # noqa: BLE001 — raised on where that ends no worker
                 interruption = error
             if not operation.on_host:
@@ -126,14 +130,20 @@ class Scheduler:
     # Host operations.
 
     def _start_host(self, operation: Operation, function: HostFunction, done: Latch) -> None:
-        skipped = self._issuer.passed_on(function.arguments, function.writes)
+        skipped = self._issuer.passed_on(function.arguments, function.writes, operation.sequence)
         stamps = [] if skipped else function.before(self._issuer.known)
         run = partial(self._run, operation, function, stamps, done, skipped=skipped)
         if not self.pools:
             self._ready.append(run)
             return
+        pool = int(operation.priority > 0)
         try:
-            self.pools[operation.priority > 0].put(operation.priority, operation.sequence, run)
+            if self.order is None:
+                self.pools[pool].put(operation.priority, operation.sequence, run)
+            else:
+                with suppress(OutOfMemoryError):  # It is raised once more when the function is to run.
+                    function.allocate(self._issuer)
+                self.order.put(pool, operation.priority, operation.sequence, run)
         except EngineError as error:
             interruption = self._end(operation, function, error, skipped=skipped)
             done.set()
@@ -141,33 +151,50 @@ class Scheduler:
                 raise interruption from None
 
     def _run(
-        self, operation: Operation, function: HostFunction, stamps: Sequence[Stamp], done: Latch, *, skipped: bool
+        self, operation: Operation, function: HostFunction, stamps: list[Stamp], done: Latch, step: Latch | None = None, *, skipped: bool
     ) -> tuple[list[HostRun], BaseException | None]:
         """Run a host operation and end its turns; whatever happens, they are ended."""
         failure: BaseException | None = None
         outside = getattr(self._local, "inside", False)  # In the synchronous engine, host functions push host functions.
+        if self.order is not None and step is not None:
+            function.in_turn = partial(self.order.wait, step)
         with deferred():
             if not skipped:
                 try:
-                    self.wait_for(stamps)
+                    step = self._begin(function, stamps, step)
                     self._local.inside = True
                     function.run(self._issuer)
                 except BaseException as error:  # noqa: BLE001 — kept, and raised where the results are waited for
                     failure = error
                 finally:
                     self._local.inside = outside
+            function.in_turn()  # Where it was skipped, or has raised.
             with self._issuer.lock:
                 interruption = self._end(operation, function, failure, skipped=skipped)
                 ready = self._take_ready()
-            done.set()
+                done.set()
+                if self.order is not None and step is not None:
+                    self.order.end(operation.priority > 0, step)
         if isinstance(failure, Exception):
             failure = None  # else it and this frame hold each other
         return ready, failure or interruption
 
+    def _begin(self, function: HostFunction, stamps: list[Stamp], step: Latch | None) -> Latch | None:
+        """Wait for what a host operation needs of the device; return its next step, where the order counts."""
+        if stamps:
+            function.in_turn()
+            self.wait_for(stamps)
+            stamps.clear()  # Their events can be lent again from here on, not when this thread gets round to it.
+            if self.order is not None and step is not None:
+                with self._issuer.lock:
+                    step = self.order.follow(step)
+                function.in_turn = partial(self.order.wait, step)
+        return step
+
     def _end(self, operation: Operation, function: HostFunction, failure: BaseException | None, *, skipped: bool) -> BaseException | None:
         """End the turns of a host operation, as `_advance` does; the caller holds the lock."""
         if failure is not None:
-            self._issuer.fail(function.writes, Fault(function.name, function.where, failure))
+            self._issuer.fail(function.writes, Fault(function.name, function.where, failure, operation.sequence))
         elif not skipped:
             function.written()
         self.unfinished -= 1
@@ -208,8 +235,10 @@ class Scheduler:
         """
         self.forbid_inside()
         stamps: list[Stamp] = []
+        faults: list[Fault | None] = []
 
         def look() -> None:
+            faults.append(state.fault)
             if state.writer is not None:
                 stamps.append(state.writer)
             if write:
@@ -218,10 +247,10 @@ class Scheduler:
         with self._issuer.lock, deferred():
             self._mend()
             turn = self.take_turn(() if write else (state,), (state,) if write else (), look)
-        turn.wait()
+        self.block_on(turn)
         self.wait_for(stamps)
         with self._issuer.lock:
-            error = self._issuer.faults.take(state.fault)
+            error = self._issuer.faults.take(faults.pop())
         if error is not None:
             try:
                 raise error
@@ -244,7 +273,7 @@ class Scheduler:
                 self._idle.append(idle_again)
             else:
                 idle_again.set()
-        idle_again.wait()
+        self.block_on(idle_again)
         failure: Exception | None = None
         try:
             self.wait_for([lane.last for lane in self._issuer.lanes if lane.last is not None])
@@ -261,6 +290,13 @@ class Scheduler:
             finally:
                 del first, kept, failure  # as above
 
+    def block_on(self, latch: Latch) -> None:
+        """Block the host until a latch is set, which operations do that have ended or had their turn."""
+        if self.order is not None:
+            with self._issuer.lock:
+                self.order.await_latch(latch)
+        latch.wait()
+
     def _mend(self) -> None:
         if self._issuer.torn:
             self._issuer.mend()
@@ -273,8 +309,7 @@ class Scheduler:
         issuer, failure = self._issuer, None
         for stamp in needed(issuer.known, stamps):
             try:
-                with issuer.lock if issuer.exclusive else nullcontext():
-                    stamp.lease.event.synchronize()
+                stamp.lease.event.synchronize()
             except Exception as error:  # noqa: BLE001 — raised when all have been waited for
                 failure = failure or error
             with issuer.lock, deferred():

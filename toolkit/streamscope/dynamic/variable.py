@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from streamscope.errors import ProgramError
 from streamscope.program.variable import ArraySpec, Place
@@ -39,12 +40,14 @@ class VariableState:
         Operations that wait for their turn, and whether they write.
     fault : Fault or None
         Why its values are not what was asked for.
+    handle : Handle or None
+        Notes when Python lets the user's object go.
     keys : set of tuple
         Keys of the cached applications that use it.
     """
 
     __slots__ = (
-        "buffer", "deleted", "fault", "id", "keys", "name", "place", "readers", "reading", "spec", "version", "waiting",
+        "buffer", "deleted", "fault", "handle", "id", "keys", "name", "place", "readers", "reading", "spec", "version", "waiting",
         "writer", "writing", "written",
     )  # fmt: skip
 
@@ -63,6 +66,7 @@ class VariableState:
         self.writing = False
         self.waiting: deque[tuple[Operation, bool]] = deque()
         self.fault: Fault | None = None
+        self.handle: Handle | None = None
         self.keys: set[tuple[object, ...]] = set()
 
 
@@ -79,18 +83,28 @@ def buffer_of(state: VariableState) -> Buffer:
     return state.buffer
 
 
+class Handle(ref["DynamicVariable"]):
+    """Knows which variable a `DynamicVariable` stood for that Python has let go."""
+
+    __slots__ = ("number",)
+    number: int
+
+
 class DynamicVariable:
     """A variable of a dynamic engine, made by `Engine.variable`.
 
     When Python lets it go, it is deleted as by `Engine.delete`.
     """
 
-    __slots__ = ("__weakref__", "_dropped", "_id", "_state")
+    __slots__ = ("__weakref__", "_id", "_state")
 
-    def __init__(self, state: VariableState, dropped: deque[VariableState]) -> None:
+    def __init__(self, state: VariableState, dropped: deque[Handle]) -> None:
         self._id = state.id
         self._state = state
-        self._dropped = dropped
+        # Any thread may let it go in the middle of anything, so no lock is taken: the engine deletes it when it is next used. A deque's
+        # `append` is a C function, in which no Ctrl-C can come.
+        state.handle = Handle(self, dropped.append)
+        state.handle.number = state.id
 
     @property
     def spec(self) -> ArraySpec:
@@ -114,7 +128,3 @@ class DynamicVariable:
 
     def __repr__(self) -> str:
         return f"<{self.place.value} variable {self.name!r} {self.spec}, version {self.version}>"
-
-    def __del__(self) -> None:
-        # Any thread may come here in the middle of anything, so no lock is taken: the engine deletes it when it is next used.
-        self._dropped.append(self._state)

@@ -24,7 +24,7 @@ class Workers:
     name : str
         What the threads are called.
     most : int
-        How many threads there may be.
+        How many threads there may be; an attribute, too.
     prepare : callable
         Called once on each thread, before anything else.
     """
@@ -32,7 +32,7 @@ class Workers:
     def __init__(self, name: str, most: int, prepare: Task) -> None:
         self.threads: list[threading.Thread] = []
         self._name = name
-        self._most = most
+        self.most = most
         self._prepare = prepare
         self._lock = threading.Lock()
         self._tasks: list[tuple[int, int, Task]] = []
@@ -56,7 +56,7 @@ class Workers:
             entry = -priority, sequence, task
             heappush(self._tasks, entry)
             self._busy += 1
-            if self._busy > len(self.threads) and len(self.threads) < self._most:
+            if self._busy > len(self.threads) and len(self.threads) < self.most:
                 try:
                     self._start()
                 except RuntimeError as error:

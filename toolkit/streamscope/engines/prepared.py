@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from streamscope.forks import foreign_lock, tell_children
 from streamscope.graphs.counts import GraphCounts
 from streamscope.graphs.segment import Segment, segments_of
 from streamscope.graphs.view import GraphView
+from streamscope.interrupts import when_gone
 from streamscope.program.arrays import host_array, spec_of
 from streamscope.program.operation import Program, Variable
 from streamscope.program.variable import Place
@@ -57,7 +57,7 @@ class Prepared:
     graph_counts : GraphCounts
         How often graphs were instantiated and updated.
     lock : RLock
-        Held while one thread loads, runs or reads; a thread that holds it keeps a load, a run and what they leave together.
+        Held while one thread loads, runs, waits or reads; a thread that holds it keeps a load, a run and what they leave together.
     """
 
     plan: Plan
@@ -188,6 +188,7 @@ class Prepared:
             former = self._former | {index: bound.graph for index, bound in self._replays() if bound.graph is not None}
             fresh = Prepared(plan, self.device, streams=streams, compute_streams=self.compute_streams)
             fresh.lock, fresh.graph_counts, fresh._former = self.lock, self.graph_counts, former
+            self._finaliser.cancel()
             vars(self).update(vars(fresh))
             self._outlive_runs()
 
@@ -197,7 +198,7 @@ class Prepared:
 
     def _outlive_runs(self) -> None:
         """See to it that who lets this go while it runs gives the memory to others only when that is over."""
-        weakref.finalize(self, self.device.let_finish, tuple(self.streams.values())).atexit = False
+        self._finaliser = when_gone(self, partial(_let_finish, self.device, tuple(self.streams.values()), (self._binder, self.bound)))
 
     def run(self) -> None:
         """Issue one run; returns when all is issued, which for most engines is before it is done."""
@@ -215,9 +216,10 @@ class Prepared:
             self._runs += 1
 
     def wait(self) -> None:
-        """Block the host until all that was issued is done."""
-        for stream in self._waited:
-            stream.synchronize()
+        """Block the host until all that was issued is done; other threads issue nothing meanwhile."""
+        with self.lock:
+            for stream in self._waited:
+                stream.synchronize()
 
     def outputs(self) -> list[Array]:
         """Return copies of the program's outputs, after all that was issued is done.
@@ -271,7 +273,8 @@ class Prepared:
             bound.why_not = error.message
             self.notes.append(f"a segment of {len(bound.inner)} steps runs uncaptured: {error}")
             return
-        bound.graph, bound.call = graph, partial(graph.launch, self.streams[0])
+        # Operators of the user's may have launched nothing; then there is nothing to replay.
+        bound.graph, bound.call = graph, partial(graph.launch, self.streams[0]) if graph.node_count else _nothing
         refused = "" if graph is former else graph.refused
         self.graph_counts = self.graph_counts.after(updated=graph is former, refused=refused)
         if refused:
@@ -337,6 +340,15 @@ def prepare(program: Program, engine: str, device: str | Device, *, streams: int
     opened = open_device(device)
     allowed = checked_streams(streams)
     return Prepared(PLANNERS[name](program, opened.estimate_ns, streams=allowed), opened, compute_streams=allowed)
+
+
+def _let_finish(device: Device, streams: Sequence[Stream], memory: object) -> None:
+    """Wait for streams whose work uses memory, which is kept until then."""
+    device.let_finish(streams)
+
+
+def _nothing() -> None:
+    """Replay a graph without nodes."""
 
 
 def _check_program(program: object) -> None:

@@ -14,8 +14,12 @@ from streamscope.program.operation import Operation, Program
 
 
 def segments(program: Program) -> list[tuple[bool, tuple[Operation, ...]]]:
-    """Split a program into greedy maximal runs of operations that can be captured (True) and that cannot (False)."""
-    return [(capturable, tuple(run)) for capturable, run in groupby(program.operations, key=lambda operation: operation.capturable)]
+    """Split a program into greedy maximal runs of operations that are captured (True) and that are not (False).
+
+    Those are not that cannot be, and a run that launches nothing, as operations on empty arrays do.
+    """
+    runs = [(capturable, tuple(run)) for capturable, run in groupby(program.operations, key=lambda operation: operation.capturable)]
+    return [(capturable and any(operation.launches for operation in run), run) for capturable, run in runs]
 
 
 def captured_plan(engine: str, program: Program, order: Sequence[Operation], stream_of: StreamOf, *, scopes: bool = False) -> Plan:
@@ -39,8 +43,10 @@ def captured_plan(engine: str, program: Program, order: Sequence[Operation], str
                 for operation in operations:
                     _uncaptured(operation, tracker, steps, waits)
                 continue
-            reads = {v for operation in operations for v in operation.reads}
-            writes = {v for operation in operations for v in operation.writes}
+            # Of launches: for an operation that launches nothing, nobody has to wait.
+            launches = [launch for operation in operations for launch in operation.launches]
+            reads = {v for launch in launches for v in launch.reads}
+            writes = {v for launch in launches for v in launch.writes}
             steps.append((replay, tracker.issued(0, reads, writes)))
         each = tracker.tail(0).position - first
     steps_with_events, events = _with_events(steps, waits, each, captured_events)

@@ -87,5 +87,7 @@ def _reason(operation: Operation, else_reason: str) -> str:
     """Say why an operation is in no graph: because of what it is, or else for the reason given."""
     if isinstance(operation.work, HostCall):
         return "it is a host function"
+    if not operation.launches:
+        return "it launches nothing"
     refusing = (launch for launch in operation.launches if not launch.capturable)
     return next((launch.why_not or "its operator says no" for launch in refusing), else_reason)

@@ -37,10 +37,12 @@ class DeviceLogRecorder:
         reload : callable
             Called before; fills the inputs of a program that changes them.
         """
-        reload()
-        self.device.log.clear()
-        with settled(prepared.streams.values()):
-            host = self._run(prepared)
+        # Other threads put nothing on the device meanwhile, which would be in the log, too.
+        with prepared.lock, self.device.lock:
+            reload()
+            with self.device.log.kept(), settled(prepared.streams.values()):
+                host = self._run(prepared)
+                spans = self._spans(prepared, host).build()
         makespan_ns = float(host[-1].end_ns - host[0].start_ns)
         info = TraceInfo(
             prepared.plan.engine,
@@ -52,7 +54,7 @@ class DeviceLogRecorder:
             plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
             memory=prepared.memory,
         )
-        return Trace(self._spans(prepared, host).build(), info)
+        return Trace(spans, info)
 
     def _run(self, prepared: Prepared) -> list[HostInterval]:
         host = []

@@ -11,9 +11,11 @@ import fcntl
 import os
 import struct
 import threading
-import weakref
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+
+from streamscope.interrupts import when_gone
 
 
 class Claims:
@@ -77,7 +79,7 @@ class Claims:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-                self._close = weakref.finalize(self, os.close, self._file)
+                self._close = when_gone(self, partial(os.close, self._file)).now
             except OSError:
                 return None
         return self._file

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,6 +22,8 @@ from streamscope.devices.cuda.memory import CudaBlock, CudaBuffer, allocate_bloc
 from streamscope.devices.cuda.streams import CudaEvent, CudaStream
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import DeviceError, EngineError
+from streamscope.forks import foreign_lock, tell_children
+from streamscope.interrupts import when_gone
 from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
@@ -61,6 +62,8 @@ class CudaDevice:
             self._device = lib.cupy.cuda.Device(index)
             self._device.use()
             self.properties = lib.runtime.getDeviceProperties(index)
+        self.lock = threading.RLock()
+        tell_children(self)
         self.captures = CAPTURES
         self._runtime = lib.runtime
         self._cache: dict[Any, Any] = {}
@@ -69,12 +72,16 @@ class CudaDevice:
         self._ready: WeakValueDictionary[int, Program] = WeakValueDictionary()
         self._cubins: dict[str, Any] = {}
         # Machine code is unloaded with its last reference, which breaks a capture, too.
-        weakref.finalize(self, self.captures.destroy, self._cubins.clear).atexit = False
+        when_gone(self, partial(self.captures.destroy, self._cubins.clear))
         self._loading: dict[str, threading.Lock] = {}
         self._gates = GateWord()
         self._of_thread = threading.local()
         self._model = model_of(self.properties["name"].decode())
         self.choices = choices_of(self.properties["name"].decode())
+
+    def _leave_behind(self) -> None:
+        """Refuse engines: this is a forked child (see `forks`)."""
+        self.lock = foreign_lock("an engine on this device")
 
     @property
     def info(self) -> DeviceInfo:

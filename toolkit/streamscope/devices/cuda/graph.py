@@ -16,6 +16,7 @@ from streamscope.devices.cuda.graph_nodes import graph_nodes, node_count
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.errors import DeviceError
 from streamscope.graphs.node import GraphNode
+from streamscope.interrupts import when_gone
 
 _UPDATE_FAILURE = 910  # CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
 
@@ -102,11 +103,12 @@ class CudaGraph:
         self._runtime = runtime
         self._captures = captures
         self._captured = captured
-        self._executable = 0
+        self._owned = {"graphExecDestroy": 0, "graphDestroy": captured}
+        when_gone(self, partial(_destroy, captures, runtime, self._owned))
         self._nodes: tuple[GraphNode, ...] | None = None
         self.node_count = node_count(captured)
         with cuda_errors("instantiating a graph"):
-            self._executable = runtime.graphInstantiate(captured)
+            self._executable = self._owned["graphExecDestroy"] = runtime.graphInstantiate(captured)
             runtime.graphUpload(self._executable, 0)
 
     @property
@@ -141,15 +143,18 @@ class CudaGraph:
         if refused:
             return refused
         self._captures.destroy(partial(self._runtime.graphDestroy, self._captured))
-        self._captured, self._nodes, self.node_count = captured, None, node_count(captured)
+        self._captured = self._owned["graphDestroy"] = captured
+        self._nodes, self.node_count = None, node_count(captured)
         with cuda_errors("uploading a graph"):
             self._runtime.graphUpload(self._executable, 0)
         return ""
 
-    def __del__(self) -> None:
-        for name, destroy in (("_executable", "graphExecDestroy"), ("_captured", "graphDestroy")):
-            if getattr(self, name, 0):
-                self._captures.destroy(partial(getattr(self._runtime, destroy), getattr(self, name)))
+
+def _destroy(captures: Captures, runtime: Any, owned: dict[str, int]) -> None:
+    """Destroy what a graph object owned, by the name of the function that does so."""
+    for destroy, address in owned.items():
+        if address:
+            captures.destroy(partial(getattr(runtime, destroy), address))
 
 
 class _UpdateInfo(ctypes.Structure):

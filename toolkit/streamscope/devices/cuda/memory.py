@@ -14,6 +14,7 @@ import numpy as np
 
 from streamscope.devices.cuda.driver import cuda_errors, libraries
 from streamscope.errors import DeviceError
+from streamscope.interrupts import when_gone
 from streamscope.program.variable import ArraySpec, Place
 
 
@@ -100,9 +101,7 @@ class _Pool:
 
     def __init__(self, blocks: Any) -> None:
         self.blocks = blocks
-
-    def __del__(self) -> None:
-        self.blocks.free_all_blocks()
+        when_gone(self, blocks.free_all_blocks)
 
 
 class _Owner:

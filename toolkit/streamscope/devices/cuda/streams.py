@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streamscope.devices.cuda.driver import checked, cuda_errors, libraries
 from streamscope.devices.cuda.memory import TemporaryMemory
 from streamscope.errors import DeviceError
+from streamscope.interrupts import when_gone
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda.device import CudaDevice
@@ -130,7 +130,7 @@ class CudaStream:
 
     def _destroy_with_it(self, destroy: Callable[[], None]) -> None:
         """Call a function when the stream object goes, outside captures; not at the end of the process, when CUDA may have gone."""
-        weakref.finalize(self, self.device.captures.destroy, partial(_call_with, destroy, self.handle)).atexit = False
+        when_gone(self, partial(self.device.captures.destroy, partial(_call_with, destroy, self.handle)))
 
 
 def _call_with(destroy: Callable[[], None], stream: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 from streamscope.devices.simulated.events import SimulatedEvent
@@ -53,13 +54,14 @@ class Mark:
 
 
 class Capture:
-    """One capture, from its beginning on a stream to its end there.
+    """One capture, from its beginning on a stream to its end there; that of the thread that begins it.
 
     The frontier of a stream are the nodes that the next one put on it will depend on.
     """
 
     def __init__(self, origin: SimulatedStream) -> None:
         self.origin = origin
+        self.thread = get_ident()
         self.nodes: list[Node] = []
         self._frontiers: dict[SimulatedStream, frozenset[int]] = {origin: frozenset()}
         self._error: EngineError | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import count
+from threading import RLock, get_ident
 from typing import TYPE_CHECKING, TypeVar
 
 from streamscope.devices.cost_model import CostModel
@@ -15,6 +16,7 @@ from streamscope.program.launch import Launch
 
 if TYPE_CHECKING:
     from streamscope.devices.simulated.capture import Capture
+    from streamscope.devices.simulated.streams import SimulatedStream
 
 Delays = Callable[[Launch, str], tuple[float, float]]
 """``delays(launch, stream name) -> (ns to start later, factor on the duration)``: makes any legal schedule happen."""
@@ -23,12 +25,14 @@ T = TypeVar("T")
 
 
 class Core:
-    """The state of one simulated device, driven by one host thread.
+    """The state of one simulated device. Threads take turns, since there is one clock.
 
     The device is simulated lazily: up to the host's clock when the host looks at it, and beyond only while the host is blocked.
 
     Attributes
     ----------
+    lock : RLock
+        Held by who moves the device or its clock.
     host_ns : float
         The host's clock, in virtual ns.
     captures : list of Capture
@@ -36,6 +40,7 @@ class Core:
     """
 
     def __init__(self, model: CostModel, delays: Delays | None) -> None:
+        self.lock = RLock()
         self.model = model
         self.timeline = Timeline()
         self.execution = Execution(self.timeline, model)
@@ -46,12 +51,13 @@ class Core:
 
     def spend(self, call_ns: float) -> None:
         """Let the host be busy with a call."""
-        self.host_ns += call_ns
+        with self.lock:
+            self.host_ns += call_ns
 
     def catch_up(self) -> None:
         """Simulate the device up to the host's clock. As everything that moves the device, it is not torn by Ctrl-C."""
         if self.timeline.is_due(self.host_ns):
-            with deferred():
+            with self.lock, deferred():
                 self.timeline.run_to(self.host_ns)
 
     def block(self, condition: Callable[[], bool], what: str) -> None:
@@ -63,7 +69,7 @@ class Core:
             It never will. Waits are for earlier work only, so it can only be that a closed gate holds everything.
         """
         self.catch_up()
-        with deferred() as interrupts:
+        with self.lock, deferred() as interrupts:
             held = not self.timeline.run_until(lambda: condition() or interrupts.due)
             self.host_ns = max(self.host_ns, self.timeline.now_ns)
         if held:
@@ -72,28 +78,30 @@ class Core:
                 hint=f"open the gate first, and put at most {self.model.queue_depth} items on a held stream",
             )
 
-    def synchronize(self, moments: Iterable[Moment | None], what: str) -> None:
-        """Block the host until moments have come, then raise what went wrong meanwhile.
+    def synchronize(self, moments: Iterable[Moment | None], what: str, streams: Iterable[SimulatedStream] = ()) -> None:
+        """Block the host until moments have come, those of whole ``streams`` for example, then raise what went wrong meanwhile.
 
         Raises
         ------
         EngineError
-            A capture is under way, which this breaks.
+            The calling thread captures, or one of the streams is captured, which this breaks.
         DeviceError
             A launch failed, or a closed gate makes this wait for ever.
         """
-        self.forbid_in_capture(what)
+        self.forbid_in_capture(what, streams)
         for moment in moments:
             if moment is not None:
                 self.block(moment.has_come, what)
         self.spend(self.model.synchronize_return_ns)
         self.execution.raise_fault()
 
-    def forbid_in_capture(self, what: str) -> None:
-        """Raise EngineError, and break every capture, if one is under way."""
+    def forbid_in_capture(self, what: str, streams: Iterable[SimulatedStream] = ()) -> None:
+        """Raise EngineError, and break every capture of the calling thread, or that one of the streams is in, if there is one."""
+        captured = {stream.capture for stream in streams}
         errors = [
             capture.fail(f"{what} is not possible while stream {capture.origin.name!r} is captured", hint="end the capture first")
-            for capture in self.captures
+            for capture in list(self.captures)
+            if capture.thread == get_ident() or capture in captured
         ]
         if errors:
             raise errors[0]

@@ -20,6 +20,7 @@ from streamscope.devices.simulated.log import DeviceLog
 from streamscope.devices.simulated.memory import Memory, SimulatedBlock, SimulatedBuffer, outcome
 from streamscope.devices.simulated.streams import SimulatedStream
 from streamscope.errors import DeviceError, EngineError
+from streamscope.forks import foreign_lock, tell_children
 from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
@@ -35,7 +36,8 @@ class SimulatedDevice:
     """A GPU and its host calls as a discrete-event model; `streamscope.devices.protocol.Device`.
 
     Numbers really flow: a launch reads at its simulated start and commits at its simulated end, so a missing wait gives wrong numbers.
-    Deterministic; driven by one host thread at a time, whose clock is virtual: each call moves it by the call's cost.
+    Deterministic. The host's clock is virtual: each call moves it by the call's cost. Several threads may use the device; their calls take
+    turns on that one clock.
 
     Parameters
     ----------
@@ -48,8 +50,14 @@ class SimulatedDevice:
     def __init__(self, model: CostModel | None = None, *, delays: Delays | None = None) -> None:
         self._model = model or CostModel.load()
         self._core = Core(self._model, delays)
+        self.lock = self._core.lock
+        tell_children(self)
         self._memory = Memory(self._model)
         self._streams: list[SimulatedStream] = []
+
+    def _leave_behind(self) -> None:
+        """Refuse all calls: this is a forked child, and a thread of the parent may have held the lock (see `forks`)."""
+        self._core.lock = self.lock = foreign_lock("the simulated device")
 
     @property
     def info(self) -> DeviceInfo:
@@ -68,7 +76,7 @@ class SimulatedDevice:
 
     @property
     def log(self) -> DeviceLog:
-        """What has truly run up to now, on the virtual clock."""
+        """What has truly run up to now, on the virtual clock, while the log was enabled."""
         self._core.catch_up()
         return self._core.execution.log
 
@@ -82,7 +90,7 @@ class SimulatedDevice:
         return self._model.estimate_ns(launch)
 
     def use(self) -> None:
-        """Do nothing: a simulated device belongs to no thread. Callers take turns."""
+        """Do nothing: a simulated device belongs to no thread."""
 
     def stream(self, name: str, *, priority: int = 0) -> SimulatedStream:
         """Make a stream. Priorities change nothing: the model shares the multiprocessors evenly."""
@@ -137,11 +145,12 @@ class SimulatedDevice:
         """
         self._core.forbid_in_capture("allocating memory")
         buffer = SimulatedBuffer(self._core.own(SimulatedBlock, block), spec)
-        newest = None if stream is None else self._core.own(SimulatedStream, stream).last
-        if newest is None:
-            buffer.poison()
-        else:
-            newest.then(buffer.poison)
+        with self.lock:
+            newest = None if stream is None else self._core.own(SimulatedStream, stream).last
+            if newest is None:
+                buffer.poison()
+            else:
+                newest.then(buffer.poison)
         return buffer
 
     def adopt(self, memory: Any, place: Place) -> SimulatedBuffer:
@@ -177,17 +186,19 @@ class SimulatedDevice:
             Shape or dtype do not fit.
         """
         self._core.forbid_in_capture("writing to memory")
-        self._core.catch_up()
         own = self._core.own(SimulatedBuffer, buffer)
         array = np.asarray(values)
         own.check(array)
-        own.store(array)
+        with self.lock:
+            self._core.catch_up()
+            own.store(array)
 
     def read(self, buffer: Buffer) -> Array:
         """Return a copy of what is in a buffer now, at no cost; does not wait for what is pending."""
         self._core.forbid_in_capture("reading memory")
-        self._core.catch_up()
-        return self._core.own(SimulatedBuffer, buffer).values.copy()
+        with self.lock:
+            self._core.catch_up()
+            return self._core.own(SimulatedBuffer, buffer).values.copy()
 
     def bind(self, launch: Launch, reads: Sequence[Buffer], writes: Sequence[Buffer], stream: Stream) -> Call:
         """Prepare a launch; each call of the result puts it on the stream.
@@ -218,12 +229,13 @@ class SimulatedDevice:
         def run() -> None:
             self._core.catch_up()
             arrays = [source.values for source in sources]
-            results = call_host_function(call, arrays)
+            results = call_host_function(call, arrays)  # Without the lock: others may go on meanwhile.
             kept = outcome(f"host function {call.name!r}", results, arrays, targets) if targets else []
-            self._core.spend(call.duration_ns)
-            self._core.catch_up()
-            for target, result in zip(targets, kept, strict=True):
-                target.store(result)
+            with self.lock:
+                self._core.spend(call.duration_ns)
+                self._core.catch_up()
+                for target, result in zip(targets, kept, strict=True):
+                    target.store(result)
 
         return run
 
@@ -308,7 +320,7 @@ class SimulatedDevice:
         DeviceError
             A launch failed since the last synchronisation, or a closed gate holds a stream.
         """
-        self._core.synchronize([stream.last for stream in self._streams], "synchronizing the device")
+        self._core.synchronize([stream.last for stream in self._streams], "synchronizing the device", self._streams)
 
     def _reference(self, launch: Launch) -> Reference:
         if launch.reference is not None:

@@ -24,7 +24,7 @@ class SimulatedGate:
 
     def open(self) -> None:
         """Let the held streams go; opening once more does nothing."""
-        with deferred():
+        with self.core.lock, deferred():
             self.core.catch_up()
             if self._opened.time_ns is None:
                 self._opened.come(self.core.host_ns)

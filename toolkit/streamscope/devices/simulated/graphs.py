@@ -93,7 +93,7 @@ class SimulatedGraph:
         if own.capture is not None:
             raise own.capture.fail("a graph was launched on a captured stream", hint="capture the work itself instead")
         replay = Replay(self.core, self.content, own, previous=self._latest)
-        with deferred():
+        with self.core.lock, deferred():
             own.put(replay, self.core.model.graph_launch_ns(self.node_count))
             replay.claim_events()
             self._latest = replay.done

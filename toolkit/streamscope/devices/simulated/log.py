@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from streamscope.program.launch import LaunchKind
@@ -39,7 +41,19 @@ class DeviceLog(list[LogRecord]):
     Attributes
     ----------
     enabled : bool
-        Whether new records are kept.
+        Whether new records are kept. They are not by default, since they would pile up where nobody reads them.
     """
 
-    enabled: bool = True
+    enabled: bool = False
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep what runs in a block, and nothing else; afterwards the log is empty and as enabled as before."""
+        before = self.enabled
+        self.clear()
+        try:
+            self.enabled = True
+            yield
+        finally:
+            self.enabled = before
+            self.clear()

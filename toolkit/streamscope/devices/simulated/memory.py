@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.errors import DeviceError, OutOfMemoryError
+from streamscope.interrupts import clean_up, deferred, when_gone
 from streamscope.program.launch import read_only
 from streamscope.program.variable import ArraySpec, Place
 
@@ -102,6 +103,7 @@ class Memory:
         OutOfMemoryError
             More device memory than the model has, or more memory than this machine has.
         """
+        clean_up()
         if place is Place.DEVICE and self._used + nbytes > self._capacity:
             raise OutOfMemoryError(
                 f"a block takes {nbytes:,} bytes and {self._capacity - self._used:,} of {self._capacity:,} are free",
@@ -113,8 +115,9 @@ class Memory:
             message = f"a block takes {nbytes:,} bytes, more than this machine has for the simulation"
             raise OutOfMemoryError(message, hint="use smaller shapes") from error
         if place is Place.DEVICE:
-            self._used += nbytes
-            weakref.finalize(block, self._release, nbytes)
+            with deferred():
+                self._used += nbytes
+                when_gone(block, partial(self._release, nbytes))
         return block
 
     def _release(self, nbytes: int) -> None:

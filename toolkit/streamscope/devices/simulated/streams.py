@@ -88,7 +88,7 @@ class SimulatedStream:
 
     def synchronize(self) -> None:
         """Block the host until the stream is empty."""
-        self.core.synchronize([self.last], f"synchronizing stream {self._name!r}")
+        self.core.synchronize([self.last], f"synchronizing stream {self._name!r}", [self])
 
     def launch(self, work: Work, call_ns: float) -> None:
         """Put a launch on the stream or, in a capture, into the graph."""
@@ -107,15 +107,16 @@ class SimulatedStream:
             The queue is full, and a closed gate keeps it so.
         """
         depth = self.core.model.queue_depth
-        if len(self._items) >= depth:
-            self.core.block(lambda: len(self._items) < depth, f"item {depth + 1} on stream {self._name!r}")
-        with deferred():
-            self.core.spend(call_ns)
-            item.arrival_ns = self.core.host_ns
-            self._items.append(item)
-            self.last = item.done
-            if len(self._items) == 1:
-                item.begin(self)
+        with self.core.lock:
+            if len(self._items) >= depth:
+                self.core.block(lambda: len(self._items) < depth, f"item {depth + 1} on stream {self._name!r}")
+            with deferred():
+                self.core.spend(call_ns)
+                item.arrival_ns = self.core.host_ns
+                self._items.append(item)
+                self.last = item.done
+                if len(self._items) == 1:
+                    item.begin(self)
 
     def finish(self, *, drain_ns: float = 0.0) -> None:
         """Say that the oldest item is done now; events behind it are recorded ``drain_ns`` later at the earliest."""

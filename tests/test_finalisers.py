@@ -1,0 +1,143 @@
+"""Ctrl-C that comes while Python lets something go: Python swallows it, and what was to be done is done all the same."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.interrupting import Countdown, profiled
+
+import streamscope as ss
+from streamscope.devices.cost_model import CostModel
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines.prepared import prepare
+from streamscope.interrupts import clean_up, when_gone
+from streamscope.program.variable import Place
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+MOMENTS = range(1, 13)
+NBYTES = 900_000
+
+
+class Beginnings:
+    """Interrupts as the n-th Python function of ours, or of `weakref`, begins or a C function returns there."""
+
+    def __init__(self, at):
+        self.countdown = Countdown(at)
+
+    def __call__(self, frame, event, argument):
+        if event in ("call", "c_return") and frame.f_globals.get("__name__", "").startswith(("streamscope.", "weakref")):
+            self.countdown.tick()
+
+
+def let_go(things, at):
+    """Empty a list, with Ctrl-C at some moment; return whether it came by then."""
+    watch = Beginnings(at)
+    with suppress(KeyboardInterrupt), profiled(watch):
+        things.clear()
+    return watch.countdown.count >= at
+
+
+def small_device():
+    return SimulatedDevice(replace(CostModel.load(), memory_gb=0.001))
+
+
+def test_memory_of_a_simulated_device_is_free_again():
+    device, came = small_device(), []
+    for at in MOMENTS:
+        came.append(let_go([device.allocate_block(NBYTES, Place.DEVICE)], at))
+        device.allocate_block(NBYTES, Place.DEVICE)  # There is room for one.
+    assert came[0]
+
+
+def test_memory_is_counted_only_with_what_gives_it_back():
+    for at in range(1, 40):
+        device = small_device()
+        with suppress(KeyboardInterrupt), profiled(Beginnings(at)):
+            device.allocate_block(NBYTES, Place.DEVICE)
+        device.allocate_block(NBYTES, Place.DEVICE)
+
+
+@pytest.mark.parametrize("name", ["sync", "async"])
+def test_a_variable_is_deleted(name):
+    with ss.Engine(name, device=SimulatedDevice()) as engine:
+        x = engine.variable(np.ones(4))
+        for at in MOMENTS:
+            let_go([engine.variable(np.ones(NBYTES))], at)
+            engine.push(ss.add, reads=(x, x), writes=(x,), name=f"number {at}")
+            engine.wait_all()
+            assert engine.statistics.in_use_bytes < NBYTES
+
+
+def test_temporaries_of_an_operation_are_given_back():
+    for at in MOMENTS:
+        with ss.Engine("async", device=SimulatedDevice()) as engine:
+            x, y = engine.variable(np.ones(NBYTES)), engine.variable(np.ones(NBYTES))
+            before = engine.statistics.in_use_bytes
+            engine.push(lambda a: ss.multiply(ss.add(a, a), a), reads=(x,), writes=(y,))
+            assert engine.statistics.in_use_bytes > before
+            (application,) = (engine._catalogue.get(key) for key in list(y._state.keys) if callable(key[0]) and key[0] is not ss.to_device)
+            scratch = application.parts[0]._scratch
+            del application
+            let_go(scratch, at)
+            assert engine.statistics.in_use_bytes == before
+
+
+@pytest.mark.parametrize("engine", ["async", "graph"])
+def test_a_prepared_program_waits_for_its_streams_and_keeps_its_memory_until_then(engine):
+    for at in MOMENTS:
+        finished, memory = [], []
+
+        class Noting(SimulatedDevice):
+            def let_finish(self, streams, finished=finished, memory=memory):
+                finished.append(all(buffer() is not None for buffer in memory))
+
+        prepared = prepare(ss.program(lambda x: ss.add(x, x)).trace(np.ones(4)), engine, Noting())
+        prepared.load([np.ones(4)])
+        prepared.run()
+        prepared.wait()  # What is pending on a simulated device holds its memory.
+        memory += [weakref.ref(buffer) for buffer in prepared._binder.buffers.values()]
+        things = [prepared]
+        del prepared
+        let_go(things, at)
+        gc.collect()
+        clean_up()
+        assert finished == [True]
+        assert all(buffer() is None for buffer in memory), at
+
+
+def test_an_engine_that_nobody_closes_ends_its_threads():
+    for at in MOMENTS:
+        engine = ss.Engine("async", device=SimulatedDevice())
+        engine.push(lambda: None)
+        engine.wait_all()
+        threads = [thread for pool in engine._scheduler.pools for thread in pool.threads]
+        things = [engine]
+        del engine
+        let_go(things, at)
+        gc.collect()
+        clean_up()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+class Thing:
+    """Can be let go."""
+
+
+def test_what_is_to_be_done_is_done_once():
+    done, things = [], [Thing() for _ in range(3)]
+    first, second, _ = (when_gone(thing, lambda number=number: done.append(number)) for number, thing in enumerate(things))
+    first.now()
+    first.now()
+    second.cancel()
+    assert (first.alive, second.alive) == (False, False)
+    things.clear()
+    clean_up()
+    assert done == [0, 2]
