@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import typer
-
 from streamscope.errors import printable, readable
 
 if TYPE_CHECKING:
@@ -38,6 +36,8 @@ def _console(*, stderr: bool) -> Console:
 
 def complain(message: str, hint: str | None = None) -> None:
     """Say on standard error what went wrong and what to do about it."""
+    import typer  # late: a progress bar needs the rest of this file, and no command line
+
     typer.echo(f"error: {readable(message)}", err=True)
     if hint:
         typer.echo(f"hint: {readable(hint)}", err=True)
