@@ -1,6 +1,7 @@
-"""Builds the timeline's bundle with esbuild, for wheels and editable installs; ``python hatch_build.py`` builds it by hand.
+"""Builds the timeline's bundle with esbuild, for distributions and editable installs; ``python hatch_build.py`` builds it by hand.
 
-Users need no Node: the wheel carries the bundle. Who builds from a clone without Node gets it from PyPI, as a build dependency.
+Users need no Node: the wheel and the source distribution carry the bundle. Who builds from a clone without Node gets it from PyPI, as a
+build dependency.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ OLDEST_NODE = 20
 
 
 class TimelineBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc, unused-ignore]
-    """Puts a fresh bundle into the wheel."""
+    """Puts a fresh bundle into the wheel and into the source distribution."""
 
     PLUGIN_NAME = "custom"
 
@@ -35,11 +36,8 @@ class TimelineBuildHook(BuildHookInterface):  # type: ignore[type-arg, misc, unu
         return [] if is_fresh(root) or node_on_path() else [NODE_FROM_PYPI]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the bundle before a wheel (``version`` is "standard" or "editable") is put together."""
-        if self.target_name != "wheel":
-            return
+        """Build the bundle before a wheel (``version`` is "standard" or "editable") or a source distribution is put together."""
         build_bundle(Path(self.root))
-        build_data["artifacts"].append(BUNDLE)
 
 
 def build_bundle(root: Path) -> Path:

@@ -32,7 +32,7 @@ def main() -> None:
         report = ss.load_comparison(REPOSITORY / "notebooks" / "recorded" / name).report(Path(folder) / "report.html")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-background-networking"])
         context = browser.new_context(
-            viewport={"width": WIDTH, "height": 900}, color_scheme="light", reduced_motion="reduce", device_scale_factor=2
+            viewport={"width": WIDTH, "height": 900}, color_scheme="light", reduced_motion="reduce", device_scale_factor=2, bypass_csp=True
         )
         page = context.new_page()
         page.goto(report.as_uri())

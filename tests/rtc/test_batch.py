@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
+import shutil
 import signal
 import struct
 import subprocess
@@ -23,6 +24,7 @@ from streamscope.rtc.batch import compile_batch, compile_kernel
 from streamscope.rtc.claims import Claims
 from streamscope.rtc.compilation_log import CompilationLog, Stage, compilations
 from streamscope.rtc.cubin import resources_of
+from streamscope.rtc.cubin_file import unpacked
 from streamscope.rtc.kernel_cache import KernelCache, Origin, kernel_key
 from streamscope.rtc.needed import needed_kernels
 from streamscope.rtc.nvrtc import compile_unit
@@ -274,9 +276,22 @@ def test_a_changed_file_is_compiled_again(cache):
     path = cache.folder.path / f"{kernel_key(source, SM)}.cubin"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    result = compile_batch([source], SM, cache=KernelCache(cache.folder.path))
+    with pytest.warns(CacheWarning, match=f"cannot use {path}"):
+        result = compile_batch([source], SM, cache=KernelCache(cache.folder.path))
     assert result.log.counts == {Origin.COMPILED: 1}
     assert compile_batch([source], SM, cache=KernelCache(cache.folder.path)).log.counts == {Origin.DISK: 1}
+
+
+def test_a_kernel_copied_from_another_architecture_is_compiled_again(cache):
+    (source,) = kernels(1)
+    theirs, ours = (cache.folder.path / f"{kernel_key(source, architecture)}.cubin" for architecture in ("sm_80", SM))
+    for architecture in ("sm_80", SM):
+        compile_kernel(source, architecture, cache=cache)
+    whole = ours.read_bytes()
+    shutil.copyfile(theirs, ours)
+    with pytest.warns(CacheWarning, match=f"cannot use {ours}"):
+        found = compile_kernel(source, SM, cache=KernelCache(cache.folder.path))
+    assert unpacked(ours.read_bytes()).image == found.image == unpacked(whole).image
 
 
 def test_threads_that_ask_for_the_same_compile_it_once(cache):
@@ -364,7 +379,7 @@ from streamscope.rtc.needed import needed_kernels
 from streamscope.rtc.nvrtc import compile_unit
 
 def told(code, name, architecture):
-    print("compiling", flush=True)
+    print("compiling\\n", end="", flush=True)  # in one piece: there are two threads
     time.sleep(0.3)
     return compile_unit(code, name, architecture)
 

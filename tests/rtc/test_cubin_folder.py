@@ -67,8 +67,31 @@ def test_a_truncated_file_is_missing_and_replaced(folder, length):
     (path,) = folder.path.iterdir()
     path.write_bytes(packed(cubin())[:length])
     found = again(folder)
-    assert found.read(*keys(1)) is None
+    with pytest.warns(CacheWarning, match="does not hold the kernel"):
+        assert found.read(*keys(1)) is None
     found.write(keys(1), cubin())
+    assert again(folder).read(*keys(1)) == cubin()
+
+
+def test_a_cubin_too_large_to_be_read_is_not_written(folder, monkeypatch):
+    monkeypatch.setattr(cubin_folder, "MOST_FILE_BYTES", 2000)
+    with pytest.warns(CacheWarning, match="File too large"):
+        folder.write(keys(1), cubin(size=2000))
+    assert list(folder.path.iterdir()) == []
+
+
+def test_a_folder_that_everybody_can_write_to_is_not_used(folder):
+    """Whoever writes a file there decides what runs on the GPU."""
+    folder.write(keys(1), cubin())
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    folder.path.chmod(0o1777)
+    other = again(folder)
+    with pytest.warns(CacheWarning, match="everybody can write to it") as warned:
+        found = [(other.read(key), other.write([key], cubin())) for key in keys(1, 2)]
+    assert (found, len(warned)) == ([(None, None)] * 2, 1)
+    assert len(list(folder.path.iterdir())) == 1
+    assert "everybody can write to it" in folder.problem()
+    folder.path.chmod(0o770)  # of a group that shares it on purpose
     assert again(folder).read(*keys(1)) == cubin()
 
 
@@ -159,7 +182,8 @@ def test_what_is_no_file_is_missing_and_replaced(folder, make):
     """And nothing waits for it: opening a FIFO would."""
     folder.path.mkdir()
     make(folder.path / f"{keys(1)[0]}.cubin")
-    assert folder.read(*keys(1)) is None
+    with pytest.warns(CacheWarning, match="does not hold the kernel"):
+        assert folder.read(*keys(1)) is None
     assert folder.files() == []
     assert folder.others() >= 1
     folder.write(keys(1, 2), cubin())
@@ -170,11 +194,11 @@ def test_a_folder_in_the_place_of_a_file_stays(folder):
     """The other kernels of its unit are kept."""
     taken = folder.path / f"{keys(1)[0]}.cubin"
     taken.mkdir(parents=True)
-    assert folder.read(*keys(1)) is None
     with pytest.warns(CacheWarning, match=r"cannot write .*cubin: Is a directory") as warned:
         [folder.write(keys(*numbers), cubin()) for numbers in ((1, 2), (1,))]
     assert len(warned) == 1
-    assert [again(folder).read(key) for key in keys(1, 2)] == [None, cubin()]
+    with pytest.warns(CacheWarning, match="does not hold the kernel"):
+        assert [again(folder).read(key) for key in keys(1, 2)] == [None, cubin()]
     assert len(folder.files()) == 1
     assert folder.clear() > 0
     assert taken.is_dir()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import struct
+import tracemalloc
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +17,7 @@ from hypothesis import strategies as st
 from streamscope.errors import CacheWarning, OutputError
 from streamscope.rtc import kernel_cache as module
 from streamscope.rtc.cubin import Cubin
+from streamscope.rtc.cubin_file import MAGIC, packed
 from streamscope.rtc.kernel_cache import KernelCache, Origin, cache_folder, kernel_cache, kernel_key
 from streamscope.rtc.source import KernelSource
 
@@ -82,7 +88,7 @@ def test_what_came_between_looking_and_claiming_is_taken(tmp_path, monkeypatch):
 def test_an_error_in_the_middle_leaves_no_claim(tmp_path, monkeypatch):
     cache, find = KernelCache(tmp_path), KernelCache.find
 
-    def interrupted(self, key, name=""):
+    def interrupted(self, key, *_):
         if key == KEYS[2]:
             raise KeyboardInterrupt
         return find(self, key)
@@ -123,6 +129,7 @@ def test_memory_is_bounded(tmp_path, monkeypatch):
         ({"HOME": "/home/somebody"}, "/home/somebody/.cache/streamscope/kernels"),
         ({"HOME": "/home/somebody", "STREAMSCOPE_CACHE_DIR": "~/ours"}, "/home/somebody/ours/kernels"),
         ({"HOME": "/home/somebody", "XDG_CACHE_HOME": "~/xdg"}, "/home/somebody/xdg/streamscope/kernels"),
+        ({"HOME": "/home/somebody", "XDG_CACHE_HOME": "some/folder"}, "/home/somebody/.cache/streamscope/kernels"),
     ],
 )
 def test_where_it_is(monkeypatch, variables, expected):
@@ -160,15 +167,86 @@ def test_one_cache_for_one_folder(monkeypatch, tmp_path):
     assert kernel_cache().folder.path == tmp_path / "kernels"
 
 
+def elf(*kernels, number=90):
+    """Write the header of an ELF file of CUDA's, then the names that its sections would have."""
+    header = struct.pack("<5s3xB9xHIQQQIHHHHHH", b"\x7fELF\x02", 8, 190, 1, 0, 0, 64, number << 8, 64, 0, 0, 64, 0, 0)
+    return header + b"".join(f".text.{kernel}\0".encode() for kernel in kernels)
+
+
 def test_a_file_under_another_kernels_name_is_missing_and_is_replaced(tmp_path):
     """As a bad copy of the folder leaves it: the content is whole, but it is another kernel's."""
-    image = b"ELF .text.right\0 .text.also_right\0"
-    whole = Cubin(image, "sm_90", "13.0", 1, 2)
+    whole = Cubin(elf("right", "also_right"), "sm_90", "13.0", 1, 2)
     KernelCache(tmp_path).keep(KEYS[:2], whole)
     names = {KEYS[0]: "right", KEYS[1]: "wrong"}
-    found, claimed = KernelCache(tmp_path).find_or_claim(KEYS[:2], names)
+    with pytest.warns(CacheWarning, match=f"cannot use .*{KEYS[1]}"):
+        found, claimed = KernelCache(tmp_path).find_or_claim(KEYS[:2], names, "sm_90")
     assert (list(found), claimed) == (KEYS[:1], KEYS[1:2])
     other = KernelCache(tmp_path)
-    other.keep(KEYS[1:2], Cubin(b".text.wrong\0", "sm_90", "13.0", 1, 1))
-    found, claimed = KernelCache(tmp_path).find_or_claim(KEYS[:2], names)
+    other.keep(KEYS[1:2], Cubin(elf("wrong"), "sm_90", "13.0", 1, 1))
+    found, claimed = KernelCache(tmp_path).find_or_claim(KEYS[:2], names, "sm_90")
     assert (list(found), claimed) == (KEYS[:2], [])
+
+
+GOOD = Cubin(elf("k"), "sm_90", "13.0", 1, 1)
+
+
+def with_header(header, image=GOOD.image):
+    """Pack machine code under any header, with the right checksum."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    body = len(text).to_bytes(4, "little") + text + image
+    return MAGIC + hashlib.sha256(body).digest() + body
+
+
+HEADER = {"architecture": "sm_90", "nvrtc": "13.0", "compile_ns": 1, "kernels": 1}
+BROKEN = {
+    "nothing": b"",
+    "no magic word": b"other" * 100,
+    "no header": with_header(b""),
+    "a header that is a list": with_header([1, 2]),
+    "a header with a field missing": with_header({"architecture": "sm_90"}),
+    "a header with a field too many": with_header(HEADER | {"more": 1}),
+    "a number where a text should be": with_header(HEADER | {"architecture": 90}),
+    "no kernels": with_header(HEADER | {"kernels": 0}),
+    "a truth value for a number": with_header(HEADER | {"kernels": True}),
+    "a time that no number holds": with_header(HEADER | {"compile_ns": 10**400}),
+    "a header of 100,000 brackets": with_header(b"[" * 100_000),
+    "a header of 3,000 brackets": with_header(b"[" * 3000),
+    "a header longer than the file": MAGIC + hashlib.sha256(b"\xff" * 4).digest() + b"\xff" * 4,
+    "a header of another architecture": packed(replace(GOOD, architecture="sm_80", image=elf("k", number=80))),
+    "machine code for another architecture": packed(replace(GOOD, image=elf("k", number=80))),
+    "no ELF file": packed(replace(GOOD, image=b"PTX .text.k\0")),
+    "the start of an ELF file": packed(replace(GOOD, image=elf("k")[:60] + b".text.k\0")),
+    "another kernel": packed(replace(GOOD, image=elf("other"))),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_file_with_something_else_in_it_is_compiled_again_with_one_warning(tmp_path, broken):
+    for key in KEYS[:3]:
+        (tmp_path / f"{key}.cubin").write_bytes(BROKEN[broken])
+    found_again(tmp_path)
+
+
+@pytest.mark.parametrize("start", [b"", MAGIC, packed(GOOD)])
+def test_a_file_of_eight_gigabytes_takes_no_memory(tmp_path, start):
+    for key in KEYS[:3]:
+        with (tmp_path / f"{key}.cubin").open("wb") as file:
+            file.write(start)
+            file.truncate(8 * 2**30)
+    tracemalloc.start()
+    try:
+        found_again(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def found_again(folder):
+    """Look for three kernels, find none, and find all once they were compiled."""
+    names = dict.fromkeys(KEYS[:3], "k")
+    cache = KernelCache(folder)
+    with pytest.warns(CacheWarning, match=r"cannot use .*cubin.*compiled again") as warned:
+        assert cache.find_or_claim(KEYS[:3], names, "sm_90") == ({}, KEYS[:3])
+    assert len(warned) == 1
+    cache.keep(KEYS[:3], GOOD)
+    assert KernelCache(folder).find_or_claim(KEYS[:3], names, "sm_90") == (dict.fromkeys(KEYS[:3], (GOOD, Origin.DISK)), [])

@@ -155,6 +155,7 @@ from streamscope.trace.spans import COLUMN_DTYPES
 times = np.sort(np.random.default_rng(0).integers(0, 2**60, 200_000))
 columns = {column: np.zeros(len(times), np.int64) for column in COLUMN_DTYPES} | {"start_ns": times, "end_ns": times}
 trace = Trace(SpanTable(**columns, names=("a",), lanes=("b",)), TraceInfo("async", "p", DeviceInfo("cuda", "card")))
+assert sys.dont_write_bytecode, "what is imported from here on would be cut to 100,000 bytes, for every later process"
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
     trace.to_parquet(sys.argv[1])
@@ -165,7 +166,7 @@ except OutputError as error:
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="this system cannot limit the size of files")
 def test_a_disk_that_fills_while_writing_leaves_nothing(tmp_path):
-    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(tmp_path / "t.parquet")], capture_output=True, text=True, check=False,
+    done = subprocess.run([sys.executable, "-B", "-c", FULL_DISK, str(tmp_path / "t.parquet")], capture_output=True, text=True, check=False,
                           env={"PYTHONPATH": ":".join(sys.path), "PATH": ""})  # fmt: skip
     assert "cannot write" in done.stdout, done.stderr
     assert list(tmp_path.iterdir()) == []

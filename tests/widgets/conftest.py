@@ -167,6 +167,44 @@ def browser(chromium_path: str) -> Iterator[Browser]:
         chromium.close()
 
 
+def until(page: Page, condition: str) -> None:
+    """Wait for a condition on a page. Playwright's own wait needs ``eval``, which the policy of our pages forbids."""
+    page.evaluate(f"new Promise((done) => {{ const look = () => ({condition}) ? done() : requestAnimationFrame(look); look(); }})")
+
+
+INJECTED = """<img src="x" onerror="hacked('handler')"><svg onload="hacked('handler of an SVG')"></svg>
+<script>hacked("script")</script><script type="module">hacked("module")</script>
+<script src="data:text/javascript,hacked('source')"></script>
+<a id="lure" href="javascript:hacked('link')">a link</a><button id="trap" onclick="hacked('click')">a button</button>
+<iframe srcdoc="<script>parent.hacked('frame')</script>"></iframe>"""
+
+
+@pytest.fixture
+def attacked(browser: Browser) -> Iterator[Callable[[Path], tuple[Page, list[str]]]]:
+    """Put what an attacker would into a page, open and click it; return the page, and which of the attacker's scripts ran."""
+    contexts = []
+
+    def open_attacked(path: Path) -> tuple[Page, list[str]]:
+        whole = path.read_text(encoding="utf-8")
+        assert whole.count("<body>") == 1
+        path.write_text(whole.replace("<body>", f"<body>{INJECTED}"), encoding="utf-8")
+        contexts.append(browser.new_context())
+        page, ran = contexts[-1].new_page(), []
+
+        def hacked(by: str) -> None:  # a function: Playwright sets an attribute of it
+            ran.append(by)
+
+        page.expose_function("hacked", hacked)
+        page.goto(path.as_uri())
+        page.locator("#lure").click()
+        page.locator("#trap").click()
+        return page, ran
+
+    yield open_attacked
+    for context in contexts:
+        context.close()
+
+
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     """Open a report and wait for its timeline; at the end, fail if the page complained or asked the network for anything."""
@@ -182,7 +220,7 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
         page.goto(path.as_uri())
-        page.wait_for_function("document.querySelector('#timeline').timeline?.layout")
+        until(page, "document.querySelector('#timeline').timeline?.layout")
         return page
 
     yield open_report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from math import log10
 from xml.etree import ElementTree as ET
 
@@ -117,6 +118,12 @@ def test_the_picture_shows_the_same_point_as_the_chart(branches):
     assert len(circles) == 2
 
 
+def test_control_characters_in_a_devices_name_are_replaced(branches):
+    device = replace(branches.costs.device, name="a\x00\x1b[31m")
+    root = ET.fromstring(advice_svg(replace(branches.costs, device=device), branches.forecast))
+    assert any((element.text or "").startswith("a��[31m") for element in root.iter())
+
+
 def test_what_a_notebook_keeps(branches, tmp_path):
     html = branches._repr_html_()
     assert len(html) < 200_000
@@ -126,3 +133,10 @@ def test_what_a_notebook_keeps(branches, tmp_path):
     assert html.index("Your 35 kernels") < html.index("<img") < html.index("<table")
     page = branches.save_html(tmp_path / "advice.html")
     assert html in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.browser
+def test_what_is_injected_into_the_page_does_not_run(branches, tmp_path, attacked):
+    page, ran = attacked(branches.save_html(tmp_path / "advice.html"))
+    assert page.locator("img[alt*='kernels']").evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 0
+    assert ran == []

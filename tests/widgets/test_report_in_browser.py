@@ -6,6 +6,7 @@ import re
 from io import BytesIO
 
 import pytest
+from tests.widgets.conftest import until
 
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope_widgets.payload import TimelineGroup
@@ -125,12 +126,12 @@ def test_wheel_zooms_at_the_pointer_once_focused(open_page, step):
     page.mouse.move(x, y)
     before = view(page)
     page.mouse.wheel(0, -300)
-    page.wait_for_function("document.querySelector('.ss-nudge').classList.contains('ss-shown')")
+    until(page, "document.querySelector('.ss-nudge').classList.contains('ss-shown')")
     assert view(page) == before
     page.locator(".ss-overlay").focus()
     at = page.evaluate(f"{TIMELINE}.cursor")
     page.mouse.wheel(0, -300)
-    page.wait_for_function(f"{TIMELINE}.view.t1 - {TIMELINE}.view.t0 < {(before[1] - before[0]) * 0.7}")
+    until(page, f"{TIMELINE}.view.t1 - {TIMELINE}.view.t0 < {(before[1] - before[0]) * 0.7}")
     page.mouse.move(x + 1, y)
     page.mouse.move(x, y)
     zoomed = view(page)
@@ -152,7 +153,7 @@ def test_dragging_pans_and_shift_wheel_too(open_page, step):
     page.keyboard.down("Shift")
     page.mouse.wheel(0, 100)
     page.keyboard.up("Shift")
-    page.wait_for_function(f"Math.abs({TIMELINE}.view.t0 - 100000) < {pixel}")
+    until(page, f"Math.abs({TIMELINE}.view.t0 - 100000) < {pixel}")
 
 
 def test_keys_zoom_pan_and_reset(open_page, step):
@@ -255,7 +256,7 @@ def test_page_follows_the_readers_colour_scheme(open_page, step, scheme):
     ground = ink(page, box["x"] + 2, box["y"] + 60)
     assert (max(ground) < 50) == (scheme == "dark")
     page.emulate_media(color_scheme="light" if scheme == "dark" else "dark")
-    page.wait_for_function(f"{TIMELINE}.theme.dark === {str(scheme == 'light').lower()}")
+    until(page, f"{TIMELINE}.theme.dark === {str(scheme == 'light').lower()}")
     assert (max(ink(page, box["x"] + 2, box["y"] + 60)) < 50) == (scheme == "light")
 
 
@@ -297,6 +298,23 @@ def test_hostile_names_are_harmless(open_page, make_trace, tmp_path):
     assert page.locator("img").count() == 0
     assert page.evaluate("window.hacked") is None
     assert page.title() == hostile
+
+
+def test_what_is_injected_into_a_report_does_not_run(attacked, step):
+    """And the timeline is drawn beside it."""
+    page, ran = attacked(step)
+    until(page, f"{TIMELINE}?.layout")
+    assert page.evaluate(f"{TIMELINE}.layout.groups.length") == 5
+    assert page.evaluate("typeof window.hacked") == "function"
+    assert ran == []
+
+
+def test_the_attacks_work_on_a_page_without_a_policy(attacked, step):
+    """So that the test before this one tests something."""
+    step.write_text(re.sub(r"<meta http-equiv=[^>]+>", "", step.read_text(encoding="utf-8")), encoding="utf-8")
+    page, ran = attacked(step)
+    until(page, f"{TIMELINE}?.layout")
+    assert {"handler", "handler of an SVG", "script", "module", "source", "click"} <= set(ran)
 
 
 def test_a_million_spans_are_drawn_and_found(open_page, large_trace, tmp_path):
@@ -355,7 +373,7 @@ def test_canvas_fits_every_width_and_density(open_page, step, width, scale):
 def test_resizing_draws_again(open_page, step):
     page = open_page(step)
     page.set_viewport_size({"width": 900, "height": 900})
-    page.wait_for_function("document.querySelector('.ss-base').width < 900")
+    until(page, "document.querySelector('.ss-base').width < 900")
     x, y, _ = page.evaluate(CENTRE, [0, 199])
     page.mouse.move(x, y)
     settle(page)

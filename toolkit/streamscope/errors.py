@@ -19,6 +19,13 @@ Every error says what was wrong and with what value; ``hint`` says what to do ab
 
 from __future__ import annotations
 
+import re
+import unicodedata
+
+LONGEST_LINE = 1000
+"""Characters; what is longer in a message is cut in its middle."""
+_NOT_PLAIN = re.compile(r"[^\n\t -~]")
+
 
 class StreamscopeError(Exception):
     """Root of every error that Streamscope raises on purpose.
@@ -26,18 +33,37 @@ class StreamscopeError(Exception):
     Parameters
     ----------
     message : str
-        What was wrong, with the value that was wrong.
+        What was wrong, with the value that was wrong. Control characters in it are replaced, and long lines cut.
     hint : str, optional
         What the user can do about it.
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = readable(message)
+        self.hint = readable(hint) if hint else hint
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+def printable(text: str) -> str:
+    """Return a text without characters that break an XML file, or that a terminal takes for commands: each becomes ``�``.
+
+    They come with names of files, programs and engines. Line breaks and tabs stay.
+    """
+    return _NOT_PLAIN.sub(lambda found: "�" if unicodedata.category(found[0]).startswith("C") else found[0], text)
+
+
+def readable(message: str) -> str:
+    """Return a message that is fit for a screen: printable, and with no line that a value makes endless."""
+    return "\n".join(map(_shortened, printable(message.replace("\r\n", "\n")).split("\n")))
+
+
+def _shortened(line: str) -> str:
+    if len(line) <= LONGEST_LINE:
+        return line
+    return f"{line[: LONGEST_LINE // 2]} … ({len(line):,} characters) … {line[-LONGEST_LINE // 4 :]}"
 
 
 def described(error: BaseException) -> str:

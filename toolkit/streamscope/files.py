@@ -54,14 +54,15 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def user_cache() -> Path:
-    """Return the user's cache folder (XDG).
+    """Return the user's cache folder (XDG); a relative ``XDG_CACHE_HOME`` is ignored, as its specification says.
 
     Raises
     ------
     OutputError
         There is no home folder to look in.
     """
-    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    given = expanded(os.environ.get("XDG_CACHE_HOME", ""))
+    return given if given.is_absolute() else expanded("~/.cache")
 
 
 def expanded(path: str) -> Path:

@@ -44,10 +44,11 @@ def showing(title: str, *, progress: bool | Progress) -> Iterator[Progress]:
         with notebook_progress() as shown:
             yield shown
     else:
-        from rich.console import Console
         from rich.progress import Progress as Bar
 
-        with Bar(console=Console(stderr=True), transient=True) as bar:
+        from streamscope.commands.terminal import notes
+
+        with Bar(console=notes(), transient=True) as bar:
             task = bar.add_task(title, total=None)
             yield lambda what, step, steps: bar.update(task, completed=step, total=steps, description=what)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from streamscope.analysis.table import device_words
 from streamscope.choosing.advice import Advice
+from streamscope.errors import printable
 from streamscope.files import written_whole
 from streamscope_widgets import report_page
 
@@ -34,6 +35,6 @@ def advice_page(advice: Advice, path: Path) -> Path:
     """
     title = f"What pays · {device_words(advice.costs.device)}"
     with written_whole(path) as temporary:
-        content = PAGE.format(title=escape(title), style=report_page.STYLE, body=advice._repr_html_())
+        content = PAGE.format(title=printable(escape(title)), style=report_page.STYLE, body=printable(advice._repr_html_()))
         temporary.write_text(content, encoding="utf-8")
     return path

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamscope.choosing.device_costs import DeviceCosts
 from streamscope.choosing.forecast import Forecast
+from streamscope.errors import printable
 from streamscope_widgets import palette
 from streamscope_widgets.advice_marks import COUNT_TICKS, LENGTH_TICKS, Array, Line, Panel, Point, headline, panels, shade, ticks
 
@@ -30,11 +31,12 @@ def advice_svg(costs: DeviceCosts, forecast: Forecast | None) -> str:
     title, simulated = headline(costs, forecast), costs.device.kind == "simulated"
     both = [_Picture(panel, left) for panel, left in zip(panels(costs, forecast), LEFTS, strict=True)]
     device = f"{costs.device.name}: {'simulated times, ' if simulated else ''}prediction from fitted costs"
+    words = escape(printable(title))
     parts = "".join("".join(picture.draw("kernel length, µs" + (", simulated" if simulated else ""))) for picture in both)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
-        f'aria-label="{escape(title)}"><style>{STYLE}</style><rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="{palette.CARD}"/>'
-        f'<text x="14" y="26" class="head">{escape(title)}</text><text x="14" y="45" class="soft">{escape(device)}</text>{parts}</svg>'
+        f'aria-label="{words}"><style>{STYLE}</style><rect width="{WIDTH}" height="{HEIGHT}" rx="6" fill="{palette.CARD}"/>'
+        f'<text x="14" y="26" class="head">{words}</text><text x="14" y="45" class="soft">{escape(printable(device))}</text>{parts}</svg>'
     )
 
 
@@ -96,7 +98,7 @@ class _Picture:
         self.parts.append(f'<polyline points="{points}" class="{style}"/>')
 
     def text(self, x: float, y: float, words: str, style: str, more: str = "") -> None:
-        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" class="{style}" {more}>{escape(words)}</text>')
+        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" class="{style}" {more}>{escape(printable(words))}</text>')
 
     def point(self, point: Point) -> None:
         """Draw the point, and a card with its words to the right, on the side of the middle."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import symtable
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -82,34 +81,157 @@ def is_array(value: object) -> bool:
 def names_of(cell: ast.Module) -> tuple[list[str], set[str]]:
     """Return the names that a cell reads before it has certainly stored them, in the order of its text, and those that it stores.
 
-    What is stored inside a branch or a loop may not be stored after it, so it does not count there.
+    What is stored inside a branch, a loop or an expression may not be stored after it, so it does not count there. Names that the cell
+    calls ``global`` are neither: they stay the namespace's.
     """
+    scopes = [(statement, _Scope.of(statement)) for statement in cell.body]
+    shared = {name for _, scope in scopes for name in scope.shared}
     reads: dict[str, None] = {}
     stores: set[str] = set()
     certain: set[str] = set()
-    for statement in cell.body:
-        loaded, stored = _names_of_statement(statement)
-        reads |= dict.fromkeys(name for name in loaded if name not in certain)
-        stores |= stored
-        if not isinstance(statement, ast.If | ast.For | ast.While | ast.Try | ast.With | ast.Match):
-            certain |= stored
+    for statement, scope in scopes:
+        loaded = (scope.loaded | scope.loaded_inside) - certain - shared
+        names = [node for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id in loaded]
+        reads |= dict.fromkeys(node.id for node in sorted(names, key=lambda node: (node.lineno, node.col_offset)))
+        stores |= (scope.stored | scope.stored_inside) - shared
+        if isinstance(statement, _STRAIGHT) and not (isinstance(statement, ast.AnnAssign) and statement.value is None):
+            certain |= scope.stored - scope.walrus
     return list(reads), stores
 
 
-def _names_of_statement(statement: ast.stmt) -> tuple[list[str], set[str]]:
-    """Return the names of the cell's own scope that a statement loads and those that it stores, by Python's rules of scope."""
-    table = symtable.symtable(ast.unparse(statement), "<cell>", "exec")
-    own = table.get_symbols()
-    stored = {symbol.get_name() for symbol in own if symbol.is_assigned() or symbol.is_imported()}
-    loaded = {symbol.get_name() for symbol in own if symbol.is_referenced()}
-    loaded |= {symbol.get_name() for scope in _inner(table) for symbol in scope.get_symbols() if symbol.is_global()}
-    names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
-    loaded |= {node.target.id for node in ast.walk(statement) if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)}
-    ordered = sorted(names, key=lambda node: (node.lineno, node.col_offset))
-    return [node.id for node in ordered if node.id in loaded], stored
+_STRAIGHT = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+"""Statements that have certainly stored their names when the next one runs."""
 
 
-def _inner(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
-    for scope in table.get_children():
-        yield scope
-        yield from _inner(scope)
+class _Scope(ast.NodeVisitor):
+    """The names of one scope, by Python's rules: of a function, a class, a comprehension, or of the cell itself.
+
+    Found in the syntax tree and not in Python's symbol tables, which since Python 3.12 count a comprehension's variables among those
+    around it.
+
+    Attributes
+    ----------
+    loaded, stored : set of str
+        Here itself.
+    loaded_inside, stored_inside : set of str
+        By the scopes in this one, if they are not their own: what they load, and what they store as ``nonlocal``.
+    walrus : set of str
+        What ``:=`` stores. That of a comprehension is a name of the scope around it.
+    shared, outer : set of str
+        Called ``global``, and ``nonlocal``.
+    """
+
+    def __init__(self) -> None:
+        self.loaded, self.stored, self.walrus = set[str](), set[str](), set[str]()
+        self.loaded_inside, self.stored_inside = set[str](), set[str]()
+        self.shared, self.outer = set[str](), set[str]()
+
+    @classmethod
+    def of(cls, *nodes: ast.AST | None) -> Self:
+        """Return the names of a scope that consists of some pieces of code."""
+        scope = cls()
+        for node in nodes:
+            if node is not None:
+                scope.visit(node)
+        return scope
+
+    def visit_Name(self, node: ast.Name) -> None:
+        (self.loaded if isinstance(node.ctx, ast.Load) else self.stored).add(node.id)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self.walrus.add(node.target.id)
+        self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Name):
+            self.loaded.add(node.target.id)
+        self.generic_visit(node)
+
+    def visit_Global(self, node: ast.Global) -> None:
+        self.shared.update(node.names)
+
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> None:
+        self.outer.update(node.names)
+
+    def visit_alias(self, node: ast.alias) -> None:
+        self.stored.add(node.asname or node.name.partition(".")[0])
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+        self._visit_named(node, node.name)
+
+    def visit_MatchAs(self, node: ast.MatchAs) -> None:
+        self._visit_named(node, node.name)
+
+    def visit_MatchStar(self, node: ast.MatchStar) -> None:
+        self._visit_named(node, node.name)
+
+    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
+        self._visit_named(node, node.rest)
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self._visit_function(node.args, [node.body])
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self.stored.add(node.name)
+        self._visit_around(*node.decorator_list, node.returns)
+        self._visit_function(node.args, [*_types(node), *node.body], _types(node))
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 — the visitor's names are those of the nodes
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self.stored.add(node.name)
+        self._visit_around(*node.decorator_list)
+        inside = _Scope.of(*_types(node), *node.bases, *node.keywords, *node.body)
+        # Functions in a class do not see its names.
+        self._take(inside, (inside.loaded - inside.stored) | inside.loaded_inside, _types(node))
+
+    def visit_TypeAlias(self, node: Any) -> None:  # of Python 3.12
+        self.stored.add(node.name.id)
+        inside = _Scope.of(*_types(node), node.value)
+        self._take(inside, inside.loaded | inside.loaded_inside, _types(node))
+
+    def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> None:
+        self._visit_comprehension(node.generators, node.elt)
+
+    visit_SetComp = visit_GeneratorExp = visit_ListComp  # noqa: N815
+
+    def visit_DictComp(self, node: ast.DictComp) -> None:
+        self._visit_comprehension(node.generators, node.key, node.value)
+
+    def _visit_named(self, node: ast.AST, name: str | None) -> None:
+        if name is not None:
+            self.stored.add(name)
+        self.generic_visit(node)
+
+    def _visit_around(self, *nodes: ast.AST | None) -> None:
+        for node in nodes:
+            if node is not None:
+                self.visit(node)
+
+    def _visit_function(self, parameters: ast.arguments, body: Sequence[ast.AST], types: Sequence[Any] = ()) -> None:
+        every = [*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs]
+        every += [parameter for parameter in (parameters.vararg, parameters.kwarg) if parameter is not None]
+        self._visit_around(*parameters.defaults, *parameters.kw_defaults, *(parameter.annotation for parameter in every))
+        inside = _Scope.of(*body)
+        own = {parameter.arg for parameter in every} | (inside.stored - inside.outer)
+        self._take(inside, (inside.loaded | inside.loaded_inside) - own, types)
+
+    def _visit_comprehension(self, generators: Sequence[ast.comprehension], *results: ast.AST) -> None:
+        self.visit(generators[0].iter)  # It is evaluated outside.
+        inside = _Scope.of(*results)
+        for number, generator in enumerate(generators):
+            for node in (generator.target, *([generator.iter] if number else []), *generator.ifs):
+                inside.visit(node)
+        self.walrus |= inside.walrus
+        self.stored |= inside.walrus
+        self._take(inside, (inside.loaded | inside.loaded_inside) - (inside.stored - inside.walrus))
+
+    def _take(self, inside: _Scope, loaded: set[str], types: Sequence[Any] = ()) -> None:
+        """Take over what a scope inside has to do with names that are not its own."""
+        self.loaded_inside |= loaded - inside.shared - {each.name for each in types}
+        self.stored_inside |= (inside.stored & inside.outer) | (inside.stored_inside - inside.stored)
+
+
+def _types(node: Any) -> Sequence[Any]:
+    """Return the type parameters of a function, a class or an alias, which Python has since 3.12."""
+    return getattr(node, "type_params", [])

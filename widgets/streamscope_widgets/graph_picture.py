@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from streamscope.errors import printable
 from streamscope.graphs.layout import Box, Layout, layout
 from streamscope.graphs.node import GraphNode, NodeKind
 from streamscope.graphs.view import GraphView
@@ -223,5 +224,4 @@ def _shortened(text: str, room: int) -> str:
 
 
 def _xml(text: str) -> str:
-    """Escape a text; XML has no control characters but the line break."""
-    return escape("".join(character if character.isprintable() or character == "\n" else "�" for character in text))
+    return escape(printable(text))

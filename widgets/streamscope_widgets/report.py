@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import json
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from streamscope.errors import printable
 from streamscope.files import written_whole
 from streamscope_widgets.bundle import bundle_source
 from streamscope_widgets.payload import Payload, TimelineGroup, Traces, as_groups, encode
@@ -53,19 +55,20 @@ def report(
         There is no trace.
     """
     groups = as_groups(traces)
-    frame = len(STYLE) + len(bundle_source()) + sum(len(block.encode()) for block in (*sections, *below))
-    payload, packed = fit(groups, budget_bytes - frame)
+    script, above, under = _script(), _sections(sections), _sections(below)
+    payload, packed = fit(groups, budget_bytes - len(STYLE) - len(script) - len(above.encode()) - len(under.encode()))
     page = PAGE.format(
-        title=escape(title),
+        title=printable(escape(title)),
         style=STYLE,
-        sections="\n".join(f"<section>{block}</section>" for block in sections),
-        below="\n".join(f"<section>{block}</section>" for block in below),
-        missing=_missing(payload),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
+        sections=above,
+        below=under,
+        missing=printable(_missing(payload)),
         header=script_json(payload.header),
         packing="gzip" if packed is not payload.block else "none",
         block=base64.b64encode(packed).decode("ascii"),
-        bundle=bundle_source().replace("</script", "<\\/script").replace("<!--", "<\\!--"),
-        provenance=escape(_provenance(groups)),
+        script=script,
+        provenance=printable(escape(_provenance(groups))),
     )
     with written_whole(Path(path)) as temporary:
         temporary.write_text(page, encoding="utf-8")
@@ -99,6 +102,16 @@ def script_json(value: Any) -> str:
     """Return JSON that is safe inside a script element: no name in it can end the element or open a comment."""
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _script() -> str:
+    """Return the one script that the page's policy lets run: what else gets into the page does nothing."""
+    bundle = bundle_source().replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return f"\n{bundle}\nstreamscopeTimeline.mountPage(document);\n"
+
+
+def _sections(blocks: Sequence[str]) -> str:
+    return "\n".join(f"<section>{printable(block)}</section>" for block in blocks)
 
 
 def _missing(payload: Payload) -> str:

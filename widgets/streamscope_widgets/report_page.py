@@ -47,8 +47,8 @@ PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="generator" content="Streamscope">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' blob:; worker-src blob:;\
- style-src 'unsafe-inline'; img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'sha256-{script_hash}'; style-src 'unsafe-inline';\
+ img-src data:; base-uri 'none'; form-action 'none'">
 <title>{title}</title>
 <style>{style}</style>
 </head>
@@ -61,10 +61,7 @@ PAGE = """<!doctype html>
 <footer>{provenance}</footer>
 <script type="application/json" id="timeline-header">{header}</script>
 <script type="text/plain" id="timeline-block" data-packing="{packing}">{block}</script>
-<script type="module">
-{bundle}
-streamscopeTimeline.mountPage(document);
-</script>
+<script type="module">{script}</script>
 </body>
 </html>
 """

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.errors import printable
 from streamscope.trace import SpanKind, SpanTable, Trace
 from streamscope.trace.spans import DEVICE_KINDS
 from streamscope_widgets import palette
@@ -251,6 +252,5 @@ def _legend(groups: Sequence[Group], names: dict[str, int]) -> str:
 
 
 def _text(x: float, y: float, text: str, size: float, colour: str, anchor: str, *, bold: bool = False) -> str:
-    weight = ' font-weight="600"' if bold else ""
-    text = "".join(character if character.isprintable() else "�" for character in text)  # XML has no control characters
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
+    weight, words = ' font-weight="600"' if bold else "", escape(printable(text))
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor="{anchor}"{weight}>{words}</text>'

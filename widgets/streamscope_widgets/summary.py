@@ -12,6 +12,7 @@ from html import escape
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.table import SIMULATED_CAPTION, MetricsTable, device_words, metrics_table
 from streamscope.analysis.verdict import Verdict
+from streamscope.errors import printable
 from streamscope.trace import DeviceInfo
 from streamscope_widgets.static_timeline import Group, data_uri, timeline_svg
 
@@ -61,7 +62,8 @@ def summary_text(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMet
     lines.insert(1, "  ".join("-" * width for width in widths))
     caption = [SIMULATED_CAPTION] if device.kind == "simulated" else []
     notes = [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
-    return "\n".join([f"{title} · {device_words(device)}", str(verdict), "", *(line.rstrip() for line in lines), *caption, *notes])
+    parts = [f"{title} · {device_words(device)}", str(verdict), "", *(line.rstrip() for line in lines), *caption, *notes]
+    return printable("\n".join(parts))
 
 
 def _table_html(table: MetricsTable, device: DeviceInfo) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from streamscope.errors import TraceError
+from streamscope.errors import TraceError, printable
 from streamscope_widgets import palette
 
 if TYPE_CHECKING:
@@ -110,14 +110,14 @@ class _Picture:
 
     def text(self, x: float, y: float, words: str, colour: str = palette.INK, **attributes: object) -> None:
         place = f'x="{x:.1f}" y="{y:.1f}" style="fill:{THEMED.get(colour, colour)}"'
-        self.parts.append(f"<text {place}{_written(attributes)}>{escape(words)}</text>")
+        self.parts.append(f"<text {place}{_written(attributes)}>{escape(printable(words))}</text>")
 
     def line(self, x1: float, y1: float, x2: float, y2: float, colour: str, **attributes: object) -> None:
         place = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" style="stroke:{THEMED.get(colour, colour)}"'
         self.parts.append(f"<line {place}{_written(attributes)}/>")
 
     def rectangle(self, x: float, y: float, width: float, height: float, colour: str, title: str = "") -> None:
-        tip = f"<title>{escape(title)}</title>" if title else ""
+        tip = f"<title>{escape(printable(title))}</title>" if title else ""
         style = f"fill:{THEMED.get(colour, colour)}"
         self.parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(0.0, width):.1f}" height="{height}" style="{style}">{tip}</rect>')
 
@@ -176,7 +176,7 @@ class _Picture:
         self.text(self.x(value) + max(shift, 4), self.middle(row) + 4, words, class_="beside")
 
     def element(self, title: str) -> str:
-        words = escape(title)
+        words = escape(printable(title))
         head = f'<text x="0" y="15" style="fill:var(--ink)" font-size="14" font-weight="600">{words}</text>'
         frame = f'class="chart" viewBox="0 0 {WIDTH} {self.bottom + BOTTOM:.0f}" role="img" aria-label="{words}"'
         return f"<svg {frame}>{head}{''.join(self.parts)}</svg>"

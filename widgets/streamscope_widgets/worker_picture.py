@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from html import escape
 
+from streamscope.errors import printable
 from streamscope.rtc.compilation_log import Stage, StageTime, lane_order
 from streamscope_widgets import palette
 from streamscope_widgets.static_timeline import FONT
@@ -117,4 +118,5 @@ def _legend(stages: Sequence[Stage]) -> str:
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="10.5" fill="{palette.FAINT_INK}" text-anchor="{anchor}">{escape(text)}</text>'
+    words = escape(printable(text))
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="10.5" fill="{palette.FAINT_INK}" text-anchor="{anchor}">{words}</text>'

@@ -50,7 +50,8 @@ def cache(
 ) -> None:
     """Show the compiled kernels that are kept on disk, or remove them.
 
-    The folder is "kernels" in STREAMSCOPE_CACHE_DIR or else in the user's cache folder.
+    The folder is "kernels" in STREAMSCOPE_CACHE_DIR or else in the user's cache folder. The machine code in it is run as it is: only you
+    should be able to write to it.
     """
     from streamscope.rtc.kernel_cache import kernel_cache
 

@@ -7,8 +7,11 @@ import io
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
+
+from streamscope.errors import printable, readable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,22 +22,31 @@ PLAIN_SIGNS = str.maketrans("µ×·–−…→✓✗█▓░▏’", "ux---.>+
 
 def output() -> Console:
     """Return the console for what was asked for."""
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False, emoji=False)
+    return _console(stderr=False)
 
 
 def notes() -> Console:
     """Return the console for what accompanies it."""
-    from rich.console import Console
+    return _console(stderr=True)
 
-    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+def _console(*, stderr: bool) -> Console:
+    """Return a console that sends no control characters to the terminal but its own: names of files and engines may have some."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class Screen(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else printable(text), style, control)
+
+    return Screen(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def complain(message: str, hint: str | None = None) -> None:
     """Say on standard error what went wrong and what to do about it."""
     try:
-        sys.stderr.write(f"error: {message}\n" + (f"hint: {hint}\n" if hint else ""))
+        sys.stderr.write(f"error: {readable(message)}\n" + (f"hint: {readable(hint)}\n" if hint else ""))
         sys.stderr.flush()
     except OSError:
         drop(sys.stderr)  # Nobody reads it.

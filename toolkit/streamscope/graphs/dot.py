@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from streamscope.errors import printable
 from streamscope.graphs.node import GraphNode, NodeKind
 
 SHAPES = {NodeKind.KERNEL: "box", NodeKind.COPY: "cds", NodeKind.SET: "cds", NodeKind.HOST: "component", NodeKind.EMPTY: "point"}
@@ -52,6 +53,5 @@ def quoted(text: str) -> str:
     DOT itself escapes nothing but the quote, but labels read ``\N``, ``\l`` and the like, so that a backslash needs one before it.
     Other characters that cannot be printed are replaced.
     """
-    shown = "".join(character if character.isprintable() or character == "\n" else "�" for character in text)
-    escaped = shown.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    escaped = printable(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

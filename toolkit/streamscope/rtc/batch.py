@@ -163,7 +163,7 @@ class _Batch:
         until_s = time.monotonic() + patience_s
         while True:
             with deferred():  # so that Ctrl-C leaves no claim that nobody knows of
-                found, self.claimed = self.cache.find_or_claim(keys, names)
+                found, self.claimed = self.cache.find_or_claim(keys, names, self.architecture)
             if found or self.claimed or not patience_s:
                 return found, self.claimed
             if time.monotonic() > until_s:
@@ -203,7 +203,7 @@ class _Batch:
             self._isolate(group, log, keys_of)
             return
         cubin = Cubin(image, self.architecture, nvrtc_version(), compile_ns, len(group))
-        missing = [source for source in group if f".text.{source.name}\0".encode() not in image]
+        missing = [source for source in group if not cubin.has(source.name)]
         for source in missing:
             message = f"kernel {source.name!r}: its source has no function of that name"
             self._fail(source, CompilationError(message, hint='declare it extern "C" __global__'))

@@ -15,6 +15,13 @@ VALUE_FOLLOWS, REGISTERS, FRAME_BYTES = 4, 0x2F, 0x11
 """In ``.nv.info``: an attribute with a value of some bytes; its numbers of two attributes, whose value is (symbol, number)."""
 RESERVED_SHARED, RESERVED_BYTES = ".nv.shared.reserved.0", 1024
 """On Hopper and later, each block's shared memory begins with 1 KiB of CUDA's own, which the kernel's section includes."""
+ELF64 = b"\x7fELF\x02"
+ELF_HEADER_BYTES, CUDA_MACHINE = 64, 190
+ARCHITECTURE_BIT = {7: 0, 8: 8}
+"""Where the architecture's number begins in the flags of the ELF header, by the version of CUDA's format.
+
+CUDA 12 has version 7 up to sm_90 and 8 from sm_100 on; CUDA 13 has 8 for all.
+"""
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,14 @@ class Cubin:
     compile_ns: int
     kernels: int
 
+    def has(self, kernel: str) -> bool:
+        """Tell whether a kernel of that name is in it."""
+        return f".text.{kernel}\0".encode() in self.image
+
+    def is_for(self, architecture: str) -> bool:
+        """Tell whether it is machine code for an architecture; the ELF file has to say so, too."""
+        return self.architecture == architecture and _is_cuda_elf(self.image, architecture)
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the machine code."""
@@ -83,11 +98,17 @@ class Section:
 
 
 def resources_of(image: bytes) -> dict[str, KernelResources]:
-    """Return what each kernel in a cubin takes, by name; empty where the file is no 64-bit ELF file.
+    """Return what each kernel in a cubin takes, by name; empty where the file is no 64-bit ELF file, or a damaged one.
 
     The layout of ``.nv.info`` is not documented; it has been this since CUDA 5, and a test compares it with what the driver says.
     """
-    sections = list(sections_of(image))
+    try:
+        return _resources(image, list(sections_of(image)))
+    except (struct.error, IndexError):
+        return {}
+
+
+def _resources(image: bytes, sections: list[Section]) -> dict[str, KernelResources]:
     sizes = {section.name: section.size for section in sections}
     symbols = _symbols(image, sections)
     numbers: dict[int, dict[str, int]] = {REGISTERS: {}, FRAME_BYTES: {}}
@@ -108,13 +129,23 @@ def resources_of(image: bytes) -> dict[str, KernelResources]:
 
 def sections_of(image: bytes | mmap) -> Iterator[Section]:
     """Yield the sections of a 64-bit ELF file; none where it is no such file."""
-    if image[:5] != b"\x7fELF\x02":
+    if image[:5] != ELF64:
         return
     (table,) = struct.unpack_from("<Q", image, 40)
     size, count, names = struct.unpack_from("<HHH", image, 58)
     headers = [struct.unpack_from("<IIQQQQ", image, table + index * size) for index in range(count)]
     for name, kind, _, _, start, length in headers:
         yield Section(_text(image, headers[names][4] + name), kind, start, length)
+
+
+def _is_cuda_elf(image: bytes, architecture: str) -> bool:
+    """Tell whether a file begins and ends as machine code does. Where its format is newer than what we know, any architecture will do."""
+    if len(image) < ELF_HEADER_BYTES or not image.startswith(ELF64):
+        return False
+    machine, table, flags, size, count = struct.unpack_from("<18xH20xQI6xHH", image)
+    bit = ARCHITECTURE_BIT.get(image[8])
+    whole = machine == CUDA_MACHINE and table + size * count <= len(image)
+    return whole and (bit is None or f"sm_{flags >> bit & 0xFF}" == architecture.rstrip("af"))  # sm_90a has the number 90
 
 
 def _symbols(image: bytes, sections: list[Section]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +14,8 @@ FORMAT = 1
 MAGIC = b"SSCUBIN" + bytes([FORMAT])
 CHECKSUM_END = len(MAGIC) + 32
 HEADER_START = CHECKSUM_END + 4
+HEADER_BYTES = 4096
+"""The header ends before this; what stands there else need not be read to tell that it is none."""
 
 
 def packed(cubin: Cubin) -> bytes:
@@ -30,7 +32,8 @@ def unpacked(content: bytes) -> Cubin | None:
     checksum = checksum_of(content)
     if checksum is None or hashlib.sha256(content[CHECKSUM_END:]).digest() != checksum:
         return None
-    return Cubin(image=content[_header_end(content) :], **header_of(content))
+    header = header_of(content)
+    return Cubin(image=content[_header_end(content) :], **header) if header else None
 
 
 def checksum_of(start: bytes) -> bytes | None:
@@ -39,12 +42,29 @@ def checksum_of(start: bytes) -> bytes | None:
 
 
 def header_of(start: bytes) -> Mapping[str, Any]:
-    """Return what the first bytes of a file say about its cubin; empty where they say nothing."""
+    """Return what the first bytes of a file say about its cubin; empty where that is not what `packed` writes."""
     try:
-        header = json.loads(start[HEADER_START : _header_end(start)])
-    except ValueError:
+        header = json.loads(start[HEADER_START : min(_header_end(start), HEADER_BYTES)])
+    except (ValueError, RecursionError):
         return {}
-    return header if isinstance(header, dict) else {}
+    known = isinstance(header, dict) and header.keys() == _FIELDS.keys()
+    return header if known and all(fits(header[name]) for name, fits in _FIELDS.items()) else {}
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value <= 2**63  # a truth value is an int, too
+
+
+_FIELDS: Mapping[str, Callable[[object], bool]] = {
+    "architecture": _is_text,
+    "nvrtc": _is_text,
+    "compile_ns": _is_number,
+    "kernels": lambda value: _is_number(value) and value != 0,
+}
 
 
 def _header_end(start: bytes) -> int:

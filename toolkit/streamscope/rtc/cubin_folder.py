@@ -20,14 +20,15 @@ from weakref import WeakValueDictionary
 
 from streamscope.errors import CacheWarning, OutputError
 from streamscope.rtc.cubin import Cubin
-from streamscope.rtc.cubin_file import CHECKSUM_END, checksum_of, header_of, packed, unpacked
+from streamscope.rtc.cubin_file import CHECKSUM_END, HEADER_BYTES, checksum_of, header_of, packed, unpacked
 
 MOST_BYTES = 512 * 2**20
+MOST_FILE_BYTES = 64 * 2**20
+"""Far more than one translation unit takes; a larger file is not read."""
 KEPT_SHARE = 0.8
 """What is left of the most when cubins are evicted, so that it does not happen at every write."""
 STALE_S = 3600
 """Age from which a file that is not whole is nobody's any more."""
-HEADER_BYTES = 4096
 SUFFIX, PARTIAL, LOCK = ".cubin", ".partial", "lock"
 WHERE_ELSE = "set STREAMSCOPE_CACHE_DIR to a folder that can be written to"
 _OURS = re.compile(r"[0-9a-f]{64}\.cubin")
@@ -64,8 +65,12 @@ class CubinFile:
 class CubinFolder:
     """A folder with a file for each key. Kernels that were compiled together are hard links to one file.
 
-    A file that is truncated or changed counts as missing, and so does whatever is no file; the next write replaces it, unless it is a
-    folder. Where nothing can be read or written, one `CacheWarning` says so, and everything is missing. What others have put there stays.
+    A file that is truncated, changed or too large counts as missing, and so does whatever is no file; the next write replaces it, unless it
+    is a folder. Where nothing can be read or written, everything is missing. The first of these things is told by a `CacheWarning`. What
+    others have put there stays.
+
+    The machine code in it is loaded as it is, so who can write to the folder can run code on your GPU, with your data. It is made for you
+    alone; one that everybody can write to is not used.
 
     Parameters
     ----------
@@ -95,37 +100,39 @@ class CubinFolder:
             return None
         path = _file_of(self.path, key)
         try:
-            if not stat.S_ISREG(path.lstat().st_mode):
-                return None  # Opening a FIFO would wait for somebody to write to it.
-            with path.open("rb") as file:
-                start = file.read(CHECKSUM_END)
-                checksum = checksum_of(start)
-                # A cubin of several kernels is read and checked for the first of them only.
-                cubin = self._known.get(checksum or b"") or unpacked(start + file.read())
+            _check_private(self.path)
+            cubin = self._read(path)
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._warn(f"read {self.path}: {error}")
+            self._warn(f"cannot read {self.path}: {error}")
             return None
-        if cubin is not None and checksum is not None:
-            self._known[checksum] = cubin
-            with suppress(OSError):
-                os.utime(path)
+        if cubin is None:
+            self.doubt(key)
+            return None
+        with suppress(OSError):
+            os.utime(path)
         return cubin
+
+    def doubt(self, key: str) -> None:
+        """Tell the user, once, that a file does not hold what its name stands for."""
+        if self.path is not None:
+            self._warn(f"cannot use {_file_of(self.path, key)}: it does not hold the kernel that it should", "that is compiled again")
 
     def write(self, keys: Sequence[str], cubin: Cubin) -> None:
         """Keep a cubin under the keys of its kernels, and evict what is too much."""
         if self.path is None:
-            self._warn(f"keep anything on disk: {self.why_none}")
+            self._warn(f"cannot keep anything on disk: {self.why_none}")
             return
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_private(self.path)
             paths = [path for path in (_file_of(self.path, key) for key in keys) if self._can_be_file(path)]
             if paths:
                 _write(paths, packed(cubin))
             self._evict()
         except OSError as error:
-            self._warn(f"write {self.path}: {error}")
+            self._warn(f"cannot write {self.path}: {error}")
 
     def files(self) -> list[CubinFile]:
         """Return the cubins that are there, the least recently used first."""
@@ -168,12 +175,29 @@ class CubinFolder:
         try:
             if place == self.path:
                 os.scandir(place).close()
+                _check_private(place)
             with tempfile.TemporaryFile(dir=place):
                 return ""
         except NotADirectoryError:
             return f"{place} is no folder"
         except OSError as error:
             return f"cannot write to {place}: {error.strerror or error}"
+
+    def _read(self, path: Path) -> Cubin | None:
+        """Return what a file holds; None where that is no whole cubin. What is not ours is not read to its end."""
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return None  # Opening a FIFO would wait for somebody to write to it.
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            start = file.read(CHECKSUM_END)
+            checksum = checksum_of(start)
+            if checksum is None or size > MOST_FILE_BYTES:
+                return None
+            # A cubin of several kernels is read and checked for the first of them only.
+            cubin = self._known.get(checksum) or unpacked(start + file.read(size))
+        if cubin is not None:
+            self._known[checksum] = cubin
+        return cubin
 
     def _entries(self) -> list[os.DirEntry[str]]:
         try:
@@ -192,7 +216,7 @@ class CubinFolder:
         """Tell whether a file can get a name. A folder that has it may hold anything, and stays."""
         taken = path.is_dir() and not path.is_symlink()
         if taken:
-            self._warn(f"write {path}: {os.strerror(errno.EISDIR)}")
+            self._warn(f"cannot write {path}: {os.strerror(errno.EISDIR)}")
         return not taken
 
     def _evict(self) -> None:
@@ -213,15 +237,21 @@ class CubinFolder:
             if time.time() - status.st_mtime > STALE_S:
                 path.unlink(missing_ok=True)
 
-    def _warn(self, what: str) -> None:
+    def _warn(self, what: str, then: str = f"kernels are compiled without it ({WHERE_ELSE})") -> None:
         with self._mutex:
             first, self._warned = not self._warned, True
         if first:
-            warnings.warn(f"the kernel cache cannot {what}; kernels are compiled without it ({WHERE_ELSE})", CacheWarning, stacklevel=3)
+            warnings.warn(f"the kernel cache {what}; {then}", CacheWarning, stacklevel=3)
 
 
 def _file_of(folder: Path, key: str) -> Path:
     return folder / f"{key}{SUFFIX}"
+
+
+def _check_private(folder: Path) -> None:
+    """Refuse a folder to which everybody can write: their machine code would run as yours."""
+    if folder.stat().st_mode & stat.S_IWOTH:
+        raise PermissionError(errno.EACCES, "everybody can write to it, and what is in it is run (chmod o-w)")
 
 
 def _is_ours(entry: os.DirEntry[str]) -> bool:
@@ -231,6 +261,8 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
 
 def _write(paths: Sequence[Path], content: bytes) -> None:
     """Write one file under several names."""
+    if len(content) > MOST_FILE_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
     first, *others = paths
     # Not `written_whole`: the file gets its other names before the first, and flushes nothing.
     with _partial(first) as temporary:

@@ -69,23 +69,26 @@ class KernelCache:
         self._mutex = threading.Lock()
         _ALL.add(self)
 
-    def find(self, key: str, name: str = "") -> tuple[Cubin, Origin] | None:
+    def find(self, key: str, name: str = "", architecture: str = "") -> tuple[Cubin, Origin] | None:
         """Return a compiled kernel and where it was; None where it is nowhere.
 
-        With a ``name``, a file without a kernel of that name counts as missing: somebody may have renamed it.
+        With a ``name``, a file without that kernel for the ``architecture`` counts as missing: somebody may have copied it to this place.
         """
         with self._mutex:
             if key in self._memory:
                 self._memory.move_to_end(key)
                 return self._memory[key], Origin.MEMORY
         cubin = self.folder.read(key)
-        if cubin is None or (name and f".text.{name}\0".encode() not in cubin.image):
+        if cubin is None:
+            return None
+        if name and not (cubin.has(name) and cubin.is_for(architecture)):
+            self.folder.doubt(key)
             return None
         self._remember([key], cubin)
         return cubin, Origin.DISK
 
     def find_or_claim(
-        self, keys: Iterable[str], names: Mapping[str, str] = MappingProxyType({})
+        self, keys: Iterable[str], names: Mapping[str, str] = MappingProxyType({}), architecture: str = ""
     ) -> tuple[dict[str, tuple[Cubin, Origin]], list[str]]:
         """Return which kernels are there, and which the caller has claimed and must `keep` or `give_up`.
 
@@ -95,10 +98,10 @@ class KernelCache:
         claimed: list[str] = []
         try:
             for key in keys:
-                hit = self.find(key, names.get(key, ""))
+                hit = self.find(key, names.get(key, ""), architecture)
                 if hit is None and self.claims.take(key):
                     claimed.append(key)
-                    hit = self.find(key, names.get(key, ""))  # it may have come in between
+                    hit = self.find(key, names.get(key, ""), architecture)  # it may have come in between
                     if hit is not None:
                         self.claims.give_back([claimed.pop()])
                 if hit is not None:

@@ -1,0 +1,31 @@
+#!/bin/sh
+# Run the tests that depend most on Python's version (scopes, tracebacks, tracing) under the other versions that we support:
+# test_versions.sh PYTHON FOLDER. An interpreter is looked for on the PATH and where pyenv puts it; a version without one is skipped, and named.
+set -eu
+python=$1
+folders=$2
+tests="tests/program tests/widgets/test_cell_program.py"
+ours=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+
+for version in 3.11 3.12 3.13; do
+    [ "$version" = "$ours" ] && continue
+    found=""
+    for candidate in "python$version" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/python; do
+        if "$candidate" -c "import sys, venv; sys.exit('%d.%d' % sys.version_info[:2] != '$version')" 2>/dev/null; then
+            found=$candidate
+        fi
+    done
+    if [ -z "$found" ]; then
+        echo "Python $version: skipped, since there is none on this machine"
+        continue
+    fi
+    folder=$folders/$version
+    if [ ! -e "$folder/.made" ] || [ constraints.txt -nt "$folder/.made" ]; then
+        "$found" -m venv --clear --without-pip "$folder"
+        "$python" -m pip --python "$folder" install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt \
+            hypothesis ipython numpy pytest pytest-timeout scipy
+        touch "$folder/.made"
+    fi
+    echo "Python $version: $tests"
+    PYTHONPATH=toolkit:widgets "$folder/bin/python" -m pytest --quiet -p no:cacheprovider $tests
+done

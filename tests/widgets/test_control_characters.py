@@ -1,0 +1,66 @@
+"""Names with control characters leave every picture readable: XML has none but tabs and line breaks."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+import plotly.graph_objects as go
+import pytest
+
+from streamscope.graphs.node import GraphNode, NodeKind
+from streamscope.graphs.view import GraphView
+from streamscope.rtc.compilation_log import Stage, StageTime
+from streamscope.trace.spans import SpanBuilder, SpanKind
+from streamscope_widgets.payload import TimelineGroup
+from streamscope_widgets.report import report
+from streamscope_widgets.static_timeline import timeline_svg
+from streamscope_widgets.summary import summary_text
+from streamscope_widgets.svg_chart import chart_svg
+from streamscope_widgets.worker_picture import workers_svg
+
+HOSTILE = "a\x00b\x1b[31m\x08\x9b\ud800\ufffe<&"
+SHOWN = "a�b�[31m����<&"
+
+
+@pytest.fixture
+def trace(make_trace):
+    builder = SpanBuilder([HOSTILE, "main"])
+    builder.add(SpanKind.LAUNCH, HOSTILE, HOSTILE, 0, 3000, operation=0, correlation=0)
+    builder.add(SpanKind.KERNEL, HOSTILE, "main", 4000, 9000, operation=0, correlation=0)
+    return make_trace(HOSTILE, builder.build(), program=HOSTILE, notes=(HOSTILE,))
+
+
+def chart(_):
+    figure = go.Figure()
+    figure.add_bar(y=[HOSTILE], x=[1.0], name=HOSTILE, orientation="h", marker={"color": "#112233"}, text=[HOSTILE],
+        textposition="inside", insidetextfont={"color": "#ffffff"})  # fmt: skip
+    figure.update_layout(xaxis_range=[0, 2], title={"text": HOSTILE})
+    figure.update_xaxes(title={"text": HOSTILE})
+    return chart_svg(figure)
+
+
+PICTURES = {
+    "timeline": lambda trace: timeline_svg([TimelineGroup(trace, label=HOSTILE)]),
+    "chart": chart,
+    "graph": lambda _: GraphView(HOSTILE, 0, (GraphNode(NodeKind.KERNEL, HOSTILE),)).svg(),
+    "workers": lambda _: workers_svg([StageTime(Stage.COMPILE, "k", HOSTILE, 0, 10)]),
+}
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+def test_a_picture_shows_the_rest_of_the_name(picture, trace):
+    root = ET.fromstring(PICTURES[picture](trace))
+    assert any(SHOWN[:4] in (element.text or "") for element in root.iter())
+
+
+@pytest.mark.usefixtures("bundle")
+def test_a_report_can_be_written(trace, tmp_path):
+    page = report([trace], tmp_path / "r.html", title=HOSTILE, sections=[HOSTILE], below=[HOSTILE]).read_text(encoding="utf-8")
+    assert not set(page) & set("\x00\x1b\x08\x9b\ufffe")
+    assert page.count(SHOWN.replace("<&", "")) >= 3
+
+
+def test_a_summary_can_be_printed(trace):
+    said = summary_text(HOSTILE, trace.info.device, {}, HOSTILE)
+    assert said.startswith(f"{SHOWN} · ")
+    said.encode()
