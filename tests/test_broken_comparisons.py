@@ -40,7 +40,9 @@ def broken(saved, tmp_path):
 
 
 def write(folder, content):
-    (folder / "comparison.json").write_text(json.dumps(content), encoding="utf-8")
+    """Write a comparison as it was before there were digests, so that any change is up to the checks of its values."""
+    older = {key: value for key, value in content.items() if key not in ("schema", "digest")}
+    (folder / "comparison.json").write_text(json.dumps(older), encoding="utf-8")
 
 
 def shown(folder):

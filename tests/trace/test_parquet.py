@@ -20,38 +20,41 @@ from streamscope.trace.spans import COLUMN_DTYPES
 DEVICE = DeviceInfo("simulated", "simulated NVIDIA H200", {"multiprocessors": 132})
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | texts,
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=6,
 )
 
 
-def integers(dtype):
-    limits = np.iinfo(dtype)
-    return st.integers(int(limits.min), int(limits.max))
+times = st.just(0) | st.floats(1, 2**53)
 
 
 @st.composite
 def traces(draw):
+    """Traces at the limits of what `SpanTable` allows."""
     names = tuple(draw(st.lists(texts, min_size=1, max_size=4, unique=True)))
     lanes = tuple(draw(st.lists(texts, min_size=1, max_size=4, unique=True)))
     count = draw(st.integers(0, 6))
     values = {
         "kind": st.sampled_from([int(kind) for kind in SpanKind]),
-        "basis": st.sampled_from([int(basis) for basis in Basis]),
+        "basis": st.sampled_from([Basis.DERIVED, Basis.PLACED]),
         "name": st.integers(0, len(names) - 1),
         "lane": st.integers(0, len(lanes) - 1),
-        "start_ns": st.integers(-(2**62), 2**62),
+        "start_ns": st.integers(-(2**53), 2**52),
+        "end_ns": st.integers(0, 2**50),  # how long each takes
+        "operation": st.integers(-1, 2**31 - 1),
+        "correlation": st.integers(-1, 2**31 - 1),
     }
     columns = {
-        column: np.array(draw(st.lists(values.get(column, integers(dtype)), min_size=count, max_size=count)), dtype)
+        column: np.array(draw(st.lists(values.get(column, st.integers(0, np.iinfo(dtype).max)), min_size=count, max_size=count)), dtype)
         for column, dtype in COLUMN_DTYPES.items()
     }
-    columns["end_ns"] = columns["start_ns"] + np.array(draw(st.lists(st.integers(0, 2**61), min_size=count, max_size=count)), np.int64)
+    columns["start_ns"].sort()
+    columns["end_ns"] += columns["start_ns"]
     info = TraceInfo(
         draw(texts), draw(texts), replace(DEVICE, details=draw(st.dictionaries(texts, json_values, max_size=3))),
         calibration=draw(st.dictionaries(texts, json_values, max_size=2)),
-        ledger=draw(st.dictionaries(texts, st.floats(allow_nan=False), max_size=2)),
+        ledger=draw(st.dictionaries(texts, times, max_size=2)),
         notes=tuple(draw(st.lists(texts, max_size=3))),
         memory=draw(st.dictionaries(texts, st.integers(0, 2**40), max_size=2)),
     )  # fmt: skip
@@ -67,11 +70,12 @@ def trace():
 
 
 def rewrite(path, *, table=None, **changes):
-    """Write the file again with another table or with changed metadata."""
+    """Write the file again, with another table or with changed metadata as it was before there were digests."""
     table = pq.read_table(path) if table is None else table
     metadata = {key: value for key, value in (pq.read_schema(path).metadata or {}).items() if key == b"streamscope"}
     if changes:
-        metadata = {b"streamscope": json.dumps({**json.loads(metadata[b"streamscope"]), **changes}).encode()}
+        layout = {key: value for key, value in json.loads(metadata[b"streamscope"]).items() if key not in ("digest", "columns")}
+        metadata = {b"streamscope": json.dumps({**layout, "schema": 1, **changes}).encode()}
     pq.write_table(table.replace_schema_metadata(metadata), path)
 
 
@@ -141,7 +145,7 @@ def test_an_unwritable_place_is_an_output_error_and_leaves_nothing(tmp_path, tra
 def test_what_json_cannot_say_is_refused_and_leaves_the_older_file(tmp_path, trace):
     path = tmp_path / "t.parquet"
     path.write_text("older")
-    with pytest.raises(TraceError, match="cannot be written"):
+    with pytest.raises(TraceError, match=r"calibration=.*is not a mapping of names to finite JSON values"):
         Trace(trace.spans, replace(trace.info, calibration={"object": object()})).to_parquet(path)
     assert path.read_text() == "older"
 
@@ -152,7 +156,7 @@ import numpy as np
 from streamscope.errors import OutputError
 from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
 from streamscope.trace.spans import COLUMN_DTYPES
-times = np.sort(np.random.default_rng(0).integers(0, 2**60, 200_000))
+times = np.sort(np.random.default_rng(0).integers(0, 2**53, 200_000))
 columns = {column: np.zeros(len(times), np.int64) for column in COLUMN_DTYPES} | {"start_ns": times, "end_ns": times}
 trace = Trace(SpanTable(**columns, names=("a",), lanes=("b",)), TraceInfo("async", "p", DeviceInfo("cuda", "card")))
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -202,8 +206,8 @@ def test_a_foreign_parquet_file(tmp_path):
 
 def test_a_newer_schema(tmp_path, trace):
     path = trace.to_parquet(tmp_path / "t.parquet")
-    rewrite(path, schema=2)
-    with pytest.raises(TraceError, match="schema 2, and this Streamscope reads up to 1"):
+    rewrite(path, schema=3)
+    with pytest.raises(TraceError, match="schema 3, and this Streamscope reads up to 2"):
         Trace.from_parquet(path)
 
 

@@ -15,11 +15,13 @@ import numpy.typing as npt
 from streamscope.analysis.definitions import format_mib
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.verdict import Verdict, assess, difference, reference_engine
-from streamscope.arguments import given_path, shown
+from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.choosing.choice import Choice
 from streamscope.errors import EngineError, OutputError, TraceError
 from streamscope.files import writable_folder, written_whole
+from streamscope.trace.stored import read_content, with_digest
 from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.values import AMOUNT, COUNTS, REPEATS, TEXT, optional, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -162,18 +164,19 @@ class Comparison(Mapping[str, Run]):
                 "streams": plan.get("streams"),
                 "events": plan.get("events"),
                 "waits": plan.get("waits"),
-                "memory": dict(run.trace.info.memory),
+                "memory": run.trace.info.memory,
                 "launch_latency_us": m.launch_latency_us,
                 "api_time_us": m.api_time_us,
-                "max_abs_error": _finite(run.max_abs_error),
-                "tolerance": _finite(run.tolerance),
+                "max_abs_error": run.max_abs_error,
+                "tolerance": run.tolerance,
                 "repeats": m.repeats,
                 "recording_cost": m.recording_cost,
                 "flags": list(m.flags),
             }
-        device = {"kind": self.device.kind, "name": self.device.name, "details": dict(self.device.details)}
+        device = {"kind": self.device.kind, "name": self.device.name, "details": self.device.details}
         content = {"workload": self.program, "settings": self.settings, "device": device, "engines": engines, "verdict": self.verdict}
-        return content if self.choice is None else content | {"choice": self.choice.to_json()}
+        found: dict[str, Any] = plain(content if self.choice is None else content | {"choice": self.choice.to_json()})
+        return found
 
     def groups(self) -> list[TimelineGroup]:
         """Return the traces with their makespans, as the timeline draws them."""
@@ -220,7 +223,7 @@ class Comparison(Mapping[str, Run]):
             run.trace.to_parquet(target / f"{engine}.parquet")
         content = self.to_json() | {"makespans_ns": {engine: run.makespans_ns.tolist() for engine, run in self._runs.items()}}
         with written_whole(target / "comparison.json") as path:
-            path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            path.write_text(json.dumps(with_digest(content), indent=1) + "\n", encoding="utf-8")
         return target
 
     def __str__(self) -> str:
@@ -246,28 +249,21 @@ def load_comparison(folder: str | Path) -> Comparison:
     """
     path = given_path(folder, error=TraceError) / "comparison.json"
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_content(path)
         stored = _checked(content["device"], dict)
-        device = DeviceInfo(stored["kind"], _checked(stored["name"], str), _checked(stored["details"], dict))
-        workload, settings = _checked(content["workload"], str), _checked(content.get("settings") or {}, dict)
-        runs = [
-            Run(
-                engine,
-                _stored_times(content["makespans_ns"][engine]),
-                _number(values["max_abs_error"]),
-                _number(values["tolerance"]),
-                _stored_trace(path.parent / f"{engine}.parquet", engine),
-            )
-            for engine, values in _stored_engines(content["engines"]).items()
-        ]
+        device = DeviceInfo(stored["kind"], stored["name"], stored["details"])
+        workload, settings = _checked(content["workload"], str), content.get("settings") or {}
+        check_kinds("comparison", {"workload": TEXT, "settings": COUNTS}, workload, settings, error=TraceError)
+        measured = {engine: _measured(content, engine) for engine in _stored_engines(content["engines"])}
         chosen = content.get("choice")
         choice = None if chosen is None else Choice.from_json(chosen, workload, device)
-        return Comparison(workload, device, runs, choice=choice, settings=settings)
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror or error}", hint="give the folder that save() wrote") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (TraceError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise TraceError(f"{path} is not a comparison of ours: {reason}", hint="give the folder that save() wrote") from error
+    runs = [Run(engine, *numbers, _stored_trace(path.parent / f"{engine}.parquet", engine)) for engine, numbers in measured.items()]
+    return Comparison(workload, device, runs, choice=choice, settings=settings)
 
 
 def _stored_trace(path: Path, engine: str) -> Trace:
@@ -277,14 +273,10 @@ def _stored_trace(path: Path, engine: str) -> Trace:
     return trace
 
 
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
-
-
 def _checked(value: Any, kind: type[_T]) -> _T:
     """Return what was read from a file, if it is of a kind; raises a `TypeError` if not."""
     if not isinstance(value, kind):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{shown(value)} is not a {kind.__name__}")
     return value
 
 
@@ -295,11 +287,14 @@ def _stored_engines(engines: Any) -> dict[str, Any]:
     return found
 
 
-def _stored_times(values: Any) -> npt.NDArray[np.float64]:
-    times_ns = np.asarray(values, dtype=np.float64)
-    if times_ns.ndim != 1 or not times_ns.size or not np.isfinite(times_ns).all() or times_ns.min() < 0:
-        raise ValueError(f"{shown(values)} are no times")
-    return times_ns
+def _measured(content: Mapping[str, Any], engine: str) -> tuple[npt.NDArray[np.float64], float, float]:
+    """Return what is stored of an engine beside its trace: makespans, error and tolerance."""
+    values, makespans_ns = content["engines"][engine], content["makespans_ns"][engine]
+    check_kinds(engine, _MEASURED, makespans_ns, values["max_abs_error"], values["tolerance"], error=TraceError)
+    return np.asarray(makespans_ns, np.float64), _number(values["max_abs_error"]), _number(values["tolerance"])
+
+
+_MEASURED: Kinds = {"makespans_ns": REPEATS, "max_abs_error": optional(AMOUNT), "tolerance": optional(AMOUNT)}
 
 
 def _number(value: float | None) -> float:
