@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 
 import numpy as np
 import pytest
 
 import streamscope as ss
+from streamscope.analysis import MedianInterval
+from streamscope.choosing.choice import Candidate, Choice, Standing
+from streamscope.comparison import Comparison, Run
 from streamscope.errors import TraceError
+from streamscope.trace.stored import with_digest
 
 X = np.ones((8, 8), np.float32)
 WRONG_VALUES = [None, "zz", 5, -1, 0.5, [], {}, [None], "removed"]
@@ -26,8 +31,9 @@ def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved")
     ss.compare(relu, X, device="simulated", engines="auto", memory_limit="1 GiB", progress=False).save(folder)
     content = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+    del content["digest"]
     content["engines"] = {"sync": content["engines"]["sync"]}
-    write(folder, content)
+    (folder / "comparison.json").write_text(json.dumps(with_digest(content)), encoding="utf-8")
     return folder
 
 
@@ -99,6 +105,82 @@ def test_what_is_no_comparison(broken, raw):
     (broken / "comparison.json").write_bytes(raw)
     with pytest.raises(TraceError, match=r"comparison\.json is not a comparison of ours"):
         ss.load_comparison(broken)
+
+
+def test_a_value_that_was_changed_by_hand_is_told(broken):
+    content = json.loads((broken / "comparison.json").read_text(encoding="utf-8"))
+    for place in places(content):
+        if place[-1] not in ("schema", "digest"):
+            (broken / "comparison.json").write_text(json.dumps(changed(content, place, "zz")), encoding="utf-8")
+            with pytest.raises(TraceError, match="it was changed after it was written"):
+                ss.load_comparison(broken)
+
+
+def test_a_file_of_a_newer_version_is_told(broken):
+    content = json.loads((broken / "comparison.json").read_text(encoding="utf-8"))
+    (broken / "comparison.json").write_text(json.dumps(content | {"schema": 3}), encoding="utf-8")
+    with pytest.raises(TraceError, match="it has schema 3, and this Streamscope reads up to 2"):
+        ss.load_comparison(broken)
+
+
+@pytest.mark.parametrize(
+    "number", ["NaN", "Infinity", "1e999", "1" + "0" * 400, "1" + "0" * 5000, "true", '"5"', "-1", "0.5", "1e17"], ids=len
+)
+def test_makespans_that_are_no_times_are_told(broken, number):
+    content = json.loads((broken / "comparison.json").read_text(encoding="utf-8"))
+    write(broken, changed(content, ("makespans_ns", "sync"), ["here"] * 3))
+    text = (broken / "comparison.json").read_text(encoding="utf-8")
+    (broken / "comparison.json").write_text(text.replace('"here"', number), encoding="utf-8")
+    with pytest.raises(TraceError, match=r"comparison\.json is not a comparison of ours"):
+        ss.load_comparison(broken)
+
+
+@pytest.mark.parametrize(
+    "number", ["NaN", "Infinity", "-1e999", "1" + "0" * 400, "[" * 100_000, '{"a": 1, "a": 1}', "[" * 99 + "]" * 99], ids=len
+)
+def test_details_that_are_not_json_are_told(broken, number):
+    content = json.loads((broken / "comparison.json").read_text(encoding="utf-8"))
+    write(broken, changed(content, ("device", "details"), {"a": "here"}))
+    text = (broken / "comparison.json").read_text(encoding="utf-8")
+    (broken / "comparison.json").write_text(text.replace('"here"', number), encoding="utf-8")
+    with pytest.raises(TraceError, match=r"comparison\.json is not a comparison of ours"):
+        ss.load_comparison(broken)
+
+
+def test_hundreds_of_thousands_of_makespans_are_shown_and_more_than_a_million_are_told(broken):
+    content = json.loads((broken / "comparison.json").read_text(encoding="utf-8"))
+    write(broken, changed(content, ("makespans_ns", "sync"), list(range(1000, 301_000))))
+    assert ss.load_comparison(broken)["sync"].metrics.repeats == 300_000
+    shown(broken)
+    write(broken, changed(content, ("makespans_ns", "sync"), [5] * 1_000_001))
+    with pytest.raises(TraceError, match=r"makespans_ns=.* is not a list of 1 to 1,000,000 times in ns"):
+        ss.load_comparison(broken)
+
+
+@pytest.mark.parametrize("name", ["comparison.json", "sync.parquet"])
+def test_only_ordinary_files_that_are_not_too_large_are_opened(broken, name):
+    (broken / name).unlink()
+    os.mkfifo(broken / name)
+    with pytest.raises(TraceError, match=rf"{name}.*not an ordinary file"):
+        ss.load_comparison(broken)
+    (broken / name).unlink()
+    with (broken / name).open("wb") as file:
+        file.truncate(8 << 30)
+    with pytest.raises(TraceError, match=rf"{name}.*8,589,934,592 bytes"):
+        ss.load_comparison(broken)
+
+
+def test_json_never_holds_nan(saved):
+    found = ss.load_comparison(saved)["sync"]
+    unknown = Run("sync", found.makespans_ns, np.nan, np.inf, found.trace)
+    ratio = MedianInterval(np.inf, 0.0, np.nan, 3, "minimum and maximum")
+    candidate = Candidate("sync", Standing.SLOWER, "it is slower", ratio, ratio)
+    device = found.trace.info.device
+    choice = Choice("sync", "it is the only one", (candidate,), "relu", device)
+    content = Comparison("relu", device, [unknown], choice=choice).to_json()
+    json.dumps(content, allow_nan=False)
+    assert content["engines"]["sync"]["tolerance"] is None
+    assert content["choice"]["candidates"][0]["ratio"]["median"] is None
 
 
 def test_any_truncation_is_told(broken):

@@ -1,6 +1,7 @@
 """Traces in Parquet files: what is written comes back exactly, and what is no trace is told apart."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamscope.errors import OutputError, TraceError
-from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
+from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo, pages
 from streamscope.trace.spans import COLUMN_DTYPES
 
 DEVICE = DeviceInfo("simulated", "simulated NVIDIA H200", {"multiprocessors": 132})
@@ -155,6 +156,7 @@ import sys, resource
 import numpy as np
 from streamscope.errors import OutputError
 from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
+from streamscope.trace import pages
 from streamscope.trace.spans import COLUMN_DTYPES
 times = np.sort(np.random.default_rng(0).integers(0, 2**53, 200_000))
 columns = {column: np.zeros(len(times), np.int64) for column in COLUMN_DTYPES} | {"start_ns": times, "end_ns": times}
@@ -241,3 +243,101 @@ def test_damaged_metadata(tmp_path, trace):
     rewrite(path, info={"engine": "async"})
     with pytest.raises(TraceError, match="is damaged"):
         Trace.from_parquet(path)
+
+
+def test_a_number_that_another_program_changed_is_told(tmp_path, trace):
+    """Its checksums fit, its digest does not."""
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    table = pq.read_table(path)
+    rewrite(path, table=table.set_column(table.column_names.index("bytes"), "bytes", pa.array([0, 5])))
+    with pytest.raises(TraceError, match="its spans do not have the digest that it says"):
+        Trace.from_parquet(path)
+
+
+def test_metadata_that_another_program_changed_is_told(tmp_path, trace):
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    table = pq.read_table(path)
+    changed = table.schema.metadata[b"streamscope"].replace(b"one note", b"ONE note")
+    pq.write_table(table.replace_schema_metadata({b"streamscope": changed}), path)
+    with pytest.raises(TraceError, match="its metadata is damaged: it was changed after it was written"):
+        Trace.from_parquet(path)
+
+
+@pytest.mark.parametrize(
+    "number", ["NaN", "-Infinity", "1e999", "1" + "0" * 400, "1" + "0" * 5000, "[" * 100_000, '{"a": 1, "a": 2}'], ids=len
+)
+def test_numbers_that_are_none_in_the_metadata_are_told(tmp_path, trace, number):
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    rewrite(path, plan={"streams": "here"})
+    table = pq.read_table(path)
+    changed = table.schema.metadata[b"streamscope"].replace(b'"here"', number.encode())
+    pq.write_table(table.replace_schema_metadata({b"streamscope": changed}), path)
+    with pytest.raises(TraceError, match="its metadata is damaged"):
+        Trace.from_parquet(path)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"info": []}, {"info": {"device": {}}}, {"names": "call"}, {"names": [1, 2]}, {"lanes": None}], ids=str
+)
+def test_metadata_of_other_types_is_told(tmp_path, trace, changes):
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    rewrite(path, **changes)
+    with pytest.raises(TraceError, match=r"t\.parquet"):
+        Trace.from_parquet(path)
+
+
+def special(kind, path):
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate(8 << 30)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("folder", "not an ordinary file"),
+        ("pipe", "not an ordinary file"),
+        ("device", "not an ordinary file"),
+        ("8 GiB", "8,589,934,592 bytes"),
+    ],
+)
+def test_only_ordinary_files_that_are_not_too_large_are_opened(tmp_path, kind, message):
+    special(kind, tmp_path / "t.parquet")
+    with pytest.raises(TraceError, match=message):
+        Trace.from_parquet(tmp_path / "t.parquet")
+
+
+def test_a_small_file_of_many_rows_is_told_before_they_are_read(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"kind": np.zeros(3_000_001, np.uint8)}), path)
+    assert path.stat().st_size < 10_000
+    with pytest.raises(TraceError, match="says that it has 3,000,001 rows"):
+        Trace.from_parquet(path)
+
+
+def test_a_small_file_of_large_pages_is_told_before_they_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(pages, "MOST_PAGE_BYTES", 1 << 21)
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"kind": [b"\0" * 2**20, b"\1" * 2**20]}), path, compression="zstd", use_dictionary=False)
+    assert path.stat().st_size < 1000
+    with pytest.raises(TraceError, match=r"its pages take 2,097,\d+ bytes once they are decompressed, more than the 2,097,152"):
+        Trace.from_parquet(path)
+
+
+def test_a_footer_that_says_that_it_is_longer_than_the_file_is_told(tmp_path, trace):
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    path.write_bytes(path.read_bytes()[:-8] + (2**31).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(TraceError, match="its footer says that it has 2,147,483,648 of"):
+        Trace.from_parquet(path)
+
+
+def test_nested_columns_are_told(tmp_path):
+    pq.write_table(pa.table({"start_ns": [[0]] * 2}), tmp_path / "t.parquet")
+    with pytest.raises(TraceError, match="its columns are nested"):
+        Trace.from_parquet(tmp_path / "t.parquet")

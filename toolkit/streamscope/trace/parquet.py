@@ -175,7 +175,9 @@ def _coded(texts: pa.Array, vocabulary: tuple[str, ...]) -> pa.Array:
     return codes.take(encoded.indices)
 
 
-def _to_info(stored: Mapping[str, Any]) -> TraceInfo:
+def _to_info(stored: Any) -> TraceInfo:
+    if not isinstance(stored, dict):
+        raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
     known = {field.name for field in fields(TraceInfo)}
     values = {name: value for name, value in stored.items() if name in known}
     return TraceInfo(**{**values, "device": DeviceInfo(**values["device"]), "notes": _texts(values["notes"])})

@@ -17,7 +17,7 @@ from streamscope.trace.values import MOST_NS, are_texts
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_SPANS = 1 << 22
+MOST_SPANS = 3_000_000
 IntArray = npt.NDArray[np.integer[Any]]
 
 
@@ -94,7 +94,7 @@ class SpanTable:
     Raises
     ------
     TraceError
-        A column is not as said here, has values below 0 (-1 where that means none), or there are more than 4,194,304 spans.
+        A column is not as said here, has values below 0 (-1 where that means none), or there are more than 3,000,000 spans.
     """
 
     kind: IntArray
