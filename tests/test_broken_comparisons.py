@@ -147,13 +147,13 @@ def test_details_that_are_not_json_are_told(broken, number):
         ss.load_comparison(broken)
 
 
-def test_hundreds_of_thousands_of_makespans_are_shown_and_more_than_a_million_are_told(broken):
+def test_two_hundred_thousand_makespans_are_shown_and_more_are_told(broken):
     content = json.loads((broken / "comparison.json").read_text(encoding="utf-8"))
-    write(broken, changed(content, ("makespans_ns", "sync"), list(range(1000, 301_000))))
-    assert ss.load_comparison(broken)["sync"].metrics.repeats == 300_000
+    write(broken, changed(content, ("makespans_ns", "sync"), list(range(1000, 201_000))))
+    assert ss.load_comparison(broken)["sync"].metrics.repeats == 200_000
     shown(broken)
-    write(broken, changed(content, ("makespans_ns", "sync"), [5] * 1_000_001))
-    with pytest.raises(TraceError, match=r"makespans_ns=.* is not a list of 1 to 1,000,000 times in ns"):
+    write(broken, changed(content, ("makespans_ns", "sync"), [5] * 200_001))
+    with pytest.raises(TraceError, match=r"makespans_ns=.* is not a list of 1 to 200,000 times in ns"):
         ss.load_comparison(broken)
 
 

@@ -67,7 +67,8 @@ def trace():
     builder = SpanBuilder(["host", "main"])
     builder.add(SpanKind.LAUNCH, "launch", "host", 0, 3_000, operation=0, correlation=7)
     builder.add(SpanKind.KERNEL, "relu", "main", 5_000, 6_500, operation=0, correlation=7, basis=Basis.DERIVED, blocks=132, threads=256)
-    return Trace(builder.build(), TraceInfo("async", "step", DEVICE, notes=("one note",)))
+    device = replace(DEVICE, details=dict(DEVICE.details))
+    return Trace(builder.build(), TraceInfo("async", "step", device, notes=("one note",)))
 
 
 def rewrite(path, *, table=None, **changes):
@@ -146,8 +147,11 @@ def test_an_unwritable_place_is_an_output_error_and_leaves_nothing(tmp_path, tra
 def test_what_json_cannot_say_is_refused_and_leaves_the_older_file(tmp_path, trace):
     path = tmp_path / "t.parquet"
     path.write_text("older")
-    with pytest.raises(TraceError, match=r"calibration=.*is not a mapping of names to finite JSON values"):
-        Trace(trace.spans, replace(trace.info, calibration={"object": object()})).to_parquet(path)
+    with pytest.raises(TraceError, match=r"calibration=.* is not a mapping of names to finite JSON values"):
+        Trace(trace.spans, replace(trace.info, calibration={"object": object()}))
+    trace.info.device.details["object"] = object()
+    with pytest.raises(TraceError, match="cannot be written"):
+        trace.to_parquet(path)
     assert path.read_text() == "older"
 
 

@@ -14,6 +14,7 @@ MAGIC = b"PAR1"
 MOST_FOOTER_BYTES = 1 << 26
 MOST_PAGE_BYTES = 1 << 29
 """Of all pages together, once they are decompressed."""
+_MOST_VALUES, _MOST_PAGES = 1_000_000, 100_000
 _DEEPEST = 12
 _BOOLEANS = {1: True, 2: False}
 
@@ -38,12 +39,15 @@ def checked_columns(data: bytes, most_rows: int) -> list[str]:
     rows = sum(group[3] for group in groups)
     if footer[3] != rows or not 0 <= rows <= most_rows or any(group[3] < 0 for group in groups):
         raise ValueError(f"it says that it has {footer[3]:,} rows, {rows:,} in its parts, where {most_rows:,} are read at most")
-    nbytes = 0
+    nbytes = pages = 0
     for group in groups:
         chunks = [chunk[3] for chunk in group[1]]
         if [(chunk[1], chunk[3]) for chunk in chunks] != leaves:
             raise ValueError("its columns are not those of its schema")
-        nbytes += sum(_checked_chunk(data, chunk, group[3]) for chunk in chunks)
+        for chunk in chunks:
+            sizes = _page_sizes(data, chunk, group[3], _MOST_PAGES - pages)
+            pages += len(sizes)
+            nbytes += sum(sizes)
     if nbytes > MOST_PAGE_BYTES:
         raise ValueError(f"its pages take {nbytes:,} bytes once they are decompressed, more than the {MOST_PAGE_BYTES:,} that are read")
     return [path[0].decode() for _, path in leaves]
@@ -66,26 +70,28 @@ def _leaves(schema: list[dict[int, Any]]) -> list[tuple[int, list[bytes]]]:
     return [(column[1], [column[4]]) for column in columns]
 
 
-def _checked_chunk(data: bytes, chunk: dict[int, Any], rows: int) -> int:
-    """Check the pages of one column in one group of rows, and return how many bytes they have once they are decompressed."""
+def _page_sizes(data: bytes, chunk: dict[int, Any], rows: int, most: int) -> list[int]:
+    """Check the pages of one column in one group of rows, and return how many bytes each has once it is decompressed."""
     if chunk[5] == rows == 0:
-        return 0  # Arrow says that they are at 0, and reads none.
+        return []  # Arrow says that they are at 0, and reads none.
     at = min(offset for offset in (chunk[9], chunk.get(11) or chunk[9]))
     end = at + chunk[7]
     if chunk[5] != rows or not 4 <= at <= end <= len(data):
         raise ValueError("a column is not where, or not as long as, the footer says")
-    values = nbytes = 0
+    values, sizes = 0, list[int]()
     while values < rows or at < end:
         reader = _Compact(data, at, end)
         page = reader.struct()
         if page[2] < 0 or not 0 <= page[3] <= end - reader.at:
             raise ValueError(f"a page says that it has {page[3]:,} bytes, and {page[2]:,} once it is decompressed")
         values += max(0, (page.get(5) or page.get(8) or {1: 0})[1])
-        nbytes += page[2]
+        sizes.append(page[2])
+        if len(sizes) > most:
+            raise ValueError(f"it has more than {_MOST_PAGES:,} pages")
         at = reader.at + page[3]
     if values != rows:
         raise ValueError(f"a column has {values:,} values in {rows:,} rows")
-    return nbytes
+    return sizes
 
 
 @dataclass
@@ -96,6 +102,7 @@ class _Compact:
     at: int
     end: int
     depth: int = 0
+    values: int = 0
 
     def struct(self) -> dict[int, Any]:
         self.depth += 1
@@ -111,6 +118,9 @@ class _Compact:
         return fields
 
     def _value(self, kind: int) -> Any:
+        self.values += 1
+        if self.values > _MOST_VALUES:
+            raise ValueError(f"its footer holds more than {_MOST_VALUES:,} values")
         if kind in (4, 5, 6):
             return self._signed()
         if kind in (1, 2, 3):

@@ -21,7 +21,7 @@ from streamscope.errors import TraceError
 from streamscope.files import written_whole
 from streamscope.trace.pages import checked_columns
 from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS, Basis, SpanKind, SpanTable
-from streamscope.trace.stored import checked_content, opened, parsed, with_digest
+from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, opened, parsed, with_digest
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
 
 if TYPE_CHECKING:
@@ -103,7 +103,12 @@ def _to_arrow(trace: Trace) -> pa.Table:
     vocabularies = {"kind": KIND_NAMES, "name": spans.names, "lane": spans.lanes, "basis": BASIS_NAMES}
     arrays = [_encoded(getattr(spans, column), vocabularies.get(column)) for column in COLUMN_DTYPES]
     layout = {"info": asdict(trace.info), "names": spans.names, "lanes": spans.lanes, "columns": _digest(spans)}
-    metadata = json.dumps(with_digest(layout), ensure_ascii=False).encode()
+    try:
+        metadata = json.dumps(with_digest(layout), ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:  # Somebody may have put something into the details since they were checked.
+        raise TraceError(f"this trace cannot be written: {error}", hint="its details must be JSON values, its names UTF-8") from error
+    if len(metadata) > MOST_JSON_BYTES:
+        raise TraceError(f"the names and details of this trace have {len(metadata):,} bytes; {MOST_JSON_BYTES:,} can be read again")
     return pa.table(arrays, names=list(COLUMN_DTYPES)).replace_schema_metadata({METADATA_KEY: metadata})
 
 

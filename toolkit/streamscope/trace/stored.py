@@ -16,7 +16,7 @@ from streamscope.trace.values import is_count, plain
 
 SCHEMA_VERSION = 2
 """Of traces and of comparisons in files. From 2 on, a file holds a digest of its content."""
-MOST_JSON_BYTES = 1 << 26
+MOST_JSON_BYTES = 1 << 24
 
 
 @contextmanager
@@ -57,8 +57,10 @@ def parsed(text: bytes) -> Any:
     Raises
     ------
     ValueError
-        It is not JSON, has NaN, a number that no double or 64 bits can hold, one key twice, or is nested too deeply.
+        It is not JSON or too long, has NaN, a number that no double or 64 bits can hold, one key twice, or is nested too deeply.
     """
+    if len(text) > MOST_JSON_BYTES:
+        raise ValueError(f"it has {len(text):,} bytes of JSON, more than the {MOST_JSON_BYTES:,} that are read")
     try:
         return json.loads(text, parse_constant=_constant, parse_float=_finite, parse_int=_whole, object_pairs_hook=_without_doubles)
     except RecursionError:

@@ -12,7 +12,7 @@ MOST_NS = 2**53
 """Longest time, in ns (104 days). Up to here a double, with which browsers count, holds every whole number."""
 MOST_TEXT = 100_000
 """Characters of one text."""
-MOST_REPEATS = 1_000_000
+MOST_REPEATS = 200_000
 DEEPEST = 16
 """How deep JSON values may be nested."""
 
