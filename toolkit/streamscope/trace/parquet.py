@@ -32,6 +32,7 @@ KIND_NAMES = tuple(kind.name.lower() for kind in SpanKind)
 BASIS_NAMES = tuple(basis.name.lower() for basis in Basis)
 TEXT_COLUMNS = ("kind", "name", "lane", "basis")
 MOST_FILE_BYTES = 1 << 28
+HINT = "give a file that Trace.to_parquet wrote"
 
 
 def write_parquet(trace: Trace, path: Path) -> Path:
@@ -67,13 +68,13 @@ def read_parquet(path: Path) -> Trace:
             data = file.read(MOST_FILE_BYTES)
         return _read(data)
     except FileNotFoundError as error:
-        raise TraceError(f"there is no trace file {str(path)!r}") from error
+        raise TraceError(f"there is no trace file {str(path)!r}", hint=HINT) from error
     except OSError as error:
-        raise TraceError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+        raise TraceError(f"cannot read {str(path)!r}: {error.strerror or error}", hint=HINT) from error
     except TraceError as error:
-        raise TraceError(f"cannot read {str(path)!r}: {error.message}", hint=error.hint) from error
+        raise TraceError(f"cannot read {str(path)!r}: {error.message}", hint=error.hint or HINT) from error
     except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
-        raise TraceError(f"the trace in {str(path)!r} is damaged: {error}") from error
+        raise TraceError(f"the trace in {str(path)!r} is damaged: {error}", hint=HINT) from error
 
 
 def _read(data: bytes) -> Trace:
