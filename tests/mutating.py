@@ -139,9 +139,14 @@ def mutated_columns(random: Random, path: Path) -> None:
     pq.write_table(table.replace_schema_metadata({b"streamscope": text.encode(errors="surrogatepass")}), path)
 
 
+def trace_in(folder: Path) -> Path:
+    """Return the file of a trace in the folder of a comparison."""
+    return next(folder.glob("sync*.parquet"))
+
+
 def damage(kind: str, random: Random, folder: Path) -> None:
     """Damage one file of a saved comparison."""
-    described, trace = folder / "comparison.json", folder / "sync.parquet"
+    described, trace = folder / "comparison.json", trace_in(folder)
     if kind == "parquet":
         trace.write_bytes(mutated_bytes(random, trace.read_bytes()))
     elif kind == "columns":
@@ -182,7 +187,7 @@ def outcomes(folder: Path, known: set[str]) -> list[str]:
     What equals one that was shown already is not shown again.
     """
     said = []
-    for load in (lambda: Trace.from_parquet(folder / "sync.parquet"), lambda: ss.load_comparison(folder)):
+    for load in (lambda: Trace.from_parquet(trace_in(folder)), lambda: ss.load_comparison(folder)):
         try:
             found = load()
             if held(found) not in known:
@@ -198,7 +203,7 @@ def outcomes(folder: Path, known: set[str]) -> list[str]:
 def main(base: Path, kinds: dict[str, int], first: int) -> None:
     """Try so many cases of each kind and print what came of each."""
     resource.setrlimit(resource.RLIMIT_AS, (4 * MOST_BYTES, 4 * MOST_BYTES))
-    whole = Trace.from_parquet(base / "sync.parquet"), ss.load_comparison(base)
+    whole = Trace.from_parquet(trace_in(base)), ss.load_comparison(base)
     for each in whole:
         show(each, base)
     known = {held(each) for each in whole}
