@@ -36,7 +36,7 @@ def nothing(*arguments: Any) -> None:
 class Nothing:
     """A device, and all that it hands out, whose calls do nothing: what is left of a push is Python."""
 
-    info = DeviceInfo("nothing", "a device whose calls do nothing")  # type: ignore[arg-type]  # it neither runs nor simulates
+    info = DeviceInfo("simulated", "a device whose calls do nothing")
     nbytes = 1 << 20
 
     def __init__(self, spec: Any = None, place: Any = None) -> None:

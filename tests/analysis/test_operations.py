@@ -5,13 +5,13 @@ import pytest
 
 from streamscope.analysis import operation_table
 from streamscope.errors import TraceError
-from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
+from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
 
 
 def trace_of(*rows):
     builder = SpanBuilder(["host", "main"])
     for name, operation, part, start_ns, end_ns in rows:
-        builder.add(SpanKind.KERNEL, name, "main", start_ns, end_ns, operation=operation, part=part)
+        builder.add(SpanKind.KERNEL, name, "main", start_ns, end_ns, operation=operation, part=part, basis=Basis.DERIVED)
     builder.add(SpanKind.LAUNCH, "launch", "host", 0, 10_000, operation=0)
     return Trace(builder.build(), TraceInfo("any", "p", DeviceInfo("cuda", "card")))
 

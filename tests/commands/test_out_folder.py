@@ -15,7 +15,8 @@ import pytest
 from streamscope import comparing
 from streamscope.cli import main
 from streamscope.comparison import load_comparison
-from streamscope.comparison_folder import REPORT_MARK, sealed
+from streamscope.comparison_folder import REPORT_MARK
+from streamscope.trace.stored import with_digest
 
 CHAIN = ("compare", "elementwise-chain", "--set", "length=6", "--set", "size=64", "--device", "simulated", "--engines", "sync")
 
@@ -89,8 +90,9 @@ def test_no_file_goes_because_a_comparison_names_it(tmp_path, capsys, engine):
         path.write_text("mine")
     older = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
     older["engines"][engine] = older["engines"]["sync"]
-    traces = older.pop("sha256")["traces"] | {engine: "0" * 64}
-    for content in (older, sealed(older, traces)):
+    traces = older.pop("traces") | {engine: "0" * 64}
+    del older["schema"], older["digest"]
+    for content in (older, with_digest(older | {"traces": traces})):
         (folder / "comparison.json").write_text(json.dumps(content), encoding="utf-8")
         main((*CHAIN, "--out", str(folder)))
         assert "Traceback" not in capsys.readouterr().err

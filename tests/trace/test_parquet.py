@@ -1,6 +1,7 @@
 """Traces in Parquet files: what is written comes back exactly, and what is no trace is told apart."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -14,44 +15,47 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamscope.errors import OutputError, TraceError
-from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
+from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo, pages
 from streamscope.trace.spans import COLUMN_DTYPES
 
 DEVICE = DeviceInfo("simulated", "simulated NVIDIA H200", {"multiprocessors": 132})
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | texts,
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=6,
 )
 
 
-def integers(dtype):
-    limits = np.iinfo(dtype)
-    return st.integers(int(limits.min), int(limits.max))
+times = st.just(0) | st.floats(1, 2**53)
 
 
 @st.composite
 def traces(draw):
+    """Traces at the limits of what `SpanTable` allows."""
     names = tuple(draw(st.lists(texts, min_size=1, max_size=4, unique=True)))
     lanes = tuple(draw(st.lists(texts, min_size=1, max_size=4, unique=True)))
     count = draw(st.integers(0, 6))
     values = {
         "kind": st.sampled_from([int(kind) for kind in SpanKind]),
-        "basis": st.sampled_from([int(basis) for basis in Basis]),
+        "basis": st.sampled_from([Basis.DERIVED, Basis.PLACED]),
         "name": st.integers(0, len(names) - 1),
         "lane": st.integers(0, len(lanes) - 1),
-        "start_ns": st.integers(-(2**62), 2**62),
+        "start_ns": st.integers(-(2**53), 2**52),
+        "end_ns": st.integers(0, 2**50),  # how long each takes
+        "operation": st.integers(-1, 2**31 - 1),
+        "correlation": st.integers(-1, 2**31 - 1),
     }
     columns = {
-        column: np.array(draw(st.lists(values.get(column, integers(dtype)), min_size=count, max_size=count)), dtype)
+        column: np.array(draw(st.lists(values.get(column, st.integers(0, np.iinfo(dtype).max)), min_size=count, max_size=count)), dtype)
         for column, dtype in COLUMN_DTYPES.items()
     }
-    columns["end_ns"] = columns["start_ns"] + np.array(draw(st.lists(st.integers(0, 2**61), min_size=count, max_size=count)), np.int64)
+    columns["start_ns"].sort()
+    columns["end_ns"] += columns["start_ns"]
     info = TraceInfo(
         draw(texts), draw(texts), replace(DEVICE, details=draw(st.dictionaries(texts, json_values, max_size=3))),
         calibration=draw(st.dictionaries(texts, json_values, max_size=2)),
-        ledger=draw(st.dictionaries(texts, st.floats(allow_nan=False), max_size=2)),
+        ledger=draw(st.dictionaries(texts, times, max_size=2)),
         notes=tuple(draw(st.lists(texts, max_size=3))),
         memory=draw(st.dictionaries(texts, st.integers(0, 2**40), max_size=2)),
     )  # fmt: skip
@@ -63,15 +67,17 @@ def trace():
     builder = SpanBuilder(["host", "main"])
     builder.add(SpanKind.LAUNCH, "launch", "host", 0, 3_000, operation=0, correlation=7)
     builder.add(SpanKind.KERNEL, "relu", "main", 5_000, 6_500, operation=0, correlation=7, basis=Basis.DERIVED, blocks=132, threads=256)
-    return Trace(builder.build(), TraceInfo("async", "step", DEVICE, notes=("one note",)))
+    device = replace(DEVICE, details=dict(DEVICE.details))
+    return Trace(builder.build(), TraceInfo("async", "step", device, notes=("one note",)))
 
 
 def rewrite(path, *, table=None, **changes):
-    """Write the file again with another table or with changed metadata."""
+    """Write the file again, with another table or with changed metadata as it was before there were digests."""
     table = pq.read_table(path) if table is None else table
     metadata = {key: value for key, value in (pq.read_schema(path).metadata or {}).items() if key == b"streamscope"}
     if changes:
-        metadata = {b"streamscope": json.dumps({**json.loads(metadata[b"streamscope"]), **changes}).encode()}
+        layout = {key: value for key, value in json.loads(metadata[b"streamscope"]).items() if key not in ("digest", "columns")}
+        metadata = {b"streamscope": json.dumps({**layout, "schema": 1, **changes}).encode()}
     pq.write_table(table.replace_schema_metadata(metadata), path)
 
 
@@ -141,8 +147,11 @@ def test_an_unwritable_place_is_an_output_error_and_leaves_nothing(tmp_path, tra
 def test_what_json_cannot_say_is_refused_and_leaves_the_older_file(tmp_path, trace):
     path = tmp_path / "t.parquet"
     path.write_text("older")
+    with pytest.raises(TraceError, match=r"calibration=.* is not a mapping of names to finite JSON values"):
+        Trace(trace.spans, replace(trace.info, calibration={"object": object()}))
+    trace.info.device.details["object"] = object()
     with pytest.raises(TraceError, match="cannot be written"):
-        Trace(trace.spans, replace(trace.info, calibration={"object": object()})).to_parquet(path)
+        trace.to_parquet(path)
     assert path.read_text() == "older"
 
 
@@ -151,8 +160,9 @@ import sys, resource
 import numpy as np
 from streamscope.errors import OutputError
 from streamscope.trace import DeviceInfo, SpanTable, Trace, TraceInfo
+from streamscope.trace import pages
 from streamscope.trace.spans import COLUMN_DTYPES
-times = np.sort(np.random.default_rng(0).integers(0, 2**60, 200_000))
+times = np.sort(np.random.default_rng(0).integers(0, 2**53, 200_000))
 columns = {column: np.zeros(len(times), np.int64) for column in COLUMN_DTYPES} | {"start_ns": times, "end_ns": times}
 trace = Trace(SpanTable(**columns, names=("a",), lanes=("b",)), TraceInfo("async", "p", DeviceInfo("cuda", "card")))
 assert sys.dont_write_bytecode, "what is imported from here on would be cut to 100,000 bytes, for every later process"
@@ -203,8 +213,8 @@ def test_a_foreign_parquet_file(tmp_path):
 
 def test_a_newer_schema(tmp_path, trace):
     path = trace.to_parquet(tmp_path / "t.parquet")
-    rewrite(path, schema=2)
-    with pytest.raises(TraceError, match="schema 2, and this Streamscope reads up to 1"):
+    rewrite(path, schema=3)
+    with pytest.raises(TraceError, match="schema 3, and this Streamscope reads up to 2"):
         Trace.from_parquet(path)
 
 
@@ -238,3 +248,101 @@ def test_damaged_metadata(tmp_path, trace):
     rewrite(path, info={"engine": "async"})
     with pytest.raises(TraceError, match="is damaged"):
         Trace.from_parquet(path)
+
+
+def test_a_number_that_another_program_changed_is_told(tmp_path, trace):
+    """Its checksums fit, its digest does not."""
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    table = pq.read_table(path)
+    rewrite(path, table=table.set_column(table.column_names.index("bytes"), "bytes", pa.array([0, 5])))
+    with pytest.raises(TraceError, match="its spans do not have the digest that it says"):
+        Trace.from_parquet(path)
+
+
+def test_metadata_that_another_program_changed_is_told(tmp_path, trace):
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    table = pq.read_table(path)
+    changed = table.schema.metadata[b"streamscope"].replace(b"one note", b"ONE note")
+    pq.write_table(table.replace_schema_metadata({b"streamscope": changed}), path)
+    with pytest.raises(TraceError, match="its metadata is damaged: it was changed after it was written"):
+        Trace.from_parquet(path)
+
+
+@pytest.mark.parametrize(
+    "number", ["NaN", "-Infinity", "1e999", "1" + "0" * 400, "1" + "0" * 5000, "[" * 100_000, '{"a": 1, "a": 2}'], ids=len
+)
+def test_numbers_that_are_none_in_the_metadata_are_told(tmp_path, trace, number):
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    rewrite(path, plan={"streams": "here"})
+    table = pq.read_table(path)
+    changed = table.schema.metadata[b"streamscope"].replace(b'"here"', number.encode())
+    pq.write_table(table.replace_schema_metadata({b"streamscope": changed}), path)
+    with pytest.raises(TraceError, match="its metadata is damaged"):
+        Trace.from_parquet(path)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"info": []}, {"info": {"device": {}}}, {"names": "call"}, {"names": [1, 2]}, {"lanes": None}], ids=str
+)
+def test_metadata_of_other_types_is_told(tmp_path, trace, changes):
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    rewrite(path, **changes)
+    with pytest.raises(TraceError, match=r"t\.parquet"):
+        Trace.from_parquet(path)
+
+
+def special(kind, path):
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate(8 << 30)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("folder", "not an ordinary file"),
+        ("pipe", "not an ordinary file"),
+        ("device", "not an ordinary file"),
+        ("8 GiB", "8,589,934,592 bytes"),
+    ],
+)
+def test_only_ordinary_files_that_are_not_too_large_are_opened(tmp_path, kind, message):
+    special(kind, tmp_path / "t.parquet")
+    with pytest.raises(TraceError, match=message):
+        Trace.from_parquet(tmp_path / "t.parquet")
+
+
+def test_a_small_file_of_many_rows_is_told_before_they_are_read(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"kind": np.zeros(3_000_001, np.uint8)}), path)
+    assert path.stat().st_size < 10_000
+    with pytest.raises(TraceError, match="says that it has 3,000,001 rows"):
+        Trace.from_parquet(path)
+
+
+def test_a_small_file_of_large_pages_is_told_before_they_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(pages, "MOST_PAGE_BYTES", 1 << 21)
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"kind": [b"\0" * 2**20, b"\1" * 2**20]}), path, compression="zstd", use_dictionary=False)
+    assert path.stat().st_size < 1000
+    with pytest.raises(TraceError, match=r"its pages take 2,097,\d+ bytes once they are decompressed, more than the 2,097,152"):
+        Trace.from_parquet(path)
+
+
+def test_a_footer_that_says_that_it_is_longer_than_the_file_is_told(tmp_path, trace):
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    path.write_bytes(path.read_bytes()[:-8] + (2**31).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(TraceError, match="its footer says that it has 2,147,483,648 of"):
+        Trace.from_parquet(path)
+
+
+def test_nested_columns_are_told(tmp_path):
+    pq.write_table(pa.table({"start_ns": [[0]] * 2}), tmp_path / "t.parquet")
+    with pytest.raises(TraceError, match="its columns are nested"):
+        Trace.from_parquet(tmp_path / "t.parquet")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.errors import TraceError
-from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
+from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
 from streamscope_widgets.payload import TimelineGroup, as_groups, compare_makespans, encode, time_text
 
@@ -42,7 +42,13 @@ def read_column(payload, group, column):
 
 rows = st.lists(
     st.builds(
-        lambda start, length, **more: {"start_ns": start, "end_ns": start + length, **more},
+        lambda start, length, kind, basis, **more: {
+            "start_ns": start,
+            "end_ns": start + length,
+            "kind": kind,
+            "basis": max(basis, Basis.DERIVED) if kind in DEVICE_KINDS else basis,  # they overlap
+            **more,
+        },
         start=st.integers(0, 2**44),
         length=st.integers(0, 2**40),
         kind=st.sampled_from(SpanKind),

@@ -198,6 +198,7 @@ def big_trace(lanes, count):
     columns["end_ns"] = columns["start_ns"] + random.integers(0, 3_000_000, count) * (random.random(count) < 0.001)
     columns["lane"], columns["name"] = random.integers(0, lanes, count), random.integers(0, 9, count)
     columns["kind"][:] = SpanKind.KERNEL
+    columns["basis"][:] = Basis.DERIVED  # some overlap
     names = tuple(f"kernel {number}" for number in range(9))
     table = SpanTable(**columns, names=names, lanes=tuple(f"stream {number}" for number in range(lanes)))
     return Trace(table, TraceInfo("graph-dual", "p", DeviceInfo("simulated", "card")))
@@ -220,7 +221,7 @@ def test_large_traces_stay_small(lanes):
 def test_any_trace_draws_well_formed_bars_inside_the_picture(rows, makespan_ns):
     builder = SpanBuilder(["host", "stream"])
     for kind, start_ns, length_ns, name in rows:
-        builder.add(kind, name, "host" if kind < SpanKind.KERNEL else "stream", start_ns, start_ns + length_ns)
+        builder.add(kind, name, "host" if kind < SpanKind.KERNEL else "stream", start_ns, start_ns + length_ns, basis=Basis.PLACED)
     svg = timeline_svg([Group(Trace(builder.build(), TraceInfo("async", "p", DeviceInfo("cuda", "c"))), float(makespan_ns))])
     for left, _, width in rectangles(svg):
         assert left >= GUTTER

@@ -20,17 +20,17 @@ def shown(value: object) -> str:
     return " ".join(reprlib.repr(value).splitlines())
 
 
-def check_kinds(function: str, kinds: Kinds, *values: object) -> None:
-    """Check that the arguments of a function, in the order of their ``kinds``, are what it takes.
+def check_kinds(function: str, kinds: Kinds, *values: object, error: type[StreamscopeError] = ProgramError) -> None:
+    """Check that the arguments of a function, in the order of their ``kinds``, are what it takes; ``error`` is what is raised.
 
     Raises
     ------
-    ProgramError
+    StreamscopeError
         One is not.
     """
     for value, (argument, (fits, wanted)) in zip(values, kinds.items(), strict=True):
         if not fits(value):
-            raise ProgramError(f"{function}: {argument}={shown(value)} is not {wanted}", hint=f"see help({function})")
+            raise error(f"{function}: {argument}={shown(value)} is not {wanted}", hint=f"see help({function})")
 
 
 def are_texts(value: object) -> bool:

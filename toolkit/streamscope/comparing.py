@@ -26,6 +26,7 @@ from streamscope.engines.lanes import checked_streams
 from streamscope.errors import EngineError, ProgramError, WorkloadError
 from streamscope.program.tracing import ProgramFunction
 from streamscope.progress import Progress, showing
+from streamscope.trace.values import MOST_REPEATS
 
 AUTO = "auto"
 """What ``engines`` says when one of them is to be chosen."""
@@ -60,7 +61,7 @@ def compare(
         Which engines; all by default. A string may name several, with commas. ``"auto"`` compares all and chooses one as `ss.best` does,
         on the same repeats and, where they do not decide it, up to 100 of them; see `Comparison.choice`.
     repeats : int
-        Timed runs of each engine; a simulated device, which repeats itself exactly, is run three times at most.
+        Timed runs of each engine, up to 200,000; a simulated device, which repeats itself exactly, is run three times at most.
     streams : int
         Compute streams that ``dual`` and ``graph-dual`` may use; they use fewer where more are not expected to pay.
     device : {"auto", "cuda", "simulated"} or Device
@@ -85,7 +86,7 @@ def compare(
     DeviceError
         The device is missing, or failed.
     """
-    wanted = whole_number("repeats", repeats, least=1)
+    wanted = whole_number("repeats", repeats, least=1, most=MOST_REPEATS)
     allowed = checked_streams(streams)
     compared = compared_engines(engines, memory_limit)
     kept = _checked_settings(settings)

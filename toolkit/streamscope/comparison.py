@@ -15,12 +15,14 @@ import numpy.typing as npt
 from streamscope.analysis.definitions import format_mib
 from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.verdict import Verdict, assess, difference, reference_engine
-from streamscope.arguments import given_path, shown
+from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.choosing.choice import Choice
-from streamscope.comparison_folder import FILE_NAME, checked_seal, older_traces, read_trace, sealed, write_trace
+from streamscope.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
 from streamscope.errors import EngineError, OutputError, TraceError
 from streamscope.files import filled_whole
+from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, opened, parsed, with_digest
 from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.values import AMOUNT, COUNTS, REPEATS, TEXT, VERSIONS, optional, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,19 +175,20 @@ class Comparison(Mapping[str, Run]):
                 "streams": plan.get("streams"),
                 "events": plan.get("events"),
                 "waits": plan.get("waits"),
-                "memory": dict(run.trace.info.memory),
+                "memory": run.trace.info.memory,
                 "launch_latency_us": m.launch_latency_us,
                 "api_time_us": m.api_time_us,
-                "max_abs_error": _finite(run.max_abs_error),
-                "tolerance": _finite(run.tolerance),
+                "max_abs_error": run.max_abs_error,
+                "tolerance": run.tolerance,
                 "repeats": m.repeats,
                 "recording_cost": m.recording_cost,
                 "flags": list(m.flags),
             }
-        device = {"kind": self.device.kind, "name": self.device.name, "details": dict(self.device.details)}
+        device = {"kind": self.device.kind, "name": self.device.name, "details": self.device.details}
         content = {"workload": self.program, "settings": self.settings, "device": device, "engines": engines, "verdict": self.verdict}
         content["checked_against"] = self.checked_against
-        return content if self.choice is None else content | {"choice": self.choice.to_json()}
+        found: dict[str, Any] = plain(content if self.choice is None else content | {"choice": self.choice.to_json()})
+        return found
 
     def groups(self) -> list[TimelineGroup]:
         """Return the traces with their makespans, as the timeline draws them."""
@@ -233,7 +236,7 @@ class Comparison(Mapping[str, Run]):
         with filled_whole(target, last=FILE_NAME, older=older_traces) as unfinished:
             traces = {engine: write_trace(run.trace, engine, unfinished) for engine, run in self._runs.items()}
             content = self.to_json() | {"makespans_ns": {engine: run.makespans_ns.tolist() for engine, run in self._runs.items()}}
-            (unfinished / FILE_NAME).write_text(json.dumps(sealed(content, traces), indent=1) + "\n", encoding="utf-8")
+            (unfinished / FILE_NAME).write_text(json.dumps(with_digest(content | {TRACES: traces}), indent=1) + "\n", encoding="utf-8")
         return target
 
     def __str__(self) -> str:
@@ -272,45 +275,37 @@ def load_comparison(folder: str | Path) -> Comparison:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with opened(path, MOST_JSON_BYTES) as file:
+            return file.read(MOST_JSON_BYTES)
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror or error}", hint="give the folder that save() wrote") from error
 
 
 def _loaded(path: Path, text: bytes) -> Comparison:
     try:
-        content = _checked(json.loads(text.decode("utf-8")), dict)
-        checksums = checked_seal(content)
+        content = checked_content(parsed(text))
         stored = _checked(content["device"], dict)
-        device = DeviceInfo(_device_kind(stored["kind"]), _checked(stored["name"], str), _checked(stored["details"], dict))
-        workload, settings = _checked(content["workload"], str), _checked(content.get("settings") or {}, dict)
-        runs = [
-            Run(
-                engine,
-                _stored_times(content["makespans_ns"][engine]),
-                _number(values["max_abs_error"]),
-                _number(values["tolerance"]),
-                read_trace(path, engine, None if checksums is None else _checked(checksums[engine], str), device),
-            )
-            for engine, values in _stored_engines(content["engines"]).items()
-        ]
+        device = DeviceInfo(stored["kind"], stored["name"], stored["details"])
+        workload, settings = _checked(content["workload"], str), content.get("settings") or {}
+        against, traces = content.get("checked_against", NUMPY), content.get(TRACES, {})
+        check_kinds("comparison", _DESCRIBED, workload, settings, against, traces, error=TraceError)
+        measured = {engine: _measured(content, engine) for engine in _stored_engines(content["engines"])}
+        checksums = {engine: traces[engine] if traces else None for engine in measured}
+        for engine, checksum in checksums.items():
+            trace_name(engine, checksum)  # Neither leads to another folder.
         chosen = content.get("choice")
         choice = None if chosen is None else Choice.from_json(chosen, workload, device)
-        against = _checked(content.get("checked_against", NUMPY), str)
-        return Comparison(workload, device, runs, choice=choice, settings=settings, checked_against=against)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (TraceError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise TraceError(f"{path} is not a comparison of ours: {reason}", hint="give the folder that save() wrote") from error
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+    runs = [Run(engine, *numbers, read_trace(path, engine, checksums[engine], device)) for engine, numbers in measured.items()]
+    return Comparison(workload, device, runs, choice=choice, settings=settings, checked_against=against)
 
 
 def _checked(value: Any, kind: type[_T]) -> _T:
     """Return what was read from a file, if it is of a kind; raises a `TypeError` if not."""
     if not isinstance(value, kind):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{shown(value)} is not a {kind.__name__}")
     return value
 
 
@@ -327,11 +322,15 @@ def _stored_engines(engines: Any) -> dict[str, Any]:
     return found
 
 
-def _stored_times(values: Any) -> npt.NDArray[np.float64]:
-    times_ns = np.asarray(values, dtype=np.float64)
-    if times_ns.ndim != 1 or not times_ns.size or not np.isfinite(times_ns).all() or times_ns.min() < 0:
-        raise ValueError(f"{shown(values)} are no times")
-    return times_ns
+def _measured(content: Mapping[str, Any], engine: str) -> tuple[npt.NDArray[np.float64], float, float]:
+    """Return what is stored of an engine beside its trace: makespans, error and tolerance."""
+    values, makespans_ns = content["engines"][engine], content["makespans_ns"][engine]
+    check_kinds(engine, _MEASURED, makespans_ns, values["max_abs_error"], values["tolerance"], error=TraceError)
+    return np.asarray(makespans_ns, np.float64), _number(values["max_abs_error"]), _number(values["tolerance"])
+
+
+_DESCRIBED: Kinds = {"workload": TEXT, "settings": COUNTS, "checked_against": TEXT, "traces": VERSIONS}
+_MEASURED: Kinds = {"makespans_ns": REPEATS, "max_abs_error": optional(AMOUNT), "tolerance": optional(AMOUNT)}
 
 
 def _number(value: float | None) -> float:

@@ -1,13 +1,13 @@
 """The folder of a saved comparison: ``comparison.json``, and for each engine its trace as ``ENGINE-HASH.parquet``.
 
-``comparison.json`` holds under ``sha256`` the checksum of each trace, and its own. The hash in a name is the beginning of that checksum, so
-two traces never share a name. New traces are written beside the old ones, and the folder changes when ``comparison.json`` is renamed.
+``comparison.json`` holds the SHA-256 of each trace under ``traces``, and a digest of itself. The hash in a name is the beginning of that
+checksum, so two traces never share a name. New traces are written beside the old ones, and the folder changes when ``comparison.json`` is
+renamed.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,10 +17,11 @@ from typing import Any
 
 from streamscope.errors import OutputError, TraceError
 from streamscope.files import check_ordinary
+from streamscope.trace.stored import read_content
 from streamscope.trace.trace import DeviceInfo, Trace
 
 FILE_NAME = "comparison.json"
-CHECKSUMS = "sha256"
+TRACES = "traces"
 OURS = {"workload", "device", "engines", "makespans_ns", "verdict"}
 """A ``comparison.json`` with these keys is one of ours."""
 
@@ -104,7 +105,7 @@ def older_traces(folder: Path) -> set[str]:
     path = folder / FILE_NAME
     check_ordinary(path)
     try:
-        traces = _traces_in(json.loads(path.read_text(encoding="utf-8")))
+        traces = _traces_in(read_content(path))
     except FileNotFoundError:
         return set()
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
@@ -136,31 +137,7 @@ def _traces_in(content: Any) -> Mapping[str, str]:
     """Return the names of traces with a checksum, and their checksums, that a ``comparison.json`` holds, if it is ours."""
     if OURS - content.keys():
         raise ValueError("it lacks keys of ours")
-    stored = content.get(CHECKSUMS, {"traces": {}})["traces"]
-    return {trace_name(engine, checksum): checksum for engine, checksum in stored.items()}
-
-
-def sealed(content: Mapping[str, Any], traces: Mapping[str, str]) -> dict[str, Any]:
-    """Return what ``comparison.json`` is to hold, with the checksums of the traces, and of all this."""
-    content = {**content, CHECKSUMS: {"traces": dict(traces)}}
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return {**content, CHECKSUMS: {"traces": dict(traces), "comparison": digest}}
-
-
-def checked_seal(content: Mapping[str, Any]) -> Mapping[str, str] | None:
-    """Return the checksum of each trace, from what ``comparison.json`` holds; None where it is of an older version, without checksums.
-
-    Raises
-    ------
-    ValueError
-        It was changed since it was saved.
-    """
-    if CHECKSUMS not in content:
-        return None
-    traces: Mapping[str, str] = content[CHECKSUMS]["traces"]
-    if sealed(content, traces) != content:
-        raise ValueError("it was changed since it was saved")
-    return traces
+    return {trace_name(engine, checksum): checksum for engine, checksum in content.get(TRACES, {}).items()}
 
 
 def read_trace(comparison: Path, engine: str, checksum: str | None, device: DeviceInfo) -> Trace:

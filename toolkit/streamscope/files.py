@@ -61,7 +61,7 @@ def user_cache() -> Path:
     OutputError
         There is no home folder to look in.
     """
-    given = expanded(os.environ.get("XDG_CACHE_HOME", ""))
+    given = expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     return given if given.is_absolute() else expanded("~/.cache")
 
 

@@ -49,13 +49,15 @@ def makespan_chart(metrics: Mapping[str, EngineMetrics]) -> go.Figure:
     Raises
     ------
     TraceError
-        There are no metrics.
+        There are no metrics, or no engine took any time.
     """
     _some(metrics)
     import plotly.graph_objects as go
 
     engines = list(metrics)
     longest_us = max(max(m.makespan_us, m.gpu_busy_us) for m in metrics.values())
+    if not longest_us:
+        raise TraceError("no engine took any time, so there is nothing to draw", hint="was anything run?")
     figure = go.Figure()
     for name, colour, ink, length_us in STRETCHES:
         lengths = [length_us(metrics[engine]) for engine in engines]
@@ -170,7 +172,8 @@ def launch_overhead_chart(groups: Sequence[Group]) -> go.Figure:
         figure.add_annotation(
             x=end, y=label, text=f"median {format_us(middle)} µs", xanchor="left", xshift=8, showarrow=False, bgcolor=palette.CARD
         )
-    figure.update_layout(xaxis_range=[min(0.0, *low) * 1.1, max(high) * 1.3])
+    least, most = min(0.0, *low), max(0.0, *high)
+    figure.update_layout(xaxis_range=[least * 1.1, most * 1.3 if most > least else 1.0])
     slowest = max(summary, key=lambda engine: summary[engine][2])
     title = f"From launch call to kernel: {format_us(summary[slowest][2])} µs at the median under {slowest}"
     simulated = any(group.trace.info.device.kind == "simulated" for group in groups)

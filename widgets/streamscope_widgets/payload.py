@@ -63,9 +63,8 @@ class TimelineGroup:
 
     @property
     def extent_ns(self) -> int:
-        """End of the last span, in nanoseconds from the start of the run."""
-        spans = self.trace.spans
-        return int(spans.end_ns.max()) if len(spans) else 0
+        """End of the last span, in nanoseconds from the start of the run; 0 where nothing ends after that."""
+        return int(self.trace.spans.end_ns.max(initial=0))
 
 
 Traces = Sequence[Trace | TimelineGroup] | Mapping[str, Trace] | Mapping[str, TimelineGroup]

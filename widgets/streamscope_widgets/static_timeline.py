@@ -7,6 +7,7 @@ into columns whose strength of colour is the share that they fill, so a stream o
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -106,12 +107,14 @@ def data_uri(svg: str) -> str:
 
 
 def _draw(groups: Sequence[Group], column: float) -> str:
+    # Clocks are joined by calibration, so what runs first may seem to start before 0.
+    start_ns = min((float(group.trace.spans.start_ns.min(initial=0)) for group in groups), default=0.0)
     end_ns = max((float(group.trace.spans.end_ns.max(initial=1)) for group in groups), default=1.0)
-    scale = (WIDTH - GUTTER - MARGIN) / end_ns
+    scale = (WIDTH - GUTTER - MARGIN) / (end_ns - start_ns)
     names = _device_names(groups)
     body, y = [], 44.0
     for group in groups:
-        lanes = _lanes(group.trace.spans, scale, names)
+        lanes = _lanes(group.trace.spans, start_ns, scale, names)
         body.append(_heading(group, y))
         for row, lane in enumerate(lanes):
             top = y + 6 + row * ROW
@@ -120,7 +123,7 @@ def _draw(groups: Sequence[Group], column: float) -> str:
         y += 6 + len(lanes) * ROW + 24
     simulated = any(group.trace.info.device.kind == "simulated" for group in groups)
     height = y + 22
-    axis = _axis(end_ns, scale, 24, y - 16, simulated=simulated)
+    axis = _axis(start_ns, end_ns, scale, 24, y - 16, simulated=simulated)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" height="{height:.0f}" {FONT}>'
     card = f'<rect width="100%" height="100%" rx="6" fill="{palette.CARD}"/>'
     return "".join([head, card, _legend(groups, names), axis, *body, "</svg>"])
@@ -137,7 +140,7 @@ def _device_names(groups: Sequence[Group]) -> dict[str, int]:
     return {name: rank for rank, name in enumerate(sorted(taken, key=lambda name: -taken[name]))}
 
 
-def _lanes(spans: SpanTable, scale: float, names: dict[str, int]) -> list[Lane]:
+def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[Lane]:
     """Make lanes that hold anything: the host's first, then at most six streams and a line that says how many were left out."""
     spans = spans.select(spans.kind != SpanKind.GRAPH)
     colours = (*HOST_COLOURS.values(), *palette.KERNELS)
@@ -153,7 +156,8 @@ def _lanes(spans: SpanTable, scale: float, names: dict[str, int]) -> list[Lane]:
         streams += is_stream
         if is_stream and streams > MOST_STREAMS:
             continue
-        lanes.append(Lane(spans.lanes[code], spans.start_ns[mask] * scale, spans.end_ns[mask] * scale, colour[mask], colours))
+        left, right = ((times_ns[mask] - zero_ns) * scale for times_ns in (spans.start_ns, spans.end_ns))
+        lanes.append(Lane(spans.lanes[code], left, right, colour[mask], colours))
     if streams > MOST_STREAMS:
         lanes.append(Lane(f"+ {streams - MOST_STREAMS} streams", *(np.zeros(0),) * 3, colours))
     return lanes
@@ -217,13 +221,14 @@ def _duration(time_ns: float) -> str:
     return f"{time_ns / 1e6:,.2f} ms" if time_ns >= 1e7 else f"{time_ns / 1e3:,.1f} µs"
 
 
-def _axis(end_ns: float, scale: float, top: float, bottom: float, *, simulated: bool) -> str:
+def _axis(start_ns: float, end_ns: float, scale: float, top: float, bottom: float, *, simulated: bool) -> str:
     """Draw ticks at round times, under all lanes."""
-    unit_ns, unit = (1e6, "ms") if end_ns >= 1e7 else (1e3, "µs") if end_ns >= 1e3 else (1.0, "ns")
-    step = _round_step(end_ns / unit_ns / 8)
+    length_ns = end_ns - start_ns
+    unit_ns, unit = (1e6, "ms") if length_ns >= 1e7 else (1e3, "µs") if length_ns >= 1e3 else (1.0, "ns")
+    step = _round_step(length_ns / unit_ns / 8)
     parts = []
-    for tick in range(int(end_ns / unit_ns / step) + 1):
-        x = GUTTER + tick * step * unit_ns * scale
+    for tick in range(math.ceil(start_ns / unit_ns / step), int(end_ns / unit_ns / step) + 1):
+        x = GUTTER + (tick * step * unit_ns - start_ns) * scale
         parts.append(f'<path stroke="{palette.RULE}" d="M{x:.1f} {top + 14:.0f}V{bottom:.0f}"/>')
         parts.append(_text(x, bottom + 14, f"{tick * step:g}", 10.5, palette.FAINT_INK, "middle"))
     title = f"{'simulated ' if simulated else ''}time of the recorded run, {unit}"

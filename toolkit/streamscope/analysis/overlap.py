@@ -7,8 +7,8 @@ from itertools import combinations
 
 import numpy as np
 
-from streamscope.analysis.intervals import IntArray, Intervals, Steps, count_steps, intersection_ns, union
-from streamscope.trace.spans import Basis, SpanKind, SpanTable
+from streamscope.analysis.intervals import Intervals, Steps, count_steps, intersection_ns, union
+from streamscope.trace.spans import SpanKind, SpanTable
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,13 @@ def exposed_host_ns(spans: SpanTable) -> int:
 def concurrency(spans: SpanTable) -> Steps:
     """Count the kernels running at each time.
 
-    A stream runs its kernels one after the other, so where times were derived or placed, and not read from a clock, kernels of one stream
-    that seem to overlap are counted once: an error of half a microsecond must not look like a second stream.
+    A stream runs its kernels one after the other. Where times were derived or placed, and not read from a clock, kernels of one stream
+    may seem to overlap. They are counted once: an error of half a microsecond must not look like a second stream.
     """
-    start_ns, end_ns = _running(spans.of_kind([SpanKind.KERNEL]))
-    return count_steps(start_ns, end_ns)
+    kernels = spans.of_kind([SpanKind.KERNEL])
+    busy = [_on_lane(kernels, lane) for lane in np.unique(kernels.lane)]
+    none = np.zeros(0, np.int64)
+    return count_steps(np.concatenate([none, *(lane.start_ns for lane in busy)]), np.concatenate([none, *(lane.end_ns for lane in busy)]))
 
 
 def overlap_ns(spans: SpanTable) -> int:
@@ -139,18 +141,3 @@ def kernel_time_ns(spans: SpanTable) -> int:
 def _on_lane(spans: SpanTable, lane: int) -> Intervals:
     mask = spans.lane == lane
     return union(spans.start_ns[mask], spans.end_ns[mask])
-
-
-def _running(kernels: SpanTable) -> tuple[IntArray, IntArray]:
-    """Return starts and ends of what counts as running: each kernel, or each stretch of a stream whose times are not all measured."""
-    starts, ends = [kernels.start_ns[:0]], [kernels.end_ns[:0]]
-    for lane in np.unique(kernels.lane):
-        mask = kernels.lane == lane
-        if (kernels.basis[mask] == Basis.MEASURED).all():
-            starts.append(kernels.start_ns[mask])
-            ends.append(kernels.end_ns[mask])
-        else:
-            stretch = union(kernels.start_ns[mask], kernels.end_ns[mask])
-            starts.append(stretch.start_ns)
-            ends.append(stretch.end_ns)
-    return np.concatenate(starts), np.concatenate(ends)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -89,11 +90,10 @@ def quantiles(values: npt.NDArray[Any], *probabilities: float) -> tuple[float, .
 
 
 def _interval_rank(count: int) -> int:
-    """Largest k with 2 P(Binomial(count, 1/2) < k) <= 1 - CONFIDENCE, in exact arithmetic; 0 where there is none."""
-    allowed = 2**count * round((1 - CONFIDENCE) * 1000)
-    rank, ways, below = 0, 1, 1
-    while 2000 * below <= allowed:
-        rank += 1
-        ways = ways * (count - rank + 1) // rank
-        below += ways
-    return rank
+    """Largest k with 2 P(Binomial(count, 1/2) < k) <= 1 - CONFIDENCE; 0 where there is none."""
+    first = max(0, count // 2 - math.ceil(6 * math.sqrt(count)))  # What lies below has a probability of less than 1e-30.
+    successes = np.arange(first + 1, count // 2 + 1)
+    ratios = (count - successes + 1) / successes
+    logarithm = math.lgamma(count + 1) - math.lgamma(first + 1) - math.lgamma(count - first + 1) - count * math.log(2)
+    probability = math.exp(logarithm) * np.cumprod(np.concatenate([[1.0], ratios]))
+    return first + int((2 * np.cumsum(probability) <= 1 - CONFIDENCE).sum())

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from operator import index
 from typing import TYPE_CHECKING, Any
 
 from streamscope.analysis.statistics import MedianInterval
+from streamscope.arguments import Kinds, check_kinds
+from streamscope.errors import TraceError
 from streamscope.trace.trace import DeviceInfo
+from streamscope.trace.values import AMOUNT, COUNT, TEXT, optional
 
 if TYPE_CHECKING:
     from streamscope.engines.prepared import Prepared
@@ -128,23 +130,25 @@ class Choice:
 
         Raises
         ------
-        KeyError, TypeError, ValueError
+        KeyError, TypeError, ValueError, TraceError
             Something is missing, or is not what it should be.
         """
-        candidates = tuple(
-            Candidate(
-                one["engine"],
-                Standing(one["standing"]),
-                one["why"],
-                _interval(one["makespan_ns"]),
-                _interval(one["ratio"]),
-                one["device_bytes"],
-                one["against"],
-            )
-            for one in content["candidates"]
-        )
-        limit = content["memory_limit"]
-        return cls(content["engine"], content["reason"], candidates, program, device, None if limit is None else index(limit))
+        engine, reason, limit = content["engine"], content["reason"], content["memory_limit"]
+        check_kinds("choice", _CHOICE, engine, reason, limit, error=TraceError)
+        return cls(engine, reason, tuple(map(_candidate, content["candidates"])), program, device, limit)
+
+
+def _candidate(content: Mapping[str, Any]) -> Candidate:
+    check_kinds("candidate", _CANDIDATE, *(content[name] for name in _CANDIDATE), error=TraceError)
+    return Candidate(
+        content["engine"],
+        Standing(content["standing"]),
+        content["why"],
+        _interval(content["makespan_ns"]),
+        _interval(content["ratio"]),
+        content["device_bytes"],
+        content["against"],
+    )
 
 
 def _interval_json(interval: MedianInterval | None) -> dict[str, Any] | None:
@@ -152,4 +156,13 @@ def _interval_json(interval: MedianInterval | None) -> dict[str, Any] | None:
 
 
 def _interval(content: Mapping[str, Any] | None) -> MedianInterval | None:
-    return None if content is None else MedianInterval(**content)
+    if content is None:
+        return None
+    found = MedianInterval(**content)
+    check_kinds("interval", _INTERVAL, *(getattr(found, name) for name in _INTERVAL), error=TraceError)
+    return found
+
+
+_CHOICE: Kinds = {"engine": TEXT, "reason": TEXT, "memory_limit": optional(COUNT)}
+_CANDIDATE: Kinds = {"engine": TEXT, "why": TEXT, "device_bytes": optional(COUNT), "against": TEXT}
+_INTERVAL: Kinds = {"median": AMOUNT, "low": AMOUNT, "high": AMOUNT, "count": COUNT, "basis": TEXT}

@@ -1,25 +1,28 @@
 """Traces as Parquet files: the columns of `SpanTable`, one row a span, and the rest as JSON in the file's metadata.
 
 Names, lanes, kinds and bases are dictionary-encoded strings, so that DuckDB, pandas, Polars or Spark read the file without us.
-The metadata key ``streamscope`` holds ``{"schema", "info", "names", "lanes"}``: the version of this layout, the `TraceInfo`, and the
-two lists in the order in which the trace had them.
+The metadata key ``streamscope`` holds ``{"schema", "info", "names", "lanes", "columns", "digest"}``: the version of this layout, the
+`TraceInfo`, the two lists in the order in which the trace had them, a digest of the columns, and one of all of these. Pages have checksums.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError
 from streamscope.files import written_whole
-from streamscope.trace.spans import COLUMN_DTYPES, Basis, SpanKind, SpanTable
-from streamscope.trace.trace import SCHEMA_VERSION, DeviceInfo, Trace, TraceInfo
+from streamscope.trace.pages import checked_columns
+from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS, Basis, SpanKind, SpanTable
+from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, opened, parsed, with_digest
+from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 METADATA_KEY = b"streamscope"
 KIND_NAMES = tuple(kind.name.lower() for kind in SpanKind)
 BASIS_NAMES = tuple(basis.name.lower() for basis in Basis)
+TEXT_COLUMNS = ("kind", "name", "lane", "basis")
+MOST_FILE_BYTES = 1 << 28
+HINT = "give a file that Trace.to_parquet wrote"
 
 
 def write_parquet(trace: Trace, path: Path) -> Path:
@@ -44,7 +50,7 @@ def write_parquet(trace: Trace, path: Path) -> Path:
     table = _to_arrow(trace)
     # Arrow takes names of files in UTF-8 only, so it is given the file.
     with written_whole(path) as temporary, temporary.open("wb") as file:
-        pq.write_table(table, file, compression="zstd")
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
     return path
 
 
@@ -54,25 +60,41 @@ def read_parquet(path: Path) -> Trace:
     Raises
     ------
     TraceError
-        The file is missing, truncated, not a trace of ours, lacks columns, or has a newer schema than this version knows.
+        The file is missing, truncated, damaged, too large, not a trace of ours, lacks columns, or has a newer schema than this version
+        knows.
     """
+    try:
+        with opened(path, MOST_FILE_BYTES) as file:
+            data = file.read(MOST_FILE_BYTES)
+        return _read(data)
+    except FileNotFoundError as error:
+        raise TraceError(f"there is no trace file {str(path)!r}", hint=HINT) from error
+    except OSError as error:
+        raise TraceError(f"cannot read {str(path)!r}: {error.strerror or error}", hint=HINT) from error
+    except TraceError as error:
+        raise TraceError(f"cannot read {str(path)!r}: {error.message}", hint=error.hint or HINT) from error
+    except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
+        raise TraceError(f"the trace in {str(path)!r} is damaged: {error}", hint=HINT) from error
+
+
+def _read(data: bytes) -> Trace:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    source = pa.BufferReader(data)
     try:
-        if not path.is_file():
-            raise TraceError(f"there is no trace file {str(path)!r}")
-        with path.open("rb") as opened, pq.ParquetFile(opened) as file:
-            layout = _layout(file.schema_arrow.metadata, path)
-            _check_columns(file.schema_arrow.names, path)
+        texts = [column for column in checked_columns(data, MOST_SPANS) if column in TEXT_COLUMNS]
+        with pq.ParquetFile(source, read_dictionary=texts, page_checksum_verification=True) as file:
+            layout = _layout(file.schema_arrow.metadata)
+            _check_columns(file.schema_arrow.names)
             table = file.read(columns=list(COLUMN_DTYPES))
-        return Trace(_to_spans(table, layout), _to_info(layout["info"]))
-    except (pa.ArrowException, OSError) as error:
-        raise TraceError(
-            f"{str(path)!r} is not a readable Parquet file: {str(error).splitlines()[0]}", hint="truncated, or another format?"
-        ) from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise TraceError(f"the trace in {str(path)!r} is damaged: {error}") from error
+    except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TraceError(f"it is not a readable Parquet file: {reason:.200}", hint="truncated, or another format?") from error
+    trace = Trace(_to_spans(table, layout), _to_info(layout["info"]))
+    if layout.get("columns", digest := _digest(trace.spans)) != digest:
+        raise TraceError("its spans do not have the digest that it says")
+    return trace
 
 
 def _to_arrow(trace: Trace) -> pa.Table:
@@ -80,12 +102,14 @@ def _to_arrow(trace: Trace) -> pa.Table:
 
     spans = trace.spans
     vocabularies = {"kind": KIND_NAMES, "name": spans.names, "lane": spans.lanes, "basis": BASIS_NAMES}
-    layout = {"schema": SCHEMA_VERSION, "info": asdict(trace.info), "names": spans.names, "lanes": spans.lanes}
+    arrays = [_encoded(getattr(spans, column), vocabularies.get(column)) for column in COLUMN_DTYPES]
+    layout = {"info": asdict(trace.info), "names": spans.names, "lanes": spans.lanes, "columns": _digest(spans)}
     try:
-        arrays = [_encoded(getattr(spans, column), vocabularies.get(column)) for column in COLUMN_DTYPES]
-        metadata = json.dumps(layout, default=_plain, ensure_ascii=False).encode()
-    except (TypeError, ValueError) as error:
+        metadata = json.dumps(with_digest(layout), ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:  # Somebody may have put something into the details since they were checked.
         raise TraceError(f"this trace cannot be written: {error}", hint="its details must be JSON values, its names UTF-8") from error
+    if len(metadata) > MOST_JSON_BYTES:
+        raise TraceError(f"the names and details of this trace have {len(metadata):,} bytes; {MOST_JSON_BYTES:,} can be read again")
     return pa.table(arrays, names=list(COLUMN_DTYPES)).replace_schema_metadata({METADATA_KEY: metadata})
 
 
@@ -97,56 +121,69 @@ def _encoded(values: npt.NDArray[Any], vocabulary: tuple[str, ...] | None) -> pa
     return pa.DictionaryArray.from_arrays(pa.array(values.astype(np.int32)), pa.array(vocabulary, type=pa.string()))
 
 
-def _plain(value: object) -> object:
-    """Turn what JSON does not know into what it does: NumPy numbers, and mappings that are not dicts."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{value!r} is not a JSON value")
+def _digest(spans: SpanTable) -> str:
+    """Return the SHA-256 of all columns, whatever the file's encoding of them is."""
+    found = hashlib.sha256()
+    for column, dtype in COLUMN_DTYPES.items():
+        found.update(np.ascontiguousarray(getattr(spans, column), np.dtype(dtype).newbyteorder("<")).data)
+    return found.hexdigest()
 
 
-def _layout(metadata: Mapping[bytes, bytes] | None, path: Path) -> dict[str, Any]:
+def _layout(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
     text = (metadata or {}).get(METADATA_KEY)
     if text is None:
-        raise TraceError(f"{str(path)!r} is a Parquet file, but not a Streamscope trace", hint="traces are written by Trace.to_parquet")
-    layout = cast("dict[str, Any]", json.loads(text))
-    if layout["schema"] > SCHEMA_VERSION:
-        raise TraceError(
-            f"{str(path)!r} has schema {layout['schema']}, and this Streamscope reads up to {SCHEMA_VERSION}",
-            hint="upgrade streamscope",
-        )
-    return layout
+        raise TraceError("it is a Parquet file, but not a Streamscope trace", hint="traces are written by Trace.to_parquet")
+    try:
+        return checked_content(parsed(text))
+    except (TypeError, ValueError) as error:
+        raise TraceError(f"its metadata is damaged: {error}") from error
 
 
-def _check_columns(names: list[str], path: Path) -> None:
+def _check_columns(names: list[str]) -> None:
     missing = [column for column in COLUMN_DTYPES if column not in names]
     if missing:
-        raise TraceError(f"{str(path)!r} lacks the columns {', '.join(missing)}")
+        raise TraceError(f"it lacks the columns {', '.join(missing)}")
 
 
 def _to_spans(table: pa.Table, layout: Mapping[str, Any]) -> SpanTable:
-    names, lanes = tuple(layout["names"]), tuple(layout["lanes"])
+    names, lanes = _texts(layout["names"]), _texts(layout["lanes"])
     vocabularies = {"kind": KIND_NAMES, "name": names, "lane": lanes, "basis": BASIS_NAMES}
     columns = {column: _decoded(table.column(column), column, vocabularies.get(column)) for column in COLUMN_DTYPES}
     return SpanTable(**columns, names=names, lanes=lanes)
 
 
+def _texts(stored: Any) -> tuple[str, ...]:
+    if not isinstance(stored, list):
+        raise TypeError(f"{stored!r:.20} is not a list of texts")
+    return tuple(stored)
+
+
 def _decoded(values: pa.ChunkedArray, column: str, vocabulary: tuple[str, ...] | None) -> npt.NDArray[Any]:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if values.null_count:
         raise TraceError(f"column {column!r} has {values.null_count} missing values")
     if vocabulary is not None:
-        values = pc.index_in(values.cast(pa.string()), value_set=pa.array(vocabulary, type=pa.string()))
+        values = pa.chunked_array([_coded(chunk, vocabulary) for chunk in values.chunks], pa.int32())
         if values.null_count:
             raise TraceError(f"column {column!r} has {values.null_count} values that this version does not know")
     decoded: npt.NDArray[Any] = values.cast(pa.from_numpy_dtype(COLUMN_DTYPES[column])).to_numpy()
     return decoded
 
 
-def _to_info(stored: Mapping[str, Any]) -> TraceInfo:
+def _coded(texts: pa.Array, vocabulary: tuple[str, ...]) -> pa.Array:
+    """Return where texts stand in a vocabulary: each different one is looked up once, since a long one may stand in many rows."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    encoded = texts if isinstance(texts, pa.DictionaryArray) else texts.dictionary_encode()
+    codes = pc.index_in(encoded.dictionary.cast(pa.string()), value_set=pa.array(vocabulary, type=pa.string()))
+    return codes.take(encoded.indices)
+
+
+def _to_info(stored: Any) -> TraceInfo:
+    if not isinstance(stored, dict):
+        raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
     known = {field.name for field in fields(TraceInfo)}
     values = {name: value for name, value in stored.items() if name in known}
-    return TraceInfo(**{**values, "device": DeviceInfo(**values["device"]), "notes": tuple(values["notes"])})
+    return TraceInfo(**{**values, "device": DeviceInfo(**values["device"]), "notes": _texts(values["notes"])})

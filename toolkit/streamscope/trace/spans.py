@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.arguments import shown
 from streamscope.errors import TraceError
+from streamscope.trace.values import MOST_NS, are_texts
 
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_SPANS = 3_000_000
 IntArray = npt.NDArray[np.integer[Any]]
 
 
@@ -71,7 +74,8 @@ class SpanTable:
     lane : int16 array
         Index into ``lanes``: the host thread or the stream that the span lies on.
     start_ns, end_ns : int64 arrays
-        ``end_ns >= start_ns``.
+        ``end_ns >= start_ns``, both within ±2**53 ns (104 days), and all durations together no longer than that.
+        Kernels and copies of one lane whose times were measured do not overlap.
     operation : int32 array
         Id of the program's operation; -1 for none. The key that joins traces of one program.
     part : int16 array
@@ -86,6 +90,11 @@ class SpanTable:
         Cost by the operator's formula; 0 where unknown.
     names, lanes : tuple of str
         What ``name`` and ``lane`` index. Lanes are in the order in which they are drawn: host lanes first.
+
+    Raises
+    ------
+    TraceError
+        A column is not as said here, has values below 0 (-1 where that means none), or there are more than 3,000,000 spans.
     """
 
     kind: IntArray
@@ -105,23 +114,63 @@ class SpanTable:
     lanes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        self._check_texts()
         length = len(self.start_ns)
+        if length > MOST_SPANS:
+            raise TraceError(f"a trace of {length:,} spans is too long: it may have {MOST_SPANS:,}", hint="record fewer operations")
         for column, dtype in COLUMN_DTYPES.items():
             values = np.asarray(getattr(self, column))
             if values.shape != (length,):
                 raise TraceError(f"span column {column!r} has shape {values.shape}, expected ({length},)")
+            self._check_range(column, values)
             object.__setattr__(self, column, values.astype(dtype, copy=False))
-        if length == 0:
+        self._check_times()
+
+    def _check_texts(self) -> None:
+        for column, texts in (("names", self.names), ("lanes", self.lanes)):
+            if not are_texts(texts):
+                raise TraceError(f"{column} of spans must be a tuple of texts, not {shown(texts)}")
+            if len(set(texts)) < len(texts):
+                raise TraceError(f"{column} of spans must differ, but {shown(texts)} has one twice")
+
+    def _check_range(self, column: str, values: npt.NDArray[Any]) -> None:
+        """Check values before they are cast, which would wrap them around."""
+        if not len(values):
             return
-        if (self.end_ns < self.start_ns).any():
-            row = int(np.argmax(self.end_ns < self.start_ns))
-            raise TraceError(f"span {row} ends {int(self.start_ns[row] - self.end_ns[row])} ns before it starts")
-        for column, table in (("name", self.names), ("lane", self.lanes)):
-            codes = getattr(self, column)
-            if codes.min() < 0 or codes.max() >= len(table):
-                raise TraceError(f"span column {column!r} refers to entry {codes.max()} of {len(table)}")
-        if self.kind.max() > max(SpanKind):
-            raise TraceError(f"span kind {self.kind.max()} is unknown")
+        if not np.issubdtype(values.dtype, np.integer):
+            raise TraceError(f"span column {column!r} must hold whole numbers, not {values.dtype}")
+        least, most = _LEAST.get(column, 0), self._most(column)
+        wrong = (values < least) | (values > most)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise TraceError(f"span {row} has {column} {int(values[row])}, which must be from {least} to {most}")
+
+    def _most(self, column: str) -> int:
+        if column in ("start_ns", "end_ns"):
+            return MOST_NS
+        lengths = {"kind": len(SpanKind), "basis": len(Basis), "name": len(self.names), "lane": len(self.lanes)}
+        return lengths[column] - 1 if column in lengths else int(np.iinfo(COLUMN_DTYPES[column]).max)
+
+    def _check_times(self) -> None:
+        start_ns, end_ns = self.start_ns, self.end_ns
+        if (end_ns < start_ns).any():
+            row = int(np.argmax(end_ns < start_ns))
+            raise TraceError(f"span {row} ends {int(start_ns[row] - end_ns[row])} ns before it starts")
+        if (start_ns[1:] < start_ns[:-1]).any():
+            row = int(np.argmax(start_ns[1:] < start_ns[:-1])) + 1
+            raise TraceError(f"span {row} starts before span {row - 1}, but spans must be in the order of their starts")
+        if self.duration_ns.sum(dtype=np.float64) > MOST_NS:
+            raise TraceError(f"the spans take {self.duration_ns.sum(dtype=np.float64):.3g} ns in all, more than {MOST_NS:,}")
+        measured = np.flatnonzero((self.basis == Basis.MEASURED) & np.isin(self.kind, list(DEVICE_KINDS)))
+        row_in = measured[np.lexsort((end_ns[measured], start_ns[measured], self.lane[measured]))]
+        before, after = row_in[:-1], row_in[1:]
+        overlaps = (self.lane[before] == self.lane[after]) & (end_ns[before] > start_ns[after])
+        if overlaps.any():
+            first, second = int(before[np.argmax(overlaps)]), int(after[np.argmax(overlaps)])
+            raise TraceError(
+                f"spans {first} and {second} were measured on one stream, {self.lanes[self.lane[first]]!r}, and overlap",
+                hint="a stream runs its work in order; times that are estimates have another basis",
+            )
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -132,8 +181,10 @@ class SpanTable:
         return self.end_ns - self.start_ns
 
     def select(self, mask: npt.NDArray[Any]) -> SpanTable:
-        """Return the rows that a boolean mask or an index array picks, names and lanes kept."""
-        return SpanTable(**{c: getattr(self, c)[mask] for c in COLUMN_DTYPES}, names=self.names, lanes=self.lanes)
+        """Return the rows that a boolean mask or an index array picks, in the order of its indices; names and lanes are kept."""
+        chosen = object.__new__(SpanTable)  # Rows of a table were checked with it.
+        chosen.__dict__.update({column: getattr(self, column)[mask] for column in COLUMN_DTYPES}, names=self.names, lanes=self.lanes)
+        return chosen
 
     def of_kind(self, kinds: Iterable[SpanKind]) -> SpanTable:
         """Return the spans whose kind is one of ``kinds``."""
@@ -165,6 +216,8 @@ COLUMN_DTYPES: dict[str, npt.DTypeLike] = {
     "bytes": np.int64,
     "flops": np.int64,
 }
+_LEAST = {"operation": -1, "correlation": -1, "start_ns": -MOST_NS, "end_ns": -MOST_NS}
+"""Smallest value of a column, where that is not 0."""
 assert [f.name for f in fields(SpanTable)] == [*COLUMN_DTYPES, "names", "lanes"]
 
 

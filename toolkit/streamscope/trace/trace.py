@@ -11,14 +11,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from streamscope.arguments import given_path
+from streamscope.arguments import Kinds, check_kinds, given_path
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.spans import SpanTable
+from streamscope.trace.stored import SCHEMA_VERSION
+from streamscope.trace.values import COUNTS, JSON, TEXT, TEXTS, TIMES, VERSIONS, is_count
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SCHEMA_VERSION = 1
 
 
 def library_versions() -> dict[str, str]:
@@ -44,11 +44,19 @@ class DeviceInfo:
         For example ``"NVIDIA H200"``, or ``"simulated NVIDIA H200"``.
     details : mapping
         Multiprocessors, driver version, cost model and the like, as JSON values.
+
+    Raises
+    ------
+    TraceError
+        A field is not what it should be.
     """
 
     kind: Literal["cuda", "simulated"]
     name: str
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_kinds("DeviceInfo", _DEVICE_FIELDS, self.kind, self.name, self.details, error=TraceError)
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,11 @@ class TraceInfo:
         Memory that the engine held for the program, in bytes, by what it is for: ``variables_bytes``, ``workspaces_bytes`` and
         ``temporaries_bytes`` on the device, where known, their sum ``device_bytes``, and ``host_bytes`` (page-locked). Since nothing is
         given back as long as a program is prepared, each is also the most there was. Empty where it was not measured.
+
+    Raises
+    ------
+    TraceError
+        A field is not what it should be.
     """
 
     engine: str
@@ -95,6 +108,30 @@ class TraceInfo:
     schema: int = SCHEMA_VERSION
     plan: Mapping[str, int] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_kinds("TraceInfo", _FIELDS, *(getattr(self, name) for name in _FIELDS), error=TraceError)
+
+
+_DEVICE_FIELDS: Kinds = {
+    "kind": (lambda value: isinstance(value, str) and value in ("cuda", "simulated"), "'cuda' or 'simulated'"),
+    "name": TEXT,
+    "details": JSON,
+}
+_FIELDS: Kinds = {
+    "engine": TEXT,
+    "program": TEXT,
+    "device": (lambda value: isinstance(value, DeviceInfo), "a DeviceInfo"),
+    "recorder": TEXT,
+    "calibration": JSON,
+    "ledger": TIMES,
+    "notes": TEXTS,
+    "versions": VERSIONS,
+    "created": TEXT,
+    "schema": (lambda value: is_count(value) and 1 <= value <= SCHEMA_VERSION, f"a schema from 1 to {SCHEMA_VERSION}"),
+    "plan": COUNTS,
+    "memory": COUNTS,
+}
 
 
 @dataclass(frozen=True)
