@@ -22,7 +22,7 @@ RUNTIME := $(VENV)/.runtime$(CUDA_EXTRA)
 DEVELOPMENT := $(VENV)/.development$(CUDA_EXTRA)
 LAB := $(VENV)/.lab$(CUDA_EXTRA)
 
-.PHONY: help setup demo lab test check versions lock upgrade clean
+.PHONY: help setup demo lab test check docs versions lock upgrade clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -36,7 +36,7 @@ demo: $(RUNTIME) ## compare the engines on a chain of small kernels; prints the 
 lab: $(LAB) ## open JupyterLab on the notebooks
 	$(VENV)/bin/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
 
-test: check versions ## everything that CI runs: the quick checks, then all tests; installs the tools and a browser
+test: check docs versions ## everything that CI runs: the quick checks, then all tests; installs the tools and a browser
 	sh scripts/install_browser.sh
 	$(PY) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
@@ -45,6 +45,9 @@ check: $(DEVELOPMENT) ## the quick checks: style, types, layers
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+docs: $(DEVELOPMENT) ## the documentation, into build/docs; a link that leads nowhere is an error
+	$(VENV)/bin/sphinx-build --fail-on-warning --keep-going --quiet docs build/docs
 
 versions: $(DEVELOPMENT) ## the tests that depend most on Python's version, under the other versions that are on this machine
 	sh scripts/test_versions.sh $(PY) $(VENV)/versions

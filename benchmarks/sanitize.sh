@@ -22,7 +22,7 @@ check() {
 }
 
 memcheck() {
-    check memcheck "(float16 or every_form or softmax or fused or same_twice or stateful or runs_in_a_row or broadcast_sum or (reductions and int8 and not limits)) and not matmul and not convolution" \
+    check memcheck "(float16 or whole_numbers or every_form or softmax or fused or same_twice or stateful or runs_in_a_row or broadcast_sum or (reductions and int8 and not limits)) and not matmul and not convolution" \
         tests/rtc tests/ops/test_operators_on_cuda.py tests/ops/test_reductions_on_cuda.py tests/engines/test_engines_on_cuda.py
 }
 

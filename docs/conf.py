@@ -8,4 +8,3 @@ html_theme = "furo"
 html_show_copyright = False
 myst_heading_anchors = 3  # links to headings are checked, too
 nitpicky = True
-suppress_warnings = ["misc.highlighting_failure"]

@@ -251,7 +251,7 @@ def test_engines_that_are_paths_are_refused(broken, engine, older):
     if older:
         del content["traces"]
     write(broken, content)
-    with pytest.raises(TraceError, match="cannot be the name of an engine|not a mapping of names to texts"):
+    with pytest.raises(TraceError, match=r"cannot be the name of an engine|not a mapping of names to texts"):
         ss.load_comparison(broken)
     evil = Comparison("relu", run.trace.info.device, [replace(run, engine=engine)])
     with pytest.raises(OutputError, match="cannot be the name of an engine"):
