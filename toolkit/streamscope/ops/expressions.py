@@ -29,11 +29,11 @@ class Typed(dict[str, Any]):
 
     Attributes
     ----------
-    whole : set of int
-        Positions of the operators, and of ``abs``, that were applied to whole numbers.
+    whole : dict of int to dtype
+        By position, the operators, and ``abs``, that were applied to whole numbers, with the dtype that these were brought to.
     """
 
-    whole: set[int]
+    whole: dict[int, DType]
 
 
 _BY_LEVEL: Sequence[Mapping[str, Callable[[Any, Any], Any]]] = (
@@ -137,7 +137,7 @@ def mistake_for(expression: str, dtypes: tuple[tuple[str, DType], ...], *, exact
 def typed(dtypes: Iterable[tuple[str, DType]]) -> Typed:
     """Return no values of some dtypes, ``T`` among them."""
     values = Typed((name, dtype if name == "T" else np.zeros(0, dtype)) for name, dtype in dtypes)
-    values.whole = set()
+    values.whole = {}
     return values
 
 
@@ -283,7 +283,7 @@ def _called(name: Token, arguments: Sequence[Evaluator]) -> Evaluator:
         if isinstance(values, Typed):
             check_arguments(called, name.position, [number.dtype for number in numbers])
             if called == "abs" and numbers[0].dtype.kind != "f":
-                values.whole.add(name.position)
+                values.whole[name.position] = numbers[0].dtype
         return function(*numbers)
 
     return evaluate
@@ -359,5 +359,5 @@ def _applied(values: Values, sign: Token, apply: Callable[..., Any], *numbers: A
     check_whole(sign, numbers)
     joined = numbers if sign.text in _UNLIKE else alike(*numbers)
     if isinstance(values, Typed) and joined[0].dtype.kind != "f":
-        values.whole.add(sign.position)
+        values.whole[sign.position] = joined[0].dtype
     return apply(*joined)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -13,7 +13,7 @@ from streamscope.ops.expressions import parsed, typed
 from streamscope.ops.operand_types import UnknownExpressionError
 from streamscope.ops.promotion import DType, arithmetic
 from streamscope.rtc.signature import Signature
-from streamscope.rtc.wrapping_source import WRAPS, Arithmetic
+from streamscope.rtc.wrapping_source import CASTS, WRAPS, Arithmetic, cast
 
 
 def wrapping(signature: Signature) -> Signature:
@@ -51,10 +51,21 @@ def wrapped(expression: str, dtypes: tuple[tuple[str, DType], ...]) -> str:
         if dtypes and not unknown:
             with np.errstate(all="ignore"):
                 evaluate(values)
-            return _rewritten(expression, (each for each in found if not values.whole.isdisjoint(each.signs)))
+            return _rewritten(
+                expression, [_cast(expression, each, values.whole) for each in found if values.whole.keys() & set(each.signs)]
+            )
     except (UnknownExpressionError, RecursionError):
         pass
     return _rewritten(expression, (each for each in found if expression[each.signs[0]] in "+-*/%<>"))
+
+
+def _cast(expression: str, found: Arithmetic, whole: Mapping[int, DType]) -> Arithmetic:
+    """Return arithmetic by plain casts where it is all of one type, which compiles quicker: ``int(unsigned(a) + b)``."""
+    dtypes = {whole.get(sign) for sign in found.signs}
+    casts = CASTS.get(str(dtypes.pop())) if len(dtypes) == 1 else None
+    if casts is None or any(expression[sign] not in "+-*" for sign in found.signs):
+        return found
+    return found._replace(inserted=tuple((at, cast(text, casts)) for at, text in found.inserted))
 
 
 def _rewritten(expression: str, found: Iterable[Arithmetic]) -> str:

@@ -5,7 +5,8 @@ A compiler takes it that what is undefined never happens, and uses that across t
 instructions; a quotient and a rest by zero are 0; and by the width or more, everything is shifted out. All else is as in C++: the types of
 results, and ``/`` and ``%`` towards zero.
 
-Expressions keep their operators: ``a + b - c`` becomes ``wrapping::result(wrapping::of(a) + b - c)``.
+Expressions keep their operators: ``a + b - c`` becomes ``wrapping::result(wrapping::of(a) + b - c)`` or, where all three are known to be
+of one type, ``int(unsigned(a) + b - c)``.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ SIGNS = frozenset(_WHOLE)
 """The operators that it has."""
 WRAPS = SIGNS | {"abs"}
 """What an expression has in it that may be written otherwise."""
+CASTS = {"int32": ("int(", "unsigned("), "int64": ("(long long)(", "(unsigned long long)(")}
+"""What takes the place of ``wrapping::result(`` and ``wrapping::of(`` in sums, differences and products of a known dtype."""
 _OF_TWO = re.compile(r"a [-+*] b")
 
 
@@ -88,15 +91,24 @@ class Arithmetic(NamedTuple):
     inserted: tuple[tuple[int, str], ...]
 
 
+def cast(text: str, casts: tuple[str, str]) -> str:
+    """Return what is inserted into an expression with casts of `CASTS` instead."""
+    return text.replace("wrapping::result(", casts[0]).replace("wrapping::of(", casts[1])
+
+
 def joined(kind: str, expression: str) -> str:
     """Return an expression of ``a`` and ``b``, which are of a C++ type: a sum or a product of whole numbers wraps."""
-    return (
-        f"wrapping::result(wrapping::of(a){expression[1:]})"
-        if kind in ("int", "long long") and _OF_TWO.fullmatch(expression)
-        else expression
-    )
+    dtype = {"int": "int32", "long long": "int64"}.get(kind, "")
+    return _cast_of_two(dtype, "a", expression[1:]) if _OF_TWO.fullmatch(expression) else expression
 
 
 def added(dtype: str, a: str, b: str) -> str:
     """Return the C++ expression for the sum of two values of a dtype; shorter numbers than these two cannot overflow."""
-    return f"wrapping::result(wrapping::of({a}) + {b})" if dtype in ("int32", "int64") else f"{a} + {b}"
+    return _cast_of_two(dtype, a, f" + {b}")
+
+
+def _cast_of_two(dtype: str, a: str, rest: str) -> str:
+    if dtype not in CASTS:
+        return f"{a}{rest}"
+    result, of = CASTS[dtype]
+    return f"{result}{of}{a}){rest})"
