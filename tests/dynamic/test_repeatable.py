@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
 import threading
@@ -13,6 +14,8 @@ from tests.dynamic.conftest import KINDS, SPEC, Serial
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.dynamic.engine import Engine
+from streamscope.dynamic.latch import Latch
+from streamscope.dynamic.order import WHILE_AWAITED, WHILE_PUSHED, Order
 
 
 def ones():
@@ -83,3 +86,44 @@ class TestAThreadThatWaitsInAWayOfItsOwn:
         engine.push(lambda values: called.set(), reads=(h,))
         del engine
         assert called.wait(60)
+
+    def test_until_a_function_is_done_and_pushes_meanwhile_gets_there(self):
+        with Engine("async", device=SimulatedDevice()) as engine:
+            h, made, x = engine.variable(ones(), place="host"), engine.variable(ones(), place="host"), engine.variable(ones())
+            engine.push(lambda values: values + 1, reads=(h,), writes=(made,))
+            pushes = 0
+            while made.version == 0 and pushes < 1_000_000:
+                engine.push(ss.add, reads=(x, x), writes=(x,))
+                pushes += 1
+            assert made.version == 1
+
+
+class Slow(Latch):
+    """A step whose turn comes after so many periods of patience."""
+
+    def __init__(self, periods):
+        super().__init__()
+        self.left = periods
+
+    def comes_within(self, seconds):
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.mark.parametrize(
+    ("awaited", "moves", "periods"), [(True, False, WHILE_AWAITED), (True, True, 10**9), (False, False, 1), (False, True, WHILE_PUSHED)]
+)
+def test_a_worker_loses_patience_after_as_long_as_what_goes_on_deserves(awaited, moves, periods):
+    """A function that takes long is waited for, pushes for a while, nothing at all for one period."""
+
+    def given_up(waited):
+        clock = itertools.count(step=int(moves))
+        order = Order((), lambda: next(clock))
+        order._awaited = [Latch()] if awaited else []
+        released = []
+        order.release = lambda: released.append(1)
+        order.wait(Slow(waited))
+        return bool(released)
+
+    assert not given_up(min(periods, 100) - 1)
+    assert given_up(periods) if periods < 100 else not given_up(1000)

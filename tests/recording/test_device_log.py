@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from tests.recording.test_events import device_spans, prepared_workload, truth
 
 import streamscope as ss
+from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.trace.spans import Basis, SpanKind
@@ -32,3 +35,30 @@ def test_a_simulated_comparison_is_recorded_by_it_and_recording_costs_nothing():
     assert {run.metrics.recording_cost for run in comparison.values()} == {1.0}
     extent = comparison["async"].trace.spans.end_ns.max()
     assert extent == pytest.approx(np.median(comparison["async"].makespans_ns), rel=0.02)
+
+
+def test_a_host_function_may_let_another_thread_use_the_device_and_its_work_is_not_recorded():
+    device, x = SimulatedDevice(), np.ones(8, np.float32)
+    other = ss.prepare(doubled.trace(x), "async", device)
+
+    def lets_another_work(values):
+        thread = threading.Thread(target=lambda: (other.load([x]), other.run(), other.wait()), daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+        return values
+
+    host = ss.host_function(lets_another_work)
+    prepared = ss.prepare(ss.program(lambda x: ss.to_device(host(ss.to_host(x + x)))).trace(x), "async", device)
+    for _ in range(2):
+        prepared.load([x])
+        prepared.run()
+        prepared.wait()
+    trace = DeviceLogRecorder(device).record(prepared)
+    kinds = [SpanKind(kind) for kind in trace.spans.kind]
+    assert (kinds.count(SpanKind.KERNEL), kinds.count(SpanKind.COPY), kinds.count(SpanKind.HOST)) == (1, 2, 1)
+
+
+@ss.program
+def doubled(x):
+    return x + x

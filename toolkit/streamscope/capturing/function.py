@@ -81,7 +81,7 @@ class CapturedFunction:
         That is its inputs, and what it holds besides: parameters, the state of an optimiser or of random numbers.
         """
         runtime = libraries().runtime
-        for start, end in _spans(self.results):
+        for start, end in _spans([result for result in self.results if _is_one_piece(result)]):
             runtime.memset(start, 0, end - start)
         self._state.put_back()
         _restore(self._before)
@@ -155,7 +155,9 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
         raise EngineError(f"{title} launched nothing while it was captured", hint="launch on the current CuPy or PyTorch stream")
     results = _results(captured, title)
     del captured  # As above: the plain call below would meet nodes of the capture's stream.
-    state = found_state((word for node in nodes for word in node.words), own, _spans(results), partial(_run_once, nodes))
+    pieces = [one for one in results if _is_one_piece(one)]
+    words = (word for node in nodes for word in node.words)
+    state = found_state(words, own, _spans(pieces), lambda: [on_host(one) for one in pieces], partial(_run_once, nodes))
     _restore(before)
     with _random_numbers_as_captured():
         expected = [on_host(one) for one in _results(function(*inputs), title)]
@@ -190,10 +192,14 @@ def _random_numbers_as_captured() -> Iterator[None]:
         generator.set_state(before)
 
 
-def _spans(results: Sequence[Any]) -> list[Span]:
-    """Return where results lie that are in one piece."""
-    interfaces = [(one.__cuda_array_interface__, one.nbytes) for one in results]
-    return [(each["data"][0], each["data"][0] + nbytes) for each, nbytes in interfaces if each["strides"] is None and nbytes]
+def _is_one_piece(result: Any) -> bool:
+    return result.nbytes > 0 and result.__cuda_array_interface__["strides"] is None
+
+
+def _spans(pieces: Sequence[Any]) -> list[Span]:
+    """Return where results lie that are in one piece each."""
+    starts = [(one.__cuda_array_interface__["data"][0], one.nbytes) for one in pieces]
+    return [(start, start + nbytes) for start, nbytes in starts]
 
 
 def _on_device(value: Any) -> bool:

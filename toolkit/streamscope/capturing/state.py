@@ -16,8 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.choosing.moved_runs import errors
+from streamscope.choosing.tolerance import allowed_of_others
 from streamscope.devices.cuda.driver import libraries
 
+Array = npt.NDArray[Any]
 Span = tuple[int, int]
 """Start and end of a piece of device memory, as addresses."""
 
@@ -25,6 +28,8 @@ LINE = 512
 """Bytes that are saved together: CuPy's and PyTorch's allocators hand out nothing smaller, so two arrays never share a line."""
 PIECE = 2**26
 """Bytes that are saved and compared at a time."""
+LEFT_FREE = 8 * PIECE
+"""Bytes of device memory that copies leave free; comparing a piece takes some."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,9 @@ class State:
         return [line for span, values in self.saved for line in _changed_lines(span, values)]
 
 
-def found_state(addresses: Iterable[int], own: Iterable[Span], results: Sequence[Span], run: Callable[[], None]) -> State:
+def found_state(
+    addresses: Iterable[int], own: Iterable[Span], results: Sequence[Span], outcome: Callable[[], Sequence[Array]], run: Callable[[], None]
+) -> State:
     """Return the state of captured code; it is as before afterwards.
 
     Parameters
@@ -62,24 +69,28 @@ def found_state(addresses: Iterable[int], own: Iterable[Span], results: Sequence
     own : iterable of Span
         Memory that the capture allocated, whose contents do not outlive a run.
     results : sequence of Span
-        Where the function's results lie. What of them is the same whatever they held is written whole, so it is no state.
+        Where results of the function lie. Those that come out the same whatever was there before are written whole, so they are no state.
+    outcome : callable
+        Returns these results, on the host.
     run : callable
         Runs the nodes once, until the device is done.
     """
     # Copies come from a pool of their own: elsewhere they may lie beside what is looked at, and count as changed.
     pool = libraries().cupy.cuda.MemoryPool()
     with libraries().cupy.cuda.using_allocator(pool.malloc):
-        saved = _found(_without(_blocks(addresses), sorted(own)), results, run, pool)
+        saved = _found(_without(_blocks(addresses), sorted(own)), results, outcome, run, pool)
     pool.free_all_blocks()
     return saved
 
 
-def _found(touched: Sequence[Span], results: Sequence[Span], run: Callable[[], None], pool: Any) -> State:
+def _found(
+    touched: Sequence[Span], results: Sequence[Span], outcome: Callable[[], Sequence[Array]], run: Callable[[], None], pool: Any
+) -> State:
     before = State([(span, _copied(span)) for span in touched], pool)
     # PyTorch keeps the seed of its random numbers, and an optimiser its learning rate, in scalars that the host sets between runs.
     lines = [span for span in touched if span[1] - span[0] <= LINE]
     run()
-    first = [_copied(span) for span in results]
+    first = outcome()
     lines += before.changed()
     run()
     lines += before.changed()
@@ -87,7 +98,9 @@ def _found(touched: Sequence[Span], results: Sequence[Span], run: Callable[[], N
     for start, end in results:
         _bytes_at(start, end).fill(0)
     run()
-    whole = [span for span, values in zip(results, first, strict=True) if not _changed_lines(span, values)]
+    # As closely as the check of results will look: sums by atomics differ from run to run.
+    same = [bool((errors(now, then) <= allowed_of_others(then)).all()) for now, then in zip(outcome(), first, strict=True)]
+    whole = [span for span, each in zip(results, same, strict=True) if each]
     before.put_back()
     return State([(span, _copied(span)) for span in _without(_merged(lines), sorted(whole))], pool)
 
@@ -164,12 +177,9 @@ def _bytes_at(start: int, end: int) -> Any:
 
 
 def _copied(span: Span) -> Any:
-    """Return a copy of a piece of memory: in device memory or, where that is full, on the host."""
+    """Return a copy of a piece of memory: in device memory or, where that is almost full, on the host."""
     values = _bytes_at(*span)
-    try:
-        return values.copy()
-    except libraries().cupy.cuda.memory.OutOfMemoryError:
-        return values.get()
+    return values.copy() if libraries().runtime.memGetInfo()[0] >= LEFT_FREE + values.nbytes else values.get()
 
 
 def _changed_lines(span: Span, values: Any) -> list[Span]:

@@ -9,7 +9,7 @@ import typer
 
 import streamscope
 from streamscope import options
-from streamscope.cli import FAILED, INTERRUPTED
+from streamscope.cli import FAILED
 from streamscope.commands.advise import advise
 from streamscope.commands.cache import cache
 from streamscope.commands.calibrate import calibrate
@@ -24,7 +24,7 @@ COMMANDS = (compare, advise, workloads, doctor, calibrate, cache)
 
 WRONG_USAGE = 2
 
-# Newer versions of Typer carry a Click of their own, older ones import it: this is how to reach its class in both.
+# Typer carries a Click of its own; this is how to reach its class.
 UsageError: Any = typer.BadParameter.__mro__[1]
 
 
@@ -64,7 +64,5 @@ def run(arguments: Sequence[str]) -> int:
     except MemoryError as error:
         complain(f"this machine has too little memory: {error}", "use smaller settings")
         return FAILED
-    except typer.Abort as error:  # What Typer makes of an EOFError, and older versions of an interrupt.
-        if isinstance(error.__cause__, EOFError):
-            raise error.__cause__ from None
-        return INTERRUPTED
+    except typer.Abort as error:  # What Typer makes of an EOFError.
+        raise error.__cause__ or error from None

@@ -12,7 +12,11 @@ from streamscope.dynamic.workers import Workers
 from streamscope.errors import EngineError
 
 PATIENCE_S = 1.0
-"""How long a worker waits for its turn, in seconds, while nothing else goes on."""
+"""How long a worker waits for its turn, in seconds, while nobody waits for the engine and the clock stands still."""
+WHILE_PUSHED = 5
+"""So many times as long, where nobody waits for the engine but others move the clock, as by pushes."""
+WHILE_AWAITED = 30
+"""And so many where a thread waits for the engine, and the clock stands still: a function that runs may take long."""
 
 
 class Order:
@@ -24,7 +28,7 @@ class Order:
     the one before it ends.
 
     A thread may wait in another way, for something that a function does, and a function for one whose step comes later. So a worker that
-    has waited `PATIENCE_S` for its turn, while the clock stood still, lets all steps go as they come from then on.
+    has waited too long for its turn lets all steps go as they come from then on.
 
     The caller holds the engine's lock, but for `wait` and `release`.
 
@@ -57,10 +61,15 @@ class Order:
 
     def wait(self, step: Latch) -> None:
         """Block a worker until a step has its turn."""
-        seen_ns = self._now_ns()
+        seen_ns, alone, still = self._now_ns(), 0, 0
         while not step.comes_within(PATIENCE_S):
             before_ns, seen_ns = seen_ns, self._now_ns()
-            if seen_ns == before_ns:
+            stands = seen_ns == before_ns
+            if any(not latch.is_set for latch in self._awaited):
+                alone, still = 0, still + 1 if stands else 0
+            else:
+                alone, still = alone + 1, 0
+            if alone >= (1 if stands else WHILE_PUSHED) or still >= WHILE_AWAITED:
                 self.release()
 
     def follow(self, step: Latch) -> Latch:

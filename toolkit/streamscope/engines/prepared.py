@@ -95,6 +95,11 @@ class Prepared:
         return self.plan.program
 
     @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The memory of its variables."""
+        return tuple(self._binder.buffers.values())
+
+    @property
     def memory(self) -> dict[str, int]:
         """Memory held for the program, in bytes, by what it is for (see `TraceInfo.memory`); empty for captured code, which has its own."""
         if self.program.captured:

@@ -122,6 +122,8 @@ class CuptiRecorder:
         for index, interval in enumerate(host):
             add_host_span(builder, interval, index, zero)
         ordered = iter(sorted(records, key=lambda record: record.order))
+        ended: dict[str, float] = {}
+        early = 0
         for index, bound in enumerate(steps_of(prepared)):
             extents = []
             for issue in _issues([bound]):
@@ -134,7 +136,11 @@ class CuptiRecorder:
                 end = max(record.end_ns for record in taken) + offset - zero
                 extents.append((start, end))
                 lane = prepared.plan.lanes[issue.step.lane]
-                add_device_span(builder, issue.step.launch, lane, index, start, end, Basis.MEASURED)
+                # A kernel may be allowed to start before the one ahead of it on the stream has ended (programmatic dependent launch).
+                overlaps = start < ended.get(lane, start)
+                early += overlaps
+                ended[lane] = max(end, ended.get(lane, end))
+                add_device_span(builder, issue.step.launch, lane, index, start, end, Basis.PLACED if overlaps else Basis.MEASURED)
             if isinstance(bound.step, Replay) and extents:
                 first, last = min(start for start, _ in extents), max(end for _, end in extents)
                 builder.add(SpanKind.GRAPH, "graph", prepared.streams[0].name, first, last, correlation=index)
@@ -146,7 +152,7 @@ class CuptiRecorder:
             prepared.program.name,
             self.device.info,
             "cupti",
-            notes=tuple(prepared.notes),
+            notes=(*prepared.notes, *([f"{early} launches start before those ahead of them on their stream end"] if early else [])),
             plan=plan.counts,
             memory=prepared.memory,
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from streamscope.devices.simulated import SimulatedDevice
+from streamscope.devices.simulated.log import LogRecord
 from streamscope.engines.faults import settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
@@ -37,12 +38,11 @@ class DeviceLogRecorder:
         reload : callable
             Called before; fills the inputs of a program that changes them.
         """
-        # Other threads put nothing on the device meanwhile, which would be in the log, too.
-        with prepared.lock, self.device.lock:
+        with prepared.lock:
             reload()
-            with self.device.log.kept(), settled(prepared.streams.values()):
+            with self.device.log.kept() as records, settled(prepared.streams.values()):
                 host = self._run(prepared)
-                spans = self._spans(prepared, host).build()
+        spans = self._spans(prepared, host, records).build()
         makespan_ns = float(host[-1].end_ns - host[0].start_ns)
         info = TraceInfo(
             prepared.plan.engine,
@@ -67,12 +67,15 @@ class DeviceLogRecorder:
         host.append(HostInterval(None, start, self.device.now_ns()))
         return host
 
-    def _spans(self, prepared: Prepared, host: list[HostInterval]) -> SpanBuilder:
+    def _spans(self, prepared: Prepared, host: list[HostInterval], records: Sequence[LogRecord]) -> SpanBuilder:
         zero, lanes = host[0].start_ns, prepared.plan.lanes
         builder = SpanBuilder(["host", *device_lanes(prepared)])
         for index, interval in enumerate(host):
             add_host_span(builder, interval, index, zero)
-        times = {(record.operation, record.part): (record.start_ns - zero, record.end_ns - zero) for record in self.device.log}
+        own = {id(buffer) for buffer in prepared.buffers}
+        # Other threads may have used the device meanwhile.
+        ours = (record for record in records if any(id(buffer) in own for buffer in record.writes))
+        times = {(record.operation, record.part): (record.start_ns - zero, record.end_ns - zero) for record in ours}
         for index, bound in enumerate(steps_of(prepared)):
             inner = [one.step for one in bound.inner] if isinstance(bound.step, Replay) else [bound.step]
             issues = [step for step in inner if isinstance(step, Issue)]

@@ -121,9 +121,8 @@ class _Run:
         launch, placement, execution = self._work.launch, self._placement, self._execution
         if self._results is not None:
             self._work.commit(self._results)
-        if execution.log.enabled:
+        if execution.log.wanted:
+            what = (launch.name, launch.operation, launch.part, launch.kind, placement.stream)
             times = (self._start_ns, execution.timeline.now_ns)
-            execution.log.append(
-                LogRecord(launch.name, launch.operation, launch.part, launch.kind, placement.stream, *times, placement.replay)
-            )
+            execution.log.note(LogRecord(*what, *times, placement.replay, self._work.writes))
         self._finished()

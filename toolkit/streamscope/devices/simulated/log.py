@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from streamscope.devices.simulated.memory import SimulatedBuffer
 from streamscope.program.launch import LaunchKind
 
 
@@ -23,6 +24,8 @@ class LogRecord:
         On the device's virtual clock, the same as the host's.
     replay : int
         Which graph launch it belongs to, counted over the device; -1 outside graphs.
+    writes : tuple of SimulatedBuffer
+        What it wrote to, which tells whose it is.
     """
 
     name: str
@@ -33,6 +36,7 @@ class LogRecord:
     start_ns: float
     end_ns: float
     replay: int = -1
+    writes: tuple[SimulatedBuffer, ...] = field(default=(), compare=False, repr=False)
 
 
 class DeviceLog(list[LogRecord]):
@@ -41,19 +45,31 @@ class DeviceLog(list[LogRecord]):
     Attributes
     ----------
     enabled : bool
-        Whether new records are kept. They are not by default, since they would pile up where nobody reads them.
+        Whether new records are kept here. They are not by default, since they would pile up where nobody reads them.
     """
 
     enabled: bool = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._listening: list[list[LogRecord]] = []
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody keeps records."""
+        return self.enabled or bool(self._listening)
+
+    def note(self, record: LogRecord) -> None:
+        """Give a record to all who keep them."""
+        for records in (*([self] if self.enabled else []), *self._listening):
+            records.append(record)
+
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Keep what runs in a block, and nothing else; afterwards the log is empty and as enabled as before."""
-        before = self.enabled
-        self.clear()
+    def kept(self) -> Iterator[list[LogRecord]]:
+        """Give a list that gets all that ends in a block, whoever put it on the device."""
+        records: list[LogRecord] = []
+        self._listening.append(records)
         try:
-            self.enabled = True
-            yield
+            yield records
         finally:
-            self.enabled = before
-            self.clear()
+            self._listening = [other for other in self._listening if other is not records]
