@@ -234,3 +234,31 @@ def test_numbers_and_truth_values_of_numpy_are_taken():
     held = ss.operator(lambda x, y: None, reads=("x",), writes=("y",), capturable=np.bool_(False), flops=np.int64(3))
     (launch,) = ss.program(held).trace(X).launches()
     assert (launch.capturable, launch.cost.flops) == (False, 3)
+
+
+def test_a_variable_is_no_attribute():
+    @ss.operator(reads=["x"], writes=["y"], reference=lambda x, *, p: x * p)
+    def scaled(x, y, *, p):
+        raise AssertionError("it runs on a GPU only")
+
+    with pytest.raises(ProgramError, match=r"scaled was given the variable 'relu_0' for p=, which is an attribute.*name p in reads="):
+        ss.program(lambda x: scaled(x, p=ss.relu(x))).trace(np.ones(4, np.float32))
+
+
+@pytest.mark.parametrize("wrong", [lambda attributes: attributes["nope"], lambda attributes: attributes.p, lambda *, p: True])
+def test_a_predicate_that_fails_names_the_operator(wrong):
+    @ss.operator(reads=["x"], writes=["y"], capturable=wrong)
+    def scaled(x, y, *, p=1):
+        raise AssertionError("it runs on a GPU only")
+
+    with pytest.raises(ProgramError, match=r"scaled: capturable= failed: \w+Error: .*capturable=lambda attributes"):
+        ss.program(lambda x: scaled(x * 1.0)).trace(np.ones(4, np.float32))
+
+
+def test_a_comparison_without_a_reference_says_that_results_were_not_checked():
+    @ss.operator(reads=["x"], writes=["y"], reference=lambda x: x, stateful=True)
+    def noisy(x, y):
+        raise AssertionError("it runs on a GPU only")
+
+    runs = ss.compare(ss.program(lambda x: noisy(x * 1.0)), np.ones(4, np.float32), engines="async", device="simulated", progress=False)
+    assert runs.verdict.endswith("Results were not checked: an operation has no NumPy reference, or is stateful.")

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.arguments import Kinds, are_texts, check_kinds, shown, whole_number
-from streamscope.errors import ProgramError
+from streamscope.errors import ProgramError, described
 from streamscope.ops.operator import Application, Attributes, Operator, declared_spec
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
 
@@ -67,6 +68,11 @@ class CustomOperator:
                 known = ", ".join(self.attributes)
                 raise ProgramError(f"{self.name} has no attribute {attribute!r}", hint=f"its attributes are {known}" if known else None)
         for attribute, value in given.items():
+            if isinstance(value, Symbol):
+                raise ProgramError(
+                    f"{self.name} was given the variable {value.name!r} for {attribute}=, which is an attribute",
+                    hint=f"an attribute is a number or an option; name {attribute} in reads= to have it as a variable",
+                )
             if value is inspect.Parameter.empty:
                 raise ProgramError(f"{self.name} needs {attribute}=", hint="give it when you apply the operator, or give it a default")
         named = dict(zip(self.reads, arguments, strict=True))
@@ -104,8 +110,8 @@ def operator(
         ``reference(*arrays of reads, **attributes) -> array or tuple of arrays`` in NumPy: reads in the order of the parameters, results in
         that of ``writes``; it must not change its arguments. Without it the operator runs on CUDA only and its result is not checked.
     capturable : bool or callable, optional
-        Whether it can be captured into a CUDA graph, or ``capturable(attributes) -> bool``, which is asked for each application with the
-        attributes by name. By default it can, unless it is stateful.
+        Whether it can be captured into a CUDA graph, or ``capturable(attributes) -> bool``, which is asked for each application with a
+        mapping of the attributes by name. By default it can, unless it is stateful.
     stateful : bool or callable
         Whether it keeps something from call to call besides the variables that it declares, such as a random generator; or
         ``stateful(attributes) -> bool``. A replay does not call the function, so state in Python would stand still. If the state lies in
@@ -229,7 +235,11 @@ class _Declared:
         return f"its author declared capturable=False{' for ' if given else ''}{given}"
 
     def _says(self, argument: str, attributes: Attributes, *, declared: bool | Predicate) -> bool:
-        said = declared(attributes) if callable(declared) else declared
+        try:
+            said = declared(attributes) if callable(declared) else declared
+        except Exception as error:
+            hint = f"it is called with one argument, the attributes by name: {argument}=lambda attributes: ..."
+            raise ProgramError(f"{self.name}: {argument}= failed: {described(error)}", hint=hint) from error
         if not isinstance(said, bool | np.bool_):
             raise ProgramError(f"{self.name}: {argument}= gives {shown(said)}", hint="return True or False")
         return bool(said)
