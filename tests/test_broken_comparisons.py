@@ -121,6 +121,13 @@ def test_what_is_no_comparison(broken, raw):
         ss.load_comparison(broken)
 
 
+@pytest.mark.parametrize(("name", "wanted"), [("device", "a mapping"), ("engines", "a mapping with an engine at least")])
+def test_what_a_part_must_be_is_told(broken, name, wanted):
+    write(broken, read(broken) | {name: []})
+    with pytest.raises(TraceError, match=rf"{name}=\[\] is not {wanted}"):
+        ss.load_comparison(broken)
+
+
 def test_a_value_that_was_changed_by_hand_is_told(broken):
     content = json.loads((broken / "comparison.json").read_text(encoding="utf-8"))
     for place in places(content):
