@@ -17,6 +17,7 @@ from typing import Any
 
 from streamscope.errors import OutputError, TraceError
 from streamscope.files import check_ordinary
+from streamscope.trace.parquet import decoded_trace, trace_bytes
 from streamscope.trace.stored import read_content
 from streamscope.trace.trace import DeviceInfo, Trace
 
@@ -156,12 +157,10 @@ def read_trace(comparison: Path, engine: str, checksum: str | None, device: Devi
     path = comparison.with_name(trace_name(engine, checksum))
     if not path.exists():
         raise TraceError(f"{comparison} names a trace that is not there: {path.name}", hint="copy the whole folder that save() wrote")
-    try:
-        trace, found = Trace.from_parquet(path), checksum_of(path)
-    except OSError as error:
-        raise TraceError(f"cannot read {path}: {error.strerror or error}", hint=f"{comparison} names it") from error
-    if found != (checksum or found):
+    data = trace_bytes(path)
+    if checksum not in (None, hashlib.sha256(data).hexdigest()):
         raise TraceError(f"{path} is not the trace that {comparison.name} was saved with", hint="was it changed, or copied over another?")
+    trace = decoded_trace(path, data)
     info = trace.info
     if info.engine != engine:
         raise TraceError(f"{path} is the trace of {info.engine!r}, not of {engine!r}", hint="was it renamed, or copied over another?")
