@@ -178,6 +178,16 @@ def test_all_or_none_where_the_last_file_cannot_get_its_name(tmp_path, monkeypat
     refused(tmp_path, capsys, "Input/output error")
 
 
+def test_what_is_told_of_a_full_disk_names_your_folder(tmp_path, monkeypatch, capsys):
+    """Not the temporary one inside it, which is gone by then."""
+
+    def failing(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", failing)
+    refused(tmp_path, capsys, f"cannot write to folder {tmp_path}: No space left on device")
+
+
 def test_a_report_is_known_by_its_mark(tmp_path):
     assert main((*CHAIN, "--out", str(tmp_path))) == 0
     assert REPORT_MARK in (tmp_path / "report.html").read_bytes()[:1000]

@@ -232,9 +232,7 @@ class Comparison(Mapping[str, Run]):
         """
         target = given_path(folder, error=OutputError)
         with filled_whole(target, last=FILE_NAME, older=older_traces) as unfinished:
-            traces = {engine: write_trace(run.trace, engine, unfinished) for engine, run in self._runs.items()}
-            content = self.to_json() | {"makespans_ns": {engine: run.makespans_ns.tolist() for engine, run in self._runs.items()}}
-            (unfinished / FILE_NAME).write_text(json.dumps(with_digest(content | {TRACES: traces}), indent=1) + "\n", encoding="utf-8")
+            write_files(self, unfinished)
         return target
 
     def __str__(self) -> str:
@@ -248,6 +246,20 @@ class Comparison(Mapping[str, Run]):
         from streamscope_widgets.summary import summary_html
 
         return summary_html(self.program, self.device, self.groups(), self.metrics, self.verdict)
+
+
+def write_files(comparison: Comparison, folder: Path) -> None:
+    """Write what `Comparison.save` writes into an empty folder, file by file: to show all or none of them is the caller's part.
+
+    Raises
+    ------
+    OSError, OutputError
+        A file cannot be written, or the name of an engine cannot be a file's.
+    """
+    traces = {engine: write_trace(run.trace, engine, folder) for engine, run in comparison.items()}
+    makespans_ns = {engine: run.makespans_ns.tolist() for engine, run in comparison.items()}
+    content = with_digest(comparison.to_json() | {"makespans_ns": makespans_ns, TRACES: traces})
+    (folder / FILE_NAME).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def load_comparison(folder: str | Path) -> Comparison:
