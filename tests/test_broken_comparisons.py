@@ -7,6 +7,7 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,6 +122,13 @@ def test_what_is_no_comparison(broken, raw):
         ss.load_comparison(broken)
 
 
+@pytest.mark.parametrize(("name", "wanted"), [("device", "a mapping"), ("engines", "a mapping with an engine at least")])
+def test_what_a_part_must_be_is_told(broken, name, wanted):
+    write(broken, read(broken) | {name: []})
+    with pytest.raises(TraceError, match=rf"{name}=\[\] is not {wanted}"):
+        ss.load_comparison(broken)
+
+
 def test_a_value_that_was_changed_by_hand_is_told(broken):
     content = json.loads((broken / "comparison.json").read_text(encoding="utf-8"))
     for place in places(content):
@@ -228,6 +236,24 @@ def test_a_trace_copied_from_another_comparison_is_told(saved, broken, tmp_path)
     other = ss.compare(relu, np.ones((9, 9), np.float32), device="simulated", engines="sync", progress=False).save(tmp_path / "other")
     trace_of(broken, "sync").write_bytes(trace_of(other, "sync").read_bytes())
     with pytest.raises(TraceError, match=r"sync-.*\.parquet is not the trace that comparison\.json was saved with"):
+        ss.load_comparison(broken)
+
+
+def test_what_is_shown_of_a_trace_is_what_was_checked(saved, broken, tmp_path, monkeypatch):
+    """Though the right file takes the wrong one's place as soon as that is open."""
+    other = ss.compare(relu, np.ones((9, 9), np.float32), device="simulated", engines="sync", progress=False).save(tmp_path / "other")
+    path, whole = trace_of(broken, "sync"), Path.open
+
+    def opening(self, *args, **options):
+        file = whole(self, *args, **options)
+        if self == path:
+            path.unlink()
+            path.symlink_to(trace_of(saved, "sync"))
+        return file
+
+    path.write_bytes(trace_of(other, "sync").read_bytes())
+    monkeypatch.setattr(Path, "open", opening)
+    with pytest.raises(TraceError, match="is not the trace that"):
         ss.load_comparison(broken)
 
 

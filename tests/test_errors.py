@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from unicodedata import category
+import sys
+from unicodedata import bidirectional, category
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -23,7 +24,30 @@ def test_printable_text_is_fit_for_xml_and_terminals(text):
     ET.fromstring(ET.tostring(root, encoding="utf-8"))
     assert len(shown) == len(text)
     for before, after in zip(text, shown, strict=True):
-        assert after == ("�" if category(before)[0] == "C" and before not in "\n\t" else before)
+        assert after == ("�" if is_harmful(before) else before)
+
+
+def is_harmful(character):
+    """Tell what Unicode's tables say: a control, a surrogate, a break of a line, an order of its own, or what XML has not."""
+    if category(character) in ("Cc", "Cs", "Zl", "Zp"):
+        return character not in "\n\t"
+    return bidirectional(character) in ("LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI") or character in "\ufffe\uffff"
+
+
+def test_every_character_stays_or_is_replaced():
+    text = "".join(map(chr, range(sys.maxunicode + 1)))
+    assert printable(text) == "".join("�" if is_harmful(character) else character for character in text)
+
+
+@pytest.mark.parametrize("name", ["👩\u200d💻", "🏴\U000e0067\U000e0062\U000e007f", "\U0001fae9", "می\u200cخواهم", "co\u00adop", "\ue000"])
+def test_names_in_any_script_and_emoji_stay(name):
+    """With joiners too, and those that Python's tables do not know yet."""
+    assert str(StreamscopeError(f"unknown engine {name}")) == f"unknown engine {name}"
+
+
+@pytest.mark.parametrize("character", ["\u202e", "\u2066", "\u2028", "\u2029"])
+def test_no_name_turns_a_line_around_or_breaks_it(character):
+    assert str(StreamscopeError(f"unknown engine a{character}b")) == "unknown engine a�b"
 
 
 @given(st.text(max_size=300))

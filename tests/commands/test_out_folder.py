@@ -61,6 +61,30 @@ def test_a_file_of_yours_stays(tmp_path, capsys, name, content):
     refused(tmp_path, capsys, f"cannot write {tmp_path / name}: the one there is not ours")
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"verdict": "another"}, "it was changed after it was written, since its digest does not fit"),
+        ({"schema": 99}, "it has schema 99, and this Streamscope reads up to 2: upgrade streamscope"),
+    ],
+)
+def test_why_a_comparison_cannot_be_replaced_is_told(tmp_path, capsys, change, reason):
+    assert main((*CHAIN, "--out", str(tmp_path))) == 0
+    capsys.readouterr()
+    path = tmp_path / "comparison.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | change), encoding="utf-8")
+    refused(tmp_path, capsys, reason)
+
+
+@pytest.mark.usefixtures("unrun")
+@pytest.mark.parametrize(
+    "content", [{"engines": {}}, {"workload": 1, "device": 1, "engines": 1, "makespans_ns": 1, "verdict": 1, "traces": []}]
+)
+def test_what_another_json_lacks_is_told(tmp_path, capsys, content):
+    (tmp_path / "comparison.json").write_text(json.dumps(content), encoding="utf-8")
+    refused(tmp_path, capsys, "its traces are a list" if "traces" in content else "it lacks device, makespans_ns, verdict, workload")
+
+
 @pytest.mark.usefixtures("unrun")
 @pytest.mark.parametrize("name", THEIRS)
 @pytest.mark.parametrize("kind", ["fifo", "folder", "socket", "link to nothing", "link to a device"])
@@ -152,6 +176,16 @@ def test_all_or_none_where_the_last_file_cannot_get_its_name(tmp_path, monkeypat
 
     monkeypatch.setattr(Path, "replace", failing)
     refused(tmp_path, capsys, "Input/output error")
+
+
+def test_what_is_told_of_a_full_disk_names_your_folder(tmp_path, monkeypatch, capsys):
+    """Not the temporary one inside it, which is gone by then."""
+
+    def failing(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", failing)
+    refused(tmp_path, capsys, f"cannot write to folder {tmp_path}: No space left on device")
 
 
 def test_a_report_is_known_by_its_mark(tmp_path):

@@ -8,6 +8,7 @@ import shutil
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,26 @@ def test_a_folder_that_everybody_can_write_to_is_not_used(folder):
     assert "everybody can write to it" in folder.problem()
     folder.path.chmod(0o770)  # of a group that shares it on purpose
     assert again(folder).read(*keys(1)) == cubin()
+
+
+@pytest.mark.parametrize(("owner", "used"), [("you", True), ("root", True), ("another", False)])
+def test_a_folder_that_another_user_owns_is_not_used(folder, monkeypatch, owner, used):
+    """Its owner decides what runs on the GPU. Root could anyway."""
+    folder.write(keys(1), cubin())
+    found, uid = Path.stat, {"you": 1000, "root": 0, "another": 1001}[owner]
+
+    def owned(path, **options):
+        mode, inode, device, links, _, *rest = found(path, **options)
+        return os.stat_result((mode, inode, device, links, uid, *rest))
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(Path, "stat", owned)
+    other = again(folder)
+    with nullcontext() if used else pytest.warns(CacheWarning, match="user 1001 owns it, not you"):
+        assert other.read(*keys(1)) == (cubin() if used else None)
+        other.write(keys(2), cubin())
+    assert len(list(folder.path.iterdir())) == 1 + used
+    assert ("user 1001 owns it" in folder.problem()) is not used
 
 
 def test_a_broken_file_says_nothing_of_itself(folder):

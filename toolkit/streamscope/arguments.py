@@ -33,8 +33,8 @@ def check_kinds(function: str, kinds: Kinds, *values: object, error: type[Stream
             raise error(f"{function}: {argument}={shown(value)} is not {wanted}", hint=f"see help({function})")
 
 
-def are_texts(value: object) -> bool:
-    """Tell whether a value is several texts; one is none, though Python sees it as its letters."""
+def are_strings(value: object) -> bool:
+    """Tell whether a value is a collection of strings; one string is not, though Python sees it as its letters."""
     return isinstance(value, Collection) and not isinstance(value, str) and all(isinstance(each, str) for each in value)
 
 

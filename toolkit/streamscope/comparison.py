@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from streamscope_widgets.payload import TimelineGroup
     from streamscope_widgets.timeline import TimelineWidget
-
-_T = TypeVar("_T")
 
 Array = npt.NDArray[Any]
 
@@ -237,9 +235,7 @@ class Comparison(Mapping[str, Run]):
         """
         target = given_path(folder, error=OutputError)
         with filled_whole(target, last=FILE_NAME, older=older_traces) as unfinished:
-            traces = {engine: write_trace(run.trace, engine, unfinished) for engine, run in self._runs.items()}
-            content = self.to_json() | {"makespans_ns": {engine: run.makespans_ns.tolist() for engine, run in self._runs.items()}}
-            (unfinished / FILE_NAME).write_text(json.dumps(with_digest(content | {TRACES: traces}), indent=1) + "\n", encoding="utf-8")
+            write_files(self, unfinished)
         return target
 
     def __str__(self) -> str:
@@ -253,6 +249,20 @@ class Comparison(Mapping[str, Run]):
         from streamscope_widgets.summary import summary_html
 
         return summary_html(self.program, self.device, self.groups(), self.metrics, self.verdict)
+
+
+def write_files(comparison: Comparison, folder: Path) -> None:
+    """Write what `Comparison.save` writes into an empty folder, file by file: to show all or none of them is the caller's part.
+
+    Raises
+    ------
+    OSError, OutputError
+        A file cannot be written, or the name of an engine cannot be a file's.
+    """
+    traces = {engine: write_trace(run.trace, engine, folder) for engine, run in comparison.items()}
+    makespans_ns = {engine: run.makespans_ns.tolist() for engine, run in comparison.items()}
+    content = with_digest(comparison.to_json() | {"makespans_ns": makespans_ns, TRACES: traces})
+    (folder / FILE_NAME).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def load_comparison(folder: str | Path) -> Comparison:
@@ -287,12 +297,11 @@ def _read(path: Path) -> bytes:
 def _loaded(path: Path, text: bytes) -> Comparison:
     try:
         content = checked_content(parsed(text))
-        stored = _checked(content["device"], dict)
-        device = DeviceInfo(stored["kind"], stored["name"], stored["details"])
-        workload, settings = _checked(content["workload"], str), content.get("settings") or {}
+        workload, settings, stored, engines = content["workload"], content.get("settings") or {}, content["device"], content["engines"]
         against, traces = content.get("checked_against", NUMPY), content.get(TRACES, {})
-        check_kinds("comparison", _DESCRIBED, workload, settings, against, traces, error=TraceError)
-        measured = {engine: _measured(content, engine) for engine in _stored_engines(content["engines"])}
+        check_kinds("comparison", _DESCRIBED, workload, settings, against, traces, stored, engines, error=TraceError)
+        device = DeviceInfo(stored["kind"], stored["name"], stored["details"])
+        measured = {engine: _measured(content, engine) for engine in engines}
         checksums = {engine: traces[engine] if traces else None for engine in measured}
         for engine, checksum in checksums.items():
             trace_name(engine, checksum)  # Neither leads to another folder.
@@ -305,26 +314,6 @@ def _loaded(path: Path, text: bytes) -> Comparison:
     return Comparison(workload, device, runs, choice=choice, settings=settings, checked_against=against)
 
 
-def _checked(value: Any, kind: type[_T]) -> _T:
-    """Return what was read from a file, if it is of a kind; raises a `TypeError` if not."""
-    if not isinstance(value, kind):
-        raise TypeError(f"{shown(value)} is not a {kind.__name__}")
-    return value
-
-
-def _device_kind(kind: object) -> Literal["cuda", "simulated"]:
-    if kind not in ("cuda", "simulated"):
-        raise ValueError(f"{shown(kind)} is not a kind of device")
-    return kind
-
-
-def _stored_engines(engines: Any) -> dict[str, Any]:
-    found: dict[str, Any] = _checked(engines, dict)
-    if not found:
-        raise ValueError("it has no engines")
-    return found
-
-
 def _measured(content: Mapping[str, Any], engine: str) -> tuple[npt.NDArray[np.float64], float, float]:
     """Return what is stored of an engine beside its trace: makespans, error and tolerance."""
     values, makespans_ns = content["engines"][engine], content["makespans_ns"][engine]
@@ -332,7 +321,14 @@ def _measured(content: Mapping[str, Any], engine: str) -> tuple[npt.NDArray[np.f
     return np.asarray(makespans_ns, np.float64), _number(values["max_abs_error"]), _number(values["tolerance"])
 
 
-_DESCRIBED: Kinds = {"workload": TEXT, "settings": COUNTS, "checked_against": TEXT, "traces": VERSIONS}
+_DESCRIBED: Kinds = {
+    "workload": TEXT,
+    "settings": COUNTS,
+    "checked_against": TEXT,
+    "traces": VERSIONS,
+    "device": (lambda value: isinstance(value, dict), "a mapping"),
+    "engines": (lambda value: isinstance(value, dict) and value, "a mapping with an engine at least"),
+}
 _MEASURED: Kinds = {"makespans_ns": REPEATS, "max_abs_error": optional(AMOUNT), "tolerance": optional(AMOUNT)}
 
 

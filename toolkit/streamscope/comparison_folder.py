@@ -17,6 +17,7 @@ from typing import Any
 
 from streamscope.errors import OutputError, TraceError
 from streamscope.files import check_ordinary
+from streamscope.trace.parquet import decoded_trace, trace_bytes
 from streamscope.trace.stored import read_content
 from streamscope.trace.trace import DeviceInfo, Trace
 
@@ -100,7 +101,7 @@ def older_traces(folder: Path) -> set[str]:
     Raises
     ------
     OutputError
-        The folder has a ``comparison.json`` that is not ours.
+        The folder has a ``comparison.json`` that is not ours, was changed, or was written by a newer version.
     """
     path = folder / FILE_NAME
     check_ordinary(path)
@@ -108,8 +109,8 @@ def older_traces(folder: Path) -> set[str]:
         traces = _traces_in(read_content(path))
     except FileNotFoundError:
         return set()
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise _not_ours(path) from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _not_ours(path, f", or not as it was written: {error}") from error
     return {name for name, checksum in traces.items() if (folder / name).is_file() and checksum_of(folder / name) == checksum}
 
 
@@ -129,15 +130,18 @@ def older_files(folder: Path) -> set[str]:
     return older_traces(folder)
 
 
-def _not_ours(path: Path) -> OutputError:
-    return OutputError(f"cannot write {path}: the one there is not ours", hint="move it away, or choose another folder")
+def _not_ours(path: Path, reason: str = "") -> OutputError:
+    return OutputError(f"cannot write {path}: the one there is not ours{reason}", hint="move it away, or choose another folder")
 
 
-def _traces_in(content: Any) -> Mapping[str, str]:
+def _traces_in(content: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the names of traces with a checksum, and their checksums, that a ``comparison.json`` holds, if it is ours."""
-    if OURS - content.keys():
-        raise ValueError("it lacks keys of ours")
-    return {trace_name(engine, checksum): checksum for engine, checksum in content.get(TRACES, {}).items()}
+    if missing := OURS - content.keys():
+        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    traces = content.get(TRACES, {})
+    if not isinstance(traces, Mapping):
+        raise TypeError(f"its {TRACES} are a {type(traces).__name__}")
+    return {trace_name(engine, checksum): checksum for engine, checksum in traces.items()}
 
 
 def read_trace(comparison: Path, engine: str, checksum: str | None, device: DeviceInfo) -> Trace:
@@ -153,12 +157,10 @@ def read_trace(comparison: Path, engine: str, checksum: str | None, device: Devi
     path = comparison.with_name(trace_name(engine, checksum))
     if not path.exists():
         raise TraceError(f"{comparison} names a trace that is not there: {path.name}", hint="copy the whole folder that save() wrote")
-    try:
-        trace, found = Trace.from_parquet(path), checksum_of(path)
-    except OSError as error:
-        raise TraceError(f"cannot read {path}: {error.strerror or error}", hint=f"{comparison} names it") from error
-    if found != (checksum or found):
+    data = trace_bytes(path)
+    if checksum not in (None, hashlib.sha256(data).hexdigest()):
         raise TraceError(f"{path} is not the trace that {comparison.name} was saved with", hint="was it changed, or copied over another?")
+    trace = decoded_trace(path, data)
     info = trace.info
     if info.engine != engine:
         raise TraceError(f"{path} is the trace of {info.engine!r}, not of {engine!r}", hint="was it renamed, or copied over another?")

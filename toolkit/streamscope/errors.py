@@ -20,11 +20,14 @@ Every error says what was wrong and with what value; ``hint`` says what to do ab
 from __future__ import annotations
 
 import re
-import unicodedata
 
 LONGEST_LINE = 1000
 """Characters; what is longer in a message is cut in its middle."""
-_NOT_PLAIN = re.compile(r"[^\n\t -~]")
+_CONTROLS = r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # All but tab and line feed.
+_OTHER_ORDER = r"\u202a-\u202e\u2066-\u2069"  # What stands behind them may be shown in another order.
+_LINE_BREAKS = r"\u2028\u2029"
+_NOT_IN_XML = r"\ud800-\udfff\ufffe\uffff"
+_HARMFUL = re.compile(f"[{_CONTROLS}{_OTHER_ORDER}{_LINE_BREAKS}{_NOT_IN_XML}]")
 
 
 class StreamscopeError(Exception):
@@ -48,11 +51,11 @@ class StreamscopeError(Exception):
 
 
 def printable(text: str) -> str:
-    """Return a text without characters that break an XML file, or that a terminal takes for commands: each becomes ``�``.
+    """Return a text without characters that break an XML file or a line, or with which a terminal shows something else: each becomes ``�``.
 
-    They come with names of files, programs and engines. Line breaks and tabs stay.
+    They come with names of files, programs and engines. Line feeds and tabs stay.
     """
-    return _NOT_PLAIN.sub(lambda found: "�" if unicodedata.category(found[0]).startswith("C") else found[0], text)
+    return _HARMFUL.sub("�", text)
 
 
 def readable(message: str) -> str:

@@ -120,12 +120,13 @@ def _check_engines(engines: str | None, memory_limit: str | None) -> None:
 
 def _written(folder: Path, run: Callable[[], Comparison]) -> Comparison:
     """Find the folder writable, run, and fill it: with everything or with nothing. A comparison of ours that was there goes."""
+    from streamscope.comparison import write_files
     from streamscope.comparison_folder import FILE_NAME, REPORT_NAME, older_files
     from streamscope.files import filled_whole
 
     with filled_whole(folder, last=FILE_NAME, older=older_files) as unfinished:
         comparison = run()
-        comparison.save(unfinished)
+        write_files(comparison, unfinished)
         comparison.report(unfinished / REPORT_NAME)
     return comparison
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamscope.arguments import Kinds, are_texts, check_kinds, shown, whole_number
+from streamscope.arguments import Kinds, are_strings, check_kinds, shown, whole_number
 from streamscope.errors import ProgramError, described
 from streamscope.ops.operator import Application, Attributes, Operator, declared_spec
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
@@ -28,8 +28,8 @@ _NAMES = 'names of its parameters, for example ["x"]'
 _PREDICATE = "True, False or a function of the attributes"
 _KINDS: Kinds = {
     "function": (lambda value: value is None or callable(value), "a function that launches work"),
-    "reads": (are_texts, _NAMES),
-    "writes": (are_texts, _NAMES),
+    "reads": (are_strings, _NAMES),
+    "writes": (are_strings, _NAMES),
     "shapes": (lambda value: value is None or callable(value), "a function that returns {name: (shape, dtype)}"),
     "reference": (lambda value: value is None or callable(value), "a function of NumPy arrays"),
     "capturable": (lambda value: value is None or isinstance(value, bool | np.bool_) or callable(value), _PREDICATE),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.arguments import Kinds, are_texts, check_kinds
+from streamscope.arguments import Kinds, are_strings, check_kinds
 from streamscope.errors import ProgramError
 from streamscope.ops.checked_line import CheckedLine, check_functions, check_meaning, check_syntax, title
 from streamscope.ops.definition import Definition
@@ -116,9 +116,9 @@ def _check_meanings(
 _KINDS: Kinds = {
     "line": (lambda value: isinstance(value, str), 'a text like "y = a * x + b"'),
     "name": (lambda value: value is None or isinstance(value, str), "a text"),
-    "operands": (lambda value: value is None or are_texts(value), 'names, for example ["x", "a"]'),
+    "operands": (lambda value: value is None or are_strings(value), 'names, for example ["x", "a"]'),
     "gradient": (
-        lambda value: value is None or (isinstance(value, Mapping) and are_texts(value) and are_texts(value.values())),
+        lambda value: value is None or (isinstance(value, Mapping) and are_strings(value) and are_strings(value.values())),
         'expressions by operand, for example {"x": "a * dy"}',
     ),
     "reference": (lambda value: value is None or callable(value), "a function of NumPy arrays"),

@@ -70,7 +70,7 @@ class CubinFolder:
     others have put there stays.
 
     The machine code in it is loaded as it is, so who can write to the folder can run code on your GPU, with your data. It is made for you
-    alone; one that everybody can write to is not used.
+    alone; one that everybody can write to, or that a user other than you and root owns, is not used.
 
     Parameters
     ----------
@@ -185,6 +185,7 @@ class CubinFolder:
 
     def _read(self, path: Path) -> Cubin | None:
         """Return what a file holds; None where that is no whole cubin. What is not ours is not read to its end."""
+        # Not `stored.opened`, which follows links and raises errors: here a link is a miss, as is whatever else is no file.
         if not stat.S_ISREG(path.lstat().st_mode):
             return None  # Opening a FIFO would wait for somebody to write to it.
         with path.open("rb") as file:
@@ -249,8 +250,11 @@ def _file_of(folder: Path, key: str) -> Path:
 
 
 def _check_private(folder: Path) -> None:
-    """Refuse a folder to which everybody can write: their machine code would run as yours."""
-    if folder.stat().st_mode & stat.S_IWOTH:
+    """Refuse a folder to which everybody, or an owner other than you and root, can write: their machine code would run as yours."""
+    status = folder.stat()
+    if status.st_uid not in (os.geteuid(), 0):
+        raise PermissionError(errno.EACCES, f"user {status.st_uid} owns it, not you, and what is in it is run")
+    if status.st_mode & stat.S_IWOTH:
         raise PermissionError(errno.EACCES, "everybody can write to it, and what is in it is run (chmod o-w)")
 
 

@@ -74,7 +74,7 @@ def _page_sizes(data: bytes, chunk: dict[int, Any], rows: int, most: int) -> lis
     """Check the pages of one column in one group of rows, and return how many bytes each has once it is decompressed."""
     if chunk[5] == rows == 0:
         return []  # Arrow says that they are at 0, and reads none.
-    at = min(offset for offset in (chunk[9], chunk.get(11) or chunk[9]))
+    at = min(chunk[9], chunk.get(11) or chunk[9])
     end = at + chunk[7]
     if chunk[5] != rows or not 4 <= at <= end <= len(data):
         raise ValueError("a column is not where, or not as long as, the footer says")

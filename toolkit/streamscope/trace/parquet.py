@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,10 +64,38 @@ def read_parquet(path: Path) -> Trace:
         The file is missing, truncated, damaged, too large, not a trace of ours, lacks columns, or has a newer schema than this version
         knows.
     """
-    try:
-        with opened(path, MOST_FILE_BYTES) as file:
-            data = file.read(MOST_FILE_BYTES)
+    return decoded_trace(path, trace_bytes(path))
+
+
+def trace_bytes(path: Path) -> bytes:
+    """Read a whole file that should hold a trace, for `decoded_trace`.
+
+    Raises
+    ------
+    TraceError
+        The file is missing, cannot be read, or is too large.
+    """
+    with _told(path), opened(path, MOST_FILE_BYTES) as file:
+        return file.read(MOST_FILE_BYTES)
+
+
+def decoded_trace(path: Path, data: bytes) -> Trace:
+    """Return the trace that the bytes of a file hold; ``path`` is what an error names.
+
+    Raises
+    ------
+    TraceError
+        They are not a whole trace of ours that this version can read.
+    """
+    with _told(path):
         return _read(data)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Tell whatever is wrong with a file by a `TraceError` that names it."""
+    try:
+        yield
     except FileNotFoundError as error:
         raise TraceError(f"there is no trace file {str(path)!r}", hint=HINT) from error
     except OSError as error:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from streamscope.arguments import shown
 from streamscope.errors import TraceError
-from streamscope.trace.values import MOST_NS, are_texts
+from streamscope.trace.values import MOST_NS, is_tuple_of_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,7 +128,7 @@ class SpanTable:
 
     def _check_texts(self) -> None:
         for column, texts in (("names", self.names), ("lanes", self.lanes)):
-            if not are_texts(texts):
+            if not is_tuple_of_texts(texts):
                 raise TraceError(f"{column} of spans must be a tuple of texts, not {shown(texts)}")
             if len(set(texts)) < len(texts):
                 raise TraceError(f"{column} of spans must differ, but {shown(texts)} has one twice")

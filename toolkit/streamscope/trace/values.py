@@ -24,8 +24,8 @@ def is_text(value: object) -> bool:
     return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
-def are_texts(value: object) -> bool:
-    """Tell whether a value is a tuple of texts."""
+def is_tuple_of_texts(value: object) -> bool:
+    """Tell whether a value is a tuple in which all is as `is_text` wants it."""
     return isinstance(value, tuple) and all(map(is_text, value))
 
 
@@ -90,7 +90,7 @@ def optional(kind: tuple[Callable[[object], bool], str]) -> tuple[Callable[[obje
 
 
 TEXT = is_text, f"text of at most {MOST_TEXT:,} characters that UTF-8 can express"
-TEXTS = are_texts, "a tuple of texts"
+TEXTS = is_tuple_of_texts, "a tuple of texts"
 COUNT = is_count, "a whole number from 0 on"
 AMOUNT = is_amount, "a number from 0 on"
 REPEATS = are_repeats, f"a list of 1 to {MOST_REPEATS:,} times in ns"
