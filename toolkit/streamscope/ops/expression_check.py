@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from streamscope.ops.literals import LiteralError, literal
-from streamscope.ops.tokens import WORDS_OF_TYPES, Token, is_call, is_cast, tokens
+from streamscope.ops.tokens import WORDS_OF_TYPES, Token, behind_template, is_call, is_cast, tokens
 from streamscope.rtc.signature import KEYWORDS
 
 _FOREIGN = {
@@ -101,8 +101,12 @@ class _Reading:
         return Mistake(end, "an operand is missing at the end", "complete the expression") if self._wanted else None
 
     def _at_operand(self, at: int, word: Token) -> Mistake | None:
-        if not self._wanted and self._before(at) not in (")", *WORDS_OF_TYPES):  # behind a parenthesis, it may be a cast
+        if not self._wanted and self._before(at) not in WORDS_OF_TYPES:
             return Mistake(word.position, f"an operator is missing before {word.text!r}", "for example *")
+        if word.text == "static_cast":
+            behind = behind_template(self._words, at + 1)
+            if behind == at + 1 or [each.text for each in self._words[behind : behind + 1]] != ["("]:
+                return Mistake(word.position, "static_cast has no type, or nothing to convert", "write static_cast<int>(x)")
         self._wanted = word.text == "sizeof"
         if word.text == "sizeof":
             self._in_front += 1
@@ -118,6 +122,10 @@ class _Reading:
             return Mistake(word.position, "',' stands outside the arguments of a function", "give one expression")
         if self._wanted and sign not in _BEFORE and (before, sign) != ("(", ")"):
             return Mistake(word.position, f"an operand is missing before {sign!r}", "complete the expression")
+        if sign == "(" and not self._wanted and self._words[at - 1].kind != "name":
+            return Mistake(
+                word.position, "an operator is missing before '('", "for example *; a function has its bare name before it: exp(x)"
+            )
         if is_call(self._words, at):
             self._calls.add(word)
         ends_cast = self._in_cast and sign == ")"

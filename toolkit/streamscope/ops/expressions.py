@@ -233,8 +233,6 @@ class _Parser:
             raise UnknownExpressionError(f"name {name.text}")
         if name.text not in WORDS_OF_TYPES:
             return lambda values: values[name.text]
-        if self._peek() in (">", ",", *WORDS_OF_TYPES) and any(word.text == "<" for word in self._tokens[: self._next]):
-            raise UnknownExpressionError(f"type {name.text}")  # maybe an argument of a template
         raise WrongExpressionError(Mistake(name.position, f"{name.text!r} is a type, not a value", "write int(x) to convert"))
 
     def _type(self, closing: str) -> list[str]:
