@@ -50,9 +50,9 @@ def behind_template(words: Sequence[Token], at: int) -> int:
     """Return the index of the first word behind the types of a template that begin at an index; the index where there are none."""
     if not is_template(words, at):
         return at
-    while at < len(words) and words[at].text != ">":
+    while at < len(words) and words[at].text not in (">", ""):
         at += 1
-    return at + 1
+    return min(at + 1, len(words))
 
 
 def is_cast(words: Sequence[Token], at: int) -> bool:
