@@ -105,6 +105,7 @@ def test_what_is_right_is_left_alone(expression):
         ("x ! 1", 2, "operator is missing before '!'"),
         ("x ~ a", 2, "operator is missing before '~'"),
         ("() && x", 1, "missing before ')'"),
+        ("sizeof x * float", 11, "'float' is a type"),
         ("sizeof() * x", 7, "missing before ')'"),
         ("x < sizeof T", 11, "sizeof takes a type in parentheses"),
         ("static_cast<g>(x)", 0, "static_cast has no type"),
@@ -136,6 +137,7 @@ def test_products_and_bits_are_no_pointers(expression):
         ("1 + tahn (x)", 4, "did you mean tanh?"),
         ("arctan(x)", 0, "did you mean atan?"),
         ("power(x, 2)", 0, "did you mean pow?"),
+        ("exp(x) * x(x)", 9, "x is an operand; write x * (...) for a product"),
         ("x(2)", 0, "x is an operand; write x * (...) for a product"),
     ],
 )
@@ -144,6 +146,13 @@ def test_unknown_functions_are_told_with_what_may_be_meant(expression, position,
         ss.elementwise(f"y = {expression}", operands=["x"])
     assert caught.value.message.endswith(f"\n    {expression}\n    {' ' * position}^")
     assert caught.value.hint == hint
+
+
+def test_an_operand_is_not_called_whoever_answers_for_functions():
+    for options in ({}, {"reference": np.negative}):
+        with pytest.raises(ProgramError, match=r"exp is an operand, and is called too\n    exp\(exp\)\n    \^"):
+            ss.elementwise("y = exp(exp)", **options)
+    ss.elementwise("y = ::exp(exp)")
 
 
 @pytest.mark.parametrize("function", ["__sinf", "__popc", "normcdff", "own", "float", "T", "whole_modulo"])
@@ -215,7 +224,19 @@ REFUSED = [
     *("x * std::numbers::pi", "x + ::warpSize", "::sign(x)", "wrapping::of(x)", "int::f(x)", "exp::f(x)", "g<int>::x + x"),
     *("x.f(x)", "(x).f(x)", "exp(x).f(x)", "exp(x).part", "exp(x)[0]", "(x)[0]", "T(x)->f(x)"),
     *("decltype(x)(x)", "__typeof__(x)(x)", "[](int q){return q;}(x)", "[x](x)", "({ x; })", "sizeof...(x)", "sizeof(int)(x)"),
-    *("asm(x)", "__asm__(x)", "new int(x)", "delete x", "throw x", "x ? throw x : x", "static_cast<g>(x)", "static_cast<int> x"),
+    *(
+        "asm(x)",
+        "__asm__(x)",
+        "new int(x)",
+        "delete x",
+        "throw x",
+        "x ? throw x : x",
+        "exp(exp)",
+        "exp(x) + exp",
+        "sizeof x < T",
+        "static_cast<g>(x)",
+        "static_cast<int> x",
+    ),
 ]
 
 

@@ -219,14 +219,25 @@ class _Parser:
             return inner
         if token.kind == "number":
             return _constant(token.text)
-        if token.kind != "name" or token.text == "sizeof":
+        if token.kind != "name":
             raise UnknownExpressionError(f"unexpected {token.text}")
+        if token.text == "sizeof":
+            return self._sizeof()
         if token.text in _TRUTH:
             return lambda values: _TRUTH[token.text]
         if token.text == "static_cast":
             self._take("<")
             return self._cast(self._type(">"), self._primary)
         return self._call(token) if self._peek() == "(" else self._value(token)
+
+    def _sizeof(self) -> Evaluator:
+        if is_cast(self._tokens, self._next):
+            self._take()
+            self._type(")")
+        else:
+            self._unary()
+        self.unknown = self.unknown or "sizeof"
+        return _raising(UnknownExpressionError("sizeof"))
 
     def _value(self, name: Token) -> Evaluator:
         if "::" in name.text or is_template(self._tokens, self._next):

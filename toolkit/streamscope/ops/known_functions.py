@@ -89,22 +89,26 @@ def _mistake_in_name(words: Sequence[Token], at: int, own: set[str], operands: f
     called, template, bare = words[behind].text == "(", behind > at + 1, name.removeprefix("::")
     if not (called or template or "::" in name) or name.rpartition("::")[2] in own:
         return None
-    if called and (name in FUNCTIONS or (bare in _CUDA and not template)):  # ours are templates, and not in the global namespace
+    position = words[at].position
+    if called and name in operands and name in _KNOWN:
+        return Mistake(position, f"{name} is an operand, and is called too", "give the operand another name")
+    # Ours are templates, and not in the global namespace.
+    if called and (name in FUNCTIONS or (bare in _CUDA and not template)):
         return None
     if called and words[behind + 1].text == ")":
-        return Mistake(words[at].position, f"{bare}() takes no number", "an expression only computes; for all else there is functions=")
-    if vouched:
+        return Mistake(position, f"{bare}() takes no number", "an expression only computes; for all else there is functions=")
+    if vouched and name not in operands:
         return None
     kind = "function template" if template else "function" if called else "name"
-    return Mistake(words[at].position, f"CUDA's math has no {kind} {name}", _advice(bare, operands))
+    return Mistake(position, f"CUDA's math has no {kind} {name}", _advice(bare, operands))
 
 
 def _advice(name: str, operands: frozenset[str]) -> str:
+    if name in operands:
+        return f"{name} is an operand; write {name} * (...) for a product"
     plain = name.rpartition("::")[2]
     if plain in _KNOWN:
         return f"write {plain}(...)"
-    if name in operands:
-        return f"{name} is an operand; write {name} * (...) for a product"
     if name in _ELSEWHERE:
         return _ELSEWHERE[name]
     swapped = [known for known in sorted(_KNOWN) if sorted(known) == sorted(name)]
