@@ -89,6 +89,28 @@ def test_what_is_right_is_left_alone(expression):
         ("static_cast<int>(x, 2)", 18, "',' stands outside the arguments"),
         ("x > (x, 2)", 6, "',' stands outside the arguments"),
         ("x + (int)", 9, "missing at the end"),
+        ("(g)(x)", 3, "operator is missing before '('"),
+        ("x > 0 ? x : ((g))(x)", 17, "operator is missing before '('"),
+        ("(exp)(x)", 5, "operator is missing before '('"),
+        ("(::exp)(x)", 7, "operator is missing before '('"),
+        ("(int)(g)(x)", 8, "operator is missing before '('"),
+        ("(x + 1)(a)", 7, "operator is missing before '('"),
+        ("exp(x)(a)", 6, "operator is missing before '('"),
+        ("T(x)(a)", 4, "operator is missing before '('"),
+        ("(T)(x)(a)", 6, "operator is missing before '('"),
+        ("sizeof(int)(x)", 11, "operator is missing before '('"),
+        ("2(x)", 1, "operator is missing before '('"),
+        ("(x) a", 4, "operator is missing before 'a'"),
+        ("(x) int(a)", 4, "operator is missing before 'int'"),
+        ("x ! 1", 2, "operator is missing before '!'"),
+        ("x ~ a", 2, "operator is missing before '~'"),
+        ("() && x", 1, "missing before ')'"),
+        ("sizeof x * float", 11, "'float' is a type"),
+        ("sizeof() * x", 7, "missing before ')'"),
+        ("x < sizeof T", 11, "sizeof takes a type in parentheses"),
+        ("static_cast<g>(x)", 0, "static_cast has no type"),
+        ("static_cast<int> x", 0, "static_cast has no type, or nothing to convert"),
+        ("max(x < 3, float > (x))", 11, "'float' is a type"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(expression, position, problem):
@@ -115,6 +137,7 @@ def test_products_and_bits_are_no_pointers(expression):
         ("1 + tahn (x)", 4, "did you mean tanh?"),
         ("arctan(x)", 0, "did you mean atan?"),
         ("power(x, 2)", 0, "did you mean pow?"),
+        ("exp(x) * x(x)", 9, "x is an operand; write x * (...) for a product"),
         ("x(2)", 0, "x is an operand; write x * (...) for a product"),
     ],
 )
@@ -125,9 +148,20 @@ def test_unknown_functions_are_told_with_what_may_be_meant(expression, position,
     assert caught.value.hint == hint
 
 
+def test_an_operand_is_not_called_whoever_answers_for_functions():
+    for options in ({}, {"reference": np.negative}):
+        with pytest.raises(ProgramError, match=r"exp is an operand, and is called too\n    exp\(exp\)\n    \^"):
+            ss.elementwise("y = exp(exp)", **options)
+    ss.elementwise("y = ::exp(exp)")
+
+
 @pytest.mark.parametrize("function", ["__sinf", "__popc", "normcdff", "own", "float", "T", "whole_modulo"])
 def test_functions_that_cuda_may_have_are_let_through(function):
     ss.elementwise(f"y = {function}(x)", functions="#define own(x) x" if function == "own" else "")
+
+
+OWN_TEMPLATE = "template <typename A, typename B = A> __device__ A rounded(float x) { return A(x); }\n"
+OWN_NAMESPACE = "namespace std { __device__ float sqrt(float x) { return x; } namespace numbers { __device__ constexpr float pi = 3; } }\n"
 
 
 @pytest.mark.parametrize(
@@ -148,9 +182,9 @@ def test_functions_that_cuda_may_have_are_let_through(function):
     ],
 )
 def test_words_that_are_no_operands(expression):
-    operator = ss.elementwise(f"y = {expression}", functions="#define unused")
+    operator = ss.elementwise(f"y = {expression}", functions=f"{OWN_TEMPLATE}{OWN_NAMESPACE}")
     assert operator.definition.operands == ("x",)
-    if "rounded" not in expression:
+    if "rounded" not in expression and "std" not in expression:
         assert ss.elementwise(f"y = {expression}").definition.operands == ("x",)
 
 
@@ -158,12 +192,57 @@ def test_what_is_like_a_template_names_operands():
     assert ss.elementwise("y = x < T(a) && b > (c)").definition.operands == ("x", "a", "b", "c")
 
 
-VERDICTS = ["clock64(x)", "__sinf(x)", "__some_new_one(x)", "x + __trap()", "x * __popc(x)", "normcdff(x)", "__nanosleep(x)", "sinf(x)"]
+TAKEN = [
+    *(
+        "__sinf(x)",
+        "x * __popc(x)",
+        "normcdff(x)",
+        "sinf(x)",
+        "::exp(x)",
+        "exp (x)",
+        "(int)(x)",
+        "(T)(x)",
+        "T(x)",
+        "(unsigned long long)(x)",
+    ),
+    *("static_cast<int>(x)", "sizeof(x) * x", "sign<float>(x)", "maximum<T>(x, x)", "g < 3 > (x)"),
+]
+REFUSED = [
+    *("clock64(x)", "__some_new_one(x)", "x + __trap()", "__nanosleep(x)"),
+    *("g<int>(x)", "g<int, float>(x)", "x + g<unsigned int>(x) * 2", "atomicAdd<int>(x, 1)", "clock64<int>(x)", "x + g<T>"),
+    *(
+        "sizeof(g<int>(x)) * x",
+        "exp<float>(x)",
+        "abs<int>(x)",
+        "fmax<float>(x, x)",
+        "max(x, g<int>(x))",
+        "max(x < T, x)",
+        "max(x < 3, float > (x))",
+    ),
+    *("(g)(x)", "((g))(x)", "(exp)(x)", "-(g)(x)", "(int)(g)(x)", "(x)(x)", "exp(x)(x)", "(x ? exp : sin)(x)"),
+    *("::atomicAdd(x, 1)", "::g<int>(x)", "std::f(x)", "std :: sqrt(x)", "b::c(x) + x", "::b::c(x)", "a::b<int>(x)", "std::exp<float>(x)"),
+    *("x * std::numbers::pi", "x + ::warpSize", "::sign(x)", "wrapping::of(x)", "int::f(x)", "exp::f(x)", "g<int>::x + x"),
+    *("x.f(x)", "(x).f(x)", "exp(x).f(x)", "exp(x).part", "exp(x)[0]", "(x)[0]", "T(x)->f(x)"),
+    *("decltype(x)(x)", "__typeof__(x)(x)", "[](int q){return q;}(x)", "[x](x)", "({ x; })", "sizeof...(x)", "sizeof(int)(x)"),
+    *(
+        "asm(x)",
+        "__asm__(x)",
+        "new int(x)",
+        "delete x",
+        "throw x",
+        "x ? throw x : x",
+        "exp(exp)",
+        "exp(x) + exp",
+        "sizeof x < T",
+        "static_cast<g>(x)",
+        "static_cast<int> x",
+    ),
+]
 
 
 def refused():
     found = []
-    for expression in VERDICTS:
+    for expression in [*TAKEN, *REFUSED]:
         try:
             ss.elementwise(f"y = {expression}")
         except ProgramError:
@@ -175,7 +254,43 @@ def test_with_and_without_nvrtc_the_same_is_refused(monkeypatch):
     with_nvrtc = refused()
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     supported_architectures.cache_clear()
-    assert refused() == with_nvrtc == ["clock64(x)", "__some_new_one(x)", "x + __trap()", "__nanosleep(x)"]
+    assert refused() == with_nvrtc == REFUSED
+
+
+def test_what_is_taken_compiles():
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
+    operators = [ss.elementwise(f"y = {expression}", name=f"taken_{at}") for at, expression in enumerate(TAKEN)]
+    x = np.ones(4, np.float32)
+    ss.program(lambda x: [operator(*[x] * len(operator.definition.operands)) for operator in operators]).compile(
+        x, device="simulated", progress=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("expression", "position", "kind", "hint"),
+    [
+        ("1 + g<int>(x)", 4, "function template g", "define it in functions=, or call it there"),
+        ("exp<float>(x)", 0, "function template exp", "write exp(...)"),
+        ("std::sqrt(x)", 0, "function std::sqrt", "write sqrt(...)"),
+        ("::sign(x)", 0, "function ::sign", "write sign(...)"),
+        ("x * std::numbers::pi", 4, "name std::numbers::pi", "define it in functions=, or call it there"),
+    ],
+)
+def test_templates_and_names_of_namespaces_are_looked_up_too(expression, position, kind, hint):
+    with pytest.raises(ProgramError, match=f"CUDA's math has no {kind}\n") as caught:
+        ss.elementwise(f"y = {expression}")
+    assert caught.value.message.endswith(f"\n    {expression}\n    {' ' * position}^")
+    assert caught.value.hint == hint
+    with pytest.raises(ProgramError, match=f"gradient of x: CUDA's math has no {kind}\n"):
+        ss.elementwise("y = x * 2", gradient={"x": f"dy * ({expression})"})
+    ss.elementwise(f"y = {expression}", reference=np.negative)
+
+
+def test_own_functions_are_called_as_templates_and_from_namespaces_and_may_give_what_has_parts():
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
+    own = "struct two { float first, last[2]; };\nnamespace own { __device__ inline two pair(float x) { return {x, {x, x}}; } }\n"
+    used = ss.elementwise("y = rounded<int>(x) + own::pair(x).first + own::pair(x).last[1]", functions=f"{OWN_TEMPLATE}{own}")
+    ss.program(used).compile(np.ones(4, np.float32), device="simulated", progress=False)
 
 
 def test_what_takes_no_number_is_refused_whoever_answers_for_it():

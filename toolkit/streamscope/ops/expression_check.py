@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from streamscope.ops.literals import LiteralError, literal
-from streamscope.ops.tokens import WORDS_OF_TYPES, Token, is_call, is_cast, tokens
+from streamscope.ops.tokens import WORDS_OF_TYPES, Token, behind_template, is_call, is_cast, tokens
 from streamscope.rtc.signature import KEYWORDS
 
 _FOREIGN = {
@@ -101,8 +101,14 @@ class _Reading:
         return Mistake(end, "an operand is missing at the end", "complete the expression") if self._wanted else None
 
     def _at_operand(self, at: int, word: Token) -> Mistake | None:
-        if not self._wanted and self._before(at) not in (")", *WORDS_OF_TYPES):  # behind a parenthesis, it may be a cast
+        if not self._wanted and self._before(at) not in WORDS_OF_TYPES:
             return Mistake(word.position, f"an operator is missing before {word.text!r}", "for example *")
+        if self._before(at) == "sizeof" and word.text in WORDS_OF_TYPES:
+            return Mistake(word.position, f"sizeof takes a type in parentheses, not {word.text!r}", f"write sizeof({word.text})")
+        if word.text == "static_cast":
+            behind = behind_template(self._words, at + 1)
+            if behind == at + 1 or [each.text for each in self._words[behind : behind + 1]] != ["("]:
+                return Mistake(word.position, "static_cast has no type, or nothing to convert", "write static_cast<int>(x)")
         self._wanted = word.text == "sizeof"
         if word.text == "sizeof":
             self._in_front += 1
@@ -116,8 +122,11 @@ class _Reading:
             return Mistake(word.position, f"{sign!r} before an operand {_OF_POINTERS[sign]}", "leave it out: operands are numbers")
         if sign == "," and before not in WORDS_OF_TYPES and not (self._opened and self._opened[-1] in self._calls):
             return Mistake(word.position, "',' stands outside the arguments of a function", "give one expression")
-        if self._wanted and sign not in _BEFORE and (before, sign) != ("(", ")"):
+        if self._wanted and sign not in _BEFORE and not (sign == ")" and self._may_be_empty(at - 1)):
             return Mistake(word.position, f"an operand is missing before {sign!r}", "complete the expression")
+        if not self._wanted and (sign in ("!", "~") or (sign == "(" and self._words[at - 1].kind != "name")):
+            hint = "for example *; a function has its bare name before it: exp(x)"
+            return Mistake(word.position, f"an operator is missing before {sign!r}", hint)
         if is_call(self._words, at):
             self._calls.add(word)
         ends_cast = self._in_cast and sign == ")"
@@ -125,6 +134,10 @@ class _Reading:
         self._in_cast = self._wanted and before != "sizeof" and is_cast(self._words, at)
         self._wanted = ends_cast or sign in _BETWEEN or sign in _BEFORE
         return None
+
+    def _may_be_empty(self, at: int) -> bool:
+        """Tell whether a parenthesis opens at an index that may hold nothing, as in ``f()`` and ``T()``."""
+        return at >= 0 and self._words[at].text == "(" and (self._words[at] in self._calls or self._before(at) in WORDS_OF_TYPES)
 
     def _before(self, at: int) -> str:
         return self._words[at - 1].text if at else ""

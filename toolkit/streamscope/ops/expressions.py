@@ -219,8 +219,10 @@ class _Parser:
             return inner
         if token.kind == "number":
             return _constant(token.text)
-        if token.kind != "name" or token.text == "sizeof":
+        if token.kind != "name":
             raise UnknownExpressionError(f"unexpected {token.text}")
+        if token.text == "sizeof":
+            return self._sizeof()
         if token.text in _TRUTH:
             return lambda values: _TRUTH[token.text]
         if token.text == "static_cast":
@@ -228,13 +230,20 @@ class _Parser:
             return self._cast(self._type(">"), self._primary)
         return self._call(token) if self._peek() == "(" else self._value(token)
 
+    def _sizeof(self) -> Evaluator:
+        if is_cast(self._tokens, self._next):
+            self._take()
+            self._type(")")
+        else:
+            self._unary()
+        self.unknown = self.unknown or "sizeof"
+        return _raising(UnknownExpressionError("sizeof"))
+
     def _value(self, name: Token) -> Evaluator:
         if "::" in name.text or is_template(self._tokens, self._next):
             raise UnknownExpressionError(f"name {name.text}")
         if name.text not in WORDS_OF_TYPES:
             return lambda values: values[name.text]
-        if self._peek() in (">", ",", *WORDS_OF_TYPES) and any(word.text == "<" for word in self._tokens[: self._next]):
-            raise UnknownExpressionError(f"type {name.text}")  # maybe an argument of a template
         raise WrongExpressionError(Mistake(name.position, f"{name.text!r} is a type, not a value", "write int(x) to convert"))
 
     def _type(self, closing: str) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 
 from streamscope.ops.expression_check import Mistake
 from streamscope.ops.numpy_functions import NAMES
-from streamscope.ops.tokens import WORDS_OF_TYPES, Token, tokens
+from streamscope.ops.tokens import WORDS_OF_TYPES, Token, behind_template, tokens
 from streamscope.rtc.functions_source import FUNCTIONS
 
 _IN_BOTH_PRECISIONS = (
@@ -40,6 +41,9 @@ _CUDA = (
 )
 """The functions of the CUDA Math API, and its intrinsics, that make numbers of numbers."""
 _KNOWN = _CUDA | NAMES | frozenset(FUNCTIONS)
+_WORDS = WORDS_OF_TYPES | {"sizeof", "static_cast"}
+_PARTS = (".", "[")
+"""Signs before a member, and before an index."""
 _LIKENESS = 0.76
 """How like a name must be to be suggested, by `difflib`."""
 _ELSEWHERE = {
@@ -55,7 +59,7 @@ _ELSEWHERE = {
 
 
 def unknown_function(expression: str, operands: frozenset[str], functions: str, *, vouched: bool = False) -> Mistake | None:
-    """Return where an expression calls what is no function of numbers; None where it does not, or where only a compiler could tell.
+    """Return where an expression names what is neither an operand nor a function of numbers; None where only a compiler could tell.
 
     Parameters
     ----------
@@ -67,35 +71,44 @@ def unknown_function(expression: str, operands: frozenset[str], functions: str, 
         Whether the user gave a reference, and so answers for functions of numbers that are not known here: a newer CUDA may have more.
     """
     own = set(re.findall(r"\w+", functions))
-    for name, behind in _called(expression):
-        called = name.text.removeprefix("::")
-        if called in own or called in _KNOWN:
-            continue
-        if behind.text == ")":
-            return Mistake(name.position, f"{called}() takes no number", "an expression only computes; for all else there is functions=")
-        if not vouched:
-            return Mistake(name.position, f"CUDA's math has no function {called}", _advice(called, operands))
+    end = Token("end", "", 0)
+    words = [*tokens(expression), end, end]
+    for at, word in enumerate(words):
+        if word.text in _PARTS and not functions and not vouched:
+            return Mistake(word.position, f"{word.text!r} asks for a part of a number", "put what has parts into functions=")
+        if word.kind == "name" and word.text not in _WORDS and (at == 0 or words[at - 1].text != "."):
+            mistake = _mistake_in_name(words, at, own, operands, vouched=vouched)
+            if mistake is not None:
+                return mistake
     return None
 
 
-def _called(expression: str) -> list[tuple[Token, Token]]:
-    """Return what is called, each with the word behind its parenthesis."""
-    words = [Token("end", "", 0), *tokens(expression), Token("end", "", 0)]
-    return [
-        (word, behind)
-        for before, word, after, behind in zip(words, words[1:], words[2:], words[3:], strict=False)
-        if word.kind == "name"
-        and after.text == "("
-        and word.text not in WORDS_OF_TYPES
-        and word.text != "sizeof"
-        and "::" not in word.text[2:]  # of a namespace that only the compiler knows
-        and before.text != "."
-    ]
+def _mistake_in_name(words: Sequence[Token], at: int, own: set[str], operands: frozenset[str], *, vouched: bool) -> Mistake | None:
+    """Return what is wrong with a name that is called, or that is no operand's: a template's, or one of a namespace."""
+    behind, name = behind_template(words, at + 1), "".join(words[at].text.split())
+    called, template, bare = words[behind].text == "(", behind > at + 1, name.removeprefix("::")
+    if not (called or template or "::" in name) or name.rpartition("::")[2] in own:
+        return None
+    position = words[at].position
+    if called and name in operands and name in _KNOWN:
+        return Mistake(position, f"{name} is an operand, and is called too", "give the operand another name")
+    # Ours are templates, and not in the global namespace.
+    if called and (name in FUNCTIONS or (bare in _CUDA and not template)):
+        return None
+    if called and words[behind + 1].text == ")":
+        return Mistake(position, f"{bare}() takes no number", "an expression only computes; for all else there is functions=")
+    if vouched and name not in operands:
+        return None
+    kind = "function template" if template else "function" if called else "name"
+    return Mistake(position, f"CUDA's math has no {kind} {name}", _advice(bare, operands))
 
 
 def _advice(name: str, operands: frozenset[str]) -> str:
     if name in operands:
         return f"{name} is an operand; write {name} * (...) for a product"
+    plain = name.rpartition("::")[2]
+    if plain in _KNOWN:
+        return f"write {plain}(...)"
     if name in _ELSEWHERE:
         return _ELSEWHERE[name]
     swapped = [known for known in sorted(_KNOWN) if sorted(known) == sorted(name)]

@@ -46,6 +46,15 @@ def is_template(words: Sequence[Token], at: int) -> bool:
     return behind > at + 1 and behind < len(words) and words[behind].text in (">", ",", "*")
 
 
+def behind_template(words: Sequence[Token], at: int) -> int:
+    """Return the index of the first word behind the types of a template that begin at an index; the index where there are none."""
+    if not is_template(words, at):
+        return at
+    while at < len(words) and words[at].text not in (">", ""):
+        at += 1
+    return min(at + 1, len(words))
+
+
 def is_cast(words: Sequence[Token], at: int) -> bool:
     """Tell whether a type in parentheses begins at an index; a conversion in them, as in ``(T(1) + x)``, is none."""
     behind = _behind_types(words, at + 1)
