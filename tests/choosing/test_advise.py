@@ -73,7 +73,7 @@ def test_words_for_a_program():
     forecast = advice.forecast
     predicted, measured = forecast.predicted_speedup("graph"), forecast.speedups["graph"].median
     assert advice.verdict.startswith("Simulated times, not measured. Your 200 kernels of 0.872 µs: a graph should run them ")
-    assert f"{predicted:.2f}× as fast as async; measured {measured:.2f}×" in advice.verdict
+    assert f"{predicted:.2f}× as fast as async; simulated {measured:.2f}×" in advice.verdict
     assert f"{forecast.capture_replays:.1f} replays pay for its capture" in advice.verdict
     assert "The dual engine has no use for a second stream here." in advice.verdict
     assert advice.verdict in " ".join(str(advice).split())
@@ -82,8 +82,8 @@ def test_words_for_a_program():
 def test_words_for_a_second_stream_are_about_that_stream_alone():
     advice = advice_on(BRANCHES)
     speedups = {engine: advice.forecast.speedups[engine].median for engine in BRANCHED}
-    assert f"launched one by one (measured {speedups['dual']:.2f}×)" in advice.verdict
-    assert f"in a graph (measured {speedups['graph-dual'] / speedups['graph']:.2f}×)" in advice.verdict
+    assert f"launched one by one (simulated {speedups['dual']:.2f}×)" in advice.verdict
+    assert f"in a graph (simulated {speedups['graph-dual'] / speedups['graph']:.2f}×)" in advice.verdict
     assert speedups["dual"] < 1 < speedups["graph-dual"] / speedups["graph"]
 
 

@@ -41,9 +41,10 @@ def program_words(costs: DeviceCosts, forecast: Forecast) -> str:
     if not forecast.kernels:
         return f"{forecast.program} launches no kernels."
     count = f"{forecast.kernels:,} kernels of {format_us(forecast.kernel_ns / 1e3)} µs" if forecast.kernels > 1 else "one kernel"
-    sentences = [f"Your {count}: {_graph_clause(forecast)}."]
+    word = _word(costs)
+    sentences = [f"Your {count}: {_graph_clause(forecast, word)}."]
     if forecast.per_branch:
-        sentences.append(f"A second stream {_second_stream(forecast)}.")
+        sentences.append(f"A second stream {_second_stream(forecast, word)}.")
     else:
         sentences.append("The dual engine has no use for a second stream here.")
     sentences += [f"But under {engine} a segment runs uncaptured: {why}." for engine, why in forecast.unfit.items()]
@@ -77,7 +78,7 @@ def advice_text(costs: DeviceCosts, forecast: Forecast | None) -> str:
     rows = [(words, *_fitted(costs.fitted[name])) for name, words in COSTS.items()]
     width = max(len(words) for words, *_ in rows)
     lines = [f"{words.ljust(width)}  {value:>8} µs  {margin}" for words, value, margin in rows]
-    own = [] if forecast is None else ["", *_forecast_lines(forecast)]
+    own = [] if forecast is None else ["", *_forecast_lines(forecast, _word(costs))]
     return "\n".join([device_words(costs.device), *textwrap.wrap(verdict(costs, forecast), _WIDTH), *own, "", *lines, basis(costs)])
 
 
@@ -86,7 +87,8 @@ def advice_html(costs: DeviceCosts, forecast: Forecast | None, picture: str) -> 
     own, general = ("" if forecast is None else program_words(costs, forecast)), device_sentences(costs)
     first, second = (own, general) if own else (general, "")
     costs_rows = [(words, f"{value} µs", margin) for name, words in COSTS.items() for value, margin in [_fitted(costs.fitted[name])]]
-    program = "" if forecast is None else _table(("engine", "predicted", "measured", "against async"), _forecast_rows(forecast))
+    word = _word(costs)
+    program = "" if forecast is None else _table(("engine", "predicted", word, "against async"), _forecast_rows(forecast, word))
     return (
         f'<div style="{SANS}"><p style="margin:0 0 2px 0;color:#808080">{escape(device_words(costs.device))}</p>'
         f'<p style="margin:0 0 6px 0;font-size:15px">{escape(first)}</p><p style="margin:0 0 10px 0">{escape(second)}</p>'
@@ -98,33 +100,37 @@ def advice_html(costs: DeviceCosts, forecast: Forecast | None, picture: str) -> 
 
 def basis(costs: DeviceCosts) -> str:
     """Say what the costs were fitted to, and how well they fit."""
-    word = "simulated" if costs.device.kind == "simulated" else "measured"
     return (
-        f"Fitted by least squares to {costs.runs} {word} times of small programs; "
+        f"Fitted by least squares to {costs.runs} {_word(costs)} times of small programs; "
         f"they are reproduced within {costs.residual * 100:.1f} % (root mean square)."
     )
 
 
-def _forecast_rows(forecast: Forecast) -> list[tuple[str, ...]]:
+def _word(costs: DeviceCosts) -> str:
+    """Return what the times of a device are."""
+    return "simulated" if costs.device.kind == "simulated" else "measured"
+
+
+def _forecast_rows(forecast: Forecast, word: str) -> list[tuple[str, ...]]:
     return [
         (
             engine,
             f"{format_us(forecast.predicted_ns[engine] / 1e3)} µs",
             f"{format_us(forecast.makespans_ns[engine].median / 1e3)} µs",
-            "–" if engine == "async" else f"{forecast.predicted_speedup(engine):.2f}× predicted, {_measured(forecast, engine)}",
+            "–" if engine == "async" else f"{forecast.predicted_speedup(engine):.2f}× predicted, {_found(forecast, engine, word)}",
         )
         for engine in forecast.predicted_ns
     ]
 
 
-def _forecast_lines(forecast: Forecast) -> list[str]:
-    rows = [("", "predicted", "measured", "against async"), *_forecast_rows(forecast)]
-    return [f"{engine:<12}{predicted:>12}{measured:>12}   {against}" for engine, predicted, measured, against in rows]
+def _forecast_lines(forecast: Forecast, word: str) -> list[str]:
+    rows = [("", "predicted", word, "against async"), *_forecast_rows(forecast, word)]
+    return [f"{engine:<12}{predicted:>12}{found:>12}   {against}" for engine, predicted, found, against in rows]
 
 
-def _measured(forecast: Forecast, engine: str) -> str:
+def _found(forecast: Forecast, engine: str, word: str) -> str:
     found = forecast.speedups[engine]
-    return f"{found.median:.2f}× measured" + (f" ({found.low:.2f} to {found.high:.2f})" if found.count > 1 else "")
+    return f"{found.median:.2f}× {word}" + (f" ({found.low:.2f} to {found.high:.2f})" if found.count > 1 else "")
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -138,21 +144,21 @@ def _fitted(fitted: Fitted) -> tuple[str, str]:
     return format_us(fitted.value_ns / 1e3), margin
 
 
-def _graph_clause(forecast: Forecast) -> str:
-    predicted, measured = forecast.predicted_speedup("graph"), forecast.speedups["graph"].median
-    said = f"a graph should run them {_times(predicted)} async; measured {measured:.2f}×"
-    if not isfinite(forecast.capture_replays) or measured < 1 + ALIKE:
+def _graph_clause(forecast: Forecast, word: str) -> str:
+    predicted, found = forecast.predicted_speedup("graph"), forecast.speedups["graph"].median
+    said = f"a graph should run them {_times(predicted)} async; {word} {found:.2f}×"
+    if not isfinite(forecast.capture_replays) or found < 1 + ALIKE:
         return said
     return f"{said}, and {_count(forecast.capture_replays)} replays pay for its capture"
 
 
-def _second_stream(forecast: Forecast) -> str:
+def _second_stream(forecast: Forecast, word: str) -> str:
     alone, inside = forecast.speedups["dual"].median, forecast.speedups["graph-dual"].median / forecast.speedups["graph"].median
     alone_predicted = forecast.predicted_speedup("dual")
     inside_predicted = forecast.predicted_speedup("graph-dual") / forecast.predicted_speedup("graph")
     return (
-        f"should run them {_times(alone_predicted)} async when they are launched one by one (measured {alone:.2f}×), "
-        f"and {_times(inside_predicted)} one stream in a graph (measured {inside:.2f}×)"
+        f"should run them {_times(alone_predicted)} async when they are launched one by one ({word} {alone:.2f}×), "
+        f"and {_times(inside_predicted)} one stream in a graph ({word} {inside:.2f}×)"
     )
 
 

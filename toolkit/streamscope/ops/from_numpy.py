@@ -78,5 +78,5 @@ def _applied(name: str, operator: Callable[..., Any], inputs: Sequence[object], 
 def _refused(what: str, hint: str) -> ProgramError:
     return ProgramError(
         f"a program has no operator for NumPy's {what} at {user_line()}",
-        hint=hint or "compute it before the program, call it in an ss.host_function, or make an ss.operator of your own",
+        hint=hint or "write it as one line with ss.elementwise, call NumPy in an ss.host_function, or make an ss.operator of your own",
     )

@@ -103,4 +103,5 @@ def _referred(operation: Operation, reference: Reference, arrays: Sequence[Array
     except (StreamscopeError, MemoryError):
         raise
     except Exception as error:
-        raise ProgramError(f"{_what(operation)} failed: {described(error)}", hint=RESULTS_HINT) from error
+        hint = "it is called with NumPy arrays, in the order of the reads, and with the attributes by name"
+        raise ProgramError(f"{_what(operation)} failed: {described(error)}", hint=hint) from error
