@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.interrupting import Calls, profiled
 
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.dynamic.event_pool import EventPool, Lease
@@ -106,6 +109,25 @@ def test_a_soak_makes_no_more_events_than_are_held_together():
     for number in range(100_000):
         held[number % 10] = pool.lease()  # The new one is lent before the old one returns.
     assert pool.created == 11
+
+
+@pytest.mark.parametrize("held", [0, 5])
+def test_what_ctrl_c_keeps_from_coming_back_is_found(held, monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", lambda swallowed: None)  # That of pytest keeps the frame, and so the lease.
+    device = SimulatedDevice()
+    pool = EventPool(device, device.stream("main"))
+    holders = [pool.record() for _ in range(held)]
+    lost = 0
+    for _ in range(100):
+        leases = [pool.record()]
+        before = pool.leased
+        with suppress(KeyboardInterrupt), profiled(Calls(1)):
+            leases.clear()
+        lost += pool.leased == before
+    assert lost > 50
+    assert pool.created <= 8
+    assert len({lease.event for lease in holders}) == held
+    assert all(lease.event is not pool.lease().event for lease in holders)
 
 
 def test_threads_never_get_the_same_event():

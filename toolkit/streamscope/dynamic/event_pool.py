@@ -2,14 +2,14 @@
 
 MXNet's pool has a fixed number of slots a device and goes round them, so a slot can be recorded again while a variable still
 waits for its old record. Here the holders of an event share a `Lease`, and the event returns to the pool when the last of them
-lets go, which CPython's reference counting notices at once. So there are as many events as were ever held together, and no more, but for
-one that is lost if Ctrl-C comes just as its lease ends.
+lets go, which CPython's reference counting notices at once. So there are as many events as were ever held together, and no more.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device, Event, Stream
@@ -80,7 +80,7 @@ class EventPool:
         try:
             event = self._free.popleft()
         except IndexError:
-            event = self._make()
+            event = self._found() or self._make()
         return Lease(event, self._free)
 
     def record(self) -> Lease:
@@ -89,6 +89,19 @@ class EventPool:
         self.stream.record(lease.event)
         self._recorded += 1
         return lease
+
+    def _found(self) -> Event | None:
+        """Return an event that nobody holds and that has not come back: Ctrl-C came as `Lease.__del__` began, and Python swallowed it.
+
+        A finaliser that Ctrl-C cannot keep from running would cost every push more than this costs, now and then.
+        """
+        if len(self._made).bit_count() != 1:  # Each time that there are twice as many.
+            return None
+        nobodys = object()
+        events: list[Any] = [*self._made, nobodys]
+        references = [getrefcount(event) for event in events]
+        self._free += [event for event, count in zip(events, references, strict=True) if count == references[-1] and event is not nobodys]
+        return self._free.popleft() if self._free else None
 
     def _make(self) -> Event:
         event = self._device.event()
