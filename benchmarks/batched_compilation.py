@@ -30,17 +30,17 @@ from typing import Any
 import numpy as np
 
 import streamscope as ss
-from streamscope.comparing_compilation import never_compiled
+from streamscope.compiling.compare_compilation import never_compiled
 from streamscope.files import written_whole
+from streamscope.kernels.compile.batch import compile_batch, group_count
+from streamscope.kernels.compile.compilation_log import CompilationLog
+from streamscope.kernels.compile.groups import grouped, unit_code, worker_count
+from streamscope.kernels.compile.kernel_cache import KernelCache
+from streamscope.kernels.compile.needed import needed_kernels
+from streamscope.kernels.compile.nvrtc import compile_unit, nvrtc_version
+from streamscope.kernels.source import KernelSource
 from streamscope.ops.pointwise import Elementwise
 from streamscope.program.tracing import ProgramFunction
-from streamscope.rtc.batch import compile_batch, group_count
-from streamscope.rtc.compilation_log import CompilationLog
-from streamscope.rtc.groups import grouped, unit_code, worker_count
-from streamscope.rtc.kernel_cache import KernelCache
-from streamscope.rtc.needed import needed_kernels
-from streamscope.rtc.nvrtc import compile_unit, nvrtc_version
-from streamscope.rtc.source import KernelSource
 
 ARCHITECTURE, KERNELS, ROUNDS = "sm_90", 128, 7
 Sources = Sequence[KernelSource]

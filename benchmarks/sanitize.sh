@@ -28,7 +28,7 @@ memcheck() {
 
 racecheck() {
     check racecheck "softmax or reductions or gradients or same_twice or test_sums" \
-        tests/rtc/test_broadcast_sum_numbers.py tests/ops/test_operators_on_cuda.py tests/ops/test_reductions_on_cuda.py
+        tests/kernels/test_broadcast_sum_numbers.py tests/ops/test_operators_on_cuda.py tests/ops/test_reductions_on_cuda.py
 }
 
 case ${1:-both} in

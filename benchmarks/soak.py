@@ -25,7 +25,7 @@ from provenance import provenance
 
 import streamscope as ss
 from streamscope.devices.protocol import Device, Event
-from streamscope.dynamic.engine import Engine
+from streamscope.engines.pushed.engine import Engine
 from streamscope.files import written_whole
 
 LENGTH, SIZE, SAMPLES = 1000, 256, 20

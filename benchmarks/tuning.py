@@ -17,7 +17,7 @@ import numpy as np
 
 import streamscope as ss
 from streamscope.files import written_whole
-from streamscope.rtc.form import DEFAULT, Variant
+from streamscope.kernels.form import DEFAULT, Variant
 from streamscope.trace.trace import library_versions
 
 NAMES = ("abs", "relu", "sqrt", "exp", "tanh", "sigmoid", "log1p", "sin", "erf", "gamma")

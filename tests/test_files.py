@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamscope import files
-from streamscope.cli import StoppedError, Stops
+from streamscope.cli.main import StoppedError, Stops
 from streamscope.errors import OutputError, ProgramError
 from streamscope.files import filled_whole, writable_file, writable_folder, written_whole
 

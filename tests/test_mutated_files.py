@@ -16,7 +16,7 @@ import pytest
 from tests.mutating import MOST_BYTES
 
 import streamscope as ss
-from streamscope.comparison import Comparison
+from streamscope.comparing.comparison import Comparison
 
 COUNT = int(os.environ.get("STREAMSCOPE_MUTATIONS", "200"))
 KINDS = {"parquet": COUNT, "comparison": COUNT, "columns": COUNT // 2, "values": COUNT // 4}

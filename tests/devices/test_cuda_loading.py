@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from streamscope.devices.cuda.device import CudaDevice
-from streamscope.rtc.cubin import Cubin
-from streamscope.rtc.source import KernelSource
+from streamscope.kernels.compile.cubin import Cubin
+from streamscope.kernels.source import KernelSource
 
 A, B, C = (KernelSource(name, "") for name in "abc")
 FIRST, SECOND = (Cubin(image, "sm_90", "13.0", 1, 1) for image in (b"first", b"second"))

@@ -8,9 +8,9 @@ import pytest
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
+from streamscope.engines.graphs.counts import GraphCounts
 from streamscope.engines.prepared import prepare
 from streamscope.errors import DeviceError, OutOfMemoryError, ProgramError
-from streamscope.graphs.counts import GraphCounts
 from streamscope.program.reference import run_reference
 from streamscope.program.variable import Place
 

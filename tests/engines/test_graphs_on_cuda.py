@@ -9,16 +9,16 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from tests.graphs.dot_language import read_dot
+from tests.engines.graphs.dot_language import read_dot
 
 import streamscope as ss
+from streamscope.devices.graph_node import NodeKind
 from streamscope.engines import PLANNERS
 from streamscope.engines.capture import captured
+from streamscope.engines.graphs.counts import GraphCounts
 from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import prepare
 from streamscope.errors import DeviceError, EngineError
-from streamscope.graphs.counts import GraphCounts
-from streamscope.graphs.node import NodeKind
 from streamscope.program.reference import run_reference
 from streamscope.program.variable import Place
 from streamscope.workloads import WORKLOADS

@@ -14,10 +14,10 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import prepare
 from streamscope.errors import CompilationError
+from streamscope.kernels.compile.compilation_log import Stage, compilations
+from streamscope.kernels.compile.kernel_cache import Origin
+from streamscope.kernels.compile.needed import needed_kernels
 from streamscope.program.reference import run_reference
-from streamscope.rtc.compilation_log import Stage, compilations
-from streamscope.rtc.kernel_cache import Origin
-from streamscope.rtc.needed import needed_kernels
 
 X = np.linspace(-1, 1, 96, dtype=np.float32).reshape(8, 12)
 broken = ss.elementwise("y = undeclared_function(x)", reference=np.negative)

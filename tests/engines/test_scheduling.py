@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engines.conftest import PROGRAMS, RUNS
 
-from streamscope.comparing import compare
-from streamscope.comparison import load_comparison
+from streamscope.comparing.compare import compare
+from streamscope.comparing.comparison import load_comparison
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS

@@ -158,7 +158,7 @@ def said(notebook, pattern):
 
 
 def test_source_that_is_printed_whole_compiles(operators):
-    from streamscope.rtc.nvrtc import compile_unit
+    from streamscope.kernels.compile.nvrtc import compile_unit
 
     (printed,) = [
         output["text"] for cell in operators.cells for output in cell.get("outputs", ()) if "struct half_t" in output.get("text", "")

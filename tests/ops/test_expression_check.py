@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.errors import ProgramError
-from streamscope.ops import known_functions
-from streamscope.ops.expression_check import mistake_in
-from streamscope.ops.expressions import mistake_for
-from streamscope.ops.tokens import WORDS_OF_TYPES
-from streamscope.rtc.nvrtc import compile_unit, supported_architectures
-from streamscope.rtc.signature import KEYWORDS
+from streamscope.kernels.compile.nvrtc import compile_unit, supported_architectures
+from streamscope.kernels.expression import known_functions
+from streamscope.kernels.expression.expression_check import mistake_in
+from streamscope.kernels.expression.expressions import mistake_for
+from streamscope.kernels.expression.tokens import WORDS_OF_TYPES
+from streamscope.kernels.signature import KEYWORDS
 
 NAMES, NUMBERS = st.sampled_from(["x", "a", "T(x)", "x1", "_b"]), st.sampled_from(["1", "2.5f", ".5", "1e-3", "0x1F", "3u", "1.5e+4f"])
 SIGNS = ("+", "-", "*", "/", "%", "&", "|", "^", "<", ">", "<<", ">>", "&&", "||", "==", "!=", "<=", ">=")

@@ -7,8 +7,8 @@ import pytest
 
 import streamscope as ss
 from streamscope.errors import ProgramError
-from streamscope.ops.literals import LiteralError, literal
-from streamscope.rtc.nvrtc import compile_unit
+from streamscope.kernels.compile.nvrtc import compile_unit
+from streamscope.kernels.expression.literals import LiteralError, literal
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import pytest
 
 import streamscope as ss
 from streamscope.errors import ProgramError
-from streamscope.ops.numpy_functions import NAMES, argument_count, numpy_function
-from streamscope.ops.operand_types import takes
+from streamscope.kernels.compile.nvrtc import compile_unit
+from streamscope.kernels.elementwise.functions_source import FUNCTIONS, functions_source
+from streamscope.kernels.expression.numpy_functions import NAMES, argument_count, numpy_function
+from streamscope.kernels.expression.operand_types import takes
 from streamscope.program.reference import has_reference
-from streamscope.rtc.functions_source import FUNCTIONS, functions_source
-from streamscope.rtc.nvrtc import compile_unit
 
 TYPES = {
     "bool": "bool",

@@ -98,7 +98,7 @@ def test_wheel_carries_the_bundle_the_cost_model_and_the_types(wheel):
 
 
 def test_wheel_names_its_command_and_its_licence(wheel):
-    assert "streamscope = streamscope.cli:main" in metadata(wheel, "entry_points.txt")
+    assert "streamscope = streamscope.cli.main:main" in metadata(wheel, "entry_points.txt")
     assert "Apache License" in metadata(wheel, "licenses/LICENSE")
     assert "License-Expression: Apache-2.0" in metadata(wheel, "METADATA")
 

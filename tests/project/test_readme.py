@@ -48,7 +48,7 @@ def test_streamscope_commands_and_options_exist(repository, pages):
     assert asked, "the documentation shows no command line"
     for subcommand in {line[1] for line in asked}:
         result = subprocess.run(
-            [sys.executable, "-c", "from streamscope.cli import main; main()", subcommand, "--help"],
+            [sys.executable, "-c", "from streamscope.cli.main import main; main()", subcommand, "--help"],
             env={"PYTHONPATH": f"{repository / 'toolkit'}:{repository / 'widgets'}", "COLUMNS": "200"},
             capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.choosing.break_even import chain_async_ns, chain_graph_ns, graph_speedup, replays_to_pay
+from streamscope.advising.break_even import chain_async_ns, chain_graph_ns, graph_speedup, replays_to_pay
 from streamscope.workloads import WORKLOADS
 from streamscope_widgets import advice_marks
 from streamscope_widgets.advice_picture import advice_svg

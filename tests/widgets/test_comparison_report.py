@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from streamscope.comparing import compare
-from streamscope.comparison import PLAIN_CALL, Comparison, Run, load_comparison
+from streamscope.comparing.compare import compare
+from streamscope.comparing.comparison import PLAIN_CALL, Comparison, Run, load_comparison
 from streamscope.errors import OutputError
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope.trace.trace import DeviceInfo

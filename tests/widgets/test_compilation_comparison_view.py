@@ -8,9 +8,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from streamscope.comparing_compilation import CompilationComparison
-from streamscope.rtc.compilation_log import CompilationLog, KernelRecord, Stage, StageTime
-from streamscope.rtc.kernel_cache import Origin
+from streamscope.compiling.compare_compilation import CompilationComparison
+from streamscope.kernels.compile.compilation_log import CompilationLog, KernelRecord, Stage, StageTime
+from streamscope.kernels.compile.kernel_cache import Origin
 from streamscope_widgets.compilation_comparison_view import compilation_comparison_html
 from streamscope_widgets.worker_picture import COLOURS, GUTTER, MARGIN, WIDTH
 

@@ -7,9 +7,9 @@ from html import unescape
 
 import pytest
 
-from streamscope.rtc.compilation_log import CompilationLog, KernelRecord, LaunchCost, Stage, StageTime
-from streamscope.rtc.cubin import Cubin
-from streamscope.rtc.kernel_cache import Origin
+from streamscope.kernels.compile.compilation_log import CompilationLog, KernelRecord, LaunchCost, Stage, StageTime
+from streamscope.kernels.compile.cubin import Cubin
+from streamscope.kernels.compile.kernel_cache import Origin
 from streamscope_widgets.compilation_view import MOST_FOLDED, MOST_SHOWN, asked_kernels, compilation_html, headline
 from streamscope_widgets.worker_picture import WIDTH
 

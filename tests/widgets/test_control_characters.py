@@ -7,9 +7,9 @@ from xml.etree import ElementTree as ET
 import plotly.graph_objects as go
 import pytest
 
-from streamscope.graphs.node import GraphNode, NodeKind
-from streamscope.graphs.view import GraphView
-from streamscope.rtc.compilation_log import Stage, StageTime
+from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.engines.graphs.view import GraphView
+from streamscope.kernels.compile.compilation_log import Stage, StageTime
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope_widgets.payload import TimelineGroup
 from streamscope_widgets.report import report

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from streamscope.comparison import Comparison, Run
+from streamscope.comparing.comparison import Comparison, Run
 from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
 from streamscope_widgets.payload import encode
 

@@ -10,10 +10,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
-from tests.graphs.conftest import graphs, ran_twice  # noqa: F401 — a fixture
+from tests.engines.graphs.conftest import graphs, ran_twice  # noqa: F401 — a fixture
 
-from streamscope.graphs.node import GraphNode, NodeKind
-from streamscope.graphs.view import GraphView
+from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.engines.graphs.view import GraphView
 from streamscope_widgets.graph_picture import graph_html, graph_svg
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from traitlets.config import Config
 
-from streamscope.comparison import Comparison
+from streamscope.comparing.comparison import Comparison
 from streamscope.errors import NoDeviceError, ProgramError
 from streamscope.options import COMPARE_OPTIONS
 
@@ -133,7 +133,7 @@ def test_hints_are_in_the_words_of_the_line(shell, monkeypatch):
     def missing(_):
         raise NoDeviceError("no CUDA device", hint="use device='simulated'")
 
-    monkeypatch.setattr("streamscope.comparing.open_device", missing)
+    monkeypatch.setattr("streamscope.comparing.compare.open_device", missing)
     result, _ = run(shell, "%%streamscope --device cuda\nss.relu(x)")
     assert str(result.error_in_exec) == "no CUDA device (use --device simulated)"
 

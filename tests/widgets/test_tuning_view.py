@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.rtc.compilation_log import CompilationLog
-from streamscope.rtc.form import DEFAULT, Variant
-from streamscope.tuning import LEAST_GAIN, VARIANTS, TunedKernel, Tuning, fastest
+from streamscope.compiling.tuning import LEAST_GAIN, VARIANTS, TunedKernel, Tuning, fastest
+from streamscope.kernels.compile.compilation_log import CompilationLog
+from streamscope.kernels.form import DEFAULT, Variant
 from streamscope_widgets.tuning_view import MOST_SHOWN, headline, tuning_html
 
 NARROW = Variant(8, 2)

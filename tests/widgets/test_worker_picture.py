@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.rtc.compilation_log import CompilationLog, Stage, StageTime
+from streamscope.kernels.compile.compilation_log import CompilationLog, Stage, StageTime
 from streamscope_widgets.worker_picture import COLOURS, GUTTER, MARGIN, MOST_ROWS, WIDTH, BusyClock, _round_step, workers_svg
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -5,24 +5,29 @@ Type checkers and editors read this file, and so does `__init__.py` when a name 
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from streamscope.advising.advice import Advice as Advice
+from streamscope.advising.advise import advise as advise
+from streamscope.advising.best import best as best
+from streamscope.advising.choice import Choice as Choice
 from streamscope.auditing.audit import Audit as Audit
 from streamscope.auditing.audit import audit as audit
 from streamscope.capturing.function import capture as capture
-from streamscope.choosing.advice import Advice as Advice
-from streamscope.choosing.advise import advise as advise
-from streamscope.choosing.best import best as best
-from streamscope.choosing.choice import Choice as Choice
-from streamscope.comparing import compare as compare
-from streamscope.comparing_compilation import CompilationComparison as CompilationComparison
-from streamscope.comparing_compilation import compare_compilation as compare_compilation
-from streamscope.comparison import Comparison as Comparison
-from streamscope.comparison import Run as Run
-from streamscope.comparison import load_comparison as load_comparison
+from streamscope.comparing.compare import compare as compare
+from streamscope.comparing.comparison import Comparison as Comparison
+from streamscope.comparing.comparison import Run as Run
+from streamscope.comparing.comparison import load_comparison as load_comparison
+from streamscope.compiling.compare_compilation import CompilationComparison as CompilationComparison
+from streamscope.compiling.compare_compilation import compare_compilation as compare_compilation
+from streamscope.compiling.tuning import Tuning as Tuning
+from streamscope.compiling.tuning import tune as tune
+from streamscope.compiling.warming import warm as warm
 from streamscope.devices import open_device as open_device
 from streamscope.devices.cuda.bench import auxiliary_stream as auxiliary_stream
-from streamscope.dynamic.engine import Engine as Engine
 from streamscope.engines.prepared import prepare as prepare
+from streamscope.engines.pushed.engine import Engine as Engine
 from streamscope.errors import StreamscopeError as StreamscopeError
+from streamscope.kernels.compile.compilation_log import CompilationLog as CompilationLog
+from streamscope.kernels.compile.compilation_log import compilations as compilations
 from streamscope.ops.activations import digamma as digamma
 from streamscope.ops.activations import erf as erf
 from streamscope.ops.activations import erfinv as erfinv
@@ -138,12 +143,7 @@ from streamscope.program.symbol import Symbol as Symbol
 from streamscope.program.tracing import empty as empty
 from streamscope.program.tracing import program as program
 from streamscope.program.variable import ArraySpec as ArraySpec
-from streamscope.rtc.compilation_log import CompilationLog as CompilationLog
-from streamscope.rtc.compilation_log import compilations as compilations
 from streamscope.trace.trace import Trace as Trace
-from streamscope.tuning import Tuning as Tuning
-from streamscope.tuning import tune as tune
-from streamscope.warming import warm as warm
 from streamscope.workloads import WORKLOADS as WORKLOADS
 from streamscope.workloads import workload as workload
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from streamscope.cli import main
+from streamscope.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -46,7 +46,7 @@ def showing(title: str, *, progress: bool | Progress) -> Iterator[Progress]:
     else:
         from rich.progress import Progress as Bar
 
-        from streamscope.commands.terminal import notes
+        from streamscope.cli.terminal import notes
 
         with Bar(console=notes(), transient=True) as bar:
             task = bar.add_task(title, total=None)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamscope.advising.break_even import chain_async_ns, chain_graph_ns, replays_to_pay
+from streamscope.advising.device_costs import DeviceCosts
+from streamscope.advising.forecast import Forecast
+from streamscope.advising.regions import LONGEST_US, SHORTEST_US
 from streamscope.analysis.definitions import format_us
-from streamscope.choosing.break_even import chain_async_ns, chain_graph_ns, replays_to_pay
-from streamscope.choosing.device_costs import DeviceCosts
-from streamscope.choosing.forecast import Forecast
-from streamscope.choosing.regions import LONGEST_US, SHORTEST_US
 from streamscope_widgets import palette
 from streamscope_widgets.advice_marks import BANDS, COUNT_TICKS, LENGTH_TICKS, SHADES, Panel, Point, headline, panels, ticks
 

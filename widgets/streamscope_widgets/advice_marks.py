@@ -11,12 +11,12 @@ from math import log10
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.advising.break_even import graph_pays, second_stream_pays
+from streamscope.advising.device_costs import DeviceCosts
+from streamscope.advising.forecast import Forecast
+from streamscope.advising.regions import LONGEST_US, SHORTEST_US, Regions, branch_regions, chain_regions
+from streamscope.advising.wording import BRANCH, range_words
 from streamscope.analysis.definitions import format_us
-from streamscope.choosing.break_even import graph_pays, second_stream_pays
-from streamscope.choosing.device_costs import DeviceCosts
-from streamscope.choosing.forecast import Forecast
-from streamscope.choosing.regions import LONGEST_US, SHORTEST_US, Regions, branch_regions, chain_regions
-from streamscope.choosing.wording import BRANCH, range_words
 
 Array = npt.NDArray[np.float64]
 

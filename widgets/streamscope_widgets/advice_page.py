@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
+from streamscope.advising.advice import Advice
 from streamscope.analysis.table import device_words
-from streamscope.choosing.advice import Advice
 from streamscope.errors import printable
 from streamscope.files import written_whole
 from streamscope_widgets import report_page

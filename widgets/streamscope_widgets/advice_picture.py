@@ -8,8 +8,8 @@ from itertools import groupby
 
 import numpy as np
 
-from streamscope.choosing.device_costs import DeviceCosts
-from streamscope.choosing.forecast import Forecast
+from streamscope.advising.device_costs import DeviceCosts
+from streamscope.advising.forecast import Forecast
 from streamscope.errors import printable
 from streamscope_widgets import palette
 from streamscope_widgets.advice_marks import COUNT_TICKS, LENGTH_TICKS, Array, Line, Panel, Point, headline, panels, shade, ticks

@@ -20,7 +20,7 @@ from streamscope_widgets.report import report
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from streamscope.comparison import Comparison
+    from streamscope.comparing.comparison import Comparison
 
 MOST_OPERATIONS = 300
 """More rows than this nobody reads; those of the longest operations are kept."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from streamscope.comparing_compilation import CompilationComparison
-from streamscope.rtc.compilation_log import CompilationLog
+from streamscope.compiling.compare_compilation import CompilationComparison
+from streamscope.kernels.compile.compilation_log import CompilationLog
 from streamscope_widgets.static_timeline import data_uri
 from streamscope_widgets.summary import SANS
 from streamscope_widgets.worker_picture import workers_svg

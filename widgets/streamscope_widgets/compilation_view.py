@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from streamscope.rtc.compilation_log import CompilationLog, KernelRecord, Stage
-from streamscope.rtc.cubin import KernelResources
-from streamscope.rtc.kernel_cache import Origin
+from streamscope.kernels.compile.compilation_log import CompilationLog, KernelRecord, Stage
+from streamscope.kernels.compile.cubin import KernelResources
+from streamscope.kernels.compile.kernel_cache import Origin
 from streamscope_widgets.static_timeline import data_uri
 from streamscope_widgets.summary import LINE, NUMBER, SANS
 from streamscope_widgets.worker_picture import COLOURS, workers_svg

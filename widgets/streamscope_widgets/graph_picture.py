@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.engines.graphs.layout import Box, Layout, layout
+from streamscope.engines.graphs.view import GraphView
 from streamscope.errors import printable
-from streamscope.graphs.layout import Box, Layout, layout
-from streamscope.graphs.node import GraphNode, NodeKind
-from streamscope.graphs.view import GraphView
 from streamscope_widgets import palette
 from streamscope_widgets.static_timeline import data_uri
 

@@ -24,7 +24,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 from IPython.display import display
 
-from streamscope.comparing import compare, compared_engines
+from streamscope.comparing.compare import compare, compared_engines
 from streamscope.errors import EngineError, StreamscopeError
 from streamscope.options import COMPARE_OPTIONS, Option, hint_on_a_line
 from streamscope.program.tracing import program

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from streamscope.rtc.form import DEFAULT
-from streamscope.tuning import LEAST_GAIN, TunedKernel, Tuning, described
+from streamscope.compiling.tuning import LEAST_GAIN, TunedKernel, Tuning, described
+from streamscope.kernels.form import DEFAULT
 from streamscope_widgets import palette
 from streamscope_widgets.summary import LINE, NUMBER, SANS
 

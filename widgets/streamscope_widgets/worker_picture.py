@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from html import escape
 
 from streamscope.errors import printable
-from streamscope.rtc.compilation_log import Stage, StageTime, lane_order
+from streamscope.kernels.compile.compilation_log import Stage, StageTime, lane_order
 from streamscope_widgets import palette
 from streamscope_widgets.static_timeline import FONT
 

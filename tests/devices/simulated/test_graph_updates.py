@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from streamscope.devices.graph_node import NodeKind
 from streamscope.devices.simulated.graphs import UPDATE_SHARE
 from streamscope.errors import DeviceError, EngineError
-from streamscope.graphs.node import NodeKind
 from streamscope.program.launch import LaunchKind
 
 

@@ -19,8 +19,8 @@ from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.state import Span, State, found_state, torch_segments
 from streamscope.devices.cuda.driver import libraries
 from streamscope.devices.cuda.graph import CAPTURES
+from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
-from streamscope.graphs.node import GraphNode
 from streamscope.interrupts import when_gone
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable

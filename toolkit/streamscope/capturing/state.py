@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.choosing.moved_runs import errors
-from streamscope.choosing.tolerance import allowed_of_others
 from streamscope.devices.cuda.driver import libraries
+from streamscope.program.moved_runs import errors
+from streamscope.program.tolerance import allowed_of_others
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]

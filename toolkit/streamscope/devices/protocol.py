@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from streamscope.graphs.node import GraphNode
+from streamscope.devices.graph_node import GraphNode
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place

@@ -18,13 +18,13 @@ from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.binding import Binder, Bound, run_all, variables_of
 from streamscope.engines.capture import captured, capturing
 from streamscope.engines.faults import name_launch, settle
+from streamscope.engines.graphs.counts import GraphCounts
+from streamscope.engines.graphs.segment import Segment, segments_of
+from streamscope.engines.graphs.view import GraphView
 from streamscope.engines.lanes import checked_streams
 from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
-from streamscope.graphs.counts import GraphCounts
-from streamscope.graphs.segment import Segment, segments_of
-from streamscope.graphs.view import GraphView
 from streamscope.interrupts import when_gone
 from streamscope.program.arrays import host_array, spec_of
 from streamscope.program.operation import Program, Variable

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from streamscope.errors import ProgramError
+from streamscope.kernels.compile.groups import file_directive, nesting, unbalanced
+from streamscope.kernels.expression.expression_check import DEEPEST, Mistake, mistake_in
+from streamscope.kernels.expression.expressions import mistake_for
+from streamscope.kernels.expression.known_functions import unknown_function
+from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic
 from streamscope.ops.definition import Definition
-from streamscope.ops.expression_check import DEEPEST, Mistake, mistake_in
-from streamscope.ops.expressions import mistake_for
-from streamscope.ops.known_functions import unknown_function
 from streamscope.ops.operator import Request
 from streamscope.ops.pointwise import Elementwise, Scalars
-from streamscope.ops.promotion import DType, Promoted, arithmetic
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.groups import file_directive, nesting, unbalanced
 
 _WHOLE, _FLOATING = np.dtype(np.int32), np.dtype(np.float32)
 

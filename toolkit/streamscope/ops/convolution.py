@@ -126,7 +126,7 @@ def _launch(application: Application, part: int, shape: ConvolutionShape, direct
         return [functions[direction](shape, *arrays)]
 
     def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
-        from streamscope.devices.cuda.cudnn import convolution_call
+        from streamscope.kernels.library.cudnn import convolution_call
 
         return convolution_call(bench, direction, shape, reads[0], reads[1], writes[0])
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamscope.ops.elementwise_call import ElementwiseCall
-from streamscope.ops.fitting import fitted_fresh
+from streamscope.kernels.elementwise.elementwise_call import ElementwiseCall
+from streamscope.kernels.elementwise.fitting import fitted_fresh
+from streamscope.kernels.elementwise.fused_source import Step, fused_signature
+from streamscope.kernels.form import THREADS
+from streamscope.kernels.signature import Parameter
 from streamscope.ops.fusion_groups import elementwise_call, fusible_groups
 from streamscope.program.launch import Array, Cost, HostCall, Launch, LaunchKind, Reference
 from streamscope.program.operation import Operation, Program, Variable
-from streamscope.rtc.form import THREADS
-from streamscope.rtc.fused_source import Step, fused_signature
-from streamscope.rtc.signature import Parameter
 
 MOST_NAMED = 3
 """Operations whose names are all in the name of what they were fused to."""

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamscope.ops.broadcast_sum import FittedSum, bind_sum, fresh_sums
+from streamscope.kernels.elementwise.elementwise_call import ElementwiseCall
+from streamscope.kernels.elementwise.fitting import Fitted, Shape, fitted_fresh
+from streamscope.kernels.expression.operand_types import UnknownExpressionError
+from streamscope.kernels.expression.wrapping import wrapping
+from streamscope.kernels.form import THREADS
+from streamscope.kernels.reduce.broadcast_sum import FittedSum, bind_sum, fresh_sums
+from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.checked_line import CheckedLine
 from streamscope.ops.definition import Definition
-from streamscope.ops.elementwise_call import ElementwiseCall
-from streamscope.ops.fitting import Fitted, Shape, fitted_fresh
-from streamscope.ops.operand_types import UnknownExpressionError
 from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require
 from streamscope.ops.pointwise import Elementwise, broadcast_shape, evaluated, operand_values
-from streamscope.ops.wrapping import wrapping
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind, Reference
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.form import THREADS
-from streamscope.rtc.signature import Parameter, Signature
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.kernels.reduce.reducers_source import REDUCERS, power_norm
 from streamscope.ops.operator import Request, require
 from streamscope.ops.reductions import Axis, Reduction
 from streamscope.program.launch import Array
 from streamscope.program.symbol import Symbol
-from streamscope.rtc.reducers_source import REDUCERS, power_norm
 
 
 def norm_of_order(order: object) -> Reduction:

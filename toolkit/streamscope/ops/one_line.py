@@ -10,15 +10,15 @@ import numpy as np
 
 from streamscope.arguments import Kinds, are_strings, check_kinds
 from streamscope.errors import ProgramError
+from streamscope.kernels.elementwise.written import Written, note
+from streamscope.kernels.expression.expressions import compiled, names_in
+from streamscope.kernels.expression.operand_types import OF_WHOLE, UnknownExpressionError
+from streamscope.kernels.expression.tokens import tokens
+from streamscope.kernels.signature import RESERVED
 from streamscope.ops.checked_line import CheckedLine, check_functions, check_meaning, check_syntax, title
 from streamscope.ops.definition import Definition
-from streamscope.ops.expressions import compiled, names_in
-from streamscope.ops.operand_types import OF_WHOLE, UnknownExpressionError
 from streamscope.ops.pointwise import Elementwise
-from streamscope.ops.tokens import tokens
 from streamscope.program.user_line import user_line
-from streamscope.rtc.signature import RESERVED
-from streamscope.rtc.written import Written, note
 
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)(.+)", re.DOTALL)
 

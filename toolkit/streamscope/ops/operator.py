@@ -8,11 +8,11 @@ from operator import index
 from typing import Any, Literal, cast, get_args
 
 from streamscope.errors import ProgramError
+from streamscope.kernels.reduce.reducers_source import FLOATS
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec, Place
-from streamscope.rtc.reducers_source import FLOATS
 
 Attributes = Mapping[str, Any]
 Request = Literal["write", "add", "null"]

@@ -10,20 +10,20 @@ from typing import Any, cast
 import numpy as np
 
 from streamscope.errors import ProgramError
-from streamscope.ops import c_arithmetic
+from streamscope.kernels.elementwise.elementwise_call import ElementwiseCall
+from streamscope.kernels.elementwise.fitting import fitted_fresh
+from streamscope.kernels.expression import c_arithmetic
+from streamscope.kernels.expression.expressions import compiled
+from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
+from streamscope.kernels.expression.wrapping import wrapping
+from streamscope.kernels.form import MOST_ITEMS, THREADS, Variant
+from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.definition import Definition, Reference
-from streamscope.ops.elementwise_call import ElementwiseCall
-from streamscope.ops.expressions import compiled
-from streamscope.ops.fitting import fitted_fresh
 from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require, shape_of
-from streamscope.ops.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
-from streamscope.ops.wrapping import wrapping
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.form import MOST_ITEMS, THREADS, Variant
-from streamscope.rtc.signature import Parameter, Signature
 
 MOST_AXES = 32
 """Of arrays that NumPy broadcasts."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from streamscope.arguments import shown
+from streamscope.kernels.reduce.reducers_source import FLOATS, REDUCERS, Reducer
+from streamscope.kernels.reduce.reduction_plan import checked_axes, plan_reduction, reduced_shape
+from streamscope.kernels.reduce.reduction_source import THREADS
 from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require, shape_of, specs_of
-from streamscope.ops.reduction_plan import checked_axes, plan_reduction, reduced_shape
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.reducers_source import FLOATS, REDUCERS, Reducer
-from streamscope.rtc.reduction_source import THREADS
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall

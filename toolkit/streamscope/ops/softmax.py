@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from streamscope.kernels.reduce.reduction_plan import checked_axes
+from streamscope.kernels.reduce.reduction_source import THREADS
+from streamscope.kernels.softmax.softmax_source import row_form, softmax_columns_source, softmax_source
 from streamscope.ops.linear import accumulation_dtype
 from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require, require_float, shape_of, specs_of
-from streamscope.ops.reduction_plan import checked_axes
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import current_tracer
 from streamscope.program.variable import ArraySpec
-from streamscope.rtc.reduction_source import THREADS
-from streamscope.rtc.softmax_source import row_form, softmax_columns_source, softmax_source
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
-    from streamscope.rtc.source import KernelSource
+    from streamscope.kernels.source import KernelSource
 
 
 def _softmax_of(x: Array, axis: int) -> Array:

@@ -113,7 +113,7 @@ class Program:
 
         Libraries (cuBLAS, cuDNN), functions of the user's and captured code bring kernels of their own, which are not here.
         """
-        from streamscope.rtc.needed import program_source
+        from streamscope.kernels.compile.needed import program_source
 
         return program_source(self)
 

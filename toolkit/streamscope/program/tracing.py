@@ -21,8 +21,8 @@ from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, Place
 
 if TYPE_CHECKING:
+    from streamscope.kernels.compile.compilation_log import CompilationLog
     from streamscope.ops.operator import Operator
-    from streamscope.rtc.compilation_log import CompilationLog
 
 
 @dataclass
@@ -217,7 +217,7 @@ class ProgramFunction:
         **options
             As of `streamscope.warm`.
         """
-        from streamscope.warming import warm
+        from streamscope.compiling.warming import warm
 
         return warm(self, *inputs, **options)
 

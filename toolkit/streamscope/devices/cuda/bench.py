@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamscope.devices.cuda.driver import OUT_OF_MEMORY_HINT, libraries
 from streamscope.errors import OutOfMemoryError, ProgramError
-from streamscope.rtc.source import KernelSource
+from streamscope.kernels.source import KernelSource
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda.device import CudaDevice

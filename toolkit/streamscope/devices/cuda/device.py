@@ -24,15 +24,15 @@ from streamscope.devices.measured_models import model_of
 from streamscope.errors import DeviceError, EngineError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import when_gone
+from streamscope.kernels.compile.batch import compile_batch, compile_kernel
+from streamscope.kernels.compile.choices import choices_of
+from streamscope.kernels.compile.compilation_log import CompilationLog, Stage, compilations
+from streamscope.kernels.compile.cubin import Cubin
+from streamscope.kernels.compile.needed import needed_kernels
+from streamscope.kernels.source import KernelSource
 from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
-from streamscope.rtc.batch import compile_batch, compile_kernel
-from streamscope.rtc.choices import choices_of
-from streamscope.rtc.compilation_log import CompilationLog, Stage, compilations
-from streamscope.rtc.cubin import Cubin
-from streamscope.rtc.needed import needed_kernels
-from streamscope.rtc.source import KernelSource
 from streamscope.trace.trace import DeviceInfo
 
 Array = npt.NDArray[Any]

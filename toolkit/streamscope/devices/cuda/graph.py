@@ -14,8 +14,8 @@ from typing import Any
 from streamscope.devices.cuda.driver import checked, cuda_errors, libraries
 from streamscope.devices.cuda.graph_nodes import graph_nodes, node_count
 from streamscope.devices.cuda.streams import CudaStream
+from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import DeviceError
-from streamscope.graphs.node import GraphNode
 from streamscope.interrupts import when_gone
 
 _UPDATE_FAILURE = 910  # CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE

@@ -89,7 +89,7 @@ class CudaStream:
     @property
     def workspace_bytes(self) -> int:
         """Bytes of scratch memory that the stream keeps for libraries, cuBLAS's own among it."""
-        from streamscope.devices.cuda.cublas import WORKSPACE_BYTES
+        from streamscope.kernels.library.cublas import WORKSPACE_BYTES
 
         cublas = WORKSPACE_BYTES if "cublas" in vars(self) else 0
         return cublas + sum(int(workspace.nbytes) for workspace in self._workspaces)
@@ -113,7 +113,7 @@ class CudaStream:
     @cached_property
     def cudnn(self) -> Any:
         """A cuDNN handle on this stream."""
-        from streamscope.devices.cuda.cudnn import destroy_handle, make_handle
+        from streamscope.kernels.library.cudnn import destroy_handle, make_handle
 
         handle = make_handle(self.pointer)
         self._destroy_with_it(partial(destroy_handle, handle))
@@ -122,7 +122,7 @@ class CudaStream:
     @cached_property
     def cublas(self) -> Any:
         """A cuBLAS handle on this stream, with a workspace of its own."""
-        from streamscope.devices.cuda.cublas import CublasHandle
+        from streamscope.kernels.library.cublas import CublasHandle
 
         handle = CublasHandle(self)
         self._destroy_with_it(handle.destroy)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING
 
+from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.devices.simulated.events import SimulatedEvent
 from streamscope.devices.simulated.execution import Work
 from streamscope.errors import EngineError
-from streamscope.graphs.node import GraphNode, NodeKind
 from streamscope.interrupts import deferred
 from streamscope.program.launch import LaunchKind
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from streamscope.devices.graph_node import GraphNode
 from streamscope.devices.protocol import Stream
 from streamscope.devices.simulated.capture import Node
 from streamscope.devices.simulated.core import Core
@@ -12,7 +13,6 @@ from streamscope.devices.simulated.events import SimulatedEvent
 from streamscope.devices.simulated.execution import Placement, Work
 from streamscope.devices.simulated.streams import Item, SimulatedStream
 from streamscope.devices.simulated.timeline import Moment
-from streamscope.graphs.node import GraphNode
 from streamscope.interrupts import deferred
 
 UPDATE_SHARE = 1 / 3

@@ -1,0 +1,124 @@
+"""Advice on programs: predicted, measured, and told in words."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.advising.break_even import BRANCHED, WORTH, graph_pays
+from streamscope.errors import ProgramError
+from streamscope.workloads import WORKLOADS
+
+pytestmark = pytest.mark.usefixtures("costs")
+
+BRANCHES = WORKLOADS["branches"]
+CHAIN = WORKLOADS["elementwise-chain"]
+
+
+def advice_on(workload, **settings):
+    function, inputs = workload.build(**settings)
+    return ss.advise(function, *inputs, device="simulated")
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_workload_is_predicted_under_every_engine(name):
+    forecast = advice_on(WORKLOADS[name]).forecast
+    for engine in BRANCHED:
+        assert forecast.predicted_ns[engine] == pytest.approx(forecast.makespans_ns[engine].median, rel=0.1), engine
+        assert forecast.predicted_speedup(engine) == pytest.approx(forecast.speedups[engine].median, rel=0.1), engine
+    assert forecast.unfit == {}
+
+
+@pytest.mark.parametrize("length", [1, 5, 40])
+@pytest.mark.parametrize("size", [256, 1 << 18, 1 << 20])
+def test_chains_of_any_length_and_kernel_are_predicted(length, size):
+    forecast = advice_on(CHAIN, length=length, size=size).forecast
+    assert forecast.kernels == length
+    assert forecast.predicted_speedup("graph") == pytest.approx(forecast.speedups["graph"].median, rel=0.1)
+
+
+def test_the_speedup_is_the_one_that_compare_finds():
+    function, inputs = BRANCHES.build()
+    compared = ss.compare(function, *inputs, device="simulated", progress=False)
+    forecast = advice_on(BRANCHES).forecast
+    for engine in BRANCHED:
+        assert forecast.makespans_ns[engine].median == pytest.approx(compared[engine].metrics.makespan_us * 1e3, abs=2)
+
+
+def test_the_point_is_the_median_kernel_and_their_number():
+    forecast = advice_on(BRANCHES, branches=4, length=8).forecast
+    assert forecast.kernels == 4 * 8 + 3
+    function, inputs = BRANCHES.build(branches=4, length=8)
+    compared = ss.compare(function, *inputs, device="simulated", progress=False)
+    spans = compared["async"].trace.spans
+    kernels = spans.duration_ns[spans.kind == 6]
+    assert forecast.kernel_ns == np.median(kernels)
+    assert forecast.per_branch > 0
+    assert advice_on(CHAIN, length=9).forecast.per_branch == 0
+
+
+def test_a_capture_pays_after_as_many_replays_as_it_is_as_dear_as():
+    advice = advice_on(CHAIN, length=100)
+    forecast = advice.forecast
+    saved_ns = forecast.makespans_ns["async"].median - forecast.makespans_ns["graph"].median
+    assert forecast.capture_replays * saved_ns == pytest.approx(advice.costs.capture_ns(100))
+
+
+def test_words_for_a_program():
+    advice = advice_on(CHAIN, length=200, size=256)
+    forecast = advice.forecast
+    predicted, measured = forecast.predicted_speedup("graph"), forecast.speedups["graph"].median
+    assert advice.verdict.startswith("Simulated times, not measured. Your 200 kernels of 0.872 µs: a graph should run them ")
+    assert f"{predicted:.2f}× as fast as async; simulated {measured:.2f}×" in advice.verdict
+    assert f"{forecast.capture_replays:.1f} replays pay for its capture" in advice.verdict
+    assert "The dual engine has no use for a second stream here." in advice.verdict
+    assert advice.verdict in " ".join(str(advice).split())
+
+
+def test_words_for_a_second_stream_are_about_that_stream_alone():
+    advice = advice_on(BRANCHES)
+    speedups = {engine: advice.forecast.speedups[engine].median for engine in BRANCHED}
+    assert f"launched one by one (simulated {speedups['dual']:.2f}×)" in advice.verdict
+    assert f"in a graph (simulated {speedups['graph-dual'] / speedups['graph']:.2f}×)" in advice.verdict
+    assert speedups["dual"] < 1 < speedups["graph-dual"] / speedups["graph"]
+
+
+def test_long_kernels_are_told_apart_from_short_ones():
+    advice = advice_on(CHAIN, length=3, size=1 << 23)
+    assert "a graph should run them as fast as async" in advice.verdict
+    assert "replays pay" not in advice.verdict.split("On the")[0]
+
+
+def test_words_for_the_device_alone(costs):
+    advice = ss.advise(device="simulated")
+    assert advice.forecast is None
+    assert advice.costs is costs
+    high_us = graph_pays(costs).high_ns / 1e3
+    assert f"A graph makes a long chain at least {WORTH * 100:.0f} % faster for kernels of up to {high_us:.1f} µs" in advice.verdict
+    assert re.search(r"reproduced within \d+\.\d %", str(advice))
+
+
+def test_a_program_without_kernels():
+    @ss.program
+    def nothing(x):
+        return ss.host_function(lambda values: values + 1, duration_us=3)(x)
+
+    advice = ss.advise(nothing, np.ones(4, np.float32), device="simulated")
+    assert "nothing launches no kernels." in advice.verdict
+    assert advice.forecast.kernels == 0
+
+
+def test_it_is_json():
+    content = json.loads(json.dumps(advice_on(BRANCHES).to_json(), allow_nan=False))
+    assert content["device"]["kind"] == "simulated"
+    assert content["program"]["engines"]["async"]["speedup"] == 1
+    assert content["second_stream_pays_ns"]["in_graph"]["4"] == [0, None]
+
+
+def test_what_is_no_program():
+    with pytest.raises(ProgramError, match="advise wants a program"):
+        ss.advise(np.add, np.ones(3), device="simulated")

@@ -1,0 +1,139 @@
+"""``streamscope advise``, and ``compare --engines auto``, through the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import streamscope
+from streamscope.advising import advise as advising
+from streamscope.advising.advise import device_costs
+from streamscope.cli.main import main
+from streamscope.comparing.comparison import load_comparison
+from streamscope.devices.simulated import SimulatedDevice
+
+CHAIN = ("elementwise-chain", "--set", "length=6", "--set", "size=64", "--device", "simulated")
+ROOT = Path(streamscope.__file__).resolve().parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / part) for part in ("toolkit", "widgets")), "NO_COLOR": "1"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fitted():
+    """Fit the simulated device's costs once for all tests in this process."""
+    return device_costs(SimulatedDevice())
+
+
+def run(*arguments, **options):
+    command = [sys.executable, "-m", "streamscope", *arguments]
+    return subprocess.run(command, env=ENVIRONMENT, text=True, check=False, timeout=120, **options)
+
+
+def test_advice_on_a_workload_says_what_it_says_in_python(capsys):
+    assert main(("advise", *CHAIN)) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    function, inputs = streamscope.workload("elementwise-chain").build(length=6, size=64)
+    assert streamscope.advise(function, *inputs, device="simulated").verdict in out
+    assert "Your 6 kernels" in out
+
+
+def test_advice_on_the_device_alone(capsys):
+    assert main(("advise", "--device", "simulated")) == 0
+    captured = capsys.readouterr()
+    assert "Simulated times, not measured." in captured.out
+    assert "host: launching a kernel" in captured.out
+    assert captured.err == ""
+
+
+def test_advice_as_json_and_as_a_page(tmp_path, capsys):
+    page = tmp_path / "new" / "advice.html"
+    assert main(("advise", *CHAIN, "--json", "--out", str(page))) == 0
+    captured = capsys.readouterr()
+    content = json.loads(captured.out)
+    assert content["program"]["kernels"] == 6
+    assert content["costs"]["launch"]["ns"] == pytest.approx(2769, rel=0.02)
+    assert str(page) in captured.err
+    text = page.read_text(encoding="utf-8")
+    assert content["verdict"].removeprefix("Simulated times, not measured. ").split(". ")[0] in text
+    assert "<script" not in text
+    assert "http" not in text.replace("http-equiv", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (("advise", "nope"), "unknown workload 'nope'", "elementwise-chain"),
+        (("advise", "cnn", "--set", "depth=3"), "no setting 'depth'", "size, channels"),
+        (("advise", "--set", "depth=3"), "a setting needs a workload", "advise --help"),
+        (("advise", "--device", "tpu"), "'tpu' is not one of", "advise --help"),
+        (("compare", *CHAIN, "--memory-limit", "1GiB"), "for choosing an engine", "auto"),
+        (("compare", *CHAIN, "--engines", "auto", "--memory-limit", "lots"), "'lots' is no size", "512 MiB"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_wrong_usage_exits_with_2(arguments, message, hint, capsys):
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, second = err.splitlines()
+    assert first.startswith("error: ")
+    assert message in first
+    assert hint in second
+
+
+def test_nothing_runs_where_the_page_cannot_be_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(advising, "device_costs", lambda *_: pytest.fail("it ran"))
+    taken = tmp_path / "taken"
+    taken.write_text("mine")
+    assert main(("advise", "--device", "simulated", "--out", str(taken / "advice.html"))) == 1
+    assert "cannot write to folder" in capsys.readouterr().err
+    assert main(("advise", "--device", "simulated", "--out", str(tmp_path))) == 1
+    assert "it is a folder" in capsys.readouterr().err
+
+
+def test_compare_with_auto(tmp_path, capsys):
+    assert main(("compare", *CHAIN, "--engines", "auto", "--memory-limit", "1GiB", "--out", str(tmp_path))) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Chosen within 1,024 MiB: graph." in out
+    assert "Chosen: graph takes " in out
+    loaded = load_comparison(tmp_path)
+    assert loaded.choice.engine == "graph"
+    assert "Chosen within 1,024 MiB: graph." in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_no_engine_within_the_limit_fails(tmp_path, capsys):
+    assert main(("compare", *CHAIN, "--engines", "auto", "--memory-limit", "10", "--out", str(tmp_path / "out"))) == 1
+    assert "error: no engine can be chosen" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_are_named_with_their_defaults(tmp_path):
+    assert (
+        main(("compare", "elementwise-chain", "--set", "size=64", "--device", "simulated", "--engines", "graph", "--out", str(tmp_path)))
+        == 0
+    )
+    content = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
+    assert content["settings"] == {"length": 200, "size": 64}
+    assert load_comparison(tmp_path).settings == {"length": 200, "size": 64}
+    assert "length 200, size 64" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_an_older_comparison_stays_where_the_run_fails(tmp_path):
+    assert main(("compare", *CHAIN, "--engines", "sync", "--out", str(tmp_path))) == 0
+    assert main(("compare", *CHAIN, "--engines", "auto", "--memory-limit", "10", "--out", str(tmp_path))) == 1
+    assert list(load_comparison(tmp_path)) == ["sync"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("arguments", [("workloads",), ("doctor", "--json"), ("compare", *CHAIN, "--json")], ids=lambda words: words[0])
+def test_a_full_disk_is_one_clear_line(arguments):
+    with Path("/dev/full").open("w") as full:
+        result = run(*arguments, stdout=full, stderr=subprocess.PIPE)
+    assert result.returncode == 1
+    first, second = result.stderr.splitlines()
+    assert first == "error: cannot write the output: No space left on device"
+    assert second.startswith("hint: ")

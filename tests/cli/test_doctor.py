@@ -1,0 +1,154 @@
+"""What the doctor finds on machines that have something, lack something, or have something broken."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import pytest
+
+from streamscope.cli import checks as doctor
+from streamscope.cli.checks import diagnose
+from streamscope.cli.main import main
+from streamscope.errors import DeviceError
+
+
+def by_name(diagnosis):
+    return {check.name: check for check in diagnosis.checks}
+
+
+def without(monkeypatch, *packages):
+    real = doctor._version_of
+    monkeypatch.setattr(doctor, "_version_of", lambda package: None if package in packages else real(package))
+
+
+def test_this_machine():
+    diagnosis = diagnose()
+    assert diagnosis.can_run
+    checks = by_name(diagnosis)
+    assert checks["simulated device"].found == "simulated NVIDIA H200"
+    assert "kB" in checks["timeline"].found
+    for check in diagnosis.checks:
+        assert check.found
+        assert "\n" not in check.todo
+        assert bool(check.todo) == (check.state == "lacking") or check.name == "GPU"
+
+
+def test_a_machine_without_a_gpu_lacks_nothing(monkeypatch):
+    monkeypatch.setattr(doctor, "_driver", lambda: ("no NVIDIA driver", []))
+    diagnosis = diagnose()
+    gpu = [check for check in diagnosis.checks if check.topic == "For real times"]
+    assert diagnosis.device == "simulated"
+    assert diagnosis.can_run
+    assert {check.state for check in gpu} == {"unneeded"}
+    assert {check.name for check in gpu} == {"GPU", "CuPy", "cuda-bindings", "cuBLAS", "cuDNN", "CUPTI"}
+
+
+@pytest.mark.parametrize(("driver", "extra"), [("CUDA 12.8 (570.1)", "cuda12"), ("CUDA 13.0", "cuda13")])
+def test_a_gpu_without_packages_names_the_extra(monkeypatch, driver, extra):
+    monkeypatch.setattr(doctor, "_driver", lambda: (driver, ["NVIDIA X"]))
+    monkeypatch.setattr(doctor, "_cuda_device", lambda: "no CUDA device: No module named 'cupy'")
+    without(monkeypatch, "cupy-cuda13x", "cupy-cuda12x", "cupy")
+    diagnosis = diagnose()
+    checks = by_name(diagnosis)
+    assert checks["CuPy"].state == checks["CUDA device"].state == "lacking"
+    assert f".[{extra}]" in checks["CuPy"].todo
+    assert f".[{extra}]" in checks["CUDA device"].todo
+    assert diagnosis.device == "simulated"
+    assert diagnosis.can_run
+
+
+def test_a_missing_library_stops_everything(monkeypatch, capsys):
+    without(monkeypatch, "pyarrow")
+    assert not diagnose().can_run
+    assert main(["doctor"]) == 1
+    out = capsys.readouterr().out
+    assert "pip install pyarrow" in out
+    assert "cannot run here" in out
+
+
+def test_a_missing_compiler_is_told_without_a_gpu(monkeypatch):
+    def missing():
+        raise ImportError("No module named 'cuda'")
+
+    monkeypatch.setattr(doctor, "_driver", lambda: ("no NVIDIA driver", []))
+    monkeypatch.setattr(doctor, "_compile", missing)
+    diagnosis = diagnose()
+    check = by_name(diagnosis)["NVRTC"]
+    assert diagnosis.can_run
+    assert check.state == "lacking"
+    assert ".[nvrtc]" in check.todo
+
+
+def test_a_missing_jupyterlab_does_not(monkeypatch):
+    without(monkeypatch, "jupyterlab")
+    diagnosis = diagnose()
+    assert diagnosis.can_run
+    assert "make lab" in by_name(diagnosis)["JupyterLab"].todo
+
+
+def test_a_front_end_that_was_not_built(monkeypatch, tmp_path):
+    monkeypatch.setattr("streamscope_widgets.bundle.BUNDLE", tmp_path / "timeline.js")
+    check = by_name(diagnose())["timeline"]
+    assert check.state == "lacking"
+    assert "make setup" in check.todo
+
+
+@pytest.mark.parametrize(
+    ("error", "found"),
+    [(DeviceError("it failed", hint="try again"), "it failed"), (ZeroDivisionError("by 0\nsecond line"), "ZeroDivisionError: by 0")],
+)
+def test_whatever_breaks_is_reported(monkeypatch, error, found):
+    def broken(*_):
+        raise error
+
+    monkeypatch.setattr("streamscope.devices.simulated.SimulatedDevice", broken)
+    diagnosis = diagnose()
+    check = by_name(diagnosis)["simulated device"]
+    assert (check.state, check.found) == ("lacking", found)
+    assert check.todo == (getattr(error, "hint", None) or doctor.REINSTALL)
+    assert not diagnosis.can_run
+
+
+def test_wrong_numbers_are_found(monkeypatch):
+    monkeypatch.setattr(importlib.import_module("streamscope.program.reference"), "run_reference", lambda *_: [7.0])
+    assert by_name(diagnose())["simulated device"].found == "the result of a small test is wrong"
+
+
+def test_the_cache_of_kernels(monkeypatch, tmp_path):
+    monkeypatch.setenv("STREAMSCOPE_CACHE_DIR", str(tmp_path))
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / f"{0:064x}.cubin").write_bytes(bytes(3 * 2**20))
+    check = by_name(diagnose())["cache on disk"]
+    assert (check.state, check.todo) == ("ok", "")
+    assert check.found == f"{tmp_path / 'kernels'}, writable, 3.0 MiB of at most 512.0 MiB"
+
+
+def test_a_cache_that_cannot_be(monkeypatch, tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("STREAMSCOPE_CACHE_DIR", str(tmp_path / "file"))
+    diagnosis = diagnose()
+    check = by_name(diagnosis)["cache on disk"]
+    assert (check.state, check.found) == ("lacking", f"in memory only: {tmp_path / 'file'} is no folder")
+    assert "STREAMSCOPE_CACHE_DIR" in check.todo
+    assert diagnosis.can_run
+
+
+@pytest.mark.usefixtures("homeless")
+def test_a_cache_without_a_home_folder():
+    assert by_name(diagnose())["cache on disk"].found == "in memory only: there is no home folder for ~/.cache"
+
+
+def test_json_and_exit_code(capsys):
+    assert main(["doctor", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["can_run"] is True
+    assert content["device"] in ("cuda", "simulated")
+    assert {"topic", "name", "state", "found", "todo", "essential"} == set(content["checks"][0])
+
+
+@pytest.mark.gpu
+def test_a_machine_with_a_gpu():
+    checks = by_name(diagnose())
+    for name in ("GPU", "driver", "CuPy", "cuda-bindings", "CUDA device", "NVRTC", "cuBLAS", "cuDNN"):
+        assert checks[name].state == "ok", checks[name]

@@ -1,0 +1,30 @@
+"""Kernel names."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamscope.devices.cuda.kernel_names import demangled, short_name
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("add_float32_x4", "add_float32_x4"),
+        ("_Z3foov", "foo"),
+        ("_ZN2at6native29vectorized_elementwise_kernelILi4EfEEvif", "vectorized_elementwise_kernel"),
+        ("void a::b::kernel<4, a::CUDAFunctor_add<float> >(int)", "kernel CUDAFunctor_add"),
+        ("_Znot a mangled name", "_Znot a mangled name"),
+        (
+            "sm90_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize64",
+            "sm90_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nh…",
+        ),
+    ],
+)
+def test_short_names(name, short):
+    assert short_name(name) == short
+
+
+def test_demangling():
+    assert demangled("_ZN2at6native3fooIfEEvT_") == "void at::native::foo<float>(float)"
+    assert demangled("plain_c") == "plain_c"

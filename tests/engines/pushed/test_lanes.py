@@ -1,0 +1,90 @@
+"""The fewest waits: as many as the tracker that keeps the whole history finds, with clocks that keep nothing."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines.pushed.lanes import Lane, merged, needed
+from streamscope.engines.pushed.placement import CROSSING_NS, earliest, expect
+from streamscope.engines.sync_objects import DependencyTracker
+
+LANES = 4
+SETS = st.sets(st.integers(0, 4), max_size=3)
+
+
+class Counted:
+    """Stands for a variable: the last writer, and the last reader of each lane since."""
+
+    def __init__(self):
+        self.writer = None
+        self.readers = {}
+
+
+class Work:
+    def __init__(self, reads, writes):
+        self.reads, self.writes = reads, writes
+
+
+@given(st.lists(st.tuples(st.integers(0, LANES - 1), SETS, SETS), max_size=40))
+def test_as_many_waits_as_with_the_whole_history(operations):
+    device = SimulatedDevice()
+    lanes = [Lane(device, index, LANES, str(index)) for index in range(LANES)]
+    tracker = DependencyTracker(range(LANES))
+    variables = [Counted() for _ in range(5)]
+    for number, reads, writes in operations:
+        lane = lanes[number]
+        stamps = [variables[v].writer for v in reads | writes] + [stamp for v in writes for stamp in variables[v].readers.values()]
+        foreign = [stamp for stamp in stamps if stamp is not None and stamp.lane != number]
+        found = {(stamp.lane, stamp.position) for stamp in needed(lane.clock, foreign)}
+        before = lane.waits
+        lane.wait(foreign)
+        expected = tracker.needed(number, reads, writes)
+        assert found == {(stamp.lane, stamp.position) for stamp in expected}
+        assert lane.waits - before == len(expected)
+        for stamp in expected:
+            tracker.waited(number, stamp)
+        tracker.issued(number, reads, writes)
+        stamp = lane.record()
+        for v in reads - writes:
+            variables[v].readers[number] = stamp
+        for v in writes:
+            variables[v].writer, variables[v].readers = stamp, {}
+
+
+def test_merged_clocks():
+    assert merged((1, 5, 0), (2, 3, 0)) == (2, 5, 0)
+
+
+class TestTheEarliestStart:
+    def lanes(self, *free_ns):
+        device = SimulatedDevice()
+        lanes = [Lane(device, index, len(free_ns), str(index)) for index in range(len(free_ns))]
+        for lane, each in zip(lanes, free_ns, strict=True):
+            expect(lane, each, 0.0)
+        return lanes
+
+    def written_on(self, lane):
+        variable = Counted()
+        variable.writer = lane.record()
+        return variable
+
+    def test_what_reads_nothing_goes_where_there_is_least_to_do(self):
+        lanes = self.lanes(30.0, 10.0, 20.0)
+        assert earliest(lanes, Work((), ()), 0.0).index == 1
+        assert earliest(lanes, Work((), ()), 100.0).index == 1  # All are free, and it was given the least so far.
+
+    def test_a_chain_stays_on_its_stream(self):
+        lanes = self.lanes(50_000.0, 0.0)
+        x = self.written_on(lanes[0])
+        assert earliest(lanes, Work((x,), ()), 0.0).index == 0
+        assert earliest(lanes, Work((), (x,)), 60_000.0).index == 0
+
+    def test_a_fork_goes_elsewhere_if_it_starts_earlier_there(self):
+        lanes = self.lanes(50_000.0, 0.0)
+        x = self.written_on(lanes[0])
+        expect(lanes[0], CROSSING_NS - 1, 0.0)  # Something else is put behind what it reads.
+        assert earliest(lanes, Work((x,), ()), 0.0).index == 0
+        expect(lanes[0], 2.0, 0.0)
+        assert earliest(lanes, Work((x,), ()), 0.0).index == 1

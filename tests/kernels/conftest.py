@@ -1,0 +1,260 @@
+"""The generated kernels, and a build of them for the host."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.devices.cuda.bench import CudaBench, PackedArguments
+from streamscope.kernels.types_source import HALF_CONVERSIONS
+
+PRELUDE = Path(__file__).with_name("host_cuda.h")
+SANITIZED = "-fsanitize=signed-integer-overflow,integer-divide-by-zero,shift"
+HOST_HALF_CONVERSIONS = """
+struct half_t { unsigned short bits; };
+inline float load(half_t h) { _Float16 value; memcpy(&value, &h, 2); return value; }
+inline void store(half_t& h, float f) { _Float16 value = f; memcpy(&h, &value, 2); }
+"""
+
+
+class HostArray:
+    """A NumPy array that looks like CuPy's, so that what binds kernels to device memory binds them to the host's."""
+
+    def __init__(self, values):
+        self.values = values  # keeps the memory
+        self.shape, self.strides, self.itemsize, self.dtype, self.size = (
+            getattr(values, name) for name in ("shape", "strides", "itemsize", "dtype", "size")
+        )
+        self.data = SimpleNamespace(ptr=address(values))
+
+    def reshape(self, shape):
+        return HostArray(self.values.reshape(shape))
+
+
+class HostBench:
+    """Prepares kernels as the CUDA device's bench does, but from a library built for the host.
+
+    A kernel fails that does what C++ leaves undefined: the compiler for GPUs may take it that this never happens.
+    """
+
+    choices = None
+
+    def __init__(self, path, sources):
+        self.library = ctypes.CDLL(str(path.with_suffix(".so")))
+        self.library.undefined_behaviour.restype = ctypes.c_char_p
+        self.path = path
+        self.sources = sources
+
+    def kernel(self, source, blocks, threads, arguments):
+        assert source in self.sources, f"{source.name} was not built from this source"
+        packed = PackedArguments(arguments)
+        run = getattr(self.library, f"run_{source.name}")
+
+        def call():
+            run(blocks, threads, packed.pointers)
+            undefined = self.library.undefined_behaviour().decode()
+            assert not undefined, f"{source.name}: {undefined}: {self.path.read_text().splitlines()[int(undefined.split()[-1]) - 1]}"
+
+        return call
+
+
+class DeferredBench:
+    """Host memory, and kernels taken as the CUDA device's bench takes them; they can run once `finish` has built them all together."""
+
+    choices = None
+
+    def __init__(self, build):
+        self.build = build
+        self.stream = SimpleNamespace(workspace=lambda nbytes: HostArray(self.memory(nbytes)))
+        self.sources = {}
+        self.bench = None
+
+    def kernel(self, source, blocks, threads, arguments):
+        if blocks:
+            self.sources[source] = source
+
+        def call():
+            self.bench.kernel(source, blocks, threads, arguments)()
+
+        return call
+
+    def finish(self):
+        self.bench = self.build(self.sources)
+
+    def memory(self, count):
+        """Return bytes that begin on a boundary, as device memory does."""
+        memory = np.empty(count + 256, np.uint8)
+        first = -address(memory) % 256
+        return memory[first : first + count]
+
+    def argument(self, array):
+        return HostArray(array)
+
+    def write(self, array, values):
+        array[...] = values
+
+    def read(self, array):
+        return array
+
+
+class GpuBench:
+    """The same for a GPU."""
+
+    choices = None
+
+    def __init__(self):
+        device = ss.open_device("cuda")
+        self.bench = CudaBench(device, device.stream("test"))
+        self.stream = self.bench.stream
+
+    def kernel(self, source, blocks, threads, arguments):
+        return self.bench.kernel(source, blocks, threads, arguments)
+
+    def finish(self):
+        pass
+
+    def memory(self, count):
+        import cupy
+
+        return cupy.empty(count, np.uint8)
+
+    def argument(self, array):
+        return array
+
+    def write(self, array, values):
+        import cupy
+
+        array[...] = cupy.asarray(values)
+        cupy.cuda.runtime.deviceSynchronize()  # the kernels' stream does not wait for the one of this copy
+
+    def read(self, array):
+        self.bench.stream.synchronize()
+        return array.get()
+
+
+def address(array):
+    """Return where an array's first element lies."""
+    return array.data.ptr if hasattr(array.data, "ptr") else array.__array_interface__["data"][0]
+
+
+class BoundProgram:
+    """A program of device operations whose kernels are bound by a bench to memory of its own."""
+
+    def __init__(self, bench, function, inputs):
+        self.bench = bench
+        self.program = ss.program(function).trace(*inputs)
+        self.memory = [fresh(bench, variable.spec) for variable in self.program.variables]
+        for variable, values in zip(self.program.inputs, inputs, strict=True):
+            bench.write(self.memory[variable], values)
+        arrays = [bench.argument(values) for values in self.memory]
+        self.calls = [
+            launch.cuda(bench, [arrays[v] for v in launch.reads], [arrays[v] for v in launch.writes]) for launch in self.program.launches()
+        ]
+
+    def run(self):
+        """Return the outputs; to be called once where a program changes its inputs."""
+        for call in self.calls:
+            call()
+        return [self.bench.read(self.memory[variable]) for variable in self.program.outputs]
+
+
+def fresh(bench, spec):
+    memory = bench.memory(max(1, spec.nbytes))[: spec.nbytes]
+    memory[...] = 1 if spec.dtype == np.bool_ else 0x5A
+    return memory.view(spec.dtype).reshape(spec.shape)
+
+
+@pytest.fixture(scope="session", params=["host", pytest.param("cuda", marks=pytest.mark.gpu)])
+def new_bench(request):
+    """Return a function that makes a bench: for the host, whose kernels are built together when it is finished, or for a GPU."""
+    if request.param == "cuda":
+        return GpuBench
+    build = request.getfixturevalue("build")
+    return lambda: DeferredBench(build)
+
+
+@pytest.fixture(scope="session")
+def host_bench():
+    return DeferredBench
+
+
+@pytest.fixture(scope="session")
+def bound_program():
+    return BoundProgram
+
+
+@pytest.fixture(scope="session")
+def address_of():
+    return address
+
+
+def sources_of(function, *arrays):
+    """Return the sources that a function over variables hands to the compiler, for arrays like these."""
+    taken = []
+
+    class Bench(DeferredBench):
+        def kernel(self, source, blocks, threads, arguments):
+            taken.append(source)
+
+    BoundProgram(Bench(None), function, arrays)
+    return taken
+
+
+def a_few_sources():
+    """Return sources of all sorts of kernels, one each."""
+    float32, float16 = np.ones((4, 8), np.float32), np.ones((1, 7), np.float16)
+    return [
+        *sources_of(ss.add, float32, float32),
+        *sources_of(ss.add, float32, float32[0]),
+        *sources_of(ss.multiply, np.ones((3, 7)), float16),
+        *sources_of(lambda x, y: ss.add(x, x, out=y, request="add"), float16, float16),
+        *sources_of(lambda x, b: ss.multiply.gradient(x, x, b), float32, float32[0]),
+    ]
+
+
+@pytest.fixture(scope="session")
+def traced_sources():
+    return sources_of
+
+
+def for_the_host(source):
+    """Return a source as a part of a host library; half is converted by the compiler instead of by PTX."""
+    code = source.code.replace(HALF_CONVERSIONS, HOST_HALF_CONVERSIONS)
+    run = f'extern "C" void run_{source.name}(unsigned b, unsigned t, void** a) {{ host_cuda::launch({source.name}, b, t, a); }}'
+    return f"namespace in_{source.name} {{\n{code}\n{run}\n}}\n"
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory):
+    """Return a function that builds sources for the host and returns a bench with them; it takes a mapping of the source that an
+    operator asks for to the one that is built in its place.
+    """
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no g++ on the PATH")
+    folder = tmp_path_factory.mktemp("host_build")
+    numbers = itertools.count()
+
+    def make(sources):
+        path = folder / f"kernels_{next(numbers)}.cc"
+        path.write_text(f'#include "{PRELUDE}"\n' + "\n".join(map(for_the_host, sources.values())))
+        command = [compiler, "-std=c++17", "-O1", SANITIZED, "-w", "-shared", "-fPIC", path, "-o", path.with_suffix(".so")]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        assert result.returncode == 0, result.stderr
+        return HostBench(path, sources.keys())
+
+    return make
+
+
+def pytest_generate_tests(metafunc):
+    if "source" in metafunc.fixturenames:
+        sources = a_few_sources()
+        metafunc.parametrize("source", sources, ids=[source.name for source in sources])

@@ -1,0 +1,55 @@
+"""The file of a cubin tells whether it is whole: whatever is cut off, changed or added is noticed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamscope.kernels.compile.cubin import Cubin
+from streamscope.kernels.compile.cubin_file import CHECKSUM_END, HEADER_START, MAGIC, checksum_of, header_of, packed, unpacked
+
+WHOLE = Cubin(b"\x7fELF machine code" * 9, "sm_90", "13.0", 123_456_789, 3)
+CONTENT = packed(WHOLE)
+
+words = st.text(max_size=9)
+cubins = st.builds(Cubin, st.binary(max_size=300), words, words, st.integers(0, 2**63), st.integers(1, 99))
+
+
+@given(cubins)
+def test_what_is_packed_is_unpacked(cubin):
+    assert unpacked(packed(cubin)) == cubin
+    assert header_of(packed(cubin)) == {
+        "architecture": cubin.architecture,
+        "nvrtc": cubin.nvrtc,
+        "compile_ns": cubin.compile_ns,
+        "kernels": cubin.kernels,
+    }
+
+
+@pytest.mark.parametrize("length", range(len(CONTENT)))
+def test_truncated_anywhere(length):
+    assert unpacked(CONTENT[:length]) is None
+
+
+def test_any_bit_flipped():
+    for at in range(len(CONTENT)):
+        for bit in range(8):
+            changed = bytearray(CONTENT)
+            changed[at] ^= 1 << bit
+            assert unpacked(bytes(changed)) is None, (at, bit)
+
+
+@given(st.binary(max_size=200))
+def test_anything_else(content):
+    assert unpacked(content) is None
+    assert unpacked(MAGIC + content) is None
+    assert unpacked(CONTENT + content + b"\0") is None
+    header_of(MAGIC + content)
+
+
+def test_the_start_says_enough():
+    start = CONTENT[: HEADER_START + 200]
+    assert header_of(start)["architecture"] == "sm_90"
+    assert checksum_of(start) == CONTENT[len(MAGIC) : CHECKSUM_END]
+    assert header_of(CONTENT[: HEADER_START + 3]) == {}

@@ -1,0 +1,143 @@
+"""Which kernels share a translation unit, how many units there are, and whose fault a log says it is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamscope.errors import CompilationError
+from streamscope.kernels.compile import groups
+from streamscope.kernels.compile.batch import MOST_IN_GROUP, group_count
+from streamscope.kernels.compile.groups import WORKER_BYTES, blamed, grouped, keeps_to_itself, unique_sources, unit_code, worker_count
+from streamscope.kernels.source import KernelSource
+from streamscope.kernels.types_source import HALF_CONVERSIONS, VECTORS
+
+
+def kernel(name, body="", before=""):
+    return KernelSource(name, f'{before}extern "C" __global__ void {name}(float* x) {{ {body} }}\n')
+
+
+some = st.lists(st.integers(0, 5000), max_size=40).map(
+    lambda sizes: [kernel(f"k{number}", ";" * size) for number, size in enumerate(sizes)]
+)
+
+
+@given(some, st.integers(1, 20))
+def test_each_kernel_is_in_one_group_and_none_is_empty(sources, count):
+    found = grouped(sources, count)
+    assert sorted(source.name for group in found for source in group) == sorted(source.name for source in sources)
+    assert len(found) == min(count, len(sources))
+    assert all(found)
+    costs = [sum(len(source.code) for source in group) for group in found]
+    assert costs == sorted(costs, reverse=True)
+    # Each kernel went to the group that was the cheapest then, so no group is ahead of another by more than one kernel.
+    if costs:
+        assert costs[0] - costs[-1] <= max(len(source.code) for source in sources)
+
+
+@given(some, st.integers(1, 20), st.randoms())
+def test_the_order_of_the_kernels_does_not_matter(sources, count, random):
+    shuffled = random.sample(sources, len(sources))
+    assert grouped(shuffled, count) == grouped(sources, count)
+
+
+ALONE = {
+    "macro": "#define load(x) 7\n",
+    "include": "#include <cuda_fp16.h>\n",
+    "indented": "  #  undef x\n",
+    "after a comment": "/* so */ #define load(x) 7\n",
+    "digraph": "%:define load(x) 7\n",
+    "continued": "#\\\ndefine load(x) 7\n",
+    "packing": "#pragma pack(1)\n",
+    "warnings": "#pragma nv_diag_suppress 177\n",
+    "operator": '_Pragma("pack(1)")\n',
+    "a brace too many": "namespace a { } }\n",
+    "a brace too few": "namespace a {\n",
+    "out and in again": "} typedef double real; namespace a {\n",
+    "an open comment": "int x; /* and so on\n",
+    "an open text": 'const char* x = R"(;\n',
+    "behind a comment of two lines": "int x; /*\n*/ #define load(x) 7\n",
+    "a brace between digits with apostrophes": "const int x = 1'000; namespace a { const int y = 1'000;\n",
+    "a brace in a character": "const char x = '{'; namespace a {\n",
+}
+TOGETHER = {
+    "unroll": "  #pragma unroll 4\n",
+    "braces in a comment": "// }\n/* } { } */\n",
+    "braces in a text": "const char* x = \"}}\\\"}\"; const char y = '}', z = '\\'';\n",
+    "braces in a raw text": 'const char* x = R"a(})" })a";\n',
+    "a sharp in a comment": "/*\n#define x\n*/\n",
+    "a comment continued with a carriage return": "// \\\r\n}\n",
+    "digits with apostrophes": "const int x = 0x1'000 + 1.5e+1'0f; const char y = '{', z = '}', u = u8'}', v = '{';\n",
+    "balanced": "namespace a { struct b { int c; }; }\n",
+}
+
+
+@pytest.mark.parametrize("before", ALONE.values(), ids=ALONE)
+def test_what_would_reach_into_others_stands_alone(before):
+    odd = kernel("odd", before=before)
+    assert not keeps_to_itself(odd.code)
+    others = [kernel(f"k{number}") for number in range(4)]
+    assert (odd,) in grouped([*others, odd], 1)
+    assert len(grouped([*others, odd], 1)) == 2
+
+
+@pytest.mark.parametrize("before", TOGETHER.values(), ids=TOGETHER)
+def test_what_reaches_into_nothing_is_put_together(before):
+    assert keeps_to_itself(kernel("usual", before=before).code)
+
+
+def test_generated_kernels_are_put_together(source):
+    assert keeps_to_itself(source.code)
+
+
+def test_pieces_that_many_begin_with_come_once():
+    halves, plain = [kernel(f"h{number}", before=HALF_CONVERSIONS + "\n" + VECTORS) for number in range(3)], kernel("plain")
+    code = unit_code((*halves, plain))
+    assert code.count("struct half_t {") == code.count("struct words<16>") == 1
+    lines = code.splitlines()
+    for source in (*halves, plain):
+        at = lines.index(next(line for line in lines if line.endswith(f'"{source.name}.cu"')))
+        number = int(lines[at].split()[1])
+        assert source.code.splitlines()[number - 1] == lines[at + 1]  # so errors name lines of its own source
+
+
+def test_who_a_log_blames():
+    one, two, three = kernel("one"), kernel("two"), kernel("three")
+    log = (
+        'one.cu(3): error: identifier "two" is undefined\n  two x;\n  ^\n\n'
+        "three.cu(1): warning #177-D: variable was declared\n"
+        "ptxas error   : Entry function 'two' uses too much shared data\n1 error detected in the compilation of \"3_kernels.cu\".\n"
+    )
+    assert blamed(log, (one, two, three)) == (one, two)
+    assert blamed("3_kernels.cu(7): error: no idea", (one, two)) == ()
+    assert blamed("two.cu(1): catastrophic error: cannot open source file", (one, two)) == (two,)
+
+
+def test_two_kernels_of_one_name():
+    one, other = kernel("same", "x[0] = 1;"), kernel("same", "x[0] = 2;")
+    assert unique_sources([one, kernel("b"), one]) == (one, kernel("b"))
+    with pytest.raises(CompilationError, match="two different kernels are called 'same'"):
+        unique_sources([one, other])
+
+
+@pytest.mark.parametrize(("cores", "free", "workers"), [(8, 100, 8), (8, 3, 3), (8, 0.5, 1), (1, 100, 1), (200, 150, 150)])
+def test_workers_by_cores_and_free_memory(monkeypatch, cores, free, workers):
+    monkeypatch.setattr(groups.os, "sched_getaffinity", lambda _: set(range(cores)))
+    monkeypatch.setattr(groups, "free_bytes", lambda: int(free * WORKER_BYTES))
+    assert worker_count() == workers
+    assert worker_count(200) == 200  # as asked for
+
+
+@pytest.mark.parametrize("asked", [0, -1, 1.5, "2", True])
+def test_wrong_numbers_of_workers(asked):
+    with pytest.raises(CompilationError, match="workers="):
+        worker_count(asked)
+
+
+@given(st.integers(1, 5000), st.integers(1, 300))
+def test_the_number_of_groups(kernels, workers):
+    count = group_count(kernels, workers)
+    assert 1 <= count <= max(workers, -(-kernels // MOST_IN_GROUP))
+    assert kernels / count <= MOST_IN_GROUP
+    assert count <= max(1, kernels) or kernels == 1

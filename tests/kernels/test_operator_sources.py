@@ -1,0 +1,174 @@
+"""Every generated element-wise kernel compiles, for three generations of GPUs; and what their sources look like."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.errors import ProgramError
+from streamscope.kernels.compile.batch import compile_kernel
+from streamscope.kernels.source import KernelSource
+from streamscope.ops.elementwise import OPERATORS
+
+FLOATS = ["float16", "float32", "float64"]
+WHOLE = ["int8", "uint8", "int16", "int32", "int64", "bool"]
+TOGETHER = 48
+
+
+def operators():
+    """Yield every operator in every dtype that it takes."""
+    for operator in OPERATORS.values():
+        count = len(operator.definition.operands)
+        for dtype in [*FLOATS, *WHOLE]:
+            try:
+                yield operator.source(*[dtype] * count)
+            except ProgramError:
+                continue
+
+
+def forms():
+    """Yield other forms: broadcasting of all kinds, mixed dtypes, several vectors in flight, sums, numbers."""
+    for first, second in [("float32", "float32"), ("float16", "float64"), ("int8", "float16")]:
+        for shapes in [
+            [(64, 64), (64,)],
+            [(64, 63), (63,)],
+            [(64, 64), (64, 1)],
+            [(8, 1, 8), (1, 4, 1)],
+            [(64,), ()],
+            [(2**16, 2**16), (2**16,)],
+        ]:
+            for request in ("write", "add"):
+                for items in (1, 2):
+                    yield ss.multiply.source(first, second, shapes=shapes, request=request, items=items)
+    yield from (ss.power.source(2.0, dtype) for dtype in FLOATS)
+
+
+def gradients(traced_sources):
+    """Yield the gradient of every operator that has one, in every floating dtype."""
+    for operator in OPERATORS.values():
+        count = len(operator.definition.operands)
+        for dtype in FLOATS:
+            arrays = [np.ones((4, 8), dtype), np.ones(8, "int32" if operator.__name__ == "ldexp" else dtype)][:count]
+            if operator.definition.gradient is not None:
+                yield from traced_sources(gradient_of(operator), np.ones((4, 8), dtype), *arrays)
+
+
+def gradient_of(operator):
+    def function(dy, *operands):
+        results = operator.gradient(dy, *operands)
+        return tuple(each for each in (results if isinstance(results, tuple) else [results]) if each is not None)
+
+    return function
+
+
+@pytest.fixture(scope="module")
+def sources(traced_sources):
+    codes = {*operators(), *forms(), *(source.code for source in gradients(traced_sources))}
+    return sorted(codes)
+
+
+def name_of(code):
+    (name,) = re.findall(r"\)\n(\w+)\(", code)
+    return name
+
+
+# All for the GPU at hand, a share of them for its neighbours: a minute in all instead of three.
+@pytest.mark.parametrize(("architecture", "share"), [("sm_80", 8), ("sm_90", 1), ("sm_100", 8)])
+def test_every_kernel_compiles(sources, architecture, share):
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
+    chosen = sources[::share]
+
+    def compiles(first):
+        some = chosen[first : first + TOGETHER]
+        code = "\n".join(f"namespace n{number} {{\n{each}\n}}" for number, each in enumerate(some))
+        cubin = compile_kernel(KernelSource(name_of(some[0]), code), architecture).image
+        return all(name_of(each).encode() in cubin for each in some)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(compiles, range(0, len(chosen), TOGETHER)))
+
+
+def test_names_are_unique_and_of_their_content(sources):
+    names = [name_of(code) for code in sources]
+    assert len(set(names)) == len(sources) > 500
+    assert all(re.fullmatch(r"[a-z0-9_]+_[0-9a-f]{8}", name) for name in names)
+
+
+def test_a_source_is_readable():
+    assert re.sub(r"_x4_[0-9a-f]{8}", "_x4_NAME", ss.sigmoid.source("float32")).endswith(PLAIN)
+    code = ss.add.source("float16", "float32", shapes=[(4, 8), (8,)])
+    assert "const half_t* in_a, const float* in_b, float* out, long long size, layout at)" in code
+    assert "value(load(held_in_a.item[3]), held_in_b.item[3])" in code
+
+
+PLAIN = """\
+template <typename T> __device__ inline T sigmoid(T a) { return 1 / (1 + exp(-a)); }
+__device__ inline float value(float x)
+{
+    return sigmoid(x);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+sigmoid_float32_x4_NAME(const float* in_x, float* out, long long size)
+{
+    const long long n = ((long long)blockIdx.x * 256 + threadIdx.x) * 4;
+    if (n >= size) return;
+    const vector<float, 4> held_in_x = fetched<4>(in_x + n);
+    vector<float, 4> results;
+    results.item[0] = value(held_in_x.item[0]);
+    results.item[1] = value(held_in_x.item[1]);
+    results.item[2] = value(held_in_x.item[2]);
+    results.item[3] = value(held_in_x.item[3]);
+    put(out + n, results);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("of", "arguments", "options"),
+    [
+        (ss.add, ("float32", "float32"), {}),
+        (ss.add, ("float32", "float16"), {}),
+        (ss.add, ("float32", 1.0), {}),
+        (ss.add, ("float32", "float32"), {"request": "add"}),
+        (ss.add, ("float32", "float32"), {"items": 2}),
+        (ss.add, ("float32", "float32"), {"shapes": [(4, 8), (8,)]}),
+        (ss.add, ("float32", "float32"), {"shapes": [(4, 7), (7,)]}),
+        (ss.subtract, ("float32", "float32"), {}),
+    ],
+)
+def test_what_a_source_depends_on(of, arguments, options):
+    code = of.source(*arguments, **options)
+    plain = ss.add.source("float32", "float32")
+    assert (code == plain) == (of is ss.add and arguments == ("float32", "float32") and not options)
+    assert code == of.source(*arguments, **options)
+
+
+def test_a_new_shape_or_number_needs_no_new_kernel():
+    assert ss.add.source("float32", "float32", shapes=[(4, 8), (8,)]) == ss.add.source("float32", "float32", shapes=[(9, 64), (64,)])
+    assert ss.add.source("float32", 1.0) == ss.add.source("float32", 2)
+
+
+@pytest.mark.parametrize("arguments", [("float32",), ("float32", "float32", "float32"), (1.0, 2.0), ("bool", "complex64")])
+def test_sources_that_cannot_be(arguments):
+    with pytest.raises(ProgramError):
+        ss.add.source(*arguments)
+
+
+def test_the_source_of_a_gradient():
+    code = ss.multiply.source("float32", "float16", shapes=[(4, 8), (8,)], gradient_of="b")
+    assert "multiply_gradient_b_float32_float32_float16_sum_beside_" in code
+    assert "return dy * a;" in code
+    in_parts = ss.multiply.source("float32", "float32", shapes=[(4096, 8), (8,)], gradient_of="b")
+    assert in_parts.index("multiply_gradient_b_float32_sum_") < in_parts.index("multiply_gradient_b_parts_float32_sum_")
+    assert "return dy * y * sigmoid(-x);" in ss.sigmoid.source("float32", gradient_of="x")
+    with pytest.raises(ProgramError, match="exp: x is int32, which has no gradient"):
+        ss.exp.source("int32", gradient_of="x")
+    with pytest.raises(ProgramError, match="multiply: it has no gradient of 'b'"):
+        ss.multiply.source("float32", 2.0, gradient_of="b")
+    with pytest.raises(ProgramError, match="add: request='null' has no kernel"):
+        ss.add.source("float32", 2.0, request="null")

@@ -1,0 +1,1 @@
+"""Which engine to use: found by running the candidates, or predicted from measured costs."""

@@ -1,0 +1,66 @@
+"""`ss.advise`: whether a graph or a second stream pays on this device, and for a program."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from streamscope.advising.advice import Advice
+from streamscope.advising.device_costs import DeviceCosts, fitted_costs
+from streamscope.advising.forecast import forecast
+from streamscope.advising.task import Task
+from streamscope.capturing.function import CapturedFunction
+from streamscope.devices import open_device
+from streamscope.devices.protocol import Device
+from streamscope.errors import ProgramError
+from streamscope.program.tracing import ProgramFunction
+
+_costs: dict[tuple[str, ...], DeviceCosts] = {}
+_fitting = threading.Lock()
+
+
+def advise(program: ProgramFunction | CapturedFunction | None = None, *inputs: Any, device: str | Device = "auto") -> Advice:
+    """Find out at which kernel length and count a graph, or a second stream, pays on this device; and for a program, if one is given.
+
+    The device's costs are fitted to small programs that run under our own engines: launches of the host, graph launches and their nodes,
+    gaps between kernels, waits between streams, captures. That takes some seconds, once a process and device. A program is then
+    predicted from one recorded run under async, and measured, so that one sees how far to believe the prediction.
+
+    Parameters
+    ----------
+    program : ProgramFunction or CapturedFunction, optional
+        Made by ``@ss.program``, or by ``ss.capture``, which takes no inputs.
+    *inputs : array
+        Arguments of the program: NumPy or CuPy arrays.
+    device : {"auto", "cuda", "simulated"} or Device
+
+    Raises
+    ------
+    ProgramError
+        The program or its inputs are wrong.
+    DeviceError
+        The device is missing, or failed.
+    """
+    if program is None and inputs:
+        raise ProgramError("ss.advise got inputs, but no program", hint="ss.advise(program, *inputs), or ss.advise() for the device alone")
+    task = None if program is None else Task.of(program, inputs, "advise")
+    opened = open_device(device)
+    costs = device_costs(opened)
+    return Advice(costs, None if task is None else forecast(task, opened, costs))
+
+
+def device_costs(device: Device, said: Callable[[str], None] = lambda what: None) -> DeviceCosts:
+    """Return a device's costs, fitted at the first call for it in this process; ``said`` is told what is being measured.
+
+    Raises
+    ------
+    DeviceError
+        The device failed.
+    """
+    # Devices of one kind are alike; simulated ones are if their cost models are.
+    key = (device.info.kind, device.info.name, repr(sorted(device.info.details.items())), repr(getattr(device, "model", None)))
+    with _fitting:
+        if key not in _costs:
+            _costs[key] = fitted_costs(device, said)
+        return _costs[key]

@@ -1,0 +1,168 @@
+"""What `ss.best` found: an engine, the reason, and how the others fared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from streamscope.analysis.statistics import MedianInterval
+from streamscope.arguments import Kinds, check_kinds
+from streamscope.errors import TraceError
+from streamscope.trace.trace import DeviceInfo
+from streamscope.trace.values import AMOUNT, COUNT, TEXT, optional
+
+if TYPE_CHECKING:
+    from streamscope.engines.prepared import Prepared
+
+
+class Standing(Enum):
+    """How a candidate fared."""
+
+    CHOSEN = "chosen"
+    SLOWER = "slower"
+    NO_FASTER = "no faster"
+    UNDECIDED = "cannot be told apart"
+    RULED_OUT = "ruled out"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One engine that was considered.
+
+    Attributes
+    ----------
+    engine : str
+    standing : Standing
+    why : str
+        What the standing rests on, in a few words.
+    makespan_ns : MedianInterval, optional
+        Over the rounds that it was in; None if it was ruled out before.
+    ratio : MedianInterval, optional
+        Its makespan over that of the chosen engine in the same round; None for the chosen one.
+    device_bytes : int, optional
+        Device memory that it holds; None where it is not known.
+    against : str
+        The engine that it is slower, or no faster, than; empty where there is none.
+    """
+
+    engine: str
+    standing: Standing
+    why: str
+    makespan_ns: MedianInterval | None = None
+    ratio: MedianInterval | None = None
+    device_bytes: int | None = None
+    against: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Choice:
+    """The engine that `ss.best`, or a comparison with ``engines="auto"``, chose.
+
+    Shown in a notebook, it is the reason and the table of candidates.
+
+    Attributes
+    ----------
+    engine : str
+    reason : str
+        One paragraph with the measured numbers.
+    candidates : tuple of Candidate
+        The chosen one first, then the others as they came in, then those that were ruled out.
+    program : str
+        The program's name.
+    device : DeviceInfo
+        If it is simulated, so are all times.
+    memory_limit : int, optional
+        Device memory that an engine was allowed, in bytes.
+    prepared : Prepared, optional
+        The program prepared for that engine, inputs loaded, graphs captured: ready to run. None in a choice that was read from a file or
+        pickled.
+    """
+
+    engine: str
+    reason: str
+    candidates: tuple[Candidate, ...]
+    program: str
+    device: DeviceInfo
+    memory_limit: int | None = None
+    prepared: Prepared | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "prepared": None}  # It belongs to its device and its process.
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        from streamscope.advising.rendering import choice_text
+
+        return choice_text(self)
+
+    def _repr_html_(self) -> str:
+        from streamscope.advising.rendering import choice_html
+
+        return choice_html(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the choice as JSON values."""
+        return {
+            "engine": self.engine,
+            "reason": self.reason,
+            "memory_limit": self.memory_limit,
+            "candidates": [
+                {
+                    "engine": one.engine,
+                    "standing": one.standing.value,
+                    "why": one.why,
+                    "makespan_ns": _interval_json(one.makespan_ns),
+                    "ratio": _interval_json(one.ratio),
+                    "device_bytes": one.device_bytes,
+                    "against": one.against,
+                }
+                for one in self.candidates
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], program: str, device: DeviceInfo) -> Choice:
+        """Make a choice of what `to_json` returned.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError, TraceError
+            Something is missing, or is not what it should be.
+        """
+        engine, reason, limit = content["engine"], content["reason"], content["memory_limit"]
+        check_kinds("choice", _CHOICE, engine, reason, limit, error=TraceError)
+        return cls(engine, reason, tuple(map(_candidate, content["candidates"])), program, device, limit)
+
+
+def _candidate(content: Mapping[str, Any]) -> Candidate:
+    check_kinds("candidate", _CANDIDATE, *(content[name] for name in _CANDIDATE), error=TraceError)
+    return Candidate(
+        content["engine"],
+        Standing(content["standing"]),
+        content["why"],
+        _interval(content["makespan_ns"]),
+        _interval(content["ratio"]),
+        content["device_bytes"],
+        content["against"],
+    )
+
+
+def _interval_json(interval: MedianInterval | None) -> dict[str, Any] | None:
+    return None if interval is None else dict(vars(interval))
+
+
+def _interval(content: Mapping[str, Any] | None) -> MedianInterval | None:
+    if content is None:
+        return None
+    found = MedianInterval(**content)
+    check_kinds("interval", _INTERVAL, *(getattr(found, name) for name in _INTERVAL), error=TraceError)
+    return found
+
+
+_CHOICE: Kinds = {"engine": TEXT, "reason": TEXT, "memory_limit": optional(COUNT)}
+_CANDIDATE: Kinds = {"engine": TEXT, "why": TEXT, "device_bytes": optional(COUNT), "against": TEXT}
+_INTERVAL: Kinds = {"median": AMOUNT, "low": AMOUNT, "high": AMOUNT, "count": COUNT, "basis": TEXT}

@@ -1,0 +1,187 @@
+"""Advice in words: the verdict, and the costs that it rests on, as text and as static HTML."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from html import escape
+from math import isfinite
+
+from streamscope.advising.break_even import (
+    WORTH,
+    BreakEven,
+    fewest_kernels,
+    graph_pays,
+    launch_bound_below_ns,
+    replays_to_pay,
+    second_stream_pays,
+)
+from streamscope.advising.device_costs import COSTS, DeviceCosts, Fitted
+from streamscope.advising.forecast import Forecast
+from streamscope.advising.rendering import CELL, SANS
+from streamscope.analysis.definitions import format_us
+from streamscope.analysis.table import device_words
+
+ALIKE = 0.05
+"""Speed-ups closer to 1 than this are told as no difference."""
+BRANCH = 4
+"""Kernels in each of the branches that the verdict speaks of."""
+_WIDTH = 120
+
+
+def verdict(costs: DeviceCosts, forecast: Forecast | None) -> str:
+    """Say what pays: for the program first, if there is one, then on the device in general."""
+    simulated = "Simulated times, not measured. " if costs.device.kind == "simulated" else ""
+    own = "" if forecast is None else f"{program_words(costs, forecast)} "
+    return f"{simulated}{own}{device_sentences(costs)}"
+
+
+def program_words(costs: DeviceCosts, forecast: Forecast) -> str:
+    """Say what a graph and a second stream should do to a program, and what they do."""
+    if not forecast.kernels:
+        return f"{forecast.program} launches no kernels."
+    count = f"{forecast.kernels:,} kernels of {format_us(forecast.kernel_ns / 1e3)} µs" if forecast.kernels > 1 else "one kernel"
+    word = _word(costs)
+    sentences = [f"Your {count}: {_graph_clause(forecast, word)}."]
+    if forecast.per_branch:
+        sentences.append(f"A second stream {_second_stream(forecast, word)}.")
+    else:
+        sentences.append("The dual engine has no use for a second stream here.")
+    sentences += [f"But under {engine} a segment runs uncaptured: {why}." for engine, why in forecast.unfit.items()]
+    return " ".join(sentences)
+
+
+def device_sentences(costs: DeviceCosts) -> str:
+    """Say from which kernel length on a graph, or a second stream, pays on the device."""
+    bound_ns = launch_bound_below_ns(costs)
+    name, short_ns = costs.device.name, min(1000.0, max(bound_ns / 2, 100.0))
+    fewest, spared_ns = fewest_kernels(costs, short_ns), costs.ns("launch") - short_ns - costs.ns("graph_gap")
+    host = (
+        f"On the {name} kernels shorter than {_us(bound_ns)} wait for the host when they are launched one by one."
+        if bound_ns
+        else f"On the {name} the host launches faster than the shortest kernels run."
+    )
+    graph = f"A graph makes a long chain at least {WORTH * 100:g} % faster {range_words(graph_pays(costs))}"
+    enough = f", from {fewest} kernel{'s' if fewest > 1 else ''} on where they take {_us(short_ns)}" if fewest else ""
+    replays = replays_to_pay(costs, 100, 100 * spared_ns)
+    paid = f"; capturing 100 of those costs as much as {_count(replays)} replays save" if isfinite(replays) else ""
+    alone, inside = (second_stream_pays(costs, BRANCH, in_graph=in_graph) for in_graph in (False, True))
+    streams = (
+        f"A second stream, for two branches of {BRANCH} kernels that leave each other room, pays {range_words(alone)} "
+        f"launched one by one, and {range_words(inside)} in a graph."
+    )
+    return f"{host} {graph}{enough}{paid}. {streams}"
+
+
+def advice_text(costs: DeviceCosts, forecast: Forecast | None) -> str:
+    """Return advice as plain text."""
+    rows = [(words, *_fitted(costs.fitted[name])) for name, words in COSTS.items()]
+    width = max(len(words) for words, *_ in rows)
+    lines = [f"{words.ljust(width)}  {value:>8} µs  {margin}" for words, value, margin in rows]
+    own = [] if forecast is None else ["", *_forecast_lines(forecast, _word(costs))]
+    return "\n".join([device_words(costs.device), *textwrap.wrap(verdict(costs, forecast), _WIDTH), *own, "", *lines, basis(costs)])
+
+
+def advice_html(costs: DeviceCosts, forecast: Forecast | None, picture: str) -> str:
+    """Return advice as HTML that needs no script and no style sheet; ``picture`` is the address of its picture."""
+    own, general = ("" if forecast is None else program_words(costs, forecast)), device_sentences(costs)
+    first, second = (own, general) if own else (general, "")
+    costs_rows = [(words, f"{value} µs", margin) for name, words in COSTS.items() for value, margin in [_fitted(costs.fitted[name])]]
+    word = _word(costs)
+    program = "" if forecast is None else _table(("engine", "predicted", word, "against async"), _forecast_rows(forecast, word))
+    return (
+        f'<div style="{SANS}"><p style="margin:0 0 2px 0;color:#808080">{escape(device_words(costs.device))}</p>'
+        f'<p style="margin:0 0 6px 0;font-size:15px">{escape(first)}</p><p style="margin:0 0 10px 0">{escape(second)}</p>'
+        f'<img style="max-width:100%;height:auto" alt="{escape(first)}" src="{picture}">{program}'
+        f'<details style="margin:6px 0 0 0;font-size:12px"><summary>The costs that this rests on</summary>'
+        f"{_table(('cost', 'fitted', '95 % interval'), costs_rows)}<p>{escape(basis(costs))}</p></details></div>"
+    )
+
+
+def basis(costs: DeviceCosts) -> str:
+    """Say what the costs were fitted to, and how well they fit."""
+    return (
+        f"Fitted by least squares to {costs.runs} {_word(costs)} times of small programs; "
+        f"they are reproduced within {costs.residual * 100:.1f} % (root mean square)."
+    )
+
+
+def _word(costs: DeviceCosts) -> str:
+    """Return what the times of a device are."""
+    return "simulated" if costs.device.kind == "simulated" else "measured"
+
+
+def _forecast_rows(forecast: Forecast, word: str) -> list[tuple[str, ...]]:
+    return [
+        (
+            engine,
+            f"{format_us(forecast.predicted_ns[engine] / 1e3)} µs",
+            f"{format_us(forecast.makespans_ns[engine].median / 1e3)} µs",
+            "–" if engine == "async" else f"{forecast.predicted_speedup(engine):.2f}× predicted, {_found(forecast, engine, word)}",
+        )
+        for engine in forecast.predicted_ns
+    ]
+
+
+def _forecast_lines(forecast: Forecast, word: str) -> list[str]:
+    rows = [("", "predicted", word, "against async"), *_forecast_rows(forecast, word)]
+    return [f"{engine:<12}{predicted:>12}{found:>12}   {against}" for engine, predicted, found, against in rows]
+
+
+def _found(forecast: Forecast, engine: str, word: str) -> str:
+    found = forecast.speedups[engine]
+    return f"{found.median:.2f}× {word}" + (f" ({found.low:.2f} to {found.high:.2f})" if found.count > 1 else "")
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f'<th style="{CELL};font-weight:600">{escape(cell)}</th>' for cell in heads)
+    body = "".join(f"<tr>{''.join(f'<td style={chr(34)}{CELL}{chr(34)}>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<table style="border-collapse:collapse;font-size:12px"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _fitted(fitted: Fitted) -> tuple[str, str]:
+    margin = f"± {format_us(fitted.margin_ns / 1e3)}" if isfinite(fitted.margin_ns) else "not shown by these runs"
+    return format_us(fitted.value_ns / 1e3), margin
+
+
+def _graph_clause(forecast: Forecast, word: str) -> str:
+    predicted, found = forecast.predicted_speedup("graph"), forecast.speedups["graph"].median
+    said = f"a graph should run them {_times(predicted)} async; {word} {found:.2f}×"
+    if not isfinite(forecast.capture_replays) or found < 1 + ALIKE:
+        return said
+    return f"{said}, and {_count(forecast.capture_replays)} replays pay for its capture"
+
+
+def _second_stream(forecast: Forecast, word: str) -> str:
+    alone, inside = forecast.speedups["dual"].median, forecast.speedups["graph-dual"].median / forecast.speedups["graph"].median
+    alone_predicted = forecast.predicted_speedup("dual")
+    inside_predicted = forecast.predicted_speedup("graph-dual") / forecast.predicted_speedup("graph")
+    return (
+        f"should run them {_times(alone_predicted)} async when they are launched one by one ({word} {alone:.2f}×), "
+        f"and {_times(inside_predicted)} one stream in a graph ({word} {inside:.2f}×)"
+    )
+
+
+def _times(ratio: float) -> str:
+    return "as fast as" if abs(ratio - 1) < ALIKE else f"{ratio:.2f}× as fast as"
+
+
+def range_words(pays: BreakEven) -> str:
+    """Say at which kernel lengths something pays."""
+    if pays.never:
+        return "at no kernel length"
+    if pays.low_ns == 0 and not isfinite(pays.high_ns):
+        return "at every kernel length"
+    if pays.low_ns == 0:
+        return f"for kernels of up to {_us(pays.high_ns)}"
+    if not isfinite(pays.high_ns):
+        return f"for kernels of {_us(pays.low_ns)} or more"
+    return f"for kernels of {_us(pays.low_ns)} to {_us(pays.high_ns)}"
+
+
+def _us(value_ns: float) -> str:
+    return f"{format_us(value_ns / 1e3)} µs"
+
+
+def _count(number: float) -> str:
+    return f"{number:.1f}" if number < 10 else f"{number:,.0f}"

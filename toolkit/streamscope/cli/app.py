@@ -1,0 +1,68 @@
+"""The commands, and what becomes of what they raise: a line and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+import streamscope
+from streamscope import options
+from streamscope.cli.advise import advise
+from streamscope.cli.cache import cache
+from streamscope.cli.calibrate import calibrate
+from streamscope.cli.compare import compare
+from streamscope.cli.doctor import doctor
+from streamscope.cli.main import FAILED
+from streamscope.cli.terminal import complain
+from streamscope.cli.workloads import workloads
+from streamscope.cli.wrong_usage import WrongUsageError
+from streamscope.errors import StreamscopeError
+
+COMMANDS = (compare, advise, workloads, doctor, calibrate, cache)
+
+WRONG_USAGE = 2
+
+# Typer carries a Click of its own; this is how to reach its class.
+UsageError: Any = typer.BadParameter.__mro__[1]
+
+
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 — Typer calls it so.
+    if wanted:
+        typer.echo(f"streamscope {streamscope.__version__}")
+        raise typer.Exit
+
+
+def _streamscope(
+    *, version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")] = False
+) -> None:
+    """Run the same GPU operations under several engines and see their timelines side by side."""
+
+
+app = typer.Typer(
+    name="streamscope", add_completion=False, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+)
+app.callback()(_streamscope)
+for command in COMMANDS:
+    app.command()(command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code; what is not an error of ours is raised."""
+    try:
+        return int(app(args=list(arguments) or ["--help"], prog_name="streamscope", standalone_mode=False) or 0)
+    except UsageError as error:
+        complain(error.format_message(), f"see {error.ctx.command_path if error.ctx else 'streamscope'} --help")
+        return WRONG_USAGE
+    except WrongUsageError as error:
+        complain(error.message, error.hint)
+        return WRONG_USAGE
+    except StreamscopeError as error:
+        complain(error.message, options.hint_on_a_line(error.hint))
+        return FAILED
+    except MemoryError as error:
+        complain(f"this machine has too little memory: {error}", "use smaller settings")
+        return FAILED
+    except typer.Abort as error:  # What Typer makes of an EOFError.
+        raise error.__cause__ or error from None

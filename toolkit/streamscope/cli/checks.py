@@ -1,0 +1,301 @@
+"""What this machine has for Streamscope, and what to do about what it lacks. What can be tried is tried, not guessed from versions."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from streamscope.errors import CompilationError, StreamscopeError
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaDevice
+
+State = Literal["ok", "lacking", "unneeded"]
+
+PYTHONS = ((3, 11), (3, 13))
+LIBRARIES = ("numpy", "scipy", "pandas", "pyarrow", "rich", "typer")
+NOTEBOOK_LIBRARIES = ("ipython", "ipywidgets", "anywidget", "plotly")
+REINSTALL = "pip install --upgrade streamscope"
+PERMISSION = "run as root, or let the administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0; all but CUPTI works without"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes
+    ----------
+    topic : str
+        The heading that it stands under.
+    name : str
+    state : {"ok", "lacking", "unneeded"}
+        Unneeded is what only a machine with a GPU has a use for.
+    found : str
+        What is there, or why it is not.
+    todo : str
+        What to do about it, in one line; empty where it is ok.
+    essential : bool
+        Whether Streamscope cannot run at all without it.
+    """
+
+    topic: str
+    name: str
+    state: State
+    found: str
+    todo: str = ""
+    essential: bool = False
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `diagnose` found."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def can_run(self) -> bool:
+        """Whether Streamscope can run at all, on whichever device."""
+        return all(check.state == "ok" for check in self.checks if check.essential)
+
+    @property
+    def device(self) -> Literal["cuda", "simulated"]:
+        """What ``--device auto`` takes here."""
+        return "cuda" if any(check.name == "CUDA device" and check.state == "ok" for check in self.checks) else "simulated"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the diagnosis as JSON values."""
+        return {"can_run": self.can_run, "device": self.device, "checks": [asdict(check) for check in self.checks]}
+
+
+def diagnose() -> Diagnosis:
+    """Look at this machine."""
+    return Diagnosis((*_basics(), *_gpu(), *_run_time_compilation(), *_notebook()))
+
+
+def _basics() -> Iterator[Check]:
+    topic = "To run at all"
+    version, (oldest, newest) = sys.version_info[:2], PYTHONS
+    fits = oldest <= version <= newest
+    wanted = "install Python 3.11, 3.12 or 3.13"
+    yield Check(topic, "Python", "ok" if fits else "lacking", platform.python_version(), "" if fits else wanted, essential=version < oldest)
+    yield _packages(topic, "libraries", LIBRARIES, essential=True)
+    yield _tried(topic, "simulated device", _simulate, REINSTALL, essential=True)
+
+
+def _gpu() -> Iterator[Check]:
+    """Yield the checks of what real times need; where there is no GPU, what is missing for it is not called a lack."""
+    topic = "For real times"
+    driver, gpus = _driver()
+    if not gpus:
+        todo = "nothing, if simulated times are enough; else run on a machine with an NVIDIA GPU and its driver"
+        yield Check(topic, "GPU", "unneeded", driver, todo)
+        for name, packages in _GPU_PACKAGES.items():
+            if name != "NVRTC":  # which needs no GPU
+                yield Check(topic, name, "unneeded", _versions(packages) or "not installed; needed only with a GPU")
+        return
+    extra = f"pip install '.[cuda{12 if driver.startswith('CUDA 12') else 13}]' in the clone"
+    yield Check(topic, "GPU", "ok", ", ".join(gpus))
+    yield Check(topic, "driver", "ok", driver)
+    yield from (_any_of(topic, name, _GPU_PACKAGES[name], extra) for name in ("CuPy", "cuda-bindings"))
+    device = _cuda_device()
+    if isinstance(device, str):
+        yield Check(topic, "CUDA device", "lacking", device, extra)
+        return
+    yield Check(topic, "CUDA device", "ok", f"{device.info.name}, {device.info.details['multiprocessors']} multiprocessors")
+    yield _tried(topic, "generated kernels", lambda: _compile_and_run(device), extra)
+    yield _tried(topic, "cuBLAS", lambda: _multiply(device), extra)
+    yield _tried(topic, "cuDNN", lambda: _convolve(device), extra)
+    yield _cupti(topic, device, extra)
+
+
+def _run_time_compilation() -> Iterator[Check]:
+    from streamscope.kernels.compile.cubin_folder import WHERE_ELSE, binary_size
+    from streamscope.kernels.compile.kernel_cache import kernel_cache
+    from streamscope.kernels.compile.nvrtc import INSTALL_HINT
+
+    topic, name, folder = "For kernels made at run time", "cache on disk", kernel_cache().folder
+    yield _tried(topic, "NVRTC", _compile, INSTALL_HINT)
+    problem = folder.problem()
+    if problem:
+        yield Check(topic, name, "lacking", f"in memory only: {problem}", WHERE_ELSE)
+        return
+    used = sum(file.bytes for file in folder.files())
+    yield Check(topic, name, "ok", f"{folder.path}, writable, {binary_size(used)} of at most {binary_size(folder.most_bytes)}")
+
+
+def _notebook() -> Iterator[Check]:
+    topic = "In a notebook"
+    yield _packages(topic, "notebook packages", NOTEBOOK_LIBRARIES)
+    yield _tried(topic, "timeline", _bundle, "run `make setup` in the clone, or reinstall the wheel")
+    version = _version_of("jupyterlab")
+    todo = "" if version else "`make lab` in the clone installs it, or use another notebook"
+    yield Check(topic, "JupyterLab", "ok" if version else "lacking", version or "not installed", todo)
+
+
+_GPU_PACKAGES = {
+    "CuPy": ("cupy-cuda13x", "cupy-cuda12x", "cupy"),
+    "cuda-bindings": ("cuda-bindings",),
+    "NVRTC": ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"),
+    "cuBLAS": ("nvidia-cublas", "nvidia-cublas-cu12"),
+    "cuDNN": ("nvidia-cudnn-frontend",),
+    "CUPTI": ("cupti-python",),
+}
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _versions(packages: Sequence[str]) -> str:
+    return ", ".join(f"{package} {version}" for package in packages if (version := _version_of(package)))
+
+
+def _packages(topic: str, name: str, packages: Sequence[str], *, essential: bool = False) -> Check:
+    """Check that all of some packages are installed."""
+    missing = [package for package in packages if _version_of(package) is None]
+    found = f"missing: {', '.join(missing)}" if missing else _versions(packages)
+    todo = f"pip install {' '.join(missing)}" if missing else ""
+    return Check(topic, name, "lacking" if missing else "ok", found, todo, essential)
+
+
+def _any_of(topic: str, name: str, packages: Sequence[str], todo: str) -> Check:
+    found = _versions(packages)
+    return Check(topic, name, "ok" if found else "lacking", found or "not installed", "" if found else todo)
+
+
+def _tried(topic: str, name: str, attempt: Callable[[], str], todo: str, *, essential: bool = False) -> Check:
+    """Try something; what it returns is what was found."""
+    try:
+        return Check(topic, name, "ok", attempt(), essential=essential)
+    except StreamscopeError as error:
+        return Check(topic, name, "lacking", _first_line(error.message), error.hint or todo, essential)
+    except Exception as error:  # noqa: BLE001 — whatever a library does when it is broken, a doctor reports it.
+        return Check(topic, name, "lacking", f"{type(error).__name__}: {_first_line(str(error))}", todo, essential)
+
+
+def _first_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[0]
+
+
+def _driver() -> tuple[str, list[str]]:
+    """Ask the driver itself, so that the answer does not hang on any package: its version, and the names of the GPUs."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver", []
+    version, count = ctypes.c_int(), ctypes.c_int()
+    status = cuda.cuInit(0) or cuda.cuDriverGetVersion(ctypes.byref(version)) or cuda.cuDeviceGetCount(ctypes.byref(count))
+    if status:
+        return f"the NVIDIA driver answers with error {status}", []
+    names = []
+    for index in range(count.value):
+        name = ctypes.create_string_buffer(256)
+        cuda.cuDeviceGetName(name, len(name), index)
+        names.append(name.value.decode())
+    major, minor = divmod(version.value, 1000)
+    module = Path("/sys/module/nvidia/version")
+    release = f" ({module.read_text().strip()})" if module.is_file() else ""
+    return f"CUDA {major}.{minor // 10}{release}", names
+
+
+def _cuda_device() -> CudaDevice | str:
+    """Open the device, or say why it cannot be."""
+    try:
+        from streamscope.devices.cuda import CudaDevice
+
+        return CudaDevice()
+    except Exception as error:  # noqa: BLE001 — as above
+        return _first_line(error.message if isinstance(error, StreamscopeError) else repr(error))
+
+
+def _simulate() -> str:
+    from streamscope.devices.simulated import SimulatedDevice
+
+    device = SimulatedDevice()
+    _run(device, lambda x: x + x, np.arange(8, dtype=np.float32))
+    return device.info.name
+
+
+def _compile() -> str:
+    from streamscope.kernels.compile.nvrtc import compile_unit, nvrtc_version
+
+    image, log = compile_unit('extern "C" __global__ void nothing() {}', "nothing", "sm_90")
+    if image is None:
+        raise CompilationError(f"a kernel that does nothing does not compile: {log}")
+    return f"{nvrtc_version()} compiles, which needs no GPU"
+
+
+def _compile_and_run(device: CudaDevice) -> str:
+    _run(device, lambda x: x + x, np.arange(8, dtype=np.float32))
+    return f"compiles for {device.architecture}"
+
+
+def _multiply(device: CudaDevice) -> str:
+    _run(device, lambda x: x @ x, np.eye(16, dtype=np.float32))
+    return _versions(_GPU_PACKAGES["cuBLAS"]) or "multiplies matrices"
+
+
+def _convolve(device: CudaDevice) -> str:
+    from streamscope.ops.convolution import convolution
+
+    image, weights = np.ones((1, 8, 8, 8), np.float16), np.ones((8, 3, 3, 8), np.float16)
+    _run(device, lambda x, w: convolution(x, w, padding=1), image, weights)
+    cudnn = importlib.import_module("cudnn")
+    return f"{cudnn.backend_version_string()}, {_versions(_GPU_PACKAGES['cuDNN'])}"
+
+
+def _cupti(topic: str, device: CudaDevice, extra: str) -> Check:
+    if _version_of("cupti-python") is None:
+        return Check(topic, "CUPTI", "lacking", "cupti-python is not installed", f"{extra}; all but CUPTI works without")
+    return _tried(topic, "CUPTI", lambda: _record(device), PERMISSION)
+
+
+def _record(device: CudaDevice) -> str:
+    from streamscope.recording.cupti import CuptiRecorder
+
+    prepared = _run(device, lambda x: x + x, np.arange(8, dtype=np.float32))
+    CuptiRecorder(device).record(prepared)
+    return f"permitted, {_versions(_GPU_PACKAGES['CUPTI'])}"
+
+
+def _run(device: Any, function: Callable[..., Any], *inputs: Any) -> Any:
+    """Run a program twice and compare its result with NumPy's.
+
+    Raises
+    ------
+    DeviceError
+        The result is wrong.
+    """
+    from streamscope.engines.prepared import prepare
+    from streamscope.errors import DeviceError
+    from streamscope.program.reference import run_reference
+    from streamscope.program.tracing import program
+
+    traced = program(function).trace(*inputs)
+    prepared = prepare(traced, "async", device)
+    for _ in range(2):
+        prepared.load(inputs)
+        prepared.run()
+        prepared.wait()
+    for result, expected in zip(prepared.outputs(), run_reference(traced, inputs), strict=True):
+        if not np.allclose(result, expected, rtol=1e-2):
+            raise DeviceError("the result of a small test is wrong", hint="do not believe results from this machine")
+    return prepared
+
+
+def _bundle() -> str:
+    # Not imported by name: the library needs no widgets, and says here whether they are there.
+    source = importlib.import_module("streamscope_widgets.bundle").bundle_source()
+    return f"{len(source.encode()) / 1000:.0f} kB of JavaScript"

@@ -1,0 +1,215 @@
+"""Comparing engines: one program under each of them, interleaved, checked, timed and recorded."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streamscope import options
+from streamscope.advising.choice import Choice
+from streamscope.advising.contest import MOST_ROUNDS, Contest, simplest_first
+from streamscope.advising.memory_limit import memory_bytes
+from streamscope.advising.task import Entrant, Task, recorder_of
+from streamscope.arguments import shown, whole_number
+from streamscope.capturing.function import CapturedFunction
+from streamscope.comparing.comparison import NUMPY, PLAIN_CALL, Comparison, Run
+from streamscope.devices import open_device
+from streamscope.devices.protocol import Device
+from streamscope.engines import engine_names, listed_names
+from streamscope.engines.lanes import checked_streams
+from streamscope.errors import EngineError, ProgramError, WorkloadError
+from streamscope.program.tracing import ProgramFunction
+from streamscope.progress import Progress, showing
+from streamscope.trace.values import MOST_REPEATS
+
+AUTO = "auto"
+"""What ``engines`` says when one of them is to be chosen."""
+SIMULATED_REPEATS = 3
+"""A simulated device repeats itself to the nanosecond, so more would show nothing."""
+
+
+def compare(
+    program: ProgramFunction | CapturedFunction,
+    *inputs: Any,
+    engines: Sequence[str] | str | None = None,
+    repeats: int = 30,
+    streams: int = 2,
+    device: str | Device = "auto",
+    progress: bool | Progress = True,
+    name: str | None = None,
+    memory_limit: int | str | None = None,
+    settings: Mapping[str, int] | None = None,
+) -> Comparison:
+    """Run one program under several engines and compare them.
+
+    All engines are prepared first (memory, packed arguments, captured graphs); then they take turns, in an order that is shuffled for
+    each repeat, so that drifts meet all alike. The repeats run without recording; one more set of runs is recorded.
+
+    Parameters
+    ----------
+    program : ProgramFunction or CapturedFunction
+        Made by ``@ss.program``, or by ``ss.capture``, which takes no inputs.
+    *inputs : array
+        Arguments of the program: NumPy or CuPy arrays.
+    engines : sequence of str, optional
+        Which engines; all by default. A string may name several, with commas. ``"auto"`` compares all and chooses one as `ss.best` does,
+        on the same repeats and, where they do not decide it, up to 100 of them; see `Comparison.choice`.
+    repeats : int
+        Timed runs of each engine, up to 200,000; a simulated device, which repeats itself exactly, is run three times at most.
+    streams : int
+        Compute streams that ``dual`` and ``graph-dual`` may use; they use fewer where more are not expected to pay.
+    device : {"auto", "cuda", "simulated"} or Device
+    progress : bool or callable
+        Show a progress bar, or call ``progress(what, step, steps)``.
+    name : str, optional
+        What the comparison is called; the program's name by default.
+    memory_limit : int or str, optional
+        With ``engines="auto"``: device memory that the chosen engine may hold, in bytes or for example as ``"512 MiB"``.
+    settings : mapping of str to int, optional
+        What the program was made with; kept with the comparison, and shown.
+
+    Raises
+    ------
+    ProgramError
+        The program or its inputs are wrong.
+    EngineError
+        An engine is unknown, ``repeats`` or ``streams`` is no whole number in its range, or ``memory_limit`` is no size, stands without
+        ``engines="auto"``, or leaves no engine to choose.
+    WorkloadError
+        ``settings`` are no whole numbers by name.
+    DeviceError
+        The device is missing, or failed.
+    """
+    wanted = whole_number("repeats", repeats, least=1, most=MOST_REPEATS)
+    allowed = checked_streams(streams)
+    compared = compared_engines(engines, memory_limit)
+    kept = _checked_settings(settings)
+    if not isinstance(name, str | None):
+        raise ProgramError(f"name={shown(name)} is no text")
+    task = Task.of(program, inputs, "compare")
+    opened = open_device(device)
+    count = min(wanted, SIMULATED_REPEATS) if opened.info.kind == "simulated" else wanted
+    with _reporting(2 * len(compared.names) + count, progress=progress) as step:
+        entrants = {}
+        for engine in compared.names:
+            step(f"preparing {engine}")
+            entrants[engine] = task.enter(engine, opened, allowed)
+        contest = _contest(task, opened, entrants, compared.memory_limit) if compared.choosing else None
+        rounds, choice = _rounds(task, entrants, contest, count, step)
+        recorder = recorder_of(opened)
+        runs = []
+        for engine, entrant in entrants.items():
+            step(f"recording {engine}")
+            reload = partial(task.reload, entrant.prepared)
+            reload()
+            makespans_ns = np.asarray([times_ns[engine] for times_ns in rounds], dtype=np.float64)
+            trace = recorder.record(entrant.prepared, reload)
+            runs.append(Run(engine, makespans_ns, entrant.max_abs_error, entrant.tolerance, trace))
+    title = "" if name is None else str(name)
+    against = NUMPY if task.captured is None else PLAIN_CALL
+    return Comparison(title or task.program.name, opened.info, runs, choice=choice, settings=kept, checked_against=against)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Which engines are compared.
+
+    Attributes
+    ----------
+    names : tuple of str
+    choosing : bool
+        Whether one of them is to be chosen.
+    memory_limit : int, optional
+        What the chosen one may hold of device memory, in bytes.
+    """
+
+    names: tuple[str, ...]
+    choosing: bool
+    memory_limit: int | None
+
+
+def compared_engines(
+    engines: Sequence[str] | str | None,
+    memory_limit: int | str | None,
+    spelled: Callable[[options.Option, object], str] = options.Option.in_python,
+) -> Compared:
+    """Return which engines ``engines`` names: all of them for ``"auto"``, which then chooses one of them.
+
+    Parameters
+    ----------
+    engines : sequence of str, optional
+        All by default. A string may name several, with commas.
+    memory_limit : int or str, optional
+        In bytes, or a size.
+    spelled : callable
+        How errors write an option where the user gave it: ``in_python`` or ``on_a_line``.
+
+    Raises
+    ------
+    EngineError
+        An engine is unknown, ``"auto"`` stands beside others, or the limit is no size or stands without ``"auto"``.
+    """
+    listed = None if engines is None else listed_names(engines)
+    choosing = listed == (AUTO,)
+    if listed is not None and AUTO in listed and not choosing:
+        raise EngineError(
+            f"{AUTO!r} stands beside other engines: {', '.join(listed)}",
+            hint=f"{spelled(options.ENGINES, AUTO)} alone compares all engines and chooses one",
+        )
+    names = engine_names(None if choosing else listed)
+    if memory_limit is None:
+        return Compared(names, choosing, None)
+    if not choosing:
+        raise EngineError(
+            f"{spelled(options.MEMORY_LIMIT, memory_limit)} is for choosing an engine",
+            hint=f"give it with {spelled(options.ENGINES, AUTO)}",
+        )
+    return Compared(names, choosing, memory_bytes(memory_limit))
+
+
+def _checked_settings(settings: object) -> dict[str, int]:
+    """Return settings as they can be kept, found out before anything is measured."""
+    if settings is None:
+        return {}
+    if not isinstance(settings, Mapping):
+        raise WorkloadError(f"settings={shown(settings)} is no mapping", hint='for example settings={"length": 50}')
+    return {str(name): whole_number(f"setting {name}", value, error=WorkloadError) for name, value in settings.items()}
+
+
+def _contest(task: Task, device: Device, entrants: Mapping[str, Entrant], limit: int | None) -> Contest:
+    contest = Contest(task, device, limit)
+    for engine in simplest_first(entrants):
+        contest.admit(engine, entrants[engine])
+    return contest
+
+
+def _rounds(
+    task: Task, entrants: Mapping[str, Entrant], contest: Contest | None, count: int, step: Callable[[str], None]
+) -> tuple[list[dict[str, int]], Choice | None]:
+    """Let the engines take turns; return the makespans of each round, in ns, and the choice that they lead to, if one is asked for."""
+    random = np.random.default_rng(0)
+    prepared = {engine: entrant.prepared for engine, entrant in entrants.items()}
+    elimination = None if contest is None else contest.elimination()
+    rounds: list[dict[str, int]] = []
+    # A choice may take more rounds than were asked for; they count for all engines.
+    while len(rounds) < count or (elimination is not None and not elimination.decided and len(rounds) < MOST_ROUNDS):
+        if len(rounds) < count:
+            step("timing")
+        rounds.append(task.round_ns(prepared, random))
+        if elimination is not None:
+            elimination.add({engine: float(rounds[-1][engine]) for engine in elimination.names})
+    return rounds, None if contest is None or elimination is None else contest.choice(elimination)
+
+
+@contextmanager
+def _reporting(steps: int, *, progress: bool | Progress) -> Iterator[Callable[[str], None]]:
+    """Give a function that says what happens next, one of so many steps."""
+    done = itertools.count(1)
+    with showing("comparing engines", progress=progress) as shown:
+        yield lambda what: shown(what, next(done), steps)

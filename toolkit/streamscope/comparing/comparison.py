@@ -1,0 +1,336 @@
+"""What a comparison of engines found: runs, metrics, a verdict; shown, saved and read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.advising.choice import Choice
+from streamscope.analysis.definitions import format_mib
+from streamscope.analysis.metrics import EngineMetrics, measure
+from streamscope.analysis.verdict import Verdict, assess, difference, reference_engine
+from streamscope.arguments import Kinds, check_kinds, given_path, shown
+from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
+from streamscope.errors import EngineError, OutputError, TraceError
+from streamscope.files import filled_whole
+from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, opened, parsed, with_digest
+from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.values import AMOUNT, COUNTS, REPEATS, TEXT, VERSIONS, optional, plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from streamscope_widgets.payload import TimelineGroup
+    from streamscope_widgets.timeline import TimelineWidget
+
+Array = npt.NDArray[Any]
+
+NUMPY = "NumPy"
+PLAIN_CALL = "a plain call"
+"""What results may have been compared with."""
+UNCHECKED = "Results were not checked: an operation has no NumPy reference, or is stateful."
+
+
+@dataclass(frozen=True)
+class Run:
+    """One engine's part of a comparison.
+
+    Attributes
+    ----------
+    engine : str
+    makespans_ns : float array
+        Makespan of each repeat without recording, in ns: from the first call until the host knows that all is done.
+    max_abs_error : float
+        How far the results are from those of `Comparison.checked_against`, in the element that uses most of what is allowed; NaN where
+        there is nothing to compare with.
+    tolerance : float
+        What was allowed there or, where all is equal, the most that was allowed anywhere. For generated kernels it is what rounding
+        explains, element by element; behind matrix products, convolutions and code of the user's own, a share of the largest value.
+    trace : Trace
+        One recorded run.
+    """
+
+    engine: str
+    makespans_ns: npt.NDArray[np.float64]
+    max_abs_error: float
+    tolerance: float
+    trace: Trace
+
+    @property
+    def correct(self) -> bool:
+        """Whether the results equal the reference within the tolerance; true where there is none to compare with."""
+        return bool(np.isnan(self.tolerance) or self.max_abs_error <= self.tolerance)
+
+    def __repr__(self) -> str:
+        return f"Run({self.engine!r}, {self.metrics.makespan_us:.4g} µs, {len(self.trace.spans)} spans)"
+
+    @cached_property
+    def metrics(self) -> EngineMetrics:
+        """The run's metrics."""
+        return measure(self.trace, self.makespans_ns)
+
+
+class NotComparedError(EngineError, KeyError):
+    """An engine that a comparison does not have."""
+
+
+class Comparison(Mapping[str, Run]):
+    """What `compare` found: a `Run` for each engine, by name.
+
+    Displayed in a notebook, it shows the verdict, the metrics and a static picture, which survive closing and opening the notebook.
+
+    Attributes
+    ----------
+    program : str
+    device : DeviceInfo
+    choice : Choice, optional
+        The engine that was chosen, where that was asked for (``engines="auto"``).
+    settings : mapping of str to int
+        What the program was made with, where that is known: the settings of a workload.
+    checked_against : str
+        What the results were compared with: ``"NumPy"``, or ``"a plain call"`` of captured code.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        device: DeviceInfo,
+        runs: Sequence[Run],
+        *,
+        choice: Choice | None = None,
+        settings: Mapping[str, int] | None = None,
+        checked_against: str = NUMPY,
+    ) -> None:
+        self.program = program
+        self.device = device
+        self.choice = choice
+        self.settings = dict(settings or {})
+        self.checked_against = checked_against
+        self._runs = {run.engine: run for run in runs}
+
+    def __getitem__(self, engine: str) -> Run:
+        try:
+            return self._runs[engine]
+        except (KeyError, TypeError):  # TypeError: a list or the like, which can be no key.
+            raise NotComparedError(f"engine {shown(engine)} was not compared", hint=f"compared were {', '.join(self._runs)}") from None
+
+    def __contains__(self, engine: object) -> bool:
+        return engine in self._runs
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._runs)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    @cached_property
+    def metrics(self) -> dict[str, EngineMetrics]:
+        """Metrics of each engine."""
+        return {engine: run.metrics for engine, run in self._runs.items()}
+
+    @cached_property
+    def assessment(self) -> Verdict:
+        """The verdict with what it rests on; it ends with the engine that was chosen, if one was."""
+        found = assess(self.metrics, self.device)
+        if self.choice is None:
+            return found
+        limited = "" if self.choice.memory_limit is None else f" within {format_mib(self.choice.memory_limit)} MiB"
+        chosen = f"Chosen{limited}: {self.choice.engine}."
+        return replace(found, text=f"{found.text} {chosen}", evidence=(*found.evidence, f"Chosen: {self.choice.reason}"))
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in plain words; wrong results come first."""
+        wrong = [engine for engine, run in self._runs.items() if not run.correct]
+        if all(np.isnan(run.tolerance) for run in self._runs.values()):
+            return f"{self.assessment.text} {UNCHECKED}"
+        if not wrong:
+            return self.assessment.text
+        told = f"they differ from those of {self.checked_against} by more than is allowed"
+        return f"RESULTS ARE WRONG under {', '.join(wrong)}: {told}. {self.assessment.text}"
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the metrics as a DataFrame, one row an engine."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(metrics) for metrics in self.metrics.values()]).set_index("engine")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON values, as ``streamscope compare --json`` prints it; NaN and what is not known become null."""
+        engines = {}
+        for engine, run in self._runs.items():
+            m, plan = run.metrics, run.trace.info.plan
+            engines[engine] = {
+                "makespan_us": {"median": m.makespan_us, "low": m.makespan_low_us, "high": m.makespan_high_us},
+                "gpu_busy_us": m.gpu_busy_us,
+                "idle_us": m.idle_us,
+                "overlap": m.overlap,
+                "kernel_count": m.kernel_count,
+                "streams": plan.get("streams"),
+                "events": plan.get("events"),
+                "waits": plan.get("waits"),
+                "memory": run.trace.info.memory,
+                "launch_latency_us": m.launch_latency_us,
+                "api_time_us": m.api_time_us,
+                "max_abs_error": run.max_abs_error,
+                "tolerance": run.tolerance,
+                "repeats": m.repeats,
+                "recording_cost": m.recording_cost,
+                "flags": list(m.flags),
+            }
+        device = {"kind": self.device.kind, "name": self.device.name, "details": self.device.details}
+        content = {"workload": self.program, "settings": self.settings, "device": device, "engines": engines, "verdict": self.verdict}
+        content["checked_against"] = self.checked_against
+        found: dict[str, Any] = plain(content if self.choice is None else content | {"choice": self.choice.to_json()})
+        return found
+
+    def groups(self) -> list[TimelineGroup]:
+        """Return the traces with their makespans, as the timeline draws them."""
+        from streamscope_widgets.payload import TimelineGroup
+
+        base = reference_engine(self.metrics)
+        return [
+            TimelineGroup(
+                run.trace,
+                run.metrics.makespan_us * 1e3,
+                comparison="" if engine == base else f"{difference(run.metrics, self.metrics[base])} (against {base})",
+            )
+            for engine, run in self._runs.items()
+        ]
+
+    def timeline(self) -> TimelineWidget:
+        """Return the live timelines of all engines on one time axis (a notebook widget)."""
+        from streamscope_widgets.timeline import timeline
+
+        return timeline(self.groups())
+
+    def report(self, path: str | Path) -> Path:
+        """Write one HTML file with verdict, metrics, charts and the live timeline; it needs no network. Return its path.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be written.
+        """
+        from streamscope_widgets.comparison_report import comparison_report
+
+        return comparison_report(self, given_path(path, error=OutputError))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``comparison.json`` and a Parquet trace for each engine into a folder, and return it; `load_comparison` reads them.
+
+        A comparison of ours in the folder is replaced, all at once. Other files stay.
+
+        Raises
+        ------
+        OutputError
+            The folder cannot be written, its ``comparison.json`` is not ours, or the name of an engine cannot be a file's.
+        """
+        target = given_path(folder, error=OutputError)
+        with filled_whole(target, last=FILE_NAME, older=older_traces) as unfinished:
+            write_files(self, unfinished)
+        return target
+
+    def __str__(self) -> str:
+        from streamscope_widgets.summary import summary_text
+
+        return summary_text(self.program, self.device, self.metrics, self.verdict)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from streamscope_widgets.summary import summary_html
+
+        return summary_html(self.program, self.device, self.groups(), self.metrics, self.verdict)
+
+
+def write_files(comparison: Comparison, folder: Path) -> None:
+    """Write what `Comparison.save` writes into an empty folder, file by file: to show all or none of them is the caller's part.
+
+    Raises
+    ------
+    OSError, OutputError
+        A file cannot be written, or the name of an engine cannot be a file's.
+    """
+    traces = {engine: write_trace(run.trace, engine, folder) for engine, run in comparison.items()}
+    makespans_ns = {engine: run.makespans_ns.tolist() for engine, run in comparison.items()}
+    content = with_digest(comparison.to_json() | {"makespans_ns": makespans_ns, TRACES: traces})
+    (folder / FILE_NAME).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def load_comparison(folder: str | Path) -> Comparison:
+    """Read what `Comparison.save` wrote, for example a recording made on a GPU elsewhere.
+
+    Folders of older versions have no checksums. They load, with a note in each trace that nothing ties it to the comparison.
+
+    Raises
+    ------
+    TraceError
+        A file is missing or broken, or a trace is not the one that was saved with the comparison.
+    """
+    path = given_path(folder, error=TraceError) / FILE_NAME
+    text = _read(path)
+    while True:
+        try:
+            return _loaded(path, text)
+        except TraceError:
+            before, text = text, _read(path)
+            if text == before:
+                raise  # Nobody has saved another comparison there meanwhile, whose traces have taken the place of ours.
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with opened(path, MOST_JSON_BYTES) as file:
+            return file.read(MOST_JSON_BYTES)
+    except OSError as error:
+        raise TraceError(f"cannot read {path}: {error.strerror or error}", hint="give the folder that save() wrote") from error
+
+
+def _loaded(path: Path, text: bytes) -> Comparison:
+    try:
+        content = checked_content(parsed(text))
+        workload, settings, stored, engines = content["workload"], content.get("settings") or {}, content["device"], content["engines"]
+        against, traces = content.get("checked_against", NUMPY), content.get(TRACES, {})
+        check_kinds("comparison", _DESCRIBED, workload, settings, against, traces, stored, engines, error=TraceError)
+        device = DeviceInfo(stored["kind"], stored["name"], stored["details"])
+        measured = {engine: _measured(content, engine) for engine in engines}
+        checksums = {engine: traces[engine] if traces else None for engine in measured}
+        for engine, checksum in checksums.items():
+            trace_name(engine, checksum)  # Neither leads to another folder.
+        chosen = content.get("choice")
+        choice = None if chosen is None else Choice.from_json(chosen, workload, device)
+    except (TraceError, ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise TraceError(f"{path} is not a comparison of ours: {reason}", hint="give the folder that save() wrote") from error
+    runs = [Run(engine, *numbers, read_trace(path, engine, checksums[engine], device)) for engine, numbers in measured.items()]
+    return Comparison(workload, device, runs, choice=choice, settings=settings, checked_against=against)
+
+
+def _measured(content: Mapping[str, Any], engine: str) -> tuple[npt.NDArray[np.float64], float, float]:
+    """Return what is stored of an engine beside its trace: makespans, error and tolerance."""
+    values, makespans_ns = content["engines"][engine], content["makespans_ns"][engine]
+    check_kinds(engine, _MEASURED, makespans_ns, values["max_abs_error"], values["tolerance"], error=TraceError)
+    return np.asarray(makespans_ns, np.float64), _number(values["max_abs_error"]), _number(values["tolerance"])
+
+
+_DESCRIBED: Kinds = {
+    "workload": TEXT,
+    "settings": COUNTS,
+    "checked_against": TEXT,
+    "traces": VERSIONS,
+    "device": (lambda value: isinstance(value, dict), "a mapping"),
+    "engines": (lambda value: isinstance(value, dict) and value, "a mapping with an engine at least"),
+}
+_MEASURED: Kinds = {"makespans_ns": REPEATS, "max_abs_error": optional(AMOUNT), "tolerance": optional(AMOUNT)}
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)

@@ -1,0 +1,1 @@
+"""Compiling ahead: warming, tuning, and compiling together against one by one."""

@@ -1,0 +1,174 @@
+"""Compiling a program's kernels one by one and together, to see what batches bring: ``ss.compare_compilation``."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamscope.arguments import whole_number
+from streamscope.compiling.warming import target_of, traced_for
+from streamscope.errors import CompilationError, ProgramError
+from streamscope.kernels.compile.batch import compile_batch
+from streamscope.kernels.compile.compilation_log import CompilationLog
+from streamscope.kernels.compile.groups import worker_count
+from streamscope.kernels.compile.kernel_cache import KernelCache
+from streamscope.kernels.compile.needed import needed_kernels
+from streamscope.kernels.compile.nvrtc import nvrtc_version
+from streamscope.kernels.source import KernelSource
+from streamscope.program.operation import Program
+from streamscope.program.tracing import ProgramFunction
+from streamscope.progress import Progress, showing
+
+if TYPE_CHECKING:
+    from streamscope_widgets.timeline import TimelineWidget
+
+ONE_BY_ONE, TOGETHER = "one by one", "together"
+NOISE = 0.05
+"""Share by which times of compilations differ for no reason; what differs less in one repeat, or the other way, is not called faster."""
+_TURNS = itertools.count(time.time_ns())
+
+
+@dataclass(frozen=True, repr=False)
+class CompilationComparison:
+    """The same kernels, compiled one by one and together, both without anything in a cache.
+
+    Attributes
+    ----------
+    program : str
+    one_by_one, together : CompilationLog
+        Of the repeat with the median time.
+    ratios : tuple of float
+        Time of one by one over that of together, of each repeat.
+    """
+
+    program: str
+    one_by_one: CompilationLog
+    together: CompilationLog
+    ratios: tuple[float, ...]
+
+    @property
+    def faster(self) -> float:
+        """Median time of one by one over that of together."""
+        return self.one_by_one.wall_ns / self.together.wall_ns
+
+    def timeline(self) -> TimelineWidget:
+        """Return both as live timelines on one time axis, a lane a thread (a notebook widget)."""
+        from streamscope_widgets.timeline import timeline
+
+        return timeline([self.one_by_one.trace("one by one", self.program), self.together.trace("together", self.program)])
+
+    def _repr_html_(self) -> str:
+        from streamscope_widgets.compilation_comparison_view import compilation_comparison_html
+
+        return compilation_comparison_html(self)
+
+    def __repr__(self) -> str:
+        return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.
+
+    def __str__(self) -> str:
+        times = [f"{log.wall_ns / 1e6:,.0f} ms" for log in (self.one_by_one, self.together)]
+        kernels = len(self.together.kernels)
+        compiled = "1 kernel compiles" if kernels == 1 else f"{kernels} kernels compile"
+        least, most = min(self.ratios), max(self.ratios)
+        if kernels == 1:
+            return f"{self.program}: {compiled} in {times[0]} and in {times[1]}: alone, one by one and together are the same"
+        verdict = f"{self.faster:.1f}× faster" if least > 1 + NOISE else "slower" if most < 1 - NOISE else "no clear difference"
+        spread = f" ({least:.1f}× to {most:.1f}× in {len(self.ratios)} repeats)" if len(self.ratios) > 1 else ""
+        return f"{self.program}: {compiled} in {times[0]} one by one and in {times[1]} together, {verdict}{spread}"
+
+
+def compare_compilation(
+    program: ProgramFunction | Program,
+    *inputs: Any,
+    device: Any = "auto",
+    architecture: str | None = None,
+    workers: int | None = None,
+    repeats: int = 5,
+    progress: bool | Progress = True,
+) -> CompilationComparison:
+    """Compile all kernels that a program needs one by one and together, in turns, and show both. It needs no GPU, and no cache is used.
+
+    NVRTC has a cache of its own where there is a driver, so each source differs from all before by a constant that nothing uses.
+
+    Parameters
+    ----------
+    program : ProgramFunction or Program
+        Made by ``@ss.program``, or what its ``trace`` returns, which takes no inputs.
+    *inputs : array
+        Arguments of the program: NumPy or CuPy arrays.
+    device : {"auto", "cuda", "simulated"} or Device
+        For which device.
+    architecture : str, optional
+        Compile for this, for example ``"sm_100"``, whatever the device, which is not opened.
+    workers : int, optional
+        Threads that compile together; by default as many as cores and free memory allow.
+    repeats : int
+    progress : bool or callable
+        Show a progress bar, or call ``progress(what, step, steps)``.
+
+    Raises
+    ------
+    ProgramError
+        It is no program, the inputs do not fit, it needs no kernel that is made at run time, or ``progress`` is neither a truth value nor
+        a function.
+    CompilationError
+        A kernel does not compile, NVRTC does not know the architecture, or a number is out of range.
+    DeviceError
+        It is no device.
+    NoDeviceError
+        The device is missing, or NVRTC is.
+    """
+    traced = traced_for("ss.compare_compilation", program, inputs)
+    _, target = target_of(device, architecture)
+    kernels = needed_kernels(traced)
+    if not kernels:
+        raise ProgramError(
+            f"{traced.name!r} needs no kernel that is made at run time", hint="give it element-wise operations or reductions"
+        )
+    nvrtc_version()  # loads NVRTC, which belongs to neither
+    whole_number("repeats", repeats, 1, error=CompilationError)
+    threads = worker_count(workers)
+    logs: dict[str, list[CompilationLog]] = {ONE_BY_ONE: [], TOGETHER: []}
+    with showing("compiling", progress=progress) as shown:
+        for repeat in range(repeats):
+            # By turns which is first, so that drifts meet both alike.
+            for way in list(logs) if repeat % 2 == 0 else list(reversed(logs)):
+                shown(way, sum(map(len, logs.values())), 2 * repeats)
+                logs[way].append(_compiled(kernels, target, 1 if way == ONE_BY_ONE else threads, together=way == TOGETHER))
+    ratios = tuple(one.wall_ns / many.wall_ns for one, many in zip(*logs.values(), strict=True))
+    return CompilationComparison(traced.name, _median(logs[ONE_BY_ONE]), _median(logs[TOGETHER]), ratios)
+
+
+def _compiled(kernels: Sequence[KernelSource], architecture: str, workers: int, *, together: bool) -> CompilationLog:
+    """Compile kernels as if for the first time.
+
+    Raises
+    ------
+    CompilationError
+        Some do not compile.
+    """
+    log, unseen = CompilationLog(), never_compiled(kernels)
+    with tempfile.TemporaryDirectory() as folder:
+        cache = KernelCache(Path(folder))
+        for batch in [unseen] if together else [[kernel] for kernel in unseen]:
+            result = compile_batch(batch, architecture, workers=workers, cache=cache, log=log)
+            if result.failures:
+                # Once more, for an error that names all that fail, and shows their sources as their user knows them.
+                compile_batch(kernels, architecture, workers=workers, cache=cache, log=log).check()
+                result.check()
+    return log
+
+
+def _median(logs: Sequence[CompilationLog]) -> CompilationLog:
+    return sorted(logs, key=lambda log: log.wall_ns)[len(logs) // 2]
+
+
+def never_compiled(kernels: Iterable[KernelSource]) -> list[KernelSource]:
+    """Return kernels whose sources differ from all before by a constant that nothing uses."""
+    turn = next(_TURNS)
+    return [KernelSource(kernel.name, f"{kernel.code}\n[[maybe_unused]] constexpr long long turn = {turn};\n") for kernel in kernels]

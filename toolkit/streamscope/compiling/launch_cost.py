@@ -1,0 +1,78 @@
+"""What it costs the host to launch a kernel made at run time, beside a plain launch of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from streamscope.devices.cuda import CudaDevice
+from streamscope.devices.cuda.bench import CudaBench
+from streamscope.engines.prepared import prepare
+from streamscope.engines.pushed.engine import Engine
+from streamscope.kernels.compile.compilation_log import LaunchCost
+from streamscope.kernels.elementwise.fitting import bind
+from streamscope.ops.binary import add
+from streamscope.program.tracing import program
+from streamscope.program.variable import ArraySpec
+
+LAUNCHES, ROUNDS, SIZE = 300, 20, 4096
+"""So many launches of an addition of so few numbers fit into a stream's queue, where the host never waits for the device."""
+
+
+@lru_cache(maxsize=8)
+def launch_cost(device: CudaDevice) -> LaunchCost:
+    """Return what a launch costs on a device, measured once: all three ways take turns, and the median of the rounds counts."""
+    ways = {"plain": _plain(device), "prepared": _prepared(device), "pushed": _pushed(device)}
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(ROUNDS + 2):
+        for name, launch_all in ways.items():
+            start = time.perf_counter_ns()
+            launch_all()
+            elapsed_ns = time.perf_counter_ns() - start
+            device.synchronize()
+            if turn >= 2:  # the first ones warm up
+                times[name].append(elapsed_ns / LAUNCHES)
+    medians = {name: float(np.median(values)) for name, values in times.items()}
+    return LaunchCost(device.info.name, medians["plain"], medians["prepared"], medians["pushed"])
+
+
+def _plain(device: CudaDevice) -> Callable[[], None]:
+    """Return the driver's own launch of the kernel, arguments packed, in a loop."""
+    spec = ArraySpec((SIZE,), np.dtype(np.float32))
+    arrays: list[Any] = [device.empty_bytes(spec.nbytes).view(np.float32) for _ in range(2)]
+    launch = bind(CudaBench(device, device.stream("plain")), add.signature([spec, spec], {}), [*arrays, arrays[0]], {})
+    calls = [launch] * LAUNCHES
+
+    def launch_all() -> None:
+        for call in calls:
+            call()
+
+    return launch_all
+
+
+def _prepared(device: Any) -> Callable[[], None]:
+    @program
+    def additions(x: Any, y: Any) -> Any:
+        for _ in range(LAUNCHES):
+            x = add(x, y, out=x)
+        return x
+
+    zeros = np.zeros(SIZE, np.float32)
+    prepared = prepare(additions.trace(zeros, zeros), "async", device)
+    prepared.load([zeros, zeros])
+    return prepared.run
+
+
+def _pushed(device: Any) -> Callable[[], None]:
+    engine = Engine("async", device=device)
+    x, y = (engine.variable(np.zeros(SIZE, np.float32)) for _ in range(2))
+
+    def push_all() -> None:
+        for _ in range(LAUNCHES):
+            engine.push(add, reads=(x, y), writes=(x,))
+
+    return push_all

@@ -1,0 +1,127 @@
+"""Compiling all that a program needs before it is prepared: ``ss.warm``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from streamscope.devices import check_device, open_device
+from streamscope.devices.cuda import CudaDevice
+from streamscope.errors import ProgramError
+from streamscope.kernels.compile.batch import compile_batch
+from streamscope.kernels.compile.compilation_log import CompilationLog, Stage, compilations
+from streamscope.kernels.compile.needed import needed_kernels
+from streamscope.kernels.compile.nvrtc import checked_architecture
+from streamscope.program.operation import Program
+from streamscope.program.tracing import ProgramFunction
+from streamscope.progress import Progress, showing
+
+SIMULATED_ARCHITECTURE = "sm_90"
+"""What a simulated device, a model of an H200, would need."""
+
+
+def warm(
+    program: ProgramFunction | Program,
+    *inputs: Any,
+    device: Any = "auto",
+    architecture: str | None = None,
+    workers: int | None = None,
+    progress: bool | Progress = True,
+) -> CompilationLog:
+    """Compile all kernels that a program needs, together, and keep them: preparing it then compiles nothing, in later processes too.
+
+    It needs no GPU. On a CUDA device, the kernels are also loaded.
+
+    Parameters
+    ----------
+    program : ProgramFunction or Program
+        Made by ``@ss.program``, or what its ``trace`` returns, which takes no inputs.
+    *inputs : array
+        Arguments of the program: NumPy or CuPy arrays.
+    device : {"auto", "cuda", "simulated"} or Device
+        For which device.
+    architecture : str, optional
+        Compile for this, for example ``"sm_100"``, whatever the device, which is not opened, and load nothing.
+    workers : int, optional
+        Threads that compile; by default as many as cores and free memory allow.
+    progress : bool or callable
+        Show a progress bar, or call ``progress(what, step, steps)``.
+
+    Returns
+    -------
+    CompilationLog
+        Which kernels were compiled and which were there, and how long each stage took; a notebook shows it as a table.
+
+    Raises
+    ------
+    ProgramError
+        It is no program, the inputs do not fit, or ``progress`` is neither a truth value nor a function.
+    CompilationError
+        A kernel does not compile; the others are kept. Or NVRTC does not know the architecture, or ``workers`` is out of range.
+    DeviceError
+        It is no device.
+    NoDeviceError
+        The device is missing, or NVRTC is.
+    """
+    log = CompilationLog(copy_to=compilations())
+    traced = traced_for("ss.warm", program, inputs)
+    opened, target = target_of(device, architecture)
+    with log.stage(Stage.GENERATE, traced.name):
+        sources = needed_kernels(traced, opened.choices if opened is not None else None)
+    what = f"compiling for {target}"
+    with showing(what, progress=progress) as shown:
+        result = compile_batch(sources, target, workers=workers, log=log, progress=lambda done, kernels: shown(what, done, kernels))
+    result.check()
+    if opened is not None:
+        from streamscope.compiling.launch_cost import launch_cost
+
+        opened.load(result.cubins, log)
+        log.note_launch_cost(launch_cost(opened))
+    return log
+
+
+def target_of(device: Any, architecture: str | None) -> tuple[CudaDevice | None, str]:
+    """Return what kernels are compiled for: the CUDA device, None where there is none or an architecture is given, and the architecture.
+
+    Raises
+    ------
+    CompilationError
+        NVRTC does not know the architecture that was given.
+    DeviceError
+        It is no device.
+    NoDeviceError
+        The device is missing, or NVRTC is.
+    """
+    if architecture is None:
+        opened = opened_cuda(device)
+        return opened, architecture_of(opened)
+    check_device(device)
+    return None, checked_architecture(architecture)
+
+
+def opened_cuda(device: Any) -> CudaDevice | None:
+    """Return the CUDA device that a user asked for; None for a simulated one."""
+    opened = cast("object", open_device(device))  # The protocol of devices knows no classes.
+    return opened if isinstance(opened, CudaDevice) else None
+
+
+def architecture_of(device: CudaDevice | None) -> str:
+    """Return what kernels are compiled for; without a GPU, what a simulated device, a model of an H200, would need."""
+    return SIMULATED_ARCHITECTURE if device is None else device.architecture
+
+
+def traced_for(function: str, program: object, inputs: Sequence[Any]) -> Program:
+    """Return the traced program that a user gave to a function of ours, traced or not.
+
+    Raises
+    ------
+    ProgramError
+        It is no program, or the inputs do not fit.
+    """
+    if isinstance(program, Program):
+        if inputs:
+            raise ProgramError(f"the traced program {program.name!r} takes no inputs here, got {len(inputs)}", hint="leave them out")
+        return program
+    if isinstance(program, ProgramFunction):
+        return program.trace(*inputs)
+    raise ProgramError(f"{function} wants a program, not a {type(program).__name__}", hint="decorate the function with @ss.program")

@@ -1,0 +1,105 @@
+"""Contents of variables, to and from NumPy arrays: operations like any other, so in the order of what was pushed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.engines.prepared import host_array
+from streamscope.engines.pushed.host_operations import HostFunction
+from streamscope.engines.pushed.issuing import Issuer
+from streamscope.engines.pushed.lifetimes import Lifetimes
+from streamscope.engines.pushed.pushing import Pusher
+from streamscope.engines.pushed.scheduler import Scheduler
+from streamscope.engines.pushed.variable import DynamicVariable, VariableState, buffer_of
+from streamscope.errors import ProgramError
+from streamscope.interrupts import deferred
+from streamscope.ops.copies import to_device, to_host
+from streamscope.program.user_line import user_line
+from streamscope.program.variable import ArraySpec, Place
+
+Array = npt.NDArray[Any]
+
+
+class Contents:
+    """Fills variables and reads them.
+
+    To and from the device it copies through page-locked memory of its own, on the copy streams, so that nothing else waits.
+    """
+
+    def __init__(self, issuer: Issuer, scheduler: Scheduler, pusher: Pusher, lifetimes: Lifetimes) -> None:
+        self._issuer = issuer
+        self._scheduler = scheduler
+        self._pusher = pusher
+        self._lifetimes = lifetimes
+
+    def made_of(self, values: Any, place: Place, name: str | None) -> DynamicVariable:
+        """Make a variable of values, or of a shape and a dtype; its version is 0 either way."""
+        if isinstance(values, ArraySpec):
+            return self._lifetimes.new(values, place, name)
+        array = host_array(values)
+        made = self._lifetimes.new(ArraySpec(array.shape, array.dtype), place, name)
+        state = self._pusher.state_of(made)
+        if place is Place.HOST:
+            self._fill(state, array)
+        else:
+            self.write(made, array)
+        state.version = 0
+        return made
+
+    def write(self, variable: DynamicVariable, values: Any) -> None:
+        """Replace the values of a variable; the given ones are copied before this returns."""
+        state, array = self._pusher.state_of(variable), host_array(values)
+        if array.shape != state.spec.shape or array.dtype != state.spec.dtype:
+            raise ProgramError(f"{array.dtype.name}{list(array.shape)} was written to {state.name!r}, which is {state.spec}")
+        title = f"write {state.name}"
+        if state.place is Place.HOST:
+            copy = array.copy()
+            self._pusher.push_host(HostFunction(title, user_line(), lambda: copy, (), (state,), {}, 0.0))
+        else:
+            staging = self._staging(state)
+            self._fill(self._pusher.state_of(staging), array)
+            self._pusher.push(None, to_device, (staging,), (variable,), 0, title, {})
+            self._pusher.flush()  # Where nothing else waits, the staging memory goes back now, behind the copy.
+
+    def read(self, variable: DynamicVariable) -> Array:
+        """Return a copy of the values of a variable."""
+        self._scheduler.forbid_inside()
+        state = self._pusher.state_of(variable)
+        title = f"read {state.name}"
+        if state.place is Place.HOST:
+            return self._read_host(variable, state, title)
+        staging = self._staging(state)
+        self._pusher.push(None, to_host, (variable,), (staging,), 0, title, {})
+        self._pusher.flush()
+        copied = self._pusher.state_of(staging)
+        self._scheduler.wait(copied, write=False)
+        with self._issuer.lock:
+            return self._issuer.device.read(buffer_of(copied))
+
+    def _read_host(self, variable: DynamicVariable, state: VariableState, title: str) -> Array:
+        copies: list[Array] = []
+
+        def copy(values: Array) -> None:
+            copies.append(np.array(values))
+
+        if not state.written:
+            raise ProgramError(f"{state.name!r} is read, and nothing has written it", hint="write it first, or make it of values")
+        self._scheduler.block_on(self._pusher.push_host(HostFunction(title, user_line(), copy, (state,), (), {}, 0.0)))
+        if not copies:
+            # It was skipped, or it failed itself.
+            self._scheduler.wait(state, write=False)
+            raise ProgramError(f"{state.name!r} could not be read", hint="call wait_all, which says why, if no other thread's wait did")
+        return copies[0]
+
+    def _staging(self, state: VariableState) -> DynamicVariable:
+        return self._lifetimes.new(state.spec, Place.HOST, f"values of {state.name}")
+
+    def _fill(self, state: VariableState, array: Array) -> None:
+        """Put values into a host variable that nothing has used yet."""
+        with self._issuer.lock, deferred():
+            state.buffer = self._issuer.memory.allocate(state.spec, Place.HOST, None, purpose=state.name)
+            self._issuer.device.write(state.buffer, array)
+            state.written = True

@@ -1,0 +1,455 @@
+"""The dynamic engine: operations pushed one by one over variables, ordered by what they read and write."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from operator import attrgetter
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy.typing as npt
+
+from streamscope.capturing.function import CapturedFunction
+from streamscope.devices import open_device
+from streamscope.devices.protocol import Device
+from streamscope.engines.lanes import checked_streams
+from streamscope.engines.pushed.bulk import Bulk, checked_size
+from streamscope.engines.pushed.catalogue import Catalogue
+from streamscope.engines.pushed.choice import checked_workers, chosen_engine
+from streamscope.engines.pushed.contents import Contents
+from streamscope.engines.pushed.issuing import Issuer
+from streamscope.engines.pushed.lifetimes import Lifetimes
+from streamscope.engines.pushed.lines import Lines
+from streamscope.engines.pushed.order import Order
+from streamscope.engines.pushed.programs import PreparedPrograms
+from streamscope.engines.pushed.pushing import Pusher, checked_name, listed
+from streamscope.engines.pushed.queues import idle
+from streamscope.engines.pushed.scheduler import Scheduler
+from streamscope.engines.pushed.statistics import EngineStatistics
+from streamscope.engines.pushed.templates import typed
+from streamscope.engines.pushed.variable import DynamicVariable
+from streamscope.engines.pushed.workers import Workers
+from streamscope.errors import ProgramError, StreamscopeError
+from streamscope.forks import tell_children
+from streamscope.interrupts import deferred, when_gone
+from streamscope.program.tracing import ProgramFunction
+from streamscope.program.variable import Place
+
+Array = npt.NDArray[Any]
+
+_NUMBER = attrgetter("_id")
+
+
+class Engine:
+    """Runs operations that are pushed one by one, and programs, on one device.
+
+    Each operation names the variables that it reads and writes; that alone orders it: after the last operation before it that wrote what it
+    reads, and after all that read or wrote what it writes. Everything else may overlap.
+
+    ================  ================================================================================================================
+    ``sync``          waits for the device after each device operation, and runs host operations on the calling thread
+    ``async``         kernels on one stream, copies to and from the device on one each, host operations on worker threads; the host
+                      waits only where it must: before a host operation, and in the waits below
+    ``dual``          as ``async``, with kernels on ``streams`` streams
+    ``graph``         operations that are pushed as in ``async``, since a graph needs a program; `run` replays graphs
+    ``graph-dual``    likewise as in ``dual``
+    ================  ================================================================================================================
+
+    An operation that fails does not stop the engine. What went wrong is kept on the variables that it writes; operations that read those
+    are skipped, and pass it on; the first wait that meets it raises it, once, with the operation's name and the line that pushed it.
+    For what is pushed from then on, whatever shares it counts as good again, with the values that are there; what was pushed before is
+    skipped, whenever its turn comes. A variable that is written without being read is
+    good again as well; `wait_all` still raises what nobody has met. What the device itself reports, it reports to whichever wait comes
+    first. An operation whose push is interrupted by Ctrl-C counts as failed.
+
+    Engines may be used by several threads. Closing one, best by ``with``, waits, stops its threads and frees its memory; one that is not
+    closed is cleaned up when Python lets it go. A forked child cannot use the engines of its parent: it gets EngineError, and closing one
+    there does nothing.
+
+    Parameters
+    ----------
+    name : {"sync", "async", "dual", "graph", "graph-dual"}, optional
+        By default what the environment variable ``STREAMSCOPE_ENGINE`` says, else ``"async"``.
+    device : {"auto", "cuda", "simulated"} or Device
+        A simulated device does one thing at a time: its engine's threads take turns.
+    streams : int
+        Compute streams of ``dual`` and ``graph-dual``; operations of priority have one more, of higher priority, in every engine.
+    workers, priority_workers : int
+        The most threads for host operations, and for those with ``priority > 0``.
+
+    Raises
+    ------
+    EngineError
+        The name is unknown, or a number is out of range.
+    NoDeviceError
+        The device is not on this machine.
+    """
+
+    def __init__(
+        self, name: str | None = None, *, device: str | Device = "auto", streams: int = 2, workers: int = 2, priority_workers: int = 1
+    ) -> None:
+        self._name = chosen_engine(name)
+        checked_streams(streams)
+        counts = [checked_workers(workers, "workers"), checked_workers(priority_workers, "priority_workers")]
+        self._device = open_device(device)
+        synchronous = self._name == "sync"
+        titles = [] if synchronous else ["streamscope worker", "streamscope priority worker"]
+        pools = tuple(Workers(title, count, self._device.use) for title, count in zip(titles, counts, strict=False))
+        issuer = Issuer(self._device, synchronous=synchronous, streams=streams if self._name.endswith("dual") else 1)
+        self._issuer = issuer
+        self._scheduler = Scheduler(issuer, pools)
+        self._catalogue = Catalogue(issuer)
+        self._lifetimes = Lifetimes(issuer, self._scheduler, self._catalogue)
+        self._pusher = Pusher(issuer, self._scheduler, self._catalogue, self._lifetimes)
+        self._contents = Contents(issuer, self._scheduler, self._pusher, self._lifetimes)
+        self._programs = PreparedPrograms(issuer, self._name, streams)
+        issuer.memory.reclaim = self._programs.kept.evict
+        self._hits = 0
+        self._lines = Lines()
+        self._local = threading.local()
+        self._finalizer = when_gone(self, partial(_abandon, issuer, pools, self._lifetimes, self._scheduler.order), at_exit=True)
+        tell_children(self)
+
+    @property
+    def name(self) -> str:
+        """Name of the engine."""
+        return self._name
+
+    @property
+    def device(self) -> Device:
+        """Where operations run."""
+        return self._device
+
+    @property
+    def statistics(self) -> EngineStatistics:
+        """What the engine has done until now."""
+        issuer = self._issuer
+        self._pusher.check_process()
+        with issuer.lock:
+            return EngineStatistics(
+                pushed=self._hits + self._pusher.pushed,
+                stream_waits=sum(lane.waits for lane in issuer.lanes),
+                host_waits=self._scheduler.host_waits,
+                events_created=sum(lane.events.created for lane in issuer.lanes),
+                events_recorded=sum(lane.events.recorded for lane in issuer.lanes),
+                threads=sum(len(pool.threads) for pool in self._scheduler.pools),
+                in_use_bytes=issuer.memory.in_use_bytes,
+                high_water_bytes=issuer.memory.high_water_bytes,
+                cache_hits=self._hits + self._pusher.found,
+                cache_misses=self._catalogue.misses,
+                program_runs=self._programs.runs,
+                programs_prepared=self._programs.prepared,
+                programs_evicted=self._programs.kept.evicted,
+                programs_kept=len(self._programs.kept),
+            )
+
+    def variable(self, values: Any, *, name: str | None = None, place: Literal["device", "host"] = "device") -> DynamicVariable:
+        """Make a variable.
+
+        Parameters
+        ----------
+        values : array or ArraySpec
+            What it holds, or only shape and dtype: it must then be written before it is read.
+        name : str, optional
+            What errors call it.
+        place : {"device", "host"}
+            Device memory, or page-locked host memory.
+
+        Raises
+        ------
+        ProgramError
+            ``values`` is no array of a supported dtype, ``place`` is unknown, or ``name`` is no string.
+        EngineError
+            The engine was closed.
+        """
+        self._enter()
+        return self._contents.made_of(values, _place(place), checked_name(name))
+
+    def push(
+        self,
+        function: Callable[..., Any],
+        *,
+        reads: Iterable[DynamicVariable] = (),
+        writes: Iterable[DynamicVariable] = (),
+        priority: int = 0,
+        name: str | None = None,
+        **attributes: Any,
+    ) -> None:
+        """Push an operation. It returns when that is issued or, for the host and what must come after it, queued.
+
+        If all variables lie in host memory and ``function`` is no operator, it is a *host operation*: ``function(*arrays, **attributes)``
+        is called with the NumPy arrays of ``reads`` on a worker thread, and returns what is written: an array, a tuple, or None. What it
+        only reads is read-only.
+
+        Otherwise it is a *device operation*: an operator of Streamscope (``ss.add``, one made with ``ss.operator``), or a function of
+        several, as in a program. It is traced once for such shapes and attributes, and bound once to these variables; pushed again, it is
+        only launched. So push the same function object again, not a new ``lambda`` each time. Functions made with ``ss.host_function`` are
+        host operations.
+
+        Parameters
+        ----------
+        function : callable
+        reads, writes : sequence of DynamicVariable
+            The arguments, and what the results are written to. A variable in both is updated in place, where the function can; one that
+            is written twice counts once.
+        priority : int
+            Of what is ready, the highest goes first. Above 0, kernels go on a stream of higher priority, and host operations have threads
+            of their own.
+        name : str, optional
+            What errors call the operation.
+        **attributes : object
+            Passed on to the function.
+
+        Raises
+        ------
+        ProgramError
+            ``reads`` or ``writes`` are not this engine's variables, or were deleted, or were never written; or the function's results do
+            not fit ``writes``. What the function itself raises, when it is traced or later, is raised by a wait.
+        EngineError
+            The engine was closed.
+        """
+        if type(reads) is not tuple or type(writes) is not tuple:
+            reads, writes = listed("reads", reads), listed("writes", writes)
+        if not hasattr(self._local, "entered"):
+            self._enter()
+        key: tuple[Any, ...] | None = None
+        try:
+            key = (function, priority > 0, *map(_NUMBER, reads), None, *map(_NUMBER, writes))
+            if not isinstance(priority, int):
+                key = None  # The slower way says so.
+            elif attributes or name is not None:
+                key = (*key, name, *((attribute, typed(value)) for attribute, value in attributes.items()))
+        except (AttributeError, TypeError):
+            key = None  # Something is wrong with the arguments; the slower way says what.
+        if key is None or not self._push_again(key, reads, writes, priority):
+            self._pusher.push(key, function, reads, writes, priority, name, attributes)
+
+    def _push_again(
+        self, key: tuple[Any, ...], reads: tuple[DynamicVariable, ...], writes: tuple[DynamicVariable, ...], priority: int
+    ) -> bool:
+        """Push what was pushed before with the same variables; False if it was not. This is the quick path."""
+        issuer = self._issuer
+        with issuer.lock:
+            try:
+                application = self._catalogue.get(key)
+            except TypeError:  # It cannot be hashed.
+                return False
+            if application is None or self._lifetimes.dropped or issuer.torn or self._pusher.closed:
+                return False
+            self._hits += 1
+            if not self._pusher.bulks and (not self._scheduler.unfinished or idle(application.reads, application.writes)):
+                issuer.issue(application)
+                return True
+        line = self._lines.of(sys._getframe(2))  # noqa: SLF001 — as in `user_line`
+        self._pusher.push_known(application, line, priority, (reads, writes))
+        return True
+
+    def write(self, variable: DynamicVariable, values: Any) -> None:
+        """Replace a variable's values, in the order of what was pushed; returns when the values are copied away, not when they are there.
+
+        Raises
+        ------
+        ProgramError
+            Shape or dtype do not fit, or the variable cannot be used.
+        EngineError
+            The engine was closed.
+        """
+        self._enter()
+        self._contents.write(variable, values)
+
+    def read(self, variable: DynamicVariable) -> Array:
+        """Return a copy of a variable's values, as all that was pushed before leaves them.
+
+        Raises
+        ------
+        StreamscopeError
+            The operation that made the values failed, or one before it.
+        ProgramError
+            The variable cannot be used, or nothing has written it.
+        """
+        self._enter()
+        return self._contents.read(variable)
+
+    def delete(self, variable: DynamicVariable) -> None:
+        """Delete a variable after all that was pushed before; its memory is then free for others.
+
+        Raises
+        ------
+        ProgramError
+            It was deleted before, or is not this engine's.
+        """
+        self._enter()
+        state = self._pusher.state_of(variable)
+        self._pusher.flush()
+        with self._issuer.lock, deferred():
+            self._lifetimes.delete(state)
+
+    def wait_to_read(self, variable: DynamicVariable) -> None:
+        """Block the host until all operations pushed before that write a variable are done, on the device too.
+
+        Raises
+        ------
+        StreamscopeError
+            The operation that made its values failed, or one before it.
+        """
+        self._wait(variable, write=False)
+
+    def wait_to_write(self, variable: DynamicVariable) -> None:
+        """Block the host until all operations pushed before that use a variable are done, on the device too.
+
+        Raises
+        ------
+        StreamscopeError
+            The operation that made its values failed, or one before it.
+        """
+        self._wait(variable, write=True)
+
+    def wait_all(self) -> None:
+        """Block the host until all that was pushed is done, on the device too.
+
+        Raises
+        ------
+        StreamscopeError
+            An operation failed, and no wait has raised it. The first is raised, with notes of the others.
+        """
+        self._enter()
+        self._pusher.flush()
+        self._scheduler.wait_all()
+
+    @contextlib.contextmanager
+    def bulk(self, size: int = 16) -> Iterator[None]:
+        """Issue neighbouring device operations that the calling thread pushes in the block as one: one set of waits, one event.
+
+        They are issued when there are ``size`` of them, before anything on the host or of another kind of stream, before a wait, and at the
+        end of the block.
+
+        Raises
+        ------
+        EngineError
+            ``size`` is no whole number above 0.
+        """
+        self._enter()
+        checked_size(size)
+        thread, bulks = threading.get_ident(), self._pusher.bulks
+        if thread in bulks:
+            yield  # A block in a block fills the outer one's.
+            return
+        bulks[thread] = Bulk(size)
+        try:
+            yield
+        finally:
+            try:
+                self._pusher.flush()
+            finally:
+                del bulks[thread]
+
+    def run(self, program: ProgramFunction | CapturedFunction, *inputs: Any, **attributes: Any) -> Any:
+        """Run a program and return its outputs: a NumPy array, or a tuple, as the program does.
+
+        It is prepared once for such shapes and attributes; threads that run it at a time each have a preparation of their own, and so
+        replay side by side. Preparations are kept as long as there is memory; when it gets short, those that were not used for longest go
+        first (see `EngineStatistics`). It does not wait for what was pushed, whose variables it does not use.
+
+        Parameters
+        ----------
+        program : ProgramFunction or CapturedFunction
+        *inputs : array
+            NumPy or CuPy arrays; none for captured code, which has its own.
+        **attributes : object
+            Passed on to the function as they are: ``engine.run(net, x, training=True)`` calls ``net(x, training=True)`` to trace it. They
+            are part of what a preparation is kept for, so that ``training=False`` has one of its own.
+
+        Raises
+        ------
+        ProgramError
+            It is no program, or the inputs or attributes do not fit it.
+        DeviceError
+            It cannot run on the device, or failed there.
+        EngineError
+            The engine was closed.
+        """
+        self._enter()
+        self._pusher.flush()
+        return self._programs.run(program, inputs, attributes)
+
+    def close(self) -> None:
+        """Wait for all that was pushed, stop the threads, free the memory; then raise what no wait has raised.
+
+        What host operations push is waited for as well. What other threads push meanwhile is refused, and what they have in an open bulk is
+        left out. Closing twice does nothing; closing again after Ctrl-C goes on.
+        """
+        if not self._finalizer.alive:
+            return
+        self._scheduler.forbid_inside()
+        failure: StreamscopeError | None = None
+        try:
+            if not self._pusher.closed:
+                self._pusher.flush()
+            self._pusher.close()
+            self._scheduler.wait_all()
+        except StreamscopeError as error:
+            failure = error
+        for pool in self._scheduler.pools:
+            pool.join()
+        with self._issuer.lock, deferred():
+            self._finalizer.now()
+            self._programs.kept.clear()
+            self._catalogue.clear()
+            self._lifetimes.clear()
+        if failure is not None:
+            raise failure
+
+    def _leave_behind(self) -> None:
+        """Refuse all calls, but to close it: this is a forked child (see `forks`)."""
+        self._finalizer.cancel()
+        self._pusher.foreign = True
+        self._local = threading.local()  # So that the quick way of a push looks, too.
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        # What ended the block is more than what it leads to here.
+        with contextlib.suppress(StreamscopeError) if error is not None else contextlib.nullcontext():
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"<engine {self._name!r} on {self._device.info.name}{', closed' if self._pusher.closed else ''}>"
+
+    def _enter(self) -> None:
+        self._pusher.check_open()
+        if not hasattr(self._local, "entered"):
+            self._device.use()
+            self._local.entered = True
+
+    def _wait(self, variable: DynamicVariable, *, write: bool) -> None:
+        self._enter()
+        state = self._pusher.state_of(variable)
+        self._pusher.flush()
+        self._scheduler.wait(state, write=write)
+
+
+def _place(place: object) -> Place:
+    if not isinstance(place, str) or place not in ("device", "host"):
+        raise ProgramError(f"place={place!r} is neither 'device' nor 'host'")
+    return Place(place)
+
+
+def _abandon(issuer: Issuer, pools: tuple[Workers, ...], lifetimes: Lifetimes, order: Order | None) -> None:
+    """Let the threads of an engine that nobody holds any more end, and the device finish before its memory goes to others.
+
+    The threads first do what was pushed. As long as they do, they keep the memory; until this is called, ``lifetimes`` does.
+    """
+    if order is not None:
+        order.release()  # Nobody waits any more.
+    for pool in pools:
+        pool.stop(partial(_synchronize, issuer))
+    _synchronize(issuer)
+
+
+def _synchronize(issuer: Issuer) -> None:
+    issuer.device.let_finish([lane.stream for lane in issuer.lanes])

@@ -1,0 +1,131 @@
+"""Faults: what went wrong in an operation, kept until a wait meets it, and raised there once."""
+
+from __future__ import annotations
+
+from itertools import count
+from weakref import WeakSet
+
+from streamscope.engines.pushed.tracebacks import kept
+from streamscope.errors import EngineError, StreamscopeError, described
+
+KEPT = 100
+"""How many faults that nobody has waited for are kept; later ones live as long as the variables that they spoil."""
+
+
+class Fault:
+    """Why an operation did not do what it was asked for.
+
+    Attributes
+    ----------
+    name, where : str
+        The operation, and the user's line that pushed it.
+    cause : BaseException or None
+        As `kept` leaves it; once it was raised, the error has it.
+    pushed : int or None
+        The operation's number, see `FaultLog.number`; None until the fault is kept.
+    raised : int or None
+        The number of the wait that has raised it.
+    """
+
+    __slots__ = ("__weakref__", "cause", "name", "pushed", "raised", "where")
+
+    def __init__(self, name: str, where: str, cause: BaseException, pushed: int | None = None) -> None:
+        self.name = name
+        self.where = where
+        self.cause: BaseException | None = kept(cause)
+        self.pushed = pushed
+        self.raised: int | None = None
+
+    def spoils(self, pushed: int | None) -> bool:
+        """Tell whether an operation that reads what shares the fault is skipped: it was pushed before a wait raised the fault.
+
+        What is pushed later reads the values that are there. When the operation runs does not matter.
+
+        Parameters
+        ----------
+        pushed : int or None
+            The operation's number; None for one that runs as it is pushed.
+        """
+        return self.raised is None or (pushed is not None and pushed < self.raised)
+
+    def error(self, raised: int = 0) -> StreamscopeError:
+        """Return the error to raise, once, at the wait of that number: of the cause's class if it is one of ours."""
+        operation = f"{self.name} (pushed at {self.where})"
+        if isinstance(self.cause, StreamscopeError):
+            # A class that a user derived from ours may want other arguments, and keep others.
+            ours = next(each for each in type(self.cause).__mro__ if each.__module__ == StreamscopeError.__module__)
+            message, hint = getattr(self.cause, "message", described(self.cause)), getattr(self.cause, "hint", None)
+            error: StreamscopeError = ours(f"{operation} failed: {message}", hint=hint)
+        elif isinstance(self.cause, Exception):
+            error = EngineError(f"{operation} failed: {described(self.cause)}")
+        else:
+            error = EngineError(f"{operation} was interrupted by {type(self.cause).__name__}", hint="push it again")
+        error.__cause__ = self.cause
+        # Frames of the user's lead back to ours, and these to the variable, which holds this.
+        self.raised, self.cause = raised, None
+        return error
+
+
+class FaultLog:
+    """The faults of one engine that no wait has raised yet.
+
+    Each is raised once. A wait for all raises first what was pushed first, whenever it failed. Beyond `KEPT`, one is not kept but known:
+    it is raised where its variable is waited for, and a wait for all counts it.
+
+    Attributes
+    ----------
+    live : bool
+        Whether there are any, so that operations must look at what they read.
+    number : callable
+        Returns the next number of what is pushed and not run at once, of what fails, and of waits that raise something: one order of all.
+    """
+
+    def __init__(self) -> None:
+        self.live = False
+        self.number = count(1).__next__
+        self._faults: list[Fault] = []
+        self._later: WeakSet[Fault] = WeakSet()
+        self._more = 0
+
+    def add(self, fault: Fault) -> None:
+        """Keep a fault; the caller holds the engine's lock."""
+        if fault.pushed is None:
+            fault.pushed = self.number()  # It failed as it was pushed.
+        if len(self._faults) < KEPT:
+            self._faults.append(fault)
+        else:
+            self._later.add(fault)
+            self._more += 1
+        self.live = True
+
+    def take(self, fault: Fault | None) -> StreamscopeError | None:
+        """Return the error to raise for one fault, if there is one and it was not raised before."""
+        if fault is None or fault.raised is not None:
+            return None
+        if fault in self._faults:
+            self._faults.remove(fault)
+        elif fault in self._later:
+            self._later.remove(fault)
+            self._more -= 1
+        self.live = bool(self._faults or self._more)
+        return fault.error(self.number())
+
+    def take_all(self) -> StreamscopeError | None:
+        """Return the error to raise for all faults: the first pushed, with notes about the others; beyond `KEPT` they are counted."""
+        known = sorted((*self._faults, *self._later), key=lambda fault: fault.pushed or 0)
+        number = len(self._faults) + self._more
+        self._faults, self._later, self._more, self.live = [], WeakSet(), 0, False
+        if not number:
+            return None
+        if not known:
+            return EngineError(
+                f"{number} operations failed, after {KEPT} others; nothing holds what they were to write any more, or why they failed",
+                hint="wait more often",
+            )
+        raised = self.number()
+        error, *others = [fault.error(raised) for fault in known]
+        for other in others[: KEPT - 1]:
+            error.add_note(f"also: {other}")
+        if number > min(len(known), KEPT):
+            error.add_note(f"and {number - min(len(known), KEPT)} more")
+        return error

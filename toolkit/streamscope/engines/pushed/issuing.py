@@ -1,0 +1,178 @@
+"""Issuing: operations that have their turn go on streams, behind the fewest waits, and what goes wrong is kept on what they write."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from streamscope.engines.plan import AUXILIARY, COPY_IN, COPY_OUT, MAIN
+from streamscope.engines.pushed.applications import Application, Part
+from streamscope.engines.pushed.faults import Fault, FaultLog
+from streamscope.engines.pushed.lanes import Clock, Lane, Stamp, merged
+from streamscope.engines.pushed.memory_pool import MemoryPool
+from streamscope.engines.pushed.placement import earliest, expect
+from streamscope.engines.pushed.variable import VariableState
+from streamscope.errors import EngineError
+from streamscope.interrupts import deferred
+from streamscope.program.launch import LaunchKind
+from streamscope.program.user_line import user_line
+
+if TYPE_CHECKING:
+    from streamscope.devices.protocol import Call, Device
+
+PRIORITY = "priority"
+
+
+class Issuer:
+    """Issues operations on one device; the caller holds `lock`.
+
+    Ctrl-C may come in the middle of `issue`, since to put it off takes as long as all of that. The operation then counts as failed, and
+    the device is waited for, so that no event can be missing behind what was launched.
+
+    Attributes
+    ----------
+    lock : RLock
+        The device's. Guards the engine, and the order of calls on streams; engines on one device share it.
+    compute : tuple of Lane
+        The streams of ordinary priority; in ``lanes`` come then one of higher priority and one for each direction of copies.
+    known : tuple of int
+        For each lane, the position up to which the host knows its items to be done.
+    torn : bool
+        An operation was interrupted while it was issued, and the device has not been waited for since.
+    """
+
+    def __init__(self, device: Device, *, synchronous: bool, streams: int) -> None:
+        self.device = device
+        self.lock = device.lock
+        self.memory = MemoryPool(device)
+        self.faults = FaultLog()
+        self.torn = False
+        names = [MAIN, *(f"{AUXILIARY} {number}" for number in range(1, streams)), PRIORITY, COPY_IN, COPY_OUT]
+        self.lanes = tuple(Lane(device, index, len(names), name, priority=int(name == PRIORITY)) for index, name in enumerate(names))
+        self.compute = self.lanes[:streams]
+        self.known: Clock = (0,) * len(names)
+        self._priority, self._copy_in, self._copy_out = self.lanes[streams:]
+        self._synchronous = synchronous
+        self._issuing = False
+        self._broken: tuple[Application, str | None, int | None, BaseException] | None = None
+
+    def lane_for(self, kind: LaunchKind, *, priority: bool) -> Lane | None:
+        """Return the lane that operations of a kind go on; None if it is chosen afresh each time."""
+        if kind is not LaunchKind.KERNEL:
+            return self._copy_in if kind is LaunchKind.COPY_IN else self._copy_out
+        if priority:
+            return self._priority
+        return self.compute[0] if len(self.compute) == 1 else None
+
+    def issue(self, application: Application, where: str | None = None, pushed: int | None = None) -> None:
+        """Issue an operation that has its turn: waits, launches, one event; ``pushed`` is its number where it had to wait for that."""
+        if self._issuing:
+            if _in_issue(self):
+                raise EngineError("an operator's function used the engine that was calling it", hint="push from outside operators")
+            self.mend()  # Ctrl-C came in the last moment of an operation that was being issued.
+        self._issuing = True
+        try:
+            lane = application.lane or self._placed(application)
+            index, clock = lane.index, lane.clock
+            before: list[Stamp] = []
+            for state in application.reads:
+                stamp = state.writer
+                if stamp is not None and stamp.lane != index and clock[stamp.lane] < stamp.position:
+                    before.append(stamp)
+            for state in application.writes:
+                stamp = state.writer
+                if stamp is not None and stamp.lane != index and clock[stamp.lane] < stamp.position:
+                    before.append(stamp)
+                if state.readers:
+                    before += [stamp for stamp in state.readers.values() if stamp.lane != index]
+            if before and application.launches:
+                lane.wait(before)
+            for number, part in enumerate(application.parts):
+                if (self.faults.live or pushed is not None) and self.passed_on(part.inputs, part.writes, pushed):
+                    continue
+                try:
+                    calls = part.calls.get(index)
+                    for call in self._bound(part, lane) if calls is None else calls:
+                        call()
+                except Exception as error:  # noqa: BLE001 — whatever it is, it is raised where the results are waited for
+                    self.fail(part.writes, Fault(part.name, where or application.lines[number] or user_line(), error, pushed))
+                    continue
+                for state in part.writes:
+                    state.version += 1
+                    state.fault = None
+            if application.launches:
+                stamp = lane.record()
+                for state in application.reads:
+                    state.readers[index] = stamp
+                for state in application.writes:
+                    if state.readers:
+                        state.readers.clear()
+                    state.writer = stamp
+                if self._synchronous:
+                    lane.stream.synchronize()
+                    self.learn(stamp)
+        except BaseException as error:
+            # Before any call, since Ctrl-C comes once more in calls only: whoever uses the engine next then mends it.
+            self.torn, self._broken = True, (application, where, pushed, error)
+            with deferred():
+                self.mend()
+            if not isinstance(error, Exception):
+                raise
+        self._issuing = False
+
+    def fail(self, writes: Iterable[VariableState], fault: Fault) -> None:
+        """Keep a fault on what an operation writes."""
+        self.faults.add(fault)
+        for state in writes:
+            state.fault = fault
+
+    def passed_on(self, reads: Iterable[VariableState], writes: Iterable[VariableState], pushed: int | None) -> bool:
+        """Tell whether something that is read has a fault that spoils an operation with this number; it is then passed on."""
+        for state in reads:
+            fault = state.fault
+            if fault is not None and fault.spoils(pushed):
+                for written in writes:
+                    written.fault = fault
+                return True
+        return False
+
+    def learn(self, stamp: Stamp) -> None:
+        """Note that the host has waited for a stamp, so that all that is issued from now on comes after it."""
+        self.known = merged(self.known, stamp.known)
+        for lane in self.lanes:
+            lane.clock = merged(lane.clock, self.known)
+
+    def mend(self) -> None:
+        """Wait for the device after an operation was interrupted, whose events may be missing, and count that as failed."""
+        broken, self._broken = self._broken, None
+        if broken is not None:
+            application, where, pushed, error = broken
+            self.fail(application.writes, Fault(application.parts[0].name, where or application.lines[0] or user_line(), error, pushed))
+        for lane in self.lanes:
+            try:
+                lane.stream.synchronize()
+            except Exception as error:  # noqa: BLE001 — kept like any other fault
+                self.faults.add(Fault("waiting after an interruption", user_line(), error))
+        self._issuing = self.torn = False
+
+    def _placed(self, application: Application) -> Lane:
+        now_ns = self.device.now_ns()
+        lane = earliest(self.compute, application, now_ns)
+        expect(lane, application.estimate_ns, now_ns)
+        return lane
+
+    def _bound(self, part: Part, lane: Lane) -> tuple[Call, ...]:
+        with deferred():
+            return part.bind(self.device, self.memory, lane)
+
+
+def _in_issue(issuer: Issuer) -> bool:
+    """Tell whether the caller's `Issuer.issue` was called out of another one of the same issuer, which is at work."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 — as in `user_line`
+    while frame is not None:
+        if frame.f_code is Issuer.issue.__code__ and frame.f_locals.get("self") is issuer:
+            return True
+        frame = frame.f_back
+    return False

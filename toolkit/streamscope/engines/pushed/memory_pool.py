@@ -1,0 +1,310 @@
+"""Memory that is handed out again in the order of streams, so that neither the host nor the device stops for it.
+
+Freed memory may still be in use: the work of its last user has been issued, and is not done. Each free block keeps the events of
+that work. It goes to a stream at once if they are done or are that stream's own; else the new user's stream waits for them, and
+the host goes on. The host itself gets only blocks whose events are done.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from threading import Lock
+from typing import TYPE_CHECKING, TypeAlias
+
+from streamscope.errors import DeviceError, OutOfMemoryError
+from streamscope.interrupts import clean_up
+from streamscope.program.variable import ArraySpec, Place
+
+if TYPE_CHECKING:
+    from streamscope.devices.protocol import Block, Buffer, Device, Stream
+    from streamscope.engines.pushed.event_pool import Lease
+
+After: TypeAlias = "tuple[tuple[Stream, Lease], ...]"
+"""What the use of a block must come after: events, each with its stream."""
+
+SMALLEST_BYTES = 512
+"""Blocks are multiples of this, which is also the granularity of CuPy's pool."""
+
+STEPS = 4
+"""Size classes between a power of two and the next: at most a quarter of a block of 2 KiB or more is lost."""
+
+LOOKED_AT = 4
+"""How many free blocks of one size are looked at for one that needs no wait: the oldest ones, whose events are done if any are."""
+
+
+def size_class(nbytes: int) -> int:
+    """Return the size of the block that serves a request: the next of `STEPS` sizes between powers of two, in bytes."""
+    if nbytes <= SMALLEST_BYTES:
+        return SMALLEST_BYTES
+    power = 1 << ((nbytes - 1).bit_length() - 1)
+    step = max(SMALLEST_BYTES, power // STEPS)
+    return -(-nbytes // step) * step
+
+
+@dataclass(frozen=True)
+class MemoryStatistics:
+    """What a pool holds of one kind of memory, and what it has done.
+
+    Attributes
+    ----------
+    in_use_bytes : int
+        Size of the blocks that are handed out.
+    high_water_bytes : int
+        The most that ``in_use_bytes`` has been.
+    reserved_bytes : int
+        Size of all blocks taken from the device and not given back, in use or free.
+    allocations, reuses : int
+        Requests served with memory new from the device, and with a block that was there.
+    waits : int
+        Waits put on streams before a block could be used again.
+    """
+
+    in_use_bytes: int = 0
+    high_water_bytes: int = 0
+    reserved_bytes: int = 0
+    allocations: int = 0
+    reuses: int = 0
+    waits: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """A block that is handed out: for which stream, and which events of former users need not be done yet."""
+
+    buffer: Buffer
+    block: Block
+    stream: Stream | None
+    inherited: After
+
+    def freed(self, after: After) -> _Free:
+        """Return the block as it is when freed; work of former users counts on, unless the new user's work comes after it."""
+        streams = [stream for stream, _ in after]
+        if self.stream is not None and self.stream in streams:
+            return _Free(self.block, after)
+        return _Free(self.block, (*after, *(entry for entry in self.inherited if entry[0] not in streams)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Free:
+    """A block that waits for its next user, and the events of its last ones."""
+
+    block: Block
+    after: After
+
+    def pending(self, stream: Stream | None) -> After:
+        """Return the events that a stream, or the host, would have to wait for."""
+        return tuple(entry for entry in self.after if entry[0] is not stream and not entry[1].event.done())
+
+
+class _Store:
+    """The free blocks of one kind of memory by size, oldest first, and the counts."""
+
+    def __init__(self) -> None:
+        self.free: dict[int, deque[_Free]] = {}
+        self.sizes: list[int] = []
+        self.in_use = self.high_water = self.reserved = self.allocations = self.reuses = self.waits = 0
+
+    def put(self, freed: _Free) -> None:
+        """Take a block back."""
+        size = freed.block.nbytes
+        if size not in self.free:
+            self.free[size] = deque()
+            insort(self.sizes, size)
+        self.free[size].append(freed)
+        self.in_use -= size
+
+    def find(self, nbytes: int, stream: Stream | None) -> tuple[_Free, After] | None:
+        """Return the best free block that is not twice as large as needed, and what the stream must wait for; None if there is none.
+
+        The best is the smallest that needs no wait or, for a stream, the one with the fewest waits.
+        """
+        waiting: list[tuple[_Free, After]] = []
+        for size in self.sizes[bisect_left(self.sizes, nbytes) : bisect_left(self.sizes, 2 * size_class(nbytes))]:
+            for free in islice(self.free[size], LOOKED_AT):
+                pending = free.pending(stream)
+                if not pending:
+                    return free, ()
+                waiting.append((free, pending))
+        return min(waiting, key=lambda found: len(found[1])) if waiting and stream is not None else None
+
+    def remove(self, free: _Free) -> None:
+        """Take a block out."""
+        self.free[free.block.nbytes].remove(free)
+
+    def use(self, nbytes: int) -> None:
+        """Count a block as handed out."""
+        self.in_use += nbytes
+        self.high_water = max(self.high_water, self.in_use)
+
+    def statistics(self) -> MemoryStatistics:
+        """Return the counts."""
+        return MemoryStatistics(self.in_use, self.high_water, self.reserved, self.allocations, self.reuses, self.waits)
+
+
+class MemoryPool:
+    """Hands out memory of one device, again and again; safe to use from several threads.
+
+    Memory that is handed out for a stream may be used there at once; on another stream, only behind what the first use on that
+    stream comes behind (an event, as for any other dependency).
+
+    Parameters
+    ----------
+    device : Device
+        Where the memory comes from.
+
+    Attributes
+    ----------
+    reclaim : callable
+        Called when memory has run out and the pool has none to give back: whoever else keeps memory lets go of what it can make again.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.reclaim: Callable[[], object] = lambda: None
+        self._device = device
+        self._stores = {place: _Store() for place in Place}
+        self._held: dict[int, _Held] = {}
+        self._freed: deque[_Free] = deque()
+        self._lock = Lock()
+
+    @property
+    def in_use_bytes(self) -> int:
+        """Device memory that is handed out, in bytes."""
+        return self.statistics().in_use_bytes
+
+    @property
+    def high_water_bytes(self) -> int:
+        """The most device memory that was handed out at a time, in bytes."""
+        return self.statistics().high_water_bytes
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Device memory taken from the device, in use or free, in bytes."""
+        return self.statistics().reserved_bytes
+
+    def statistics(self, place: Place = Place.DEVICE) -> MemoryStatistics:
+        """Return what the pool holds of device memory, or of page-locked host memory, and what it has done."""
+        with self._lock:
+            self._collect()
+            return self._stores[place].statistics()
+
+    def allocate(self, spec: ArraySpec, place: Place, stream: Stream | None = None, *, purpose: str = "") -> Buffer:
+        """Hand out memory for an array; its contents are undefined.
+
+        Parameters
+        ----------
+        spec : ArraySpec
+        place : Place
+            Device memory, or page-locked host memory.
+        stream : Stream, optional
+            The stream that uses it first; it waits for the last users of the memory. Without one the host may use the memory at once.
+        purpose : str
+            What the memory is for, for the error message.
+
+        Raises
+        ------
+        OutOfMemoryError
+            There is not enough, even after free memory was given back.
+        """
+        with self._lock:
+            self._collect()
+            store = self._stores[place]
+            found = store.find(spec.nbytes, stream)
+            held = self._new(store, spec, place, stream, purpose) if found is None else self._again(store, *found, spec, stream)
+            store.use(held.block.nbytes)
+            self._held[id(held.buffer)] = held
+        return held.buffer
+
+    def free(self, buffer: Buffer, after: Sequence[tuple[Stream, Lease]] = ()) -> None:
+        """Take memory back. Takes no lock, so that a finaliser may call it in the middle of anything.
+
+        Parameters
+        ----------
+        buffer : Buffer
+            What `allocate` returned.
+        after : sequence of (Stream, Lease)
+            The last event of each stream that used it, whether as reader or as writer. Those of other streams that are known to be done or
+            implied may be left out.
+
+        Raises
+        ------
+        DeviceError
+            The buffer is not one of this pool's, or was freed before.
+        """
+        held = self._held.pop(id(buffer), None)
+        if held is None:
+            raise DeviceError(f"memory for {buffer.spec} was freed that this pool has not handed out", hint="free a buffer once")
+        self._freed.append(held.freed(tuple(after)))
+
+    def trim(self, *, wait: bool = False) -> int:
+        """Give free blocks back to the device and return their size in bytes.
+
+        Parameters
+        ----------
+        wait : bool
+            Block the host until the last users of free blocks are done; without it, blocks that are still in use stay.
+        """
+        with self._lock:
+            self._collect()
+            return sum(self._give_back(store, wait=wait) for store in self._stores.values())
+
+    def _collect(self) -> None:
+        """Put what was freed where it can be found."""
+        clean_up()
+        while self._freed:
+            freed = self._freed.popleft()
+            self._stores[freed.block.place].put(freed)
+
+    def _again(self, store: _Store, free: _Free, pending: After, spec: ArraySpec, stream: Stream | None) -> _Held:
+        if stream is not None:
+            for _, lease in pending:
+                stream.wait(lease.event)
+        buffer = self._device.buffer_on(free.block, spec, stream)
+        store.remove(free)
+        store.reuses += 1
+        store.waits += len(pending)
+        earlier_here = (entry for entry in free.after if entry[0] is stream)
+        return _Held(buffer, free.block, stream, (*pending, *earlier_here))
+
+    def _new(self, store: _Store, spec: ArraySpec, place: Place, stream: Stream | None, purpose: str) -> _Held:
+        try:
+            block = self._device.allocate_block(size_class(spec.nbytes), place)
+        except OutOfMemoryError:
+            # To wait for the last users of free blocks is slow, and better than to fail; and now every byte counts.
+            self._give_back(store, wait=True)
+            try:
+                block = self._device.allocate_block(max(1, spec.nbytes), place)
+            except OutOfMemoryError:
+                block = self._last_block(store, spec, place, purpose)
+        store.reserved += block.nbytes
+        store.allocations += 1
+        return _Held(self._device.buffer_on(block, spec), block, stream, ())
+
+    def _last_block(self, store: _Store, spec: ArraySpec, place: Place, purpose: str) -> Block:
+        """Allocate after everybody has let go of what can be made again."""
+        self.reclaim()
+        try:
+            return self._device.allocate_block(max(1, spec.nbytes), place)
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"{purpose or spec} needs {spec.nbytes:,} bytes of {place.value} memory, where this pool has {store.in_use:,} in use "
+                f"and {store.reserved:,} reserved: {error.message}",
+                hint="delete variables that are not used any more, or use smaller shapes",
+            ) from error
+
+    @staticmethod
+    def _give_back(store: _Store, *, wait: bool) -> int:
+        """Drop free blocks, which gives their memory back to the device; return their size in bytes."""
+        given = 0
+        for free in [free for blocks in store.free.values() for free in blocks]:
+            if wait:
+                for _, lease in free.after:
+                    lease.event.synchronize()
+            if not free.pending(None):
+                store.remove(free)
+                given += free.block.nbytes
+        store.reserved -= given
+        return given

@@ -1,0 +1,124 @@
+"""The order in which host operations count on a virtual clock, whichever worker thread is quicker."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from heapq import heappop, heappush
+
+from streamscope.engines.pushed.latch import Latch
+from streamscope.engines.pushed.workers import Workers
+from streamscope.errors import EngineError
+
+PATIENCE_S = 1.0
+"""How long a worker waits for its turn, in seconds, while nobody waits for the engine and the clock stands still."""
+WHILE_PUSHED = 5
+"""So many times as long, where nobody waits for the engine but others move the clock, as by pushes."""
+WHILE_AWAITED = 30
+"""And so many where a thread waits for the engine, and the clock stands still: a function that runs may take long."""
+
+
+class Order:
+    """Lets the worker threads of one engine move a simulated device's clock in an order that does not depend on how fast they are.
+
+    Functions run beside each other, as on any device. What an operation does to the clock is a *step*: to wait for what it needs of the
+    device, or to end, which takes the function's time and issues what waited for it. Steps go one after the other, as they were lined up,
+    and only while a thread waits for the engine; that thread pushes nothing in between. Which operation a worker gets next is decided when
+    the one before it ends.
+
+    A thread may wait in another way, for something that a function does, and a function for one whose step comes later. So a worker that
+    has waited too long for its turn lets all steps go as they come from then on.
+
+    The caller holds the engine's lock, but for `wait` and `release`.
+
+    Parameters
+    ----------
+    pools : sequence of Workers
+    now_ns : callable
+        Returns the virtual clock.
+    """
+
+    def __init__(self, pools: Sequence[Workers], now_ns: Callable[[], int]) -> None:
+        self._pools = pools
+        self._now_ns = now_ns
+        self._idle = [pool.most for pool in pools]
+        self._queued: list[list[tuple[int, int, Callable[[Latch], object]]]] = [[] for _ in pools]
+        self._steps: deque[Latch] = deque()
+        self._awaited: list[Latch] = []
+        self._released = False
+
+    def put(self, pool: int, priority: int, sequence: int, run: Callable[[Latch], object]) -> None:
+        """Give an operation to a pool as soon as a worker is idle there; ``run`` gets its first step.
+
+        Raises
+        ------
+        EngineError
+            The system has no thread for it.
+        """
+        heappush(self._queued[pool], (-priority, sequence, run))
+        self._hand_out(pool)
+
+    def wait(self, step: Latch) -> None:
+        """Block a worker until a step has its turn."""
+        seen_ns, alone, still = self._now_ns(), 0, 0
+        while not step.comes_within(PATIENCE_S):
+            before_ns, seen_ns = seen_ns, self._now_ns()
+            stands = seen_ns == before_ns
+            if any(not latch.is_set for latch in self._awaited):
+                alone, still = 0, still + 1 if stands else 0
+            else:
+                alone, still = alone + 1, 0
+            if alone >= (1 if stands else WHILE_PUSHED) or still >= WHILE_AWAITED:
+                self.release()
+
+    def follow(self, step: Latch) -> Latch:
+        """End a step and line up the operation's next one."""
+        following = self._line_up()
+        self._over(step)
+        return following
+
+    def end(self, pool: int, step: Latch) -> None:
+        """End an operation's last step; its worker is idle."""
+        self._idle[pool] += 1
+        self._hand_out(pool)
+        self._over(step)
+
+    def await_latch(self, latch: Latch) -> None:
+        """Let steps go until a latch is set, which the calling thread is about to wait for."""
+        self._awaited = [other for other in self._awaited if not other.is_set]
+        self._awaited.append(latch)
+        self._let_go()
+
+    def release(self) -> None:
+        """Let all steps go as they come, from now on. Takes no lock."""
+        self._released = True
+        for step in list(self._steps):
+            step.set()
+
+    def _hand_out(self, pool: int) -> None:
+        while self._idle[pool] and self._queued[pool]:
+            before, sequence, run = heappop(self._queued[pool])
+            step = self._line_up()
+            try:
+                self._pools[pool].put(-before, sequence, partial(run, step))
+            except EngineError:
+                self._steps.remove(step)
+                raise
+            self._idle[pool] -= 1
+
+    def _line_up(self) -> Latch:
+        step = Latch()
+        self._steps.append(step)
+        self._let_go()
+        return step
+
+    def _over(self, step: Latch) -> None:
+        self._steps.remove(step)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._released:
+            self.release()
+        elif self._steps and any(not latch.is_set for latch in self._awaited):
+            self._steps[0].set()

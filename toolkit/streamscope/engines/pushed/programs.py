@@ -1,0 +1,198 @@
+"""Programs run by a dynamic engine: prepared once for such shapes and attributes, replayed by any number of threads side by side."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from streamscope.capturing.function import CapturedFunction
+from streamscope.engines.prepared import Prepared, prepare
+from streamscope.engines.pushed.issuing import Issuer
+from streamscope.engines.pushed.pushing import check_hashable
+from streamscope.engines.pushed.templates import typed
+from streamscope.errors import OutOfMemoryError, ProgramError
+from streamscope.kernels.compile.free_memory import free_bytes
+from streamscope.program.operation import Program
+from streamscope.program.tracing import ProgramFunction
+
+if TYPE_CHECKING:
+    from streamscope.devices.protocol import Device
+
+Array = npt.NDArray[Any]
+
+KEPT_ANYWAY = 16
+"""Programs, each for certain shapes and attributes, that stay prepared until memory has run out."""
+LEFT_FREE = 1 / 8
+"""Share of the device's memory that more programs than that must leave free, for whoever else uses the device."""
+LEFT_FREE_ON_HOST = 1 << 30
+"""Bytes of the host's memory that they must leave free: a preparation takes about 5 kB an operation, besides its variables."""
+KEPT_IDLE = 8
+"""How many times one program is kept prepared, for threads that run it side by side."""
+
+
+@dataclass
+class _Entry:
+    """A traced program, and those of its preparations that nobody is running."""
+
+    function: ProgramFunction | CapturedFunction
+    program: Program
+    idle: list[Prepared] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+
+
+class KeptPrograms:
+    """The programs of one engine that are kept prepared: as many as memory allows, those used last.
+
+    Attributes
+    ----------
+    evicted : int
+        Programs that had to make room.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.evicted = 0
+        self._device = device
+        self._entries: OrderedDict[tuple[object, ...], _Entry] = OrderedDict()
+        self._lock = Lock()
+
+    def find(self, key: tuple[object, ...]) -> _Entry | None:
+        """Return the program that is kept for a key, which counts as a use."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
+            return entry
+
+    def keep(self, key: tuple[object, ...], entry: _Entry) -> _Entry:
+        """Keep a program, unless another thread has put one there meanwhile; return the one that is kept."""
+        with self._lock:
+            return self._entries.setdefault(key, entry)
+
+    def make_room(self, entry: _Entry) -> None:
+        """Evict programs other than one while memory is short."""
+        while len(self._entries) > KEPT_ANYWAY and self._is_short():
+            self.evict(1, entry)
+
+    def evict(self, most: int | None = None, besides: _Entry | None = None) -> bool:
+        """Let programs go that were not used for longest, ``most`` of them or all; tell whether there were any."""
+        with self._lock:
+            keys = [key for key, entry in self._entries.items() if entry is not besides][:most]
+            gone = [self._entries.pop(key) for key in keys]
+            self.evicted += len(gone)
+        return bool(gone)  # What they hold goes here, with no lock held.
+
+    def clear(self) -> None:
+        """Forget all programs."""
+        with self._lock:
+            self._entries.clear()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _is_short(self) -> bool:
+        return self._device.free_share() < LEFT_FREE or free_bytes() < LEFT_FREE_ON_HOST
+
+
+class PreparedPrograms:
+    """Runs the programs of one engine.
+
+    Parameters
+    ----------
+    issuer : Issuer
+    engine : str
+        How programs run.
+    streams : int
+        Compute streams that ``dual`` and ``graph-dual`` may use.
+
+    Attributes
+    ----------
+    kept : KeptPrograms
+    runs, prepared : int
+        Runs that were asked for, and programs that were prepared for them.
+    """
+
+    def __init__(self, issuer: Issuer, engine: str, streams: int) -> None:
+        self.kept = KeptPrograms(issuer.device)
+        self.runs = self.prepared = 0
+        self._issuer = issuer
+        self._engine = engine
+        self._streams = streams
+        self._counting = Lock()
+
+    def run(self, function: ProgramFunction | CapturedFunction, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        """Run a program on arrays and return its outputs as NumPy arrays: one, or a tuple.
+
+        Raises
+        ------
+        ProgramError
+            It is no program, or the inputs or attributes do not fit it.
+        DeviceError
+            It cannot run on the device, or failed there.
+        """
+        entry = self._entry(function, inputs, attributes)
+        if isinstance(function, CapturedFunction):
+            with entry.lock:  # There is one memory, that of the capture.
+                outputs = self._outputs(entry, inputs, lambda prepared: _captured_outputs(prepared, function))
+            return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        outputs = self._outputs(entry, inputs, Prepared.outputs)
+        return outputs[0] if entry.program.single_output else tuple(outputs)
+
+    def _entry(self, function: ProgramFunction | CapturedFunction, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> _Entry:
+        if not isinstance(function, ProgramFunction | CapturedFunction):
+            raise ProgramError(f"run wants a program, not a {type(function).__name__}", hint="decorate the function with @ss.program")
+        if isinstance(function, CapturedFunction) and (inputs or attributes):
+            raise ProgramError(f"captured {function.name!r} takes no inputs: the capture holds its own", hint="call engine.run(captured)")
+        check_hashable(function, attributes)
+        # The entry holds the function, so its id stands for no other.
+        # As text, since what is no array may have a shape that cannot be hashed; tracing says so.
+        shapes = ((str(getattr(value, "shape", ())), str(getattr(value, "dtype", type(value)))) for value in inputs)
+        key = (id(function), *shapes, None, *((name, typed(value)) for name, value in sorted(attributes.items())))
+        with self._counting:
+            self.runs += 1
+        entry = self.kept.find(key)
+        if entry is None:
+            entry = self.kept.keep(key, _Entry(function, function.trace(*inputs, **attributes)))
+        return entry
+
+    def _outputs(self, entry: _Entry, inputs: Sequence[Any], collect: Callable[[Prepared], list[Array]]) -> list[Array]:
+        with self._borrowed(entry) as prepared:
+            prepared.load(inputs)
+            prepared.run()
+            return collect(prepared)
+
+    @contextmanager
+    def _borrowed(self, entry: _Entry) -> Iterator[Prepared]:
+        """Lend a preparation that nobody else uses. One whose run failed or was interrupted is not used again."""
+        try:
+            prepared = entry.idle.pop()
+        except IndexError:
+            prepared = self._prepared(entry)
+        yield prepared  # One that is let go for an error waits for its work before its memory goes.
+        if len(entry.idle) < KEPT_IDLE:
+            entry.idle.append(prepared)
+
+    def _prepared(self, entry: _Entry) -> Prepared:
+        """Prepare a program; others make room for it where memory is short, and more and more of them where it runs out."""
+        self.kept.make_room(entry)
+        prepared, most = None, 1
+        while prepared is None:
+            try:
+                prepared = prepare(entry.program, self._engine, self._issuer.device, streams=self._streams)
+            except OutOfMemoryError:
+                if not self.kept.evict(most, entry):
+                    raise
+                most *= 2
+        with self._counting:
+            self.prepared += 1
+        return prepared
+
+
+def _captured_outputs(prepared: Prepared, function: CapturedFunction) -> list[Array]:
+    prepared.wait()
+    return function.outputs()

@@ -1,0 +1,331 @@
+"""The scheduler of a dynamic engine: whose turn it is, worker threads, and waits of the host."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from heapq import heapify, heappop, heappush
+
+from streamscope.engines.pushed.applications import Application
+from streamscope.engines.pushed.faults import Fault
+from streamscope.engines.pushed.host_operations import HostFunction
+from streamscope.engines.pushed.issuing import Issuer
+from streamscope.engines.pushed.lanes import Stamp, needed
+from streamscope.engines.pushed.latch import Latch
+from streamscope.engines.pushed.order import Order
+from streamscope.engines.pushed.queues import Operation, enter, idle, leave
+from streamscope.engines.pushed.variable import VariableState
+from streamscope.engines.pushed.workers import Workers
+from streamscope.errors import EngineError, OutOfMemoryError
+from streamscope.interrupts import deferred
+from streamscope.program.user_line import user_line
+
+HostRun = Callable[[], "tuple[list[HostRun], BaseException | None]"]
+"""Runs a host operation; returns those that the calling thread has to run next, and an interruption that came meanwhile."""
+
+
+class Scheduler:
+    """Lets operations take turns, and waits for them.
+
+    A device operation is issued by the thread that gives it its last turn: the one that pushes it, or one that has finished a host
+    operation. Host operations run on worker threads or, in the synchronous engine, which has none, on the thread that gives them their last
+    turn.
+
+    Attributes
+    ----------
+    pools : tuple of Workers
+        For ordinary host operations, and for those of priority; empty in the synchronous engine.
+    unfinished : int
+        Host operations that were pushed and have not ended. While there are none, every operation has its turn at once.
+    host_waits : int
+        Events that the host waited for.
+    order : Order or None
+        Where the device's clock is virtual: in which order worker threads move it.
+    """
+
+    def __init__(self, issuer: Issuer, pools: tuple[Workers, ...]) -> None:
+        self.pools = pools
+        self.unfinished = 0
+        self.host_waits = 0
+        self.order = Order(pools, issuer.device.now_ns) if pools and issuer.device.info.kind == "simulated" else None
+        self._issuer = issuer
+        self._idle: list[Latch] = []
+        self._ready: list[HostRun] = []
+        self._local = threading.local()
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the calling thread runs a host operation of this engine."""
+        return getattr(self._local, "inside", False)
+
+    # Turns.
+
+    def submit(self, application: Application, where: str | None, priority: int) -> Latch | None:
+        """Issue a device operation when it has its turn; the caller holds the lock and has put off Ctrl-C.
+
+        Returns what is set when it is issued, if that is later.
+        """
+        if not self.unfinished or idle(application.reads, application.writes):
+            self._issuer.issue(application, where)
+            return None
+        number = self._issuer.faults.number()
+        start = partial(self._issuer.issue, application, where, number)
+        operation = Operation(application.reads, application.writes, start, sequence=number, priority=priority)
+        operation.done = Latch()
+        self._enter(operation)
+        return operation.done
+
+    def take_turn(self, reads: Sequence[VariableState], writes: Sequence[VariableState], start: Callable[[], None]) -> Latch:
+        """Call ``start`` when it has its turn, which ends with that; the caller holds the lock and has put off Ctrl-C."""
+        operation = Operation(reads, writes, start, sequence=self._issuer.faults.number())
+        operation.done = Latch()
+        self._enter(operation)
+        return operation.done
+
+    def submit_host(self, function: HostFunction, priority: int) -> tuple[Latch, list[HostRun]]:
+        """Run a host operation when it has its turn; the caller holds the lock and has put off Ctrl-C.
+
+        Returns what is set when it has ended, and what the caller must give to `run_here` when it has let go of the lock.
+        """
+        done = Latch()
+        number = self._issuer.faults.number()
+        operation = Operation(function.reads, function.writes, _nothing, sequence=number, priority=priority, on_host=True)
+        operation.start = partial(self._start_host, operation, function, done)
+        self.unfinished += 1
+        self._enter(operation)
+        return done, self._take_ready()
+
+    def _enter(self, operation: Operation) -> None:
+        interruption = self._advance([operation]) if enter(operation) else None
+        if interruption is not None:
+            raise interruption
+
+    def _advance(self, ready: list[Operation]) -> BaseException | None:
+        """Start what is ready, and what becomes so by that, in the order of priorities; whatever happens, turns end that must.
+
+        Returns what was raised to end the program, by Ctrl-C or by a function of the user's.
+        """
+        self._mend()
+        heapify(ready)
+        interruption: BaseException | None = None
+        while ready:
+            operation = heappop(ready)
+            start, operation.start = operation.start, _nothing  # else each would be a reference cycle
+            try:
+                start()
+            except Exception as error:  # noqa: BLE001 — kept, and raised where the results are waited for
+                self._issuer.fail(operation.writes, Fault("an operation", user_line(), error, operation.sequence))
+            except BaseException as error:  # noqa: BLE001 — raised on where that ends no worker
+                interruption = error
+            if not operation.on_host:
+                if operation.done is not None:
+                    operation.done.set()
+                for freed in leave(operation):
+                    heappush(ready, freed)
+        return interruption
+
+    # Host operations.
+
+    def _start_host(self, operation: Operation, function: HostFunction, done: Latch) -> None:
+        skipped = self._issuer.passed_on(function.arguments, function.writes, operation.sequence)
+        stamps = [] if skipped else function.before(self._issuer.known)
+        run = partial(self._run, operation, function, stamps, done, skipped=skipped)
+        if not self.pools:
+            self._ready.append(run)
+            return
+        pool = int(operation.priority > 0)
+        try:
+            if self.order is None:
+                self.pools[pool].put(operation.priority, operation.sequence, run)
+            else:
+                with suppress(OutOfMemoryError):  # It is raised once more when the function is to run.
+                    function.allocate(self._issuer)
+                self.order.put(pool, operation.priority, operation.sequence, run)
+        except EngineError as error:
+            interruption = self._end(operation, function, error, skipped=skipped)
+            done.set()
+            if interruption is not None:
+                raise interruption from None
+
+    def _run(
+        self, operation: Operation, function: HostFunction, stamps: list[Stamp], done: Latch, step: Latch | None = None, *, skipped: bool
+    ) -> tuple[list[HostRun], BaseException | None]:
+        """Run a host operation and end its turns; whatever happens, they are ended."""
+        failure: BaseException | None = None
+        outside = getattr(self._local, "inside", False)  # In the synchronous engine, host functions push host functions.
+        if self.order is not None and step is not None:
+            function.in_turn = partial(self.order.wait, step)
+        with deferred():
+            if not skipped:
+                try:
+                    step = self._begin(function, stamps, step)
+                    self._local.inside = True
+                    function.run(self._issuer)
+                except BaseException as error:  # noqa: BLE001 — kept, and raised where the results are waited for
+                    failure = error
+                finally:
+                    self._local.inside = outside
+            function.in_turn()  # Where it was skipped, or has raised.
+            with self._issuer.lock:
+                interruption = self._end(operation, function, failure, skipped=skipped)
+                ready = self._take_ready()
+                done.set()
+                if self.order is not None and step is not None:
+                    self.order.end(operation.priority > 0, step)
+        if isinstance(failure, Exception):
+            failure = None  # else it and this frame hold each other
+        return ready, failure or interruption
+
+    def _begin(self, function: HostFunction, stamps: list[Stamp], step: Latch | None) -> Latch | None:
+        """Wait for what a host operation needs of the device; return its next step, where the order counts."""
+        if stamps:
+            function.in_turn()
+            self.wait_for(stamps)
+            stamps.clear()  # Their events can be lent again from here on, not when this thread gets round to it.
+            if self.order is not None and step is not None:
+                with self._issuer.lock:
+                    step = self.order.follow(step)
+                function.in_turn = partial(self.order.wait, step)
+        return step
+
+    def _end(self, operation: Operation, function: HostFunction, failure: BaseException | None, *, skipped: bool) -> BaseException | None:
+        """End the turns of a host operation, as `_advance` does; the caller holds the lock."""
+        if failure is not None:
+            self._issuer.fail(function.writes, Fault(function.name, function.where, failure, operation.sequence))
+        elif not skipped:
+            function.written()
+        self.unfinished -= 1
+        interruption = self._advance(leave(operation))
+        if not self.unfinished:
+            for latch in self._idle:
+                latch.set()
+            self._idle.clear()
+        return interruption
+
+    def _take_ready(self) -> list[HostRun]:
+        ready, self._ready = self._ready, []
+        return ready
+
+    def run_here(self, ready: Sequence[HostRun]) -> None:
+        """Run host operations on the calling thread, all of them and those they make ready; then raise what interrupted one.
+
+        The caller has put off Ctrl-C, which comes only in the functions.
+        """
+        interruption: BaseException | None = None
+        left = deque(ready)
+        while left:
+            freed, interrupted = left.popleft()()
+            left += freed
+            interruption = interruption or interrupted
+        if interruption is not None:
+            raise interruption
+
+    # Waits of the host.
+
+    def wait(self, state: VariableState, *, write: bool) -> None:
+        """Block the host until a variable can be read, or written, in the order of what was pushed; then raise its fault.
+
+        Raises
+        ------
+        StreamscopeError
+            What the variable holds is not what was asked for.
+        """
+        self.forbid_inside()
+        stamps: list[Stamp] = []
+        faults: list[Fault | None] = []
+
+        def look() -> None:
+            faults.append(state.fault)
+            if state.writer is not None:
+                stamps.append(state.writer)
+            if write:
+                stamps.extend(state.readers.values())
+
+        with self._issuer.lock, deferred():
+            self._mend()
+            turn = self.take_turn(() if write else (state,), (state,) if write else (), look)
+        self.block_on(turn)
+        self.wait_for(stamps)
+        with self._issuer.lock:
+            error = self._issuer.faults.take(faults.pop())
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # else it and this frame hold each other
+
+    def wait_all(self) -> None:
+        """Block the host until all that was pushed is done; then raise the faults that no wait has raised.
+
+        Raises
+        ------
+        StreamscopeError
+            An operation failed.
+        """
+        self.forbid_inside()
+        idle_again = Latch()
+        with self._issuer.lock, deferred():
+            self._mend()
+            if self.unfinished:
+                self._idle.append(idle_again)
+            else:
+                idle_again.set()
+        self.block_on(idle_again)
+        failure: Exception | None = None
+        try:
+            self.wait_for([lane.last for lane in self._issuer.lanes if lane.last is not None])
+        except Exception as error:  # noqa: BLE001 — raised below, with what else went wrong
+            failure = error
+        with self._issuer.lock:
+            kept = self._issuer.faults.take_all()
+        if kept is not None and failure is not None:
+            kept.add_note(f"also: {failure}")
+        first = kept if kept is not None else failure
+        if first is not None:
+            try:
+                raise first
+            finally:
+                del first, kept, failure  # as above
+
+    def block_on(self, latch: Latch) -> None:
+        """Block the host until a latch is set, which operations do that have ended or had their turn."""
+        if self.order is not None:
+            with self._issuer.lock:
+                self.order.await_latch(latch)
+        latch.wait()
+
+    def _mend(self) -> None:
+        if self._issuer.torn:
+            self._issuer.mend()
+
+    def wait_for(self, stamps: Sequence[Stamp]) -> None:
+        """Block the host until the device has done what the stamps stand for; raises what the device reports.
+
+        The caller does not hold the lock.
+        """
+        issuer, failure = self._issuer, None
+        for stamp in needed(issuer.known, stamps):
+            try:
+                stamp.lease.event.synchronize()
+            except Exception as error:  # noqa: BLE001 — raised when all have been waited for
+                failure = failure or error
+            with issuer.lock, deferred():
+                self.host_waits += 1
+                issuer.learn(stamp)
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure  # as above
+
+    def forbid_inside(self) -> None:
+        """Raise EngineError in a host operation of this engine, where a wait could be for the operation itself."""
+        if self.is_inside:
+            raise EngineError("a host operation cannot wait for the engine that runs it", hint="name what it needs in reads= instead")
+
+
+def _nothing() -> None:
+    """Start nothing: the operation gets its own start before it is queued."""

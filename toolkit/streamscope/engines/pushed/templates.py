@@ -1,0 +1,147 @@
+"""Templates: what a pushed function does to variables like these, traced once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamscope.engines.pushed.variable import VariableState
+from streamscope.errors import ProgramError
+from streamscope.program.launch import HostCall, Launch, LaunchKind
+from streamscope.program.operation import Program
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracing import ProgramFunction
+from streamscope.program.variable import ArraySpec, Place
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Template:
+    """A function traced for variables of certain shapes, dtypes and places.
+
+    Attributes
+    ----------
+    program : Program
+        Its inputs are the variables that are read, each once; its outputs those that are written.
+    launches : tuple of Launch
+        What it puts on a stream; empty for a host function.
+    host_call : HostCall or None
+    kind : LaunchKind
+        ``COPY_IN`` or ``COPY_OUT`` if it does nothing else, so that it belongs on that copy stream.
+    temporaries : tuple of int
+        Ids of the program's variables that are neither read nor written from outside.
+    """
+
+    program: Program
+    launches: tuple[Launch, ...]
+    host_call: HostCall | None
+    kind: LaunchKind
+    temporaries: tuple[int, ...]
+
+
+def is_operator(function: object) -> bool:
+    """Tell an operator or a program of Streamscope's from a plain Python function."""
+    return isinstance(function, ProgramFunction) or str(getattr(function, "__module__", "")).startswith("streamscope.ops.")
+
+
+def typed(value: object) -> object:
+    """Return what stands for an attribute in a key: 1, 1.0 and True are equal, and so are 0.0 and -0.0, but they mean different kernels."""
+    if isinstance(value, tuple):
+        return tuple(map(typed, value))
+    return (type(value), repr(value)) if isinstance(value, float | complex | np.generic) else (type(value), value)
+
+
+def template_key(
+    function: Function, arguments: Sequence[VariableState], writes: Sequence[VariableState], attributes: Mapping[str, object]
+) -> tuple[object, ...]:
+    """Return what two pushes have in common if one trace serves both: function, shapes, dtypes, places, attributes, and which is which."""
+    numbers = {state.id: number for number, state in enumerate(dict.fromkeys((*arguments, *writes)))}
+    used = tuple((state.spec, state.place, numbers[state.id]) for state in (*arguments, *writes))
+    return (function, len(arguments), used, tuple((name, typed(value)) for name, value in sorted(attributes.items())))
+
+
+def trace(
+    function: Function, name: str, arguments: Sequence[VariableState], writes: Sequence[VariableState], attributes: Mapping[str, Any]
+) -> Program:
+    """Trace a function for variables; raises whatever the function raises."""
+    reads = list(dict.fromkeys(arguments))
+    in_place = any(state in reads for state in writes) and _takes_out(function)
+
+    def applied(*symbols: Symbol) -> Any:
+        by_state = dict(zip(reads, symbols, strict=True))
+        for state, symbol in by_state.items():
+            # What is told of the variable in errors; and where it lies, which for a program's input is open.
+            symbol.name, symbol.place = state.name, state.place
+        operands = [by_state[state] for state in arguments]
+        if in_place:
+            targets = [by_state.get(state) for state in writes]
+            return function(*operands, out=targets[0] if len(targets) == 1 else targets, **attributes)
+        return function(*operands, **attributes)
+
+    applied.__name__ = name
+    return ProgramFunction(applied).trace(*(state.spec for state in reads))
+
+
+def fitted(program: Program, reads: Sequence[VariableState], writes: Sequence[VariableState]) -> Template:
+    """Check that a traced program does what the push says it does.
+
+    Raises
+    ------
+    ProgramError
+        It has more or fewer results, or others than fit ``writes``; it writes to what it should only read, or would write over it while it
+        is still read; or it mixes host functions with work for the device.
+    """
+    name = program.name
+    if len(program.outputs) != len(writes):
+        results = f"{len(program.outputs)} result{'s' if len(program.outputs) != 1 else ''}"
+        raise ProgramError(f"{name} has {results}, and writes= names {len(writes)} variables", hint="each counts once")
+    if len(set(program.outputs)) != len(program.outputs):
+        raise ProgramError(f"{name} returns one result twice", hint="return each once, and copy it by an operation of its own")
+    inputs = dict(zip(program.inputs, reads, strict=True))
+    for output, state in zip(program.outputs, writes, strict=True):
+        _check_result(name, program.variables[output].spec, program.variables[output].place, state)
+        if (output in inputs or state in reads) and inputs.get(output) is not state:
+            raise ProgramError(
+                f"{name} cannot write {state.name!r} in place: its result is "
+                + (f"{inputs[output].name!r} as it is" if output in inputs else "made beside it"),
+                hint="write another variable, or let the function write with out= to the variable that it returns",
+            )
+    for operation in program.operations:
+        for variable in operation.writes:
+            if variable in inputs and variable not in program.outputs:
+                raise ProgramError(f"{operation} changes {inputs[variable].name!r}", hint="name it in writes= and return it")
+    return _template(program)
+
+
+def _template(program: Program) -> Template:
+    calls = [operation.work for operation in program.operations if isinstance(operation.work, HostCall)]
+    launches = tuple(program.launches())
+    if len(calls) > 1 or (calls and launches):
+        raise ProgramError(f"{program.name} applies host functions among other operations", hint="push each of them by itself")
+    kinds = {launch.kind for launch in launches}
+    kind = kinds.pop() if len(kinds) == 1 else LaunchKind.KERNEL
+    outside = {*program.inputs, *program.outputs}
+    used = {variable for launch in launches for variable in (*launch.reads, *launch.writes)}
+    return Template(program, launches, calls[0] if calls else None, kind, tuple(sorted(used - outside)))
+
+
+def _check_result(name: str, spec: ArraySpec, place: Place, state: VariableState) -> None:
+    if spec != state.spec or place is not state.place:
+        raise ProgramError(
+            f"{name} makes {spec} in {place.value} memory, and {state.name!r} is {state.spec} in {state.place.value} memory",
+            hint="write to a variable made for the result",
+        )
+
+
+def _takes_out(function: Function) -> bool:
+    if isinstance(function, ProgramFunction):
+        return False
+    try:
+        return "out" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # A built-in one says nothing.
+        return False

@@ -1,0 +1,1 @@
+"""Compiling kernels: NVRTC, many sources at once, and the compiled kernels that are kept."""

@@ -1,0 +1,250 @@
+"""Compiling kernels together: what is not cached, in groups, on several threads; one that fails takes no other down.
+
+Threads, not processes: NVRTC leaves the interpreter's lock alone, though it does a part of its work for one thread at a time. New processes
+took about as long (see ``benchmarks/batched_compilation.py``), and would import the user's main module once more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from streamscope.errors import CompilationError
+from streamscope.interrupts import deferred
+from streamscope.kernels.compile.compilation_log import CompilationLog, KernelRecord, Stage, compilations, several
+from streamscope.kernels.compile.cubin import Cubin
+from streamscope.kernels.compile.groups import Group, blamed, grouped, unique_sources, unit_code, worker_count
+from streamscope.kernels.compile.kernel_cache import KernelCache, Origin, kernel_cache, kernel_key
+from streamscope.kernels.compile.nvrtc import compile_unit, nvrtc_version, rejected
+from streamscope.kernels.source import KernelSource
+
+POLL_S = 0.005
+NOTICE_S = 0.1
+PATIENCE_S = 120.0
+"""How long nothing may come of somebody else's claims; then the kernels are compiled here, too."""
+MOST_IN_GROUP = 64
+"""So that the progress shows, and Ctrl-C, which no group notices, need not wait long."""
+
+Progress = Callable[[int, int], None]
+"""``progress(kernels done, kernels)``, called in the thread that asks for the batch."""
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What came of a batch.
+
+    Attributes
+    ----------
+    cubins : mapping of KernelSource to Cubin
+        The machine code with each kernel that compiled.
+    failures : mapping of KernelSource to CompilationError
+        Why others did not; each error shows the line of `elementwise` that is wrong, or NVRTC's log and the kernel's source.
+    log : CompilationLog
+    """
+
+    cubins: Mapping[KernelSource, Cubin]
+    failures: Mapping[KernelSource, CompilationError]
+    log: CompilationLog
+
+    def check(self) -> None:
+        """Raise what failed.
+
+        Raises
+        ------
+        CompilationError
+            The error of the kernel that failed; of several, their names and the error of the first.
+        """
+        errors = list(self.failures.values())
+        if len(errors) > 1:
+            names = ", ".join(source.name for source in self.failures)
+            raise CompilationError(f"{len(errors)} kernels did not compile ({names}); the first:\n{errors[0].message}", hint=errors[0].hint)
+        if errors:
+            raise errors[0]
+
+
+def compile_batch(
+    sources: Iterable[KernelSource],
+    architecture: str,
+    *,
+    workers: int | None = None,
+    cache: KernelCache | None = None,
+    log: CompilationLog | None = None,
+    progress: Progress | None = None,
+) -> BatchResult:
+    """Compile kernels together; those that the cache has are taken from there.
+
+    Parameters
+    ----------
+    sources : iterable of KernelSource
+        The same kernel may come several times.
+    architecture : str
+        For example ``"sm_90"``.
+    workers : int, optional
+        Threads; by default as many as cores and free memory allow.
+    cache : KernelCache, optional
+        This process's by default.
+    log : CompilationLog, optional
+        Where to note it, in the place of `compilations`; a log made with ``copy_to=compilations()`` passes it on.
+    progress : callable, optional
+
+    Raises
+    ------
+    CompilationError
+        Two different kernels have one name, ``workers`` is no whole number above 0, or NVRTC failed for another reason than a source.
+    NoDeviceError
+        NVRTC is not installed.
+    """
+    unique = unique_sources(sources)
+    noted = log if log is not None else CompilationLog(copy_to=compilations())
+    batch = _Batch(architecture, worker_count(workers), cache or kernel_cache(), noted, progress)
+    with noted.stage(Stage.LOOK_UP, "NVRTC's version"):
+        batch.sources = {kernel_key(source, architecture): source for source in unique}
+    batch.run()
+    # In the order that was asked for, not in that of the threads.
+    failures = {source: batch.failures[source] for source in batch.sources.values() if source in batch.failures}
+    return BatchResult(batch.cubins, failures, noted)
+
+
+def compile_kernel(source: KernelSource, architecture: str, *, cache: KernelCache | None = None) -> Cubin:
+    """Return the machine code of one kernel, from the cache or compiled.
+
+    Raises
+    ------
+    CompilationError
+        It does not compile.
+    NoDeviceError
+        NVRTC is not installed.
+    """
+    result = compile_batch([source], architecture, workers=1, cache=cache)
+    result.check()
+    return result.cubins[source]
+
+
+@dataclass
+class _Batch:
+    """The kernels of one batch on their way."""
+
+    architecture: str
+    workers: int
+    cache: KernelCache
+    log: CompilationLog
+    progress: Progress | None
+    sources: dict[str, KernelSource] = field(default_factory=dict)
+    cubins: dict[KernelSource, Cubin] = field(default_factory=dict)
+    failures: dict[KernelSource, CompilationError] = field(default_factory=dict)
+    claimed: list[str] = field(default_factory=list)
+    stopped: bool = False
+
+    def run(self) -> None:
+        stage = Stage.LOOK_UP
+        while waiting := [key for key, source in self.sources.items() if source not in self.cubins and source not in self.failures]:
+            try:
+                with self.log.stage(stage, several([self.sources[key].name for key in waiting])):
+                    found, mine = self._looked_up(waiting, PATIENCE_S if stage is Stage.WAIT else 0)
+                for key, (cubin, origin) in found.items():
+                    self._deliver(self.sources[key], cubin, origin)
+                self._report()
+                if mine:
+                    self._compile(mine)
+            finally:
+                with deferred():
+                    self.cache.give_up(self.claimed)
+                    self.claimed = []
+            stage = Stage.WAIT
+
+    def _looked_up(self, keys: Sequence[str], patience_s: float) -> tuple[dict[str, tuple[Cubin, Origin]], list[str]]:
+        """Return what is in the cache, and what is to be compiled here; for a time, look again as long as neither is anything."""
+        names = {key: self.sources[key].name for key in keys}
+        until_s = time.monotonic() + patience_s
+        while True:
+            with deferred():  # so that Ctrl-C leaves no claim that nobody knows of
+                found, self.claimed = self.cache.find_or_claim(keys, names, self.architecture)
+            if found or self.claimed or not patience_s:
+                return found, self.claimed
+            if time.monotonic() > until_s:
+                return found, list(keys)
+            time.sleep(POLL_S)
+
+    def _compile(self, keys: Sequence[str]) -> None:
+        keys_of = {self.sources[key]: key for key in keys}
+        groups = grouped(list(keys_of), group_count(len(keys), self.workers))
+        names = itertools.count(1)
+
+        def name_worker() -> None:
+            threading.current_thread().name = f"worker {next(names)}"
+
+        pool = ThreadPoolExecutor(min(self.workers, len(groups)), initializer=name_worker)
+        try:
+            pending = {pool.submit(self._compile_group, group, keys_of) for group in groups}
+            while pending:
+                # For a while only: Ctrl-C may reach another thread, and this one would notice when something is done.
+                done, pending = wait(pending, timeout=NOTICE_S, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                self._report()
+        finally:
+            self.stopped = True  # after an error, or Ctrl-C: groups that are under way are finished and kept, no other is begun
+            pool.shutdown(cancel_futures=True)
+            self.stopped = False
+
+    def _compile_group(self, group: Group, keys_of: Mapping[KernelSource, str]) -> None:
+        if self.stopped:
+            return
+        start_ns = time.perf_counter_ns()
+        with self.log.stage(Stage.COMPILE, several([source.name for source in group])):
+            image, log = compile_unit(unit_code(group), several([source.name for source in group]).replace(" ", "_"), self.architecture)
+        compile_ns = time.perf_counter_ns() - start_ns
+        if image is None:
+            self._isolate(group, log, keys_of)
+            return
+        cubin = Cubin(image, self.architecture, nvrtc_version(), compile_ns, len(group))
+        missing = [source for source in group if not cubin.has(source.name)]
+        for source in missing:
+            message = f"kernel {source.name!r}: its source has no function of that name"
+            self._fail(source, CompilationError(message, hint='declare it extern "C" __global__'))
+        there = [source for source in group if source not in missing]
+        if there:
+            with self.log.stage(Stage.STORE, several([source.name for source in there]), len(image)):
+                self.cache.keep([keys_of[source] for source in there], cubin)
+        for source in there:
+            self._deliver(source, cubin, Origin.COMPILED)
+
+    def _isolate(self, group: Group, log: str, keys_of: Mapping[KernelSource, str]) -> None:
+        """Find the kernels that broke a group, and compile the others without them."""
+        if len(group) == 1:
+            self._fail(group[0], rejected(group[0], self.architecture, log))
+            return
+        suspects = blamed(log, group)
+        rest = tuple(source for source in group if source not in suspects)
+        # A suspect is compiled alone: the log names it, but may mean what stands before it. Where the log does not tell, halves are tried.
+        half = len(group) // 2
+        parts = [*((source,) for source in suspects), rest] if suspects and rest else [group[:half], group[half:]]
+        for part in parts:
+            self._compile_group(part, keys_of)
+
+    def _deliver(self, source: KernelSource, cubin: Cubin, origin: Origin) -> None:
+        self.cubins[source] = cubin
+        self.log.add_kernel(KernelRecord(source.name, self.architecture, origin, cubin, source.code))
+
+    def _fail(self, source: KernelSource, error: CompilationError) -> None:
+        self.failures[source] = error
+        self.log.add_kernel(KernelRecord(source.name, self.architecture, Origin.FAILED, source=source.code))
+
+    def _report(self) -> None:
+        if self.progress is not None:
+            self.progress(len(self.cubins) + len(self.failures), len(self.sources))
+
+
+def group_count(kernels: int, workers: int) -> int:
+    """Return how many groups some kernels are compiled in.
+
+    One more group makes the others smaller, but has a part that NVRTC does for one group at a time. With a kernel's own time about twice
+    that part, the best count is the root of twice the kernels; measured on 16 cores for 8, 16, 32 and 128 kernels, it is. More groups than
+    workers cost more than they balance.
+    """
+    return max(-(-kernels // MOST_IN_GROUP), min(round(math.sqrt(2 * kernels)), workers))

@@ -1,0 +1,260 @@
+"""What was compiled, where from, and how long each stage took: a log that can be looked at as a table and as a timeline."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from streamscope.kernels.compile.cubin import Cubin, KernelResources
+from streamscope.kernels.compile.kernel_cache import Origin
+from streamscope.trace.spans import SpanBuilder, SpanKind
+from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+
+if TYPE_CHECKING:
+    from streamscope_widgets.timeline import TimelineWidget
+
+HOST = "host"
+MOST_KEPT = 4096
+"""Records that a log keeps, of each sort; the oldest go first."""
+
+
+class Stage(StrEnum):
+    """What is done to get from a program to kernels that can be launched. NVRTC makes machine code at once, so nothing is linked."""
+
+    GENERATE = "generate"
+    """Source is generated from the operators."""
+    LOOK_UP = "look up"
+    """Kernels are looked up in the cache, in memory and on disk."""
+    COMPILE = "compile"
+    """NVRTC compiles a translation unit."""
+    STORE = "store"
+    """A cubin is written to the cache."""
+    WAIT = "wait"
+    """Another thread or process compiles what is needed."""
+    LOAD = "load"
+    """The driver loads a cubin onto the device."""
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """One stage for one or several kernels.
+
+    Attributes
+    ----------
+    stage : Stage
+    what : str
+        The kernel, or how many.
+    lane : str
+        The host thread: ``"host"``, or a worker.
+    start_ns, end_ns : int
+        By `time.perf_counter_ns`.
+    code_bytes : int
+        Size of the cubin that came of it; 0 for none.
+    """
+
+    stage: Stage
+    what: str
+    lane: str
+    start_ns: int
+    end_ns: int
+    code_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class KernelRecord:
+    """One kernel that was asked for.
+
+    Attributes
+    ----------
+    name, architecture : str
+    origin : Origin
+        Where it came from.
+    cubin : Cubin, optional
+        The machine code; None where it failed.
+    source : str
+        The CUDA source that was asked for.
+    """
+
+    name: str
+    architecture: str
+    origin: Origin
+    cubin: Cubin | None = field(default=None, repr=False)
+    source: str = field(default="", repr=False)
+
+    @property
+    def compile_ns(self) -> float:
+        """Its equal share of the time that its translation unit took, whenever that was compiled; 0 where it failed."""
+        return self.cubin.compile_ns / self.cubin.kernels if self.cubin is not None else 0.0
+
+    @property
+    def resources(self) -> KernelResources | None:
+        """What it takes from a GPU; None where that is not known."""
+        return self.cubin.resources.get(self.name) if self.cubin is not None else None
+
+
+@dataclass(frozen=True)
+class LaunchCost:
+    """What the host takes to launch one small kernel that was made at run time, in ns.
+
+    Attributes
+    ----------
+    device : str
+        Name of the GPU.
+    plain_ns : float
+        The driver's own launch, arguments packed.
+    prepared_ns : float
+        From a prepared program, under ``async``.
+    pushed_ns : float
+        By ``Engine.push``, which looks the kernel up; an event is recorded too.
+    """
+
+    device: str
+    plain_ns: float
+    prepared_ns: float
+    pushed_ns: float
+
+
+@dataclass(repr=False)
+class CompilationLog:
+    """Kernels that were asked for, and the stages that this took. Several threads may write to it.
+
+    Attributes
+    ----------
+    kernels : deque of KernelRecord
+    stages : deque of StageTime
+    copy_to : CompilationLog, optional
+        Another log that gets every record, too.
+    launch_cost : LaunchCost, optional
+        What it costs to launch such kernels, where that was measured.
+    """
+
+    copy_to: CompilationLog | None = None
+    kernels: deque[KernelRecord] = field(default_factory=lambda: deque(maxlen=MOST_KEPT))
+    stages: deque[StageTime] = field(default_factory=lambda: deque(maxlen=MOST_KEPT))
+    launch_cost: LaunchCost | None = None
+
+    def note_launch_cost(self, cost: LaunchCost) -> None:
+        """Note what it costs to launch a kernel."""
+        self.launch_cost = cost
+        if self.copy_to is not None:
+            self.copy_to.note_launch_cost(cost)
+
+    def add_kernel(self, record: KernelRecord) -> None:
+        """Note a kernel."""
+        self.kernels.append(record)
+        if self.copy_to is not None:
+            self.copy_to.add_kernel(record)
+
+    def add_stage(self, record: StageTime) -> None:
+        """Note a stage."""
+        self.stages.append(record)
+        if self.copy_to is not None:
+            self.copy_to.add_stage(record)
+
+    @contextmanager
+    def stage(self, stage: Stage, what: str, code_bytes: int = 0) -> Iterator[None]:
+        """Note the block as a stage, whether it succeeds or not."""
+        start_ns = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.add_stage(StageTime(stage, what, _lane(), start_ns, time.perf_counter_ns(), code_bytes))
+
+    @property
+    def counts(self) -> dict[Origin, int]:
+        """How many kernels came from where."""
+        counted = Counter(record.origin for record in list(self.kernels))
+        return {origin: counted[origin] for origin in Origin if counted[origin]}
+
+    @property
+    def stage_ns(self) -> dict[Stage, int]:
+        """Time of each stage, added up over all threads, in ns."""
+        totals: Counter[Stage] = Counter()
+        for record in list(self.stages):
+            totals[record.stage] += record.end_ns - record.start_ns
+        return {stage: totals[stage] for stage in Stage if stage in totals}
+
+    @property
+    def wall_ns(self) -> int:
+        """Time in which at least one thread was at a stage, in ns."""
+        busy, until = 0, 0
+        for start, end in sorted((record.start_ns, record.end_ns) for record in list(self.stages)):
+            busy += max(0, end - max(start, until))
+            until = max(until, end)
+        return busy
+
+    @property
+    def code_bytes(self) -> int:
+        """Machine code of all kernels, each once, in bytes."""
+        resources = {(record.name, record.architecture): record.resources for record in list(self.kernels)}
+        return sum(each.code_bytes for each in resources.values() if each is not None)
+
+    def trace(self, label: str = "compilation", program: str = "kernels") -> Trace:
+        """Return the stages as a trace, a lane a thread, from the first one's start: so that a timeline can show them.
+
+        Parameters
+        ----------
+        label : str
+            What the timeline calls it, in the place of an engine.
+        program : str
+        """
+        stages = list(self.stages)
+        spans = SpanBuilder(lane_order(stages))
+        zero_ns = min((record.start_ns for record in stages), default=0)
+        for record in stages:
+            name = f"{record.stage}: {record.what}"
+            start_ns, end_ns = record.start_ns - zero_ns, record.end_ns - zero_ns
+            spans.add(SpanKind.COMPILE, name, record.lane, start_ns, end_ns, nbytes=record.code_bytes)
+        architectures = sorted({record.architecture for record in list(self.kernels)})
+        device = DeviceInfo("cuda", f"NVRTC for {', '.join(architectures) or 'no architecture'}, on this machine's processor")
+        return Trace(spans.build(), TraceInfo(label, program, device, recorder="host clock"))
+
+    def timeline(self, label: str = "compilation") -> TimelineWidget:
+        """Return the stages as a live timeline, a lane a thread (a notebook widget)."""
+        from streamscope_widgets.timeline import timeline
+
+        return timeline([self.trace(label)])
+
+    def _repr_html_(self) -> str:
+        from streamscope_widgets.compilation_view import compilation_html
+
+        return compilation_html(self)
+
+    def __repr__(self) -> str:
+        return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {_WORDS[origin]}" for origin, count in self.counts.items())
+        times = ", ".join(f"{stage} {ns / 1e6:.1f} ms" for stage, ns in self.stage_ns.items())
+        kernels = len(self.kernels)
+        return f"{kernels} kernel{'s' * (kernels != 1)}: {counts or 'none'}; {self.code_bytes:,} bytes of device code; {times or 'no time'}"
+
+
+_WORDS = {Origin.MEMORY: "from memory", Origin.DISK: "from disk", Origin.COMPILED: "compiled", Origin.FAILED: "failed"}
+_SESSION = CompilationLog()
+
+
+def compilations() -> CompilationLog:
+    """Return what this process has compiled or taken from the cache so far; a notebook shows it as a table."""
+    return _SESSION
+
+
+def lane_order(stages: Sequence[StageTime]) -> list[str]:
+    """Return the lanes of stages, the host first, then the workers by number."""
+    return sorted({record.lane for record in stages}, key=lambda lane: (lane != HOST, len(lane), lane))
+
+
+def _lane() -> str:
+    thread = threading.current_thread()
+    return thread.name if thread.name.startswith("worker ") else HOST
+
+
+def several(names: Sequence[str]) -> str:
+    """Return what a stage for these kernels is called."""
+    return names[0] if len(names) == 1 else f"{len(names)} kernels"

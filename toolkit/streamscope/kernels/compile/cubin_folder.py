@@ -1,0 +1,309 @@
+"""Cubins on disk: content-addressed, shared by processes, bounded in size, and never in the way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import stat
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from weakref import WeakValueDictionary
+
+from streamscope.errors import CacheWarning, OutputError
+from streamscope.kernels.compile.cubin import Cubin
+from streamscope.kernels.compile.cubin_file import CHECKSUM_END, HEADER_BYTES, checksum_of, header_of, packed, unpacked
+
+MOST_BYTES = 512 * 2**20
+MOST_FILE_BYTES = 64 * 2**20
+"""Far more than one translation unit takes; a larger file is not read."""
+KEPT_SHARE = 0.8
+"""What is left of the most when cubins are evicted, so that it does not happen at every write."""
+STALE_S = 3600
+"""Age from which a file that is not whole is nobody's any more."""
+SUFFIX, PARTIAL, LOCK = ".cubin", ".partial", "lock"
+WHERE_ELSE = "set STREAMSCOPE_CACHE_DIR to a folder that can be written to"
+_OURS = re.compile(r"[0-9a-f]{64}\.cubin")
+_OURS_UNFINISHED = re.compile(r"\.[0-9a-f]{64}\.cubin\.[0-9a-f]{16}\.partial")
+
+
+@dataclass
+class CubinFile:
+    """One cubin on disk, under the keys of all its kernels.
+
+    Attributes
+    ----------
+    paths : list of Path
+        One for each key; they are hard links to one file.
+    bytes : int
+    used_s : float
+        When it was written or read last, in seconds since 1970.
+    """
+
+    paths: list[Path] = field(default_factory=list)
+    bytes: int = 0
+    used_s: float = 0.0
+
+    def header(self) -> dict[str, object]:
+        """Return what the file says about its cubin; empty where it is broken or gone."""
+        try:
+            with self.paths[0].open("rb") as file:
+                start = file.read(HEADER_BYTES)
+        except OSError:
+            return {}
+        return dict(header_of(start)) if checksum_of(start) else {}
+
+
+class CubinFolder:
+    """A folder with a file for each key. Kernels that were compiled together are hard links to one file.
+
+    A file that is truncated, changed or too large counts as missing, and so does whatever is no file; the next write replaces it, unless it
+    is a folder. Where nothing can be read or written, everything is missing. The first of these things is told by a `CacheWarning`. What
+    others have put there stays.
+
+    The machine code in it is loaded as it is, so who can write to the folder can run code on your GPU, with your data. It is made for you
+    alone; one that everybody can write to, or that a user other than you and root owns, is not used.
+
+    Parameters
+    ----------
+    path : Path or None
+        None keeps nothing.
+    most_bytes : int
+        The least recently used cubins are removed beyond this size.
+    why_none : str
+        Why there is no path.
+    """
+
+    def __init__(self, path: Path | None, most_bytes: int = MOST_BYTES, why_none: str = "") -> None:
+        self.path = path
+        self.most_bytes = most_bytes
+        self.why_none = why_none
+        self._warned = False
+        self._mutex = threading.Lock()
+        self._known: WeakValueDictionary[bytes, Cubin] = WeakValueDictionary()
+
+    def begin_again(self) -> None:
+        """In a forked process, leave to the parent the lock that one of its threads may have held."""
+        self._mutex = threading.Lock()
+
+    def read(self, key: str) -> Cubin | None:
+        """Return the cubin that a key stands for; None where there is none, or a broken one."""
+        if self.path is None:
+            return None
+        path = _file_of(self.path, key)
+        try:
+            _check_private(self.path)
+            cubin = self._read(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._warn(f"cannot read {self.path}: {error}")
+            return None
+        if cubin is None:
+            self.doubt(key)
+            return None
+        with suppress(OSError):
+            os.utime(path)
+        return cubin
+
+    def doubt(self, key: str) -> None:
+        """Tell the user, once, that a file does not hold what its name stands for."""
+        if self.path is not None:
+            self._warn(f"cannot use {_file_of(self.path, key)}: it does not hold the kernel that it should", "that is compiled again")
+
+    def write(self, keys: Sequence[str], cubin: Cubin) -> None:
+        """Keep a cubin under the keys of its kernels, and evict what is too much."""
+        if self.path is None:
+            self._warn(f"cannot keep anything on disk: {self.why_none}")
+            return
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_private(self.path)
+            paths = [path for path in (_file_of(self.path, key) for key in keys) if self._can_be_file(path)]
+            if paths:
+                _write(paths, packed(cubin))
+            self._evict()
+        except OSError as error:
+            self._warn(f"cannot write {self.path}: {error}")
+
+    def files(self) -> list[CubinFile]:
+        """Return the cubins that are there, the least recently used first."""
+        found: dict[int, CubinFile] = {}
+        for path, status in self._scan(_OURS):
+            file = found.setdefault(status.st_ino, CubinFile(bytes=status.st_size, used_s=status.st_mtime))
+            file.paths.append(path)
+        return sorted(found.values(), key=lambda file: file.used_s)
+
+    def clear(self) -> int:
+        """Remove all cubins; return how many bytes that frees.
+
+        Raises
+        ------
+        OutputError
+            They cannot be removed, or it is no folder.
+        """
+        files = self.files()
+        try:
+            if self.path is not None:
+                with suppress(FileNotFoundError):
+                    os.scandir(self.path).close()  # Where this fails, `files` finds nothing.
+            for file in files:
+                _remove(file)
+            self._remove_stale()
+        except OSError as error:
+            raise OutputError(f"cannot clear {self.path}: {error.strerror or error}", hint="check whose folder it is") from error
+        self._known.clear()
+        return sum(file.bytes for file in files)
+
+    def others(self) -> int:
+        """Return how much is there that is none of ours, which nothing here removes."""
+        return sum(not _is_ours(entry) for entry in self._entries())
+
+    def problem(self) -> str:
+        """Return why nothing can be kept here; empty where it can. It is tried, but nothing is made."""
+        if self.path is None:
+            return self.why_none
+        place = next(each for each in (self.path, *self.path.parents) if os.path.lexists(each))
+        try:
+            if place == self.path:
+                os.scandir(place).close()
+                _check_private(place)
+            with tempfile.TemporaryFile(dir=place):
+                return ""
+        except NotADirectoryError:
+            return f"{place} is no folder"
+        except OSError as error:
+            return f"cannot write to {place}: {error.strerror or error}"
+
+    def _read(self, path: Path) -> Cubin | None:
+        """Return what a file holds; None where that is no whole cubin. What is not ours is not read to its end."""
+        # Not `stored.opened`, which follows links and raises errors: here a link is a miss, as is whatever else is no file.
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return None  # Opening a FIFO would wait for somebody to write to it.
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            start = file.read(CHECKSUM_END)
+            checksum = checksum_of(start)
+            if checksum is None or size > MOST_FILE_BYTES:
+                return None
+            # A cubin of several kernels is read and checked for the first of them only.
+            cubin = self._known.get(checksum) or unpacked(start + file.read(size))
+        if cubin is not None:
+            self._known[checksum] = cubin
+        return cubin
+
+    def _entries(self) -> list[os.DirEntry[str]]:
+        try:
+            return [] if self.path is None else list(os.scandir(self.path))
+        except OSError:
+            return []
+
+    def _scan(self, named: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_result]]:
+        for entry in self._entries():
+            if named.fullmatch(entry.name):
+                with suppress(FileNotFoundError):  # another process may evict, too
+                    if entry.is_file(follow_symlinks=False):
+                        yield Path(entry.path), entry.stat(follow_symlinks=False)
+
+    def _can_be_file(self, path: Path) -> bool:
+        """Tell whether a file can get a name. A folder that has it may hold anything, and stays."""
+        taken = path.is_dir() and not path.is_symlink()
+        if taken:
+            self._warn(f"cannot write {path}: {os.strerror(errno.EISDIR)}")
+        return not taken
+
+    def _evict(self) -> None:
+        self._remove_stale()
+        files = self.files()
+        total = sum(file.bytes for file in files)
+        if total <= self.most_bytes:
+            return
+        for file in files:
+            if total <= self.most_bytes * KEPT_SHARE:
+                break
+            _remove(file)
+            total -= file.bytes
+
+    def _remove_stale(self) -> None:
+        """Remove what processes have left that ended in the middle of writing."""
+        for path, status in self._scan(_OURS_UNFINISHED):
+            if time.time() - status.st_mtime > STALE_S:
+                path.unlink(missing_ok=True)
+
+    def _warn(self, what: str, then: str = f"kernels are compiled without it ({WHERE_ELSE})") -> None:
+        with self._mutex:
+            first, self._warned = not self._warned, True
+        if first:
+            warnings.warn(f"the kernel cache {what}; {then}", CacheWarning, stacklevel=3)
+
+
+def _file_of(folder: Path, key: str) -> Path:
+    return folder / f"{key}{SUFFIX}"
+
+
+def _check_private(folder: Path) -> None:
+    """Refuse a folder to which everybody, or an owner other than you and root, can write: their machine code would run as yours."""
+    status = folder.stat()
+    if status.st_uid not in (os.geteuid(), 0):
+        raise PermissionError(errno.EACCES, f"user {status.st_uid} owns it, not you, and what is in it is run")
+    if status.st_mode & stat.S_IWOTH:
+        raise PermissionError(errno.EACCES, "everybody can write to it, and what is in it is run (chmod o-w)")
+
+
+def _is_ours(entry: os.DirEntry[str]) -> bool:
+    named = _OURS.fullmatch(entry.name) or _OURS_UNFINISHED.fullmatch(entry.name) or entry.name == LOCK
+    return bool(named) and entry.is_file(follow_symlinks=False)
+
+
+def _write(paths: Sequence[Path], content: bytes) -> None:
+    """Write one file under several names."""
+    if len(content) > MOST_FILE_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    first, *others = paths
+    # Not `written_whole`: the file gets its other names before the first, and flushes nothing.
+    with _partial(first) as temporary:
+        with temporary.open("xb") as file:
+            file.write(content)
+        for other in others:
+            _link(temporary, other)
+        temporary.replace(first)
+
+
+@contextmanager
+def _partial(path: Path) -> Iterator[Path]:
+    """Give a name beside a path for a file that is not whole yet, and remove what is left of it."""
+    # Random, not of process and thread: in containers these come again, and a name that a crash has left may be another cubin's link.
+    name = path.with_name(f".{path.name}.{token_hex(8)}{PARTIAL}")
+    try:
+        yield name
+    finally:
+        with suppress(OSError):
+            name.unlink(missing_ok=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a file another name, which replaces the one that there may be."""
+    with _partial(target) as name:
+        try:
+            os.link(source, name)
+        except OSError:
+            shutil.copyfile(source, name)  # a file system without hard links, or too many of them
+        name.replace(target)
+
+
+def _remove(file: CubinFile) -> None:
+    for path in file.paths:
+        path.unlink(missing_ok=True)
+
+
+def binary_size(size: int) -> str:
+    """Return a number of bytes in words, in KiB or MiB."""
+    return f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{size / 2**10:,.1f} KiB"

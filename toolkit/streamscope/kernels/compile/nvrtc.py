@@ -1,0 +1,213 @@
+"""Compilation by NVRTC, which needs no GPU and no driver: one translation unit at a time, nothing kept."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Any
+
+from streamscope.arguments import shown
+from streamscope.errors import CompilationError, NoDeviceError
+from streamscope.kernels.compile.cubin import sections_of
+from streamscope.kernels.elementwise.written import explained
+from streamscope.kernels.source import KernelSource
+
+OPTIONS = ("--std=c++17",)
+"""What NVRTC is told besides the architecture."""
+MAPS = Path("/proc/self/maps")
+"""Which files this process has mapped."""
+NOTE_HEADER_BYTES = 16
+"""What comes before a build ID in its ELF section: sizes, type, ``"GNU"``."""
+
+_IN_PTX = re.compile(r"^ptxas application ptx input, line (\d+); (?:error|fatal)\s*: (.+)$", re.MULTILINE)
+_LOCATION = re.compile(r"\s*\.loc\s+\d+\s+(\d+)")
+"""Which line of the source the PTX that follows comes from."""
+
+INSTALL_HINT = "`make setup` in the clone installs it, or pip install '.[nvrtc]' there; with a GPU, '.[cuda13]' (or cuda12)"
+
+
+def compile_unit(code: str, name: str, architecture: str) -> tuple[bytes | None, str]:
+    """Compile a translation unit; return its machine code, None where NVRTC rejected it, and NVRTC's log.
+
+    Raises
+    ------
+    CompilationError
+        NVRTC failed for another reason than the source, for example an unknown architecture.
+    NoDeviceError
+        NVRTC is not installed.
+    """
+    with _compiled(code, name, architecture) as (program, taken, log):
+        if not taken:
+            return None, log
+        image = bytes(_checked(_nvrtc().nvrtcGetCUBINSize(program)))
+        _checked(_nvrtc().nvrtcGetCUBIN(program, image))
+        return image, log
+
+
+@contextmanager
+def _compiled(code: str, name: str, architecture: str, *more: str) -> Iterator[tuple[Any, bool, str]]:
+    """Compile a translation unit; yield NVRTC's program, whether NVRTC took the source, and NVRTC's log."""
+    nvrtc = _nvrtc()
+    program = _checked(nvrtc.nvrtcCreateProgram(code.encode(), f"{name}.cu".encode(), 0, [], []))
+    try:
+        options = [option.encode() for option in (f"--gpu-architecture={architecture}", *OPTIONS, *more)]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = _log(program)
+        if status == nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION:
+            hint = "an architecture is called sm_90, for example"
+            raise CompilationError(f"NVRTC {nvrtc_version()} does not take the options {b' '.join(options).decode()}:\n{log}", hint=hint)
+        taken = status == nvrtc.nvrtcResult.NVRTC_SUCCESS
+        yield program, taken, log if taken else log or status.name
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def rejected(source: KernelSource, architecture: str, log: str) -> CompilationError:
+    """Return the error for a source that NVRTC rejected: with what is wrong in the user's line, else the log and the numbered source."""
+    if _IN_PTX.search(log):
+        log = _with_lines_of_source(source, architecture) or log
+    told = explained(source.name, source.code, log, architecture)
+    if told is not None:
+        return CompilationError(told[0], hint=told[1])
+    return CompilationError(f"kernel {source.name!r} did not compile for {architecture}:\n{log}\n{_numbered(source.code)}")
+
+
+def _with_lines_of_source(source: KernelSource, architecture: str) -> str:
+    """Return NVRTC's log of a source whose PTX the assembler rejects, with lines of the source in the place of those of the PTX."""
+    with _compiled(source.code, source.name, architecture, "--generate-line-info") as (program, _, log):
+        ptx = bytes(_checked(_nvrtc().nvrtcGetPTXSize(program)))
+        _checked(_nvrtc().nvrtcGetPTX(program, ptx))
+    lines = ptx.decode(errors="replace").split("\n")
+
+    def located(error: re.Match[str]) -> str:
+        before = (_LOCATION.match(line) for line in reversed(lines[: int(error[1])]))
+        place = next((place for place in before if place is not None), None)
+        return error[0] if place is None else f"{source.name}.cu({place[1]}): error: {error[2]}"
+
+    return _IN_PTX.sub(located, log)
+
+
+@lru_cache(maxsize=1)
+def nvrtc_version() -> str:
+    """Return NVRTC's version, for example ``"13.0"``.
+
+    Raises
+    ------
+    NoDeviceError
+        NVRTC is not installed.
+    """
+    major, minor = _nvrtc().nvrtcVersion()[1:]
+    return f"{major}.{minor}"
+
+
+@lru_cache(maxsize=1)
+def nvrtc_build() -> str:
+    """Return what tells this NVRTC from every other one, for the keys of what it compiles: its version, of which there are several builds.
+
+    The build comes from the library that is loaded, so it is the same on all machines that have the same one, in a wheel or with CUDA.
+    Where no library can be found, it is the version alone.
+
+    Raises
+    ------
+    NoDeviceError
+        NVRTC is not installed.
+    """
+    version = nvrtc_version()
+    try:
+        builds = {_build_of(path) for path in _loaded(version.partition(".")[0])}
+    except OSError:  # where there is no /proc, for example
+        builds = set()
+    return " ".join([version, *sorted(builds)])
+
+
+@lru_cache(maxsize=1)
+def supported_architectures() -> tuple[str, ...]:
+    """Return the architectures that this NVRTC compiles for, for example ``"sm_90"``, the oldest first.
+
+    Raises
+    ------
+    NoDeviceError
+        NVRTC is not installed.
+    """
+    return tuple(f"sm_{number}" for number in _checked(_nvrtc().nvrtcGetSupportedArchs()))
+
+
+def checked_architecture(given: object) -> str:
+    """Return an architecture that a user named, if this NVRTC compiles for it.
+
+    NVRTC itself takes more: spaces around the name, which would be another key in the cache, and ``compute_90``, of which comes no machine
+    code.
+
+    Raises
+    ------
+    CompilationError
+        It does not.
+    NoDeviceError
+        NVRTC is not installed.
+    """
+    supported = supported_architectures()
+    if isinstance(given, str) and (given in supported or _takes_variant(given)):
+        return str(given)
+    hint = f"NVRTC {nvrtc_version()} compiles for {', '.join(supported)}"
+    raise CompilationError(f"architecture={shown(given)} is no architecture that this NVRTC knows", hint=hint)
+
+
+def _takes_variant(name: str) -> bool:
+    """Tell whether NVRTC compiles for the variant of an architecture with features of its own, ``sm_90a`` or ``sm_100f``: it lists none."""
+    if not re.fullmatch(r"sm_[0-9]+[af]", name):
+        return False
+    try:
+        return compile_unit("", "nothing", name)[0] is not None
+    except CompilationError:
+        return False
+
+
+def _nvrtc() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:
+        raise NoDeviceError(f"NVRTC cannot be loaded: {error}", hint=INSTALL_HINT) from None
+    return nvrtc
+
+
+def _loaded(major: str) -> set[Path]:
+    """Return which files this process has NVRTC from: mostly one, but other packages may have loaded their own."""
+    maps = MAPS.read_text(encoding="utf-8", errors="replace")
+    return {Path(path) for path in re.findall(rf"/.*/libnvrtc\.so\.{major}(?:\.\d+)*$", maps, re.MULTILINE)}
+
+
+def _build_of(library: Path) -> str:
+    """Return the build ID that the linker gave to a library; where it has none, its size and time, which installations do not share."""
+    try:
+        with library.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as image:
+            # Found as a section: the program header of CUDA 12.8's points elsewhere.
+            note = next(section for section in sections_of(image) if section.name == ".note.gnu.build-id")
+            return image[note.start + NOTE_HEADER_BYTES : note.start + note.size].hex()
+    except (ValueError, StopIteration, struct.error, IndexError, OverflowError):
+        stat = library.stat()
+        return f"{stat.st_size} {stat.st_mtime_ns}"
+
+
+def _checked(result: tuple[Any, ...]) -> Any:
+    status, *values = result
+    if int(status) != 0:
+        raise CompilationError(f"NVRTC failed: {status.name}")
+    return values[0] if values else None
+
+
+def _log(program: Any) -> str:
+    nvrtc = _nvrtc()
+    log = bytes(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
+    _checked(nvrtc.nvrtcGetProgramLog(program, log))
+    return log.rstrip(b"\0").decode(errors="replace").strip()
+
+
+def _numbered(code: str) -> str:
+    return "\n".join(f"{number:>4} | {line}" for number, line in enumerate(code.rstrip("\n").split("\n"), start=1))

@@ -1,0 +1,1 @@
+"""Element-wise kernels: their sources, and how they are fitted to arrays."""

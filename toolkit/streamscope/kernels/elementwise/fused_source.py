@@ -1,0 +1,124 @@
+"""Source of several element-wise operations in one kernel, with the bits that they have one by one.
+
+Each operation is a function in a namespace of its own, and one function calls them in order. What goes from one to the next is rounded as
+memory would round it: a ``float`` to itself, half through half, whole numbers to their width.
+
+A compiler makes one operation, rounded once, of a product and a sum that it meets. Within an operation it did so before, and goes on;
+between two it must not. An empty ``asm`` does not keep it from that: the assembler contracts too (tried with NVRTC 13.0, as were ``mov``
+and a multiplication by 1). Adding -0.0 with ``.rn`` does, and changes no number: PTX promises to contract no addition with an explicit
+rounding (PTX ISA, "add"). It costs one instruction, so it stands only where a product can meet a sum. It is volatile, and so it also keeps
+an operation that can contract from sharing subexpressions with others, which would change how it contracts. ``-fmad=false`` would be
+simpler, but an operation of a product and a sum would then have other bits than where it is alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamscope.kernels.elementwise.wrapping_source import added
+from streamscope.kernels.signature import Parameter, Signature
+from streamscope.kernels.types_source import COMPUTE
+
+ROUNDED = """\
+// As if it had been in memory: rounded to half.
+__device__ inline float rounded(float value)
+{
+    asm("{ .reg .b16 half; cvt.rn.f16.f32 half, %0; cvt.f32.f16 %0, half; }" : "+f"(value));
+    return value;
+}
+"""
+APART = """\
+// The same number, with which no product is contracted: value + -0.0.
+__device__ inline float apart(float value) { asm volatile("add.rn.f32 %0, %0, 0f80000000;" : "+f"(value)); return value; }
+__device__ inline double apart(double value) { asm volatile("add.rn.f64 %0, %0, 0d8000000000000000;" : "+d"(value)); return value; }
+"""
+_CALL = re.compile(r"\b(\w+)\s*\(")
+_CHOOSING = frozenset({"T", "fabs", "fmax", "fmin", "maximum", "minimum"})
+"""What neither adds nor multiplies; any other function may do both."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation in a fused kernel.
+
+    Attributes
+    ----------
+    signature : Signature
+    arguments : tuple of str
+        Names of the values that its parameters get: of the kernel's parameters, or ``v0``, ``v1``, ... for results of earlier steps.
+        One that accumulates has what it adds to as a last argument.
+    """
+
+    signature: Signature
+    arguments: tuple[str, ...]
+
+
+def fused_signature(name: str, parameters: Sequence[Parameter], steps: Sequence[Step]) -> Signature:
+    """Return what the kernel of several steps computes, the last step's result.
+
+    Parameters
+    ----------
+    name : str
+        Readable name, an identifier.
+    parameters : sequence of Parameter
+        Each taken as it is stored.
+    steps : sequence of Step
+        In order.
+    """
+    result = steps[-1].signature.result
+    called = ", ".join(parameter.name for parameter in parameters)
+    return Signature(name, tuple(parameters), result, f"fused({called})", result, functions=_functions(parameters, steps))
+
+
+def _functions(parameters: Sequence[Parameter], steps: Sequence[Step]) -> str:
+    namespaces: dict[str, str] = {}
+    for step in steps:
+        namespaces.setdefault(_contents(step.signature), f"{step.signature.name}_{len(namespaces)}")
+    body = _body(parameters, steps, [namespaces[_contents(step.signature)] for step in steps])
+    arguments = ", ".join(f"{COMPUTE[parameter.taken]} {parameter.name}" for parameter in parameters)
+    operations = "".join(f"namespace {name} {{\n{contents}}}\n" for contents, name in namespaces.items())
+    fused = f"__device__ inline {COMPUTE[steps[-1].signature.result]} fused({arguments})\n{{\n{body}}}\n"
+    return "".join([*[ROUNDED] * ("rounded(" in body), *[APART] * ("apart(" in body), operations, fused])
+
+
+def _contents(signature: Signature) -> str:
+    # Functions of the user's own may overload shared ones, so those come with them, as where the operation is alone.
+    return signature.value_source() if signature.functions else signature.own_source()
+
+
+def _body(parameters: Sequence[Parameter], steps: Sequence[Step], namespaces: Sequence[str]) -> str:
+    types = {parameter.name: COMPUTE[parameter.taken] for parameter in parameters}
+    products: set[str] = set()  # Names of values that may be products when they meet a sum.
+    lines = []
+    for index, (step, namespace) in enumerate(zip(steps, namespaces, strict=True)):
+        multiplies, adds = _multiplies(step.signature), _adds(step.signature)
+
+        def passed(value: str, *, multiplies: bool = multiplies, adds: bool = adds) -> str:
+            return f"apart({value})" if types[value] in ("float", "double") and adds and (multiplies or value in products) else value
+
+        arguments = [passed(value) for value in step.arguments]
+        kept = arguments.pop() if step.signature.accumulate else None
+        value = f"{namespace}::value({', '.join(arguments)})"
+        total = value if kept is None else added(step.signature.result, kept, value)
+        half = step.signature.result == "float16"
+        name, types[f"v{index}"] = f"v{index}", COMPUTE[step.signature.result]
+        if not half and (multiplies or (not adds and not products.isdisjoint(step.arguments))):
+            products.add(name)
+        # The last is rounded where it is stored.
+        lines.append(f"const {types[name]} {name} = {f'rounded({total})' if half and index < len(steps) - 1 else total};")
+    return "".join(f"    {line}\n" for line in [*lines, f"return v{len(steps) - 1};"])
+
+
+def _multiplies(signature: Signature) -> bool:
+    return _contains(signature, "[*/]")
+
+
+def _adds(signature: Signature) -> bool:
+    return signature.accumulate or _contains(signature, "[+-]")
+
+
+def _contains(signature: Signature, pattern: str) -> bool:
+    text = " ".join([signature.expression, *(value for _, value in signature.lets)])
+    return bool(re.search(pattern, text)) or not _CHOOSING.issuperset(_CALL.findall(text))

@@ -1,0 +1,1 @@
+"""CUDA expressions: read, checked without a compiler, and evaluated in NumPy."""

@@ -1,0 +1,378 @@
+"""CUDA expressions evaluated in NumPy: what gradients, and operators of one line, mean without a GPU.
+
+The grammar is that of C's expressions without assignments, members and pointers: ``?:``, logic, comparisons, bits, shifts, arithmetic,
+casts and calls. Numbers have the types that C++ gives them, and meet each other as C has it (`c_arithmetic`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from streamscope.kernels.elementwise.wrapping_source import SIGNS, Arithmetic
+from streamscope.kernels.expression.c_arithmetic import DType, alike, chosen, converted, divided, shifted_left, shifted_right
+from streamscope.kernels.expression.expression_check import Mistake
+from streamscope.kernels.expression.literals import LiteralError, literal
+from streamscope.kernels.expression.numpy_functions import NAMES, argument_count, numpy_function
+from streamscope.kernels.expression.operand_types import (
+    OF_WHOLE,
+    UnknownExpressionError,
+    WrongExpressionError,
+    check_arguments,
+    check_whole,
+)
+from streamscope.kernels.expression.tokens import WORDS_OF_TYPES, Token, is_cast, is_template, tokens
+
+Values = Mapping[str, Any]
+Evaluator = Callable[[Values], Any]
+
+
+class Typed(dict[str, Any]):
+    """Values that have the very dtypes of a kernel's, so that functions look at their arguments' too.
+
+    Attributes
+    ----------
+    whole : dict of int to dtype
+        By position, the operators, and ``abs``, that were applied to whole numbers, with the dtype that these were brought to.
+    """
+
+    whole: dict[int, DType]
+
+
+_BY_LEVEL: Sequence[Mapping[str, Callable[[Any, Any], Any]]] = (
+    {"||": np.logical_or},
+    {"&&": np.logical_and},
+    {"|": np.bitwise_or},
+    {"^": np.bitwise_xor},
+    {"&": np.bitwise_and},
+    {"==": np.equal, "!=": np.not_equal},
+    {"<": np.less, ">": np.greater, "<=": np.less_equal, ">=": np.greater_equal},
+    {"<<": shifted_left, ">>": shifted_right},
+    {"+": np.add, "-": np.subtract},
+    {"*": np.multiply, "/": divided, "%": np.fmod},
+)
+"""Binary operators, from those that bind loosest."""
+_BINARY = {sign: (level, apply) for level, each in enumerate(_BY_LEVEL) for sign, apply in each.items()}
+_UNARY: Mapping[str, Callable[[Any], Any]] = {"-": np.negative, "+": np.positive, "!": np.logical_not, "~": np.invert}
+_UNLIKE = frozenset({"||", "&&", "<<", ">>"})
+"""What does not bring its operands to a common type."""
+_TRUTH = {"true": np.bool_(True), "false": np.bool_(False)}
+_WORDS = WORDS_OF_TYPES | {*_TRUTH, "sizeof", "static_cast"}
+"""What looks like a variable and is none."""
+_BYTES = {"char": 1, "short": 2, "": 4, "long": 8, "long long": 8}
+_OTHERS = {name: np.dtype(kind) for name, kind in (("bool", "?"), ("float", "f4"), ("double", "f8"), ("size_t", "u8"))}
+
+
+def names_in(expression: str) -> list[str]:
+    """Return the variables that an expression names, in order of appearance: what is not called, and no word of C++."""
+    words = [Token("end", "", 0), *tokens(expression)]
+    found = (
+        word.text
+        for at, word in enumerate(words)
+        if word.kind == "name"
+        and "::" not in word.text
+        and word.text not in _WORDS
+        and words[at - 1].text != "."
+        and (at + 1 == len(words) or words[at + 1].text != "(")
+        and not is_template(words, at + 1)
+    )
+    return list(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=1024)
+def compiled(expression: str) -> Evaluator:
+    """Return a function of the values by name that evaluates an expression; ``T(x)`` converts to the dtype of the value ``T``.
+
+    It raises `WrongExpressionError` where an operator has no meaning for the dtypes of its operands.
+
+    Raises
+    ------
+    UnknownExpressionError
+        The expression has a function or a construct that is unknown here, or is nested deeper than Python calls functions.
+    WrongExpressionError
+        A function gets too many arguments, or too few, or a type stands where a value must.
+    """
+    evaluate, _, unknown = parsed(expression)
+    if unknown:
+        raise UnknownExpressionError(unknown)
+    return evaluate
+
+
+@lru_cache(maxsize=1024)
+def parsed(expression: str) -> tuple[Evaluator, Sequence[Arithmetic], str]:
+    """Return what evaluates an expression, its arithmetic, what is inside before what is around it, and a function that is unknown here.
+
+    Raises
+    ------
+    UnknownExpressionError, WrongExpressionError
+        As `compiled` does, but for unknown functions, which are raised where they are evaluated.
+    """
+    parser = _Parser(expression)
+    try:
+        return parser.whole(), parser.arithmetic, parser.unknown
+    except RecursionError:
+        raise UnknownExpressionError("nested too deeply") from None
+
+
+@lru_cache(maxsize=1024)
+def mistake_for(expression: str, dtypes: tuple[tuple[str, DType], ...], *, exact: bool = True) -> Mistake | None:
+    """Return where an expression is wrong for values of some dtypes, ``T`` among them; None where it is right, or unknown here.
+
+    Parameters
+    ----------
+    expression : str
+    dtypes : tuple of (str, dtype)
+    exact : bool
+        Whether the dtypes are those of a kernel's values; else they stand for all that are whole or floating, and functions take any.
+    """
+    try:
+        evaluate = compiled(expression)
+        if exact or any(token.text in OF_WHOLE for token in tokens(expression)):
+            with np.errstate(all="ignore"):
+                evaluate(typed(dtypes) if exact else dict(typed(dtypes)))
+    except WrongExpressionError as error:
+        return error.mistake
+    except (UnknownExpressionError, RecursionError):
+        pass
+    return None
+
+
+def typed(dtypes: Iterable[tuple[str, DType]]) -> Typed:
+    """Return no values of some dtypes, ``T`` among them."""
+    values = Typed((name, dtype if name == "T" else np.zeros(0, dtype)) for name, dtype in dtypes)
+    values.whole = {}
+    return values
+
+
+class _Parser:
+    """Recursive descent over the tokens of one expression."""
+
+    def __init__(self, expression: str) -> None:
+        self._tokens = [*tokens(expression), Token("end", "", len(expression.rstrip()))]
+        self._next = 0
+        self.arithmetic: list[Arithmetic] = []
+        self.unknown = ""
+
+    def whole(self) -> Evaluator:
+        """Parse everything."""
+        evaluate = self._conditional()
+        if self._peek():
+            raise UnknownExpressionError(f"unexpected {self._peek()}")
+        return evaluate
+
+    def _peek(self, ahead: int = 0) -> str:
+        return self._tokens[min(self._next + ahead, len(self._tokens) - 1)].text
+
+    def _take(self, expected: str = "") -> Token:
+        token = self._tokens[self._next]
+        if not token.text or (expected and token.text != expected):
+            raise UnknownExpressionError(f"expected {expected or 'a value'}, found {token.text or 'the end'}")
+        self._next += 1
+        return token
+
+    def _conditional(self) -> Evaluator:
+        cases, last = [], self._binary(0)
+        while self._peek() == "?":
+            self._take()
+            cases.append((last, self._conditional()))
+            self._take(":")
+            last = self._binary(0)
+        return _first_true(cases, last) if cases else last
+
+    def _binary(self, loosest: int) -> Evaluator:
+        """Parse operators that bind as tightly as a level, or tighter."""
+        start = self._tokens[self._next].position
+        first, rest = self._unary(), []
+        first_end, end, signs = self._end(), 0, list[int]()
+        while self._peek() in _BINARY and _BINARY[self._peek()][0] >= loosest:
+            sign = self._take()
+            rest.append((sign, self._binary(_BINARY[sign.text][0] + 1)))
+            if sign.text in SIGNS:  # which bind tighter than all others, and so come first
+                end = self._end()
+                signs.append(sign.position)
+        if signs:
+            inserted = (start, "wrapping::result(wrapping::of("), (first_end, ")"), (end, ")")
+            self.arithmetic.append(Arithmetic(tuple(signs), inserted))
+        return _chain(first, rest) if rest else first
+
+    def _end(self) -> int:
+        """Return where the word ends that was taken last."""
+        return self._tokens[self._next - 1].position + len(self._tokens[self._next - 1].text)
+
+    def _unary(self) -> Evaluator:
+        signs = []
+        while self._peek() in _UNARY:
+            signs.append(self._take())
+        if is_cast(self._tokens, self._next):
+            self._take()
+            operand = self._cast(self._type(")"), self._unary)
+        else:
+            operand = self._primary()
+        for _, text, at in reversed(signs):
+            if text == "-":
+                inserted = (at, "wrapping::result("), (at + 1, "wrapping::of("), (self._end(), "))")
+                self.arithmetic.append(Arithmetic((at,), inserted))
+        return _signed(signs, operand) if signs else operand
+
+    def _primary(self) -> Evaluator:
+        token = self._take()
+        if token.text == "(":
+            inner = self._conditional()
+            self._take(")")
+            return inner
+        if token.kind == "number":
+            return _constant(token.text)
+        if token.kind != "name":
+            raise UnknownExpressionError(f"unexpected {token.text}")
+        if token.text == "sizeof":
+            return self._sizeof()
+        if token.text in _TRUTH:
+            return lambda values: _TRUTH[token.text]
+        if token.text == "static_cast":
+            self._take("<")
+            return self._cast(self._type(">"), self._primary)
+        return self._call(token) if self._peek() == "(" else self._value(token)
+
+    def _sizeof(self) -> Evaluator:
+        if is_cast(self._tokens, self._next):
+            self._take()
+            self._type(")")
+        else:
+            self._unary()
+        self.unknown = self.unknown or "sizeof"
+        return _raising(UnknownExpressionError("sizeof"))
+
+    def _value(self, name: Token) -> Evaluator:
+        if "::" in name.text or is_template(self._tokens, self._next):
+            raise UnknownExpressionError(f"name {name.text}")
+        if name.text not in WORDS_OF_TYPES:
+            return lambda values: values[name.text]
+        raise WrongExpressionError(Mistake(name.position, f"{name.text!r} is a type, not a value", "write int(x) to convert"))
+
+    def _type(self, closing: str) -> list[str]:
+        """Take the words of a type, and what closes it."""
+        words = []
+        while self._peek() in WORDS_OF_TYPES:
+            words.append(self._take().text)
+        self._take(closing)
+        return words
+
+    def _cast(self, words: list[str], parse: Callable[[], Evaluator]) -> Evaluator:
+        if words == ["T"]:
+            inner = parse()
+            return lambda values: converted(inner(values), values["T"])
+        dtype, inner = _dtype(words), parse()
+        return lambda values: converted(inner(values), dtype)
+
+    def _call(self, name: Token) -> Evaluator:
+        self._take("(")
+        if name.text in WORDS_OF_TYPES:
+            evaluate = self._cast([name.text], self._conditional)
+            self._take(")")
+            return evaluate
+        arguments = [] if self._peek() == ")" else [self._conditional()]
+        while self._peek() == ",":
+            self._take()
+            arguments.append(self._conditional())
+        self._take(")")
+        called = name.text.removeprefix("::")
+        if called not in NAMES:
+            self.unknown = self.unknown or f"function {name.text}"
+        if called == "abs":
+            self.arithmetic.append(Arithmetic((name.position,), ((name.position, "wrapping::" if called == name.text else "wrapping"),)))
+        return _called(name, arguments)
+
+
+def _called(name: Token, arguments: Sequence[Evaluator]) -> Evaluator:
+    called = name.text.removeprefix("::")
+    if called not in NAMES:
+        return _raising(UnknownExpressionError(f"function {name.text}"))
+    _check_count(name, called, len(arguments))
+    function = numpy_function(called)
+
+    def evaluate(values: Values) -> Any:
+        numbers = [argument(values) for argument in arguments]
+        if isinstance(values, Typed):
+            check_arguments(called, name.position, [number.dtype for number in numbers])
+            if called == "abs" and numbers[0].dtype.kind != "f":
+                values.whole[name.position] = numbers[0].dtype
+        return function(*numbers)
+
+    return evaluate
+
+
+def _raising(error: Exception) -> Evaluator:
+    def evaluate(values: Values) -> Any:
+        raise error
+
+    return evaluate
+
+
+def _check_count(name: Token, called: str, given: int) -> None:
+    wanted = argument_count(called)
+    if given != wanted:
+        problem = f"{called} takes {wanted} argument{'s' * (wanted > 1)}, got {given}"
+        raise WrongExpressionError(Mistake(name.position, problem, "give as many"))
+
+
+def _constant(text: str) -> Evaluator:
+    try:
+        constant = literal(text)
+    except LiteralError as error:
+        raise UnknownExpressionError(str(error)) from None
+    return lambda values: constant
+
+
+def _dtype(words: Sequence[str]) -> DType:
+    """Return the dtype of a type of C++; ``char`` is signed on the device, and ``long`` has 64 bits."""
+    kind = " ".join(word for word in words if word not in ("const", "int", "signed", "unsigned"))
+    if kind in _OTHERS:
+        return _OTHERS[kind]
+    if kind not in _BYTES:
+        raise UnknownExpressionError(f"type {' '.join(words)}")
+    return np.dtype(f"{'u' if 'unsigned' in words else 'i'}{_BYTES[kind]}")
+
+
+def _first_true(cases: Sequence[tuple[Evaluator, Evaluator]], last: Evaluator) -> Evaluator:
+    """Return ``condition ? value : condition ? value : last``."""
+
+    def evaluate(values: Values) -> Any:
+        result = last(values)
+        for condition, value in reversed(cases):
+            result = chosen(condition(values), value(values), result)
+        return result
+
+    return evaluate
+
+
+def _chain(first: Evaluator, rest: Sequence[tuple[Token, Evaluator]]) -> Evaluator:
+    """Return what applies operators from left to right; a loop, since sums may have more terms than Python has stack."""
+
+    def evaluate(values: Values) -> Any:
+        result = first(values)
+        for sign, operand in rest:
+            result = _applied(values, sign, _BINARY[sign.text][1], result, operand(values))
+        return result
+
+    return evaluate
+
+
+def _signed(signs: Sequence[Token], operand: Evaluator) -> Evaluator:
+    def evaluate(values: Values) -> Any:
+        result = operand(values)
+        for sign in reversed(signs):
+            result = _applied(values, sign, _UNARY[sign.text], result)
+        return result
+
+    return evaluate
+
+
+def _applied(values: Values, sign: Token, apply: Callable[..., Any], *numbers: Any) -> Any:
+    check_whole(sign, numbers)
+    joined = numbers if sign.text in _UNLIKE else alike(*numbers)
+    if isinstance(values, Typed) and joined[0].dtype.kind != "f":
+        values.whole[sign.position] = joined[0].dtype
+    return apply(*joined)

@@ -1,0 +1,1 @@
+"""Kernels of NVIDIA's libraries: cuBLAS and cuDNN."""

@@ -1,0 +1,1 @@
+"""Reduction kernels: their sources, and how a reduction is planned."""

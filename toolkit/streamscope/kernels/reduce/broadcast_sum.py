@@ -1,0 +1,205 @@
+"""How sums over broadcast axes run: the kernel that fits the arrays, over how many blocks, and how their parts are joined."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamscope.kernels.elementwise.fitting import CTYPES, Shape
+from streamscope.kernels.form import THREADS
+from streamscope.kernels.layout import INDEX32_LIMIT, Layout, broadcast_strides, compact, row_major
+from streamscope.kernels.placing_source import layout_numbers
+from streamscope.kernels.reduce.broadcast_sum_source import BYTES_UNDER_WAY, OF_VECTORS, SumForm, broadcast_sum_source
+from streamscope.kernels.reduce.reduction_plan import LEAST_LOADS, MULTIPROCESSORS
+from streamscope.kernels.signature import Parameter, Signature
+from streamscope.kernels.source import KernelSource
+from streamscope.kernels.types_source import COMPUTE
+from streamscope.ops.operator import in_turn
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaBench, CudaCall
+
+Strides = Sequence[Sequence[int]]
+
+BLOCKS = 4 * MULTIPROCESSORS
+"""Of a big GPU at once: four a multiprocessor have enough loads under way, whatever registers the expression takes."""
+VECTOR_BYTES = 16
+MOST_LOADS = 2**14
+"""That one thread adds up: each rounding of 2**-24 may go the same way."""
+
+
+@dataclass(frozen=True)
+class FittedSum:
+    """A sum kernel that fits some arrays, and what it is launched with besides them.
+
+    Attributes
+    ----------
+    signature : Signature
+    form : SumForm
+    outer, inner : Layout
+        Of the results, and of what each is the sum of.
+    size, count : int
+        Results, and values of each.
+    share : int
+        Values of a result that one block adds up.
+    """
+
+    signature: Signature
+    form: SumForm
+    outer: Layout
+    inner: Layout
+    size: int
+    count: int
+    share: int
+
+    @property
+    def source(self) -> KernelSource:
+        """The kernel."""
+        return broadcast_sum_source(self.signature, self.form)
+
+    @property
+    def tiles(self) -> int:
+        """Blocks that all results take."""
+        return -(-self.size // self.form.across)
+
+    @property
+    def parts(self) -> int:
+        """Parts that each result is computed in."""
+        return max(1, -(-self.count // self.share))
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the launch; 0 where there are no results."""
+        return self.tiles * self.parts
+
+
+def fitted_sums(signature: Signature, shapes: Sequence[Shape], strides: Strides, addresses: Sequence[int]) -> tuple[FittedSum, ...]:
+    """Return the kernel that computes the results, or the one that computes parts of them and the one that joins these.
+
+    Parameters
+    ----------
+    signature : Signature
+    shapes : sequence of tuple of int
+        Of the operands that are arrays, the first of which has the shape that all are broadcast to; and of the result.
+    strides : sequence of sequence of int
+        In elements.
+    addresses : sequence of int
+        Of first elements.
+    """
+    whole = _fitted(signature, shapes, strides, addresses, most_parts=None)
+    if whole.parts == 1:
+        return (whole,)
+    number = number_of(signature)
+    target = shapes[-1]
+    in_parts = replace(signature, result=number, accumulate=False)
+    first = _fitted(in_parts, shapes, [*strides[:-1], row_major(target)], addresses, most_parts=None)
+    joining = Signature(
+        f"{signature.name}_parts", (Parameter("x", number, number),), signature.result, "x", number, accumulate=signature.accumulate
+    )
+    stacked = (first.parts, *target)
+    return first, _fitted(joining, (stacked, target), [row_major(stacked), strides[-1]], (0, addresses[-1]), most_parts=1)
+
+
+@lru_cache(maxsize=4096)
+def fresh_sums(signature: Signature, shapes: tuple[Shape, ...]) -> tuple[FittedSum, ...]:
+    """Return the kernels for freshly allocated arrays of these shapes: contiguous, and aligned."""
+    return fitted_sums(signature, shapes, [row_major(shape) for shape in shapes], [0] * len(shapes))
+
+
+def number_of(signature: Signature) -> str:
+    """Return the dtype in which results are added up."""
+    return "float32" if signature.result == "float16" else signature.result
+
+
+def bind_sum(bench: CudaBench, signature: Signature, arrays: Sequence[Any], scalars: Mapping[str, np.generic]) -> CudaCall:
+    """Prepare the launches of a sum: the operands that are arrays, in order, and the result."""
+    # Strides of an empty array mean nothing, and are CuPy's own.
+    strides = [[step // array.itemsize for step in array.strides] if array.size else row_major(array.shape) for array in arrays]
+    sums = fitted_sums(signature, [array.shape for array in arrays], strides, [array.data.ptr for array in arrays])
+    first, *rest = sums
+    if not rest:
+        return _bind(bench, first, arrays, scalars)
+    (joining,) = rest
+    scratch = bench.stream.workspace(first.parts * first.size * np.dtype(number_of(signature)).itemsize)
+    return in_turn([_bind(bench, first, [*arrays[:-1], scratch], scalars), _bind(bench, joining, [scratch, arrays[-1]], {})])
+
+
+def _bind(bench: CudaBench, kernel: FittedSum, arrays: Sequence[Any], scalars: Mapping[str, np.generic]) -> CudaCall:
+    operands = iter(arrays)
+    arguments = [
+        CTYPES[COMPUTE[parameter.taken]](scalars[parameter.name].item()) if parameter.scalar else next(operands)
+        for parameter in kernel.signature.parameters
+    ]
+    outer = layout_numbers(kernel.outer, range(len(arrays)))
+    inner = layout_numbers(kernel.inner, range(len(arrays) - 1))
+    arguments += [arrays[-1], *map(ctypes.c_longlong, (kernel.size, kernel.count, kernel.share)), ctypes.c_uint(max(1, kernel.tiles))]
+    arguments += [(ctypes.c_longlong * len(numbers))(*numbers) for numbers in (outer, inner)]
+    return bench.kernel(kernel.source, kernel.blocks, THREADS, arguments)
+
+
+def _fitted(
+    signature: Signature, shapes: Sequence[Shape], strides: Strides, addresses: Sequence[int], *, most_parts: int | None
+) -> FittedSum:
+    walked = shapes[0]
+    target = (1,) * (len(walked) - len(shapes[-1])) + tuple(shapes[-1])
+    steps = [broadcast_strides(shape, each, walked) for shape, each in zip(shapes, strides, strict=True)]
+    kept = [axis for axis, extent in enumerate(walked) if target[axis] == extent]
+    summed = [axis for axis, extent in enumerate(walked) if target[axis] != extent]
+    outer, inner = _layout(walked, kept, steps), _layout(walked, summed, steps[:-1])
+    size, count = math.prod(target), math.prod(walked[axis] for axis in summed)
+    beside = size > 1 and outer.strides[0][-1] == 1
+    itemsizes = [np.dtype(parameter.stored).itemsize for parameter in signature.arrays]
+    width, runs = _vectors(outer, inner, itemsizes, addresses, beside=beside)
+    loads = (OF_VECTORS if width > 1 else BYTES_UNDER_WAY) // (width * max(itemsizes))
+    step = 1 if beside else width
+    lanes = min(THREADS, _power_of_two(-(-count // (step * loads))))
+    if beside:
+        lanes = min(lanes, THREADS // min(32, _power_of_two(-(-size // width))))
+    form = SumForm(lanes, beside, width, runs, loads, outer.rank, inner.rank, math.prod(walked) >= INDEX32_LIMIT)
+    of_thread = -(-count // (step * lanes))
+    tiles = max(1, -(-size // form.across))
+    parts = max(1, min(BLOCKS // tiles, of_thread // LEAST_LOADS), -(-of_thread // MOST_LOADS))
+    parts = min(parts, most_parts or parts)
+    share = max(1, -(-count // (parts * step))) * step
+    return FittedSum(signature, form, outer, inner, size, count, share)
+
+
+def _layout(shape: Shape, axes: Sequence[int], strides: Strides) -> Layout:
+    """Return the simplest layout along some axes, in the order in which the first array, which has all of them, lies in memory."""
+    extents = [shape[axis] for axis in axes]
+    if 0 in extents:
+        return Layout((1,), ((0,),) * len(strides))  # nothing is addressed
+    first, *others = ([each[axis] for axis in axes] for each in strides)
+    layout = compact(extents, [*others, first])
+    return Layout(layout.extents, (layout.strides[-1], *layout.strides[:-1]))
+
+
+def _vectors(
+    outer: Layout, inner: Layout, itemsizes: Sequence[int], addresses: Sequence[int], *, beside: bool
+) -> tuple[int, tuple[bool, ...]]:
+    """Return how many elements vectors can have along the last axis of the results or of what is summed, and which arrays have any."""
+    along, across = (outer, inner) if beside else (inner, outer)
+    count = len(itemsizes)
+    last = [along.strides[array][-1] for array in range(count)]
+    scalar = 1, (False,) * count
+    if along.extents[-1] == 1 or not set(last) <= {0, 1} or (beside and along.strides[-1][-1] != 1):
+        return scalar
+    runs = tuple(step == 1 for step in last)
+    width = min((VECTOR_BYTES // itemsize for itemsize, run in zip(itemsizes, runs, strict=True) if run), default=1)
+    for array, (itemsize, run) in enumerate(zip(itemsizes, runs, strict=True)):
+        others = zip((*along.extents[:-1], *across.extents), (*along.strides[array][:-1], *across.strides[array]), strict=True)
+        apart = (along.extents[-1], *(step for extent, step in others if extent > 1))
+        while run and (any(step % width for step in apart) or addresses[array] % (width * itemsize)):
+            width //= 2
+    return (width, runs) if width > 1 else scalar
+
+
+def _power_of_two(number: int) -> int:
+    """Return the smallest power of two that is not below a number, at least 1."""
+    return 1 << max(0, number - 1).bit_length()

@@ -1,0 +1,294 @@
+"""How a reduction runs: which kernels, over how many blocks, and with which scratch memory."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+from streamscope.errors import ProgramError
+from streamscope.kernels.reduce.byte_keys_source import MOST_KEYED, is_keyed
+from streamscope.kernels.reduce.column_reduction_source import ColumnKernel, column_source, room_of_columns
+from streamscope.kernels.reduce.reducers_source import Reducer
+from streamscope.kernels.reduce.reduction_source import BYTES_WIDTH, INDEX32_COUNT, THREADS, Stage, accumulator_bytes
+from streamscope.kernels.reduce.row_reduction_source import RowKernel, room_of_rows, row_source
+from streamscope.kernels.reduce.short_reduction_source import (
+    VECTOR_BYTES,
+    ShortKernel,
+    elements_of_word,
+    short_capacity,
+    short_lanes,
+    short_source,
+)
+from streamscope.kernels.source import KernelSource
+from streamscope.ops.operator import in_turn
+from streamscope.program.variable import ArraySpec
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaBench, CudaCall
+
+SHARED_BYTES = 32 * 1024
+"""Of the accumulators of a block of columns, which are in registers before."""
+MULTIPROCESSORS = 132
+"""Of a big GPU. A reduction of fewer blocks than it has room for is split, into no more: few that come later take as long as all others."""
+LEAST_LOADS = 8
+"""A thread of a split reduction has at least so many loads, or splitting costs more than it brings."""
+LEAST_BATCHES = 8
+"""A thread of an array of many columns has at least so many times as many loads as it can have under way."""
+LOADS_OF_SHORT, LOADS_OF_SHORT_BYTES = 6, 12
+"""Vectors of a short row that a thread takes. Of bytes, to join what more than `FEW_LANES` threads have takes longer than to wait twice."""
+FEW_LANES = 4
+LEAST_PIECES, LEAST_WORDS = 4, 2
+"""Short pieces of a block, so that enough of its threads have work; and words of a row that is taken in words."""
+MOST_COLUMNS = 256
+"""Of a block that shares each among threads: to join what they have of more takes time in which nothing is loaded."""
+LONGEST_OF_WARP = 64
+"""Vectors of a row that one thread of a warp takes; of longer rows, a block takes less time at the end of the kernel."""
+
+RunOfAxes = tuple[int, int]
+"""Extent and stride, in elements."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel of a reduction.
+
+    Attributes
+    ----------
+    source : KernelSource
+    blocks : int
+    numbers : tuple of int
+        Its arguments after the two pointers.
+    """
+
+    source: KernelSource
+    blocks: int
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ReductionPlan:
+    """The kernels of one reduction: one, or two with accumulators in scratch memory between them.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+    scratch_bytes : int
+    """
+
+    steps: tuple[Step, ...]
+    scratch_bytes: int = 0
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the first kernel."""
+        return self.steps[0].blocks if self.steps else 0
+
+    def bind(self, bench: CudaBench, source: Any, target: Any) -> CudaCall:
+        """Prepare the kernels on a bench; the result launches them one after the other."""
+        scratch = [bench.stream.workspace(self.scratch_bytes)] if self.scratch_bytes else []
+        places = [source, *scratch, target]
+        calls = [
+            bench.kernel(step.source, step.blocks, THREADS, [*places[number : number + 2], *map(ctypes.c_longlong, step.numbers)])
+            for number, step in enumerate(self.steps)
+        ]
+        return in_turn(calls)
+
+
+def checked_axes(operator: str, shape: Sequence[int], axis: Any) -> tuple[int, ...]:
+    """Return the axes that ``axis`` (None, a number, or several) means, counted from 0, in order.
+
+    Raises
+    ------
+    ProgramError
+        One is no axis of the shape, or is named twice.
+    """
+    given = tuple(axis) if isinstance(axis, list | tuple) else (axis,)
+    try:
+        named = range(len(shape)) if axis is None else [index(one) for one in given]
+    except TypeError:
+        named = None
+    if named is None or any(isinstance(one, bool) for one in given):
+        raise ProgramError(f"{operator}: axis={axis!r} is no axis", hint="give a whole number, a tuple of them, or None for all")
+    for one in named:
+        if not -len(shape) <= one < len(shape):
+            raise ProgramError(f"{operator}: axis {one} is none of shape {tuple(shape)}", hint=f"it has {len(shape)} axes")
+    axes = tuple(sorted(one % len(shape) for one in named))
+    if len(set(axes)) != len(axes):
+        raise ProgramError(f"{operator}: axis={axis!r} names an axis twice")
+    return axes
+
+
+def reduced_shape(shape: Sequence[int], axes: Sequence[int], *, keepdims: bool) -> tuple[int, ...]:
+    """Return the shape that is left when some axes are reduced."""
+    if keepdims:
+        return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
+
+
+@lru_cache(maxsize=4096)
+def plan_reduction(
+    reducer: Reducer,
+    x: ArraySpec,
+    result: ArraySpec,
+    axes: tuple[int, ...],
+    *,
+    strides: tuple[int, ...] | None = None,
+    address: int = 0,
+    add: bool = False,
+) -> ReductionPlan:
+    """Return the kernels that reduce some axes of an array.
+
+    Parameters
+    ----------
+    reducer : Reducer
+    x, result : ArraySpec
+    axes : tuple of int
+    strides : tuple of int, optional
+        Of ``x``, in elements; those of an array without gaps by default.
+    address : int
+        Where ``x`` begins.
+    add : bool
+        Add to what the result holds.
+    """
+    if result.size == 0:
+        return ReductionPlan(())
+    steps = strides if strides is not None else tuple(math.prod(x.shape[axis + 1 :]) for axis in range(len(x.shape)))
+    merged = _merged(x.shape, steps, axes)
+    kept = [(extent, stride) for extent, stride, reduced in merged if not reduced]
+    gone = [(extent, stride) for extent, stride, reduced in merged if reduced]
+    short = _short(reducer, x, result, merged, add=add)
+    if short is not None:
+        return short
+    if merged and merged[-1][1:] == (1, True):
+        return _rows(reducer, x, result, kept, gone, add=add)
+    columns = 1
+    if merged and merged[-1][1:] == (1, False):
+        columns = kept.pop()[0]
+    return _columns(reducer, x, result, columns, kept, gone, address=address, add=add)
+
+
+def _merged(shape: Sequence[int], strides: Sequence[int], axes: Sequence[int]) -> list[tuple[int, int, bool]]:
+    """Return extent, stride and whether it is reduced of each axis, neighbours made one where they can be."""
+    merged: list[tuple[int, int, bool]] = []
+    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+        reduced = axis in axes
+        if extent == 1:
+            continue
+        if merged and merged[-1][2] == reduced and merged[-1][1] == stride * extent:
+            merged[-1] = (merged[-1][0] * extent, stride, reduced)
+        else:
+            merged.append((extent, stride, reduced))
+    return merged
+
+
+def _rows(reducer: Reducer, x: ArraySpec, result: ArraySpec, kept: list[RunOfAxes], gone: list[RunOfAxes], *, add: bool) -> ReductionPlan:
+    width = VECTOR_BYTES // x.dtype.itemsize
+    *outer_axes, (run, _) = gone
+    rows, outer = math.prod(extent for extent, _ in kept), math.prod(extent for extent, _ in outer_axes)
+    vectors = -(-run // width)
+    wave = room_of_rows(reducer, width).blocks * MULTIPROCESSORS
+    # A warp to a row needs no barrier; it is enough where rows are many, or short.
+    warp = vectors < 64 or (rows * outer * 32 >= wave * THREADS // 2 and vectors <= 32 * LONGEST_OF_WARP)
+    lanes = min(32, _power_of_two(-(-vectors // LOADS_OF_SHORT))) if warp else THREADS
+    if warp and width == BYTES_WIDTH and lanes > FEW_LANES:
+        lanes = min(32, max(FEW_LANES, _power_of_two(-(-vectors // LOADS_OF_SHORT_BYTES))))
+    splits = 1
+    if lanes == THREADS or outer > 1:
+        most = -(-vectors // lanes) * outer // LEAST_LOADS
+        splits = max(1, min(wave * (THREADS // lanes) // rows, most))
+        splits -= splits % outer if splits > outer else 0  # as many to each run
+    kernel = RowKernel(width, lanes, len(kept), len(outer_axes), far=run * outer >= INDEX32_COUNT)
+    stage = Stage.WHOLE if splits == 1 else Stage.PARTIAL
+    source = row_source(reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)
+    numbers = (rows, run, outer, splits, *_flat(kept), *_flat(outer_axes))
+    first = Step(source, -(-rows * splits // (THREADS // lanes)), numbers)
+    return _joined(reducer, x, result, first, splits, run * outer, add=add)
+
+
+def _short(reducer: Reducer, x: ArraySpec, result: ArraySpec, merged: list[tuple[int, int, bool]], *, add: bool) -> ReductionPlan | None:
+    """Return the plan for short pieces without gaps whose rows are not whole vectors; None for other arrays."""
+    match merged:
+        case [(pieces, apart, False), (size, 1, True)]:
+            columns, row = 1, size
+        case [(pieces, apart, False), (size, between, True), (columns, 1, False)] if between == columns:
+            row = columns
+        case _:
+            return None
+    piece, width = size * columns, VECTOR_BYTES // x.dtype.itemsize
+    if piece == 0 or apart != piece or row % width == 0:
+        return None
+    of_vectors = width // math.gcd(piece, width)  # pieces that are a whole number of vectors
+    most = short_capacity(x.dtype.itemsize) // (piece * of_vectors) * of_vectors
+    if most < LEAST_PIECES or (columns > 1 and most * columns < THREADS):
+        return None
+    of_block = min(most, -(-pieces // (MULTIPROCESSORS * of_vectors)) * of_vectors)
+    single = columns == 1
+    words = single and size >= LEAST_WORDS * elements_of_word(x.dtype.itemsize)
+    kernel = ShortKernel(short_lanes(reducer, of_block) if single else 1, single=single, words=words)
+    source = short_source(reducer, x.dtype.name, result.dtype.name, kernel, add=add)
+    numbers = (pieces, of_block, size, *(() if single else (columns, -(-(2**32) // columns))))
+    return ReductionPlan((Step(source, -(-pieces // of_block), numbers),))
+
+
+def _columns(
+    reducer: Reducer,
+    x: ArraySpec,
+    result: ArraySpec,
+    columns: int,
+    kept: list[RunOfAxes],
+    gone: list[RunOfAxes],
+    *,
+    address: int,
+    add: bool,
+) -> ReductionPlan:
+    size = math.prod(extent for extent, _ in gone)
+    far = size >= INDEX32_COUNT
+    itemsize = x.dtype.itemsize
+    width = min(VECTOR_BYTES // itemsize, SHARED_BYTES // (THREADS * accumulator_bytes(reducer, x.dtype.name, far=far)))
+    while columns % width or address % (width * itemsize) or any(stride % width for _, stride in (*kept, *gone)):
+        width //= 2
+    vectors = math.prod(extent for extent, _ in kept) * columns // width
+    across = min(32, MOST_COLUMNS // width, _power_of_two(vectors))
+    room = room_of_columns(reducer, width, width * itemsize)
+    wave = room.blocks * MULTIPROCESSORS
+    # Of short columns a thread takes some batches of loads, if the blocks that are left suffice, and joins with fewer others.
+    while across < THREADS and size < THREADS // across * room.loads * LEAST_BATCHES and vectors >= 2 * across * wave:
+        across *= 2
+    tiles = -(-vectors // across)
+    splits = max(1, min(wave // tiles, size // (THREADS // across * LEAST_LOADS)))
+    if is_keyed(reducer, x.dtype.name, width):
+        splits = max(splits, -(-size // MOST_KEYED))
+    kernel = ColumnKernel(width, across, len(kept), len(gone), far=far)
+    stage = Stage.WHOLE if splits == 1 else Stage.PARTIAL
+    source = column_source(reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)
+    numbers = (columns, vectors * width, tiles, size, -(-size // splits), size, *_flat(kept), *_flat(gone))
+    first = Step(source, tiles * splits, numbers)
+    return _joined(reducer, x, result, first, splits, size, add=add)
+
+
+def _joined(reducer: Reducer, x: ArraySpec, result: ArraySpec, first: Step, splits: int, count: int, *, add: bool) -> ReductionPlan:
+    """Put the kernel behind a split reduction that joins what its blocks left."""
+    if splits == 1:
+        return ReductionPlan((first,))
+    results = result.size
+    across = min(32, _power_of_two(results))
+    far = count >= INDEX32_COUNT
+    kernel = ColumnKernel(1, across, 0, 1, far=far)
+    source = column_source(reducer, x.dtype.name, result.dtype.name, kernel, Stage.FINAL, add=add)
+    tiles = -(-results // across)
+    last = Step(source, tiles, (results, results, tiles, splits, splits, count, splits, results))
+    return ReductionPlan((first, last), splits * results * accumulator_bytes(reducer, x.dtype.name, far=far))
+
+
+def _flat(axes: Sequence[RunOfAxes]) -> list[int]:
+    return [number for axis in axes for number in axis]
+
+
+def _power_of_two(number: int) -> int:
+    """Return the smallest power of two that is not below a positive number."""
+    return 1 << (number - 1).bit_length()

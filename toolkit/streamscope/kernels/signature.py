@@ -1,0 +1,122 @@
+"""What a generated element-wise kernel computes: an expression over named operands, with the dtypes of all."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from streamscope.kernels.elementwise.functions_source import functions_source
+from streamscope.kernels.types_source import COMPUTE
+
+RESULT = "out"
+"""What the kernels call the result's array."""
+
+_OF_CUDA = "NULL blockDim blockIdx gridDim threadIdx warpSize"
+_OF_CPP = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl concept const
+    const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false float for friend
+    goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+    reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template this thread_local throw
+    true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
+KEYWORDS = frozenset(_OF_CPP.split())
+"""Words of C++, up to C++20."""
+RESERVED = KEYWORDS | frozenset(f"T {_OF_CUDA}".split())
+"""Names that mean something in an expression already, so that no operand may have them."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One operand of an expression.
+
+    Attributes
+    ----------
+    name : str
+        What the expression calls it.
+    stored : str
+        Dtype in memory.
+    taken : str
+        Dtype that the expression sees; half is float in arithmetic.
+    scalar : bool
+        An argument of the kernel instead of an array.
+    """
+
+    name: str
+    stored: str
+    taken: str
+    scalar: bool = False
+
+    @property
+    def argument(self) -> str:
+        """What the kernel calls its array, or its number: no name of the kernel's own begins so, whatever the expression calls it."""
+        return f"in_{self.name}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """An expression over operands of known dtypes.
+
+    Attributes
+    ----------
+    name : str
+        Readable name of the operator.
+    parameters : tuple of Parameter
+    result : str
+        Dtype of the result.
+    expression : str
+        CUDA expression over the parameters' names, and over ``T``, the type of arithmetic.
+    arithmetic : str
+        Dtype that ``T`` stands for; half stands for float.
+    lets : tuple of (str, str)
+        Names with the expressions that they stand for, computed first; of type ``T``.
+    functions : str
+        CUDA source of the user's own device functions.
+    accumulate : bool
+        The value is added to what is in the result instead of replacing it.
+    wrapped : tuple of (str, str)
+        Expressions in which whole numbers may overflow, with what is compiled in their place
+        (`streamscope.kernels.elementwise.wrapping_source`).
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    result: str
+    expression: str
+    arithmetic: str
+    lets: tuple[tuple[str, str], ...] = ()
+    functions: str = ""
+    accumulate: bool = field(default=False)
+    wrapped: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def arrays(self) -> tuple[Parameter, ...]:
+        """The operands that are arrays."""
+        return tuple(parameter for parameter in self.parameters if not parameter.scalar)
+
+    @property
+    def dtypes(self) -> list[str]:
+        """Stored dtypes of all arrays, the result last."""
+        return [parameter.stored for parameter in self.arrays] + [self.result]
+
+    @property
+    def title(self) -> str:
+        """Readable beginning of the kernel's name: the operator and the dtypes, each once where they are all the same."""
+        return "_".join([self.name, *(self.dtypes[:1] if len(set(self.dtypes)) == 1 else self.dtypes), *["to"] * self.accumulate])
+
+    def value_source(self) -> str:
+        """Return the device function ``value`` of one element of each operand, with the functions that it calls."""
+        texts = [self.expression, *(text for _, text in self.lets), self.functions]
+        return functions_source(texts) + self.own_source()
+
+    def own_source(self) -> str:
+        """Return the device function ``value`` with the user's own functions, but without the shared ones that it calls."""
+        parameters = ", ".join(f"{COMPUTE[parameter.taken]} {parameter.name}" for parameter in self.parameters)
+        texts = [self.expression, *(text for _, text in self.lets)]
+        lines = [f"const T {name} = {self._compiled(text)}" for name, text in self.lets] + [f"return {self._compiled(self.expression)}"]
+        if self.lets or any(re.search(r"\bT\b", text) for text in texts):
+            lines.insert(0, f"using T = {COMPUTE[self.arithmetic]};")
+        body = "\n".join(f"    {line}" for line in lines)
+        return f"{self.functions}__device__ inline {COMPUTE[self.result]} value({parameters})\n{{\n{body}\n}}\n"
+
+    def _compiled(self, expression: str) -> str:
+        """Return the end of the statement that computes an expression, with a comment that holds it where something else is compiled."""
+        code = dict(self.wrapped).get(expression)
+        return f"{expression};" if code is None else f"{code};  // {expression}"

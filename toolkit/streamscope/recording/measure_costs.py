@@ -1,0 +1,241 @@
+"""Measure a cost model on the GPU of this machine: what ``streamscope calibrate`` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from streamscope.devices.cost_model import CostModel
+from streamscope.devices.cuda.device import CudaDevice
+from streamscope.devices.cuda.streams import CudaEvent
+from streamscope.errors import RecordingError
+from streamscope.recording.calibration import calibrate
+from streamscope.recording.cost_probes import MULTIPLY_ADDS, Call, Probes, slope
+from streamscope.trace.trace import library_versions
+
+if TYPE_CHECKING:
+    from streamscope.devices.protocol import Device
+
+GRAPH_SIZES = (1, 20, 100, 1000)
+RESIDENT_BLOCKS = (1, 2, 4, 6, 8)
+SMALL_ELEMENTS = 4096
+CHAIN_LENGTHS = (10, 200)
+ADDITION_SIZES = (1 << 26, 1 << 27)
+COPY_BYTES = (1 << 12, 1 << 20, 1 << 26)
+TURNS = 8000
+
+Values = dict[str, Any]
+Readings = dict[str, Any]
+
+
+def measure_cost_model(device: CudaDevice, progress: Callable[[str], None] = lambda what: None) -> CostModel:
+    """Measure every number of a cost model.
+
+    Parameters
+    ----------
+    device : CudaDevice
+    progress : callable
+        Called with what is measured next.
+
+    Raises
+    ------
+    RecordingError
+        CUPTI, which the durations of the shortest kernels rest on, is missing or not permitted.
+    """
+    probes = Probes(device)
+    readings: Readings = {}
+    for what, section in _SECTIONS.items():
+        progress(what)
+        readings |= section(device, probes)
+    values: Values = {}
+    how: dict[str, str] = {}
+    for derived, method in _derived(readings):
+        values |= derived
+        how |= dict.fromkeys(derived, method)
+    details = device.info.details
+    values["provenance"] = {
+        "device": device.info.name,
+        "driver": f"CUDA {details['driver'] // 1000}.{details['driver'] % 1000 // 10}",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": library_versions(),
+        "how": how,
+    }
+    return CostModel.from_dict(values)
+
+
+def _chip(device: CudaDevice, probes: Probes) -> Readings:
+    return {"properties": device.properties, "queue_depth": probes.queue_depth()}
+
+
+def _host_calls(device: CudaDevice, probes: Probes) -> Readings:
+    stream, event = probes.stream, CudaEvent(timing=False)
+    return {
+        "launch_ns": probes.host_ns(probes.null),
+        "library_launch_ns": probes.host_ns(probes.matmul(256)),
+        "event_record_ns": probes.host_ns(partial(stream.record, event)),
+        "stream_wait_ns": probes.host_ns(partial(stream.wait, event)),
+        "event_query_ns": probes.host_ns(event.done),
+        "event_create_ns": probes.host_ns(partial(CudaEvent, timing=False)),
+        "round_trip": probes.round_trip_ns(probes.null),
+    }
+
+
+def _streams(device: CudaDevice, probes: Probes) -> Readings:
+    add = probes.addition(SMALL_ELEMENTS)
+
+    def chain(length: int) -> None:
+        for _ in range(length):
+            add()
+
+    each, _ = slope(CHAIN_LENGTHS, [probes.gated_ns(partial(chain, length)) for length in CHAIN_LENGTHS])
+    calibration = calibrate(cast("Device", device))
+    return {
+        "chain_each": each,
+        "empty_pair": calibration.empty_pair_ns,
+        # The readings themselves: what to take off is known only at the end.
+        "queued_pair": calibration.queued_excess_ns + calibration.reference_kernel_ns,
+        "graph_pair": calibration.graph_excess_ns + calibration.reference_kernel_ns,
+    }
+
+
+def _graphs(device: CudaDevice, probes: Probes) -> Readings:
+    add = probes.addition(SMALL_ELEMENTS)
+    launch, instantiate, extents, round_trip = [], [], [], 0.0
+    for nodes in GRAPH_SIZES:
+        graphs = [probes.graph(add, nodes) for _ in range(5)]
+        replay = partial(graphs[-1][0].launch, probes.stream)
+        instantiate.append([nodes, _whole(float(np.median([took for _, took in graphs])))])
+        launch.append([nodes, _whole(probes.host_ns(replay, count=3))])
+        extents.append(probes.gated_ns(replay))
+        round_trip = round_trip or probes.round_trip_ns(replay)
+    each, _ = slope(GRAPH_SIZES, extents)
+    return {"graph_launch": launch, "graph_instantiate": instantiate, "graph_each": each, "graph_round_trip": round_trip}
+
+
+def _throughput(device: CudaDevice, probes: Probes) -> Readings:
+    multiprocessors = int(device.properties["multiProcessorCount"])
+    return {
+        "chains": [probes.gated_ns(probes.chains(blocks * multiprocessors, TURNS, second=False)) for blocks in RESIDENT_BLOCKS],
+        "full_chip": probes.gated_ns(probes.chains(8 * multiprocessors, TURNS, second=True)),
+        "matmul": probes.gated_ns(probes.matmul(8192)),
+    }
+
+
+def _memory(device: CudaDevice, probes: Probes) -> Readings:
+    return {
+        "additions": [probes.gated_ns(probes.addition(size)) for size in ADDITION_SIZES],
+        "copies_in": [probes.gated_ns(probes.copy(nbytes, 1)) for nbytes in COPY_BYTES],
+        "copies_out": [probes.gated_ns(probes.copy(nbytes, 2)) for nbytes in COPY_BYTES],
+    }
+
+
+def _shortest_kernels(device: CudaDevice, probes: Probes) -> Readings:
+    return {"null": _cupti_ns(probes.null), "working": _cupti_ns(probes.addition(SMALL_ELEMENTS))}
+
+
+def _cupti_ns(call: Call) -> float:
+    from streamscope.recording.cupti import kernel_durations_ns
+
+    def many() -> None:
+        for _ in range(100):
+            call()
+
+    durations = kernel_durations_ns(many)
+    if len(durations) != 100:
+        raise RecordingError(f"CUPTI recorded {len(durations)} of 100 kernels", hint="try again with no other profiler running")
+    # The mean, since CUPTI's clock may tick as coarsely as every 256 ns.
+    return float(np.mean(durations))
+
+
+# CUPTI comes last: once a process has subscribed to it, launching a graph takes the host ten times as long.
+_SECTIONS: dict[str, Callable[[CudaDevice, Probes], Readings]] = {
+    "the chip": _chip,
+    "host calls": _host_calls,
+    "streams and events": _streams,
+    "graphs": _graphs,
+    "throughput": _throughput,
+    "memory and bus": _memory,
+    "the shortest kernels": _shortest_kernels,
+}
+
+
+def _derived(r: Readings) -> Iterator[tuple[Values, str]]:
+    """Yield numbers of the model with how they were found."""
+    properties = r["properties"]
+    yield (
+        {
+            "multiprocessors": int(properties["multiProcessorCount"]),
+            "threads_per_multiprocessor": int(properties["maxThreadsPerMultiProcessor"]),
+            "blocks_per_multiprocessor": int(properties["maxBlocksPerMultiProcessor"]),
+            "memory_gb": round(properties["totalGlobalMem"] / 1e9, 1),
+        },
+        "asked of the driver",
+    )
+    yield {"queue_depth": r["queue_depth"]}, "measured: launches of an empty kernel that a held stream takes before the host blocks"
+    yield {"null_kernel_ns": _whole(r["null"])}, "measured: an empty kernel of one warp by CUPTI, mean of 100"
+    yield {"working_kernel_ns": _whole(r["working"])}, f"measured: addition of {SMALL_ELEMENTS} float32 by CUPTI, mean of 100"
+    yield from _derived_host(r)
+    excess = r["queued_pair"] - r["working"]
+    yield (
+        {
+            "event_pair_empty_ns": _whole(r["empty_pair"]),
+            "event_pair_gated_excess_ns": _whole(excess),
+            "event_pair_graph_excess_ns": _whole(r["graph_pair"] - r["working"]),
+        },
+        "measured: 100 pairs of events around the addition, less its duration",
+    )
+    gaps = {"kernel_gap_ns": r["chain_each"], "graph_node_gap_ns": r["graph_each"]}
+    for name, each in gaps.items():
+        yield {name: _whole(max(0.0, each - r["working"]))}, "measured: chain of additions behind a gate, or in a graph, less the kernels"
+    yield from _derived_rates(r, excess)
+
+
+def _derived_host(r: Readings) -> Iterator[tuple[Values, str]]:
+    least = "measured: least of 7 rounds of 900 calls"
+    names = ("launch_ns", "event_record_ns", "stream_wait_ns", "event_query_ns", "event_create_ns")
+    yield {name: _whole(r[name]) for name in names}, least
+    yield {"library_launch_ns": _whole(r["library_launch_ns"])}, least + ", cuBLAS product of 256 x 256"
+    rest = (r["round_trip"] - r["launch_ns"] - r["null"]) / 2
+    both = "derived: launch and synchronize of an empty kernel, less call and kernel, in equal parts"
+    yield {"launch_latency_ns": _whole(rest), "synchronize_return_ns": _whole(rest)}, both
+    latency = r["graph_round_trip"] - r["graph_launch"][0][1] - r["working"] - rest
+    yield {"graph_launch_latency_ns": _whole(max(0.0, latency))}, "derived: replay of one node, less call, kernel and return"
+    yield {"graph_launch_points": r["graph_launch"]}, "measured: least of 7 rounds of 3 launches"
+    yield {"graph_instantiate_points": r["graph_instantiate"]}, "measured: end of capture, instantiation and upload, median of 5"
+
+
+def _derived_rates(r: Readings, excess: float) -> Iterator[tuple[Values, str]]:
+    rates = [blocks / (reading - excess) for blocks, reading in zip(RESIDENT_BLOCKS, r["chains"], strict=True)]
+    curve = [[256.0 * blocks, round(rate / rates[-1], 4)] for blocks, rate in zip(RESIDENT_BLOCKS, rates, strict=True)]
+    chains = "measured: a chain of multiply-adds a thread, 1 to 8 blocks of 256 threads on each multiprocessor; upper concave hull"
+    yield {"throughput_points": _concave([[0.0, 0.0], *curve])}, chains
+    operations = 2 * MULTIPLY_ADDS * TURNS * 8 * int(r["properties"]["multiProcessorCount"]) * 256
+    arithmetic = "measured: two chains of multiply-adds a thread, float32, full chip"
+    yield {"plain_tflops": round(operations / (r["full_chip"] - excess) / 1e3, 1)}, arithmetic
+    product = "measured: cuBLAS, 8192 x 8192 float16, random values"
+    yield {"matrix_tflops": round(2 * 8192**3 / (r["matmul"] - excess) / 1e3, 1)}, product
+    per_element, _ = slope(ADDITION_SIZES, r["additions"])
+    yield {"memory_gb_s": round(12 / per_element)}, "measured: addition of 67 and 134 million float32, 12 bytes each, slope"
+    per_byte, _ = slope(COPY_BYTES[1:], r["copies_in"][1:])
+    back, _ = slope(COPY_BYTES[1:], r["copies_out"][1:])
+    yield {"bus_in_gb_s": round(1 / per_byte, 1), "bus_out_gb_s": round(1 / back, 1)}, "measured: page-locked copies of 1 and 64 MiB, slope"
+    small = r["copies_in"][0] - COPY_BYTES[0] * per_byte - excess
+    yield {"copy_latency_ns": _whole(max(0.0, small))}, "measured: page-locked copy of 4 KiB to the device, less its bytes and the events"
+
+
+def _concave(points: list[list[float]]) -> list[list[float]]:
+    """Return the upper hull of points sorted by their first number: measured noise must not make a curve that bends upwards."""
+    hull: list[list[float]] = []
+    for x, y in points:
+        while len(hull) > 1 and (hull[-1][1] - hull[-2][1]) * (x - hull[-2][0]) <= (y - hull[-2][1]) * (hull[-1][0] - hull[-2][0]):
+            hull.pop()
+        hull.append([x, y])
+    return hull
+
+
+def _whole(value: float) -> float:
+    return float(round(value))

@@ -1,1 +1,0 @@
-"""Run-time compilation: sources of kernels, and NVRTC."""
