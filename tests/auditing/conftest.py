@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from streamscope.engines import PLANNERS
 from streamscope.engines.issuing import captured_steps, repeating_steps
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent
+from streamscope.ops import add, multiply, relu
 from streamscope.ops.copies import to_device, to_host
-from streamscope.ops.elementwise import add, multiply, relu
 from streamscope.ops.host import host_function
 from streamscope.program.launch import Cost, HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program, Variable

@@ -15,7 +15,7 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, WaitEvent
 from streamscope.engines.prepared import Prepared
-from streamscope.ops.elementwise import add
+from streamscope.ops import add
 from streamscope.program.tracing import program
 
 

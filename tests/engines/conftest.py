@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamscope.ops import add, multiply, relu
 from streamscope.ops.copies import to_device, to_host
-from streamscope.ops.elementwise import add, multiply, relu
 from streamscope.ops.host import host_function
 from streamscope.program.operation import Program
 from streamscope.program.reference import run_reference

@@ -21,8 +21,8 @@ from streamscope.engines.prediction import Chip, makespan_ns
 from streamscope.engines.prepared import Prepared, prepare
 from streamscope.engines.tasks import Tasks, dependencies, without_implied
 from streamscope.errors import EngineError
-from streamscope.ops.convolution import convolution_backward
-from streamscope.ops.elementwise import add, multiply, relu
+from streamscope.ops import add, multiply, relu
+from streamscope.ops.convolutions import convolution_backward
 from streamscope.program.operation import Program
 from streamscope.program.reference import run_reference
 from streamscope.program.tracing import program

@@ -10,8 +10,8 @@ import numpy as np
 
 from streamscope.errors import ProgramError
 from streamscope.ops import reductions
-from streamscope.ops.elementwise import OPERATORS
 from streamscope.ops.linear import matmul
+from streamscope.ops.operators import OPERATORS
 from streamscope.program.symbol import Symbol
 from streamscope.program.user_line import user_line
 

@@ -77,7 +77,7 @@ class Symbol:
 
     def _applied(operator: str, *, reflected: bool = False) -> Callable[..., Symbol]:  # type: ignore[misc]  # noqa: N805 — makes methods, is none.
         def method(self: Symbol, *others: object) -> Symbol:
-            from streamscope.ops.elementwise import OPERATORS
+            from streamscope.ops.operators import OPERATORS
 
             return OPERATORS[operator](*others, self) if reflected else OPERATORS[operator](self, *others)
 
@@ -114,7 +114,7 @@ class Symbol:
 
     def __round__(self, digits: object = None) -> Symbol:
         from streamscope.arguments import shown
-        from streamscope.ops.elementwise import OPERATORS
+        from streamscope.ops.operators import OPERATORS
 
         if digits is None:
             return OPERATORS["round"](self)

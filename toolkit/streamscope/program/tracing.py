@@ -22,7 +22,7 @@ from streamscope.program.variable import ArraySpec, Place
 
 if TYPE_CHECKING:
     from streamscope.kernels.compile.compilation_log import CompilationLog
-    from streamscope.ops.operator import Operator
+    from streamscope.ops.application import Operator
 
 
 @dataclass

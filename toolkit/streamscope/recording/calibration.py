@@ -12,7 +12,7 @@ from streamscope.devices.protocol import Device, Event, Gate, Stream
 from streamscope.engines.capture import capturing
 from streamscope.errors import DeviceError, RecordingError
 from streamscope.interrupts import deferred
-from streamscope.ops.elementwise import add
+from streamscope.ops import add
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracing import program
 from streamscope.program.variable import ArraySpec, Place
