@@ -78,7 +78,7 @@ def main() -> None:
     device = ss.open_device(sys.argv[2] if len(sys.argv) > 2 else "simulated")
     result = {
         "what": f"makespan of {BRANCHES} branches of {LENGTH} element-wise operations each, by engine and number of streams",
-        "times": "SIMULATED by a cost model, not measured" if device.info.kind == "simulated" else "measured",
+        "times": "SIMULATED by a cost model, not measured" if device.info.simulated else "measured",
         **provenance(device),
         "programs": {f"{name}, {size} elements": measure(size, device) for name, size in SIZES.items()},
     }

@@ -9,11 +9,11 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import prepare
 from streamscope.errors import ProgramError
+from streamscope.ops import add, multiply
 from streamscope.ops.copies import to_device
-from streamscope.ops.elementwise import add, multiply
 from streamscope.ops.host import host_function
 from streamscope.program.reference import run_reference
-from streamscope.program.tracing import program
+from streamscope.tracing import program
 
 pytestmark = pytest.mark.parametrize("engine", PLANNERS)
 X = np.arange(1.0, 5.0)

@@ -13,7 +13,7 @@ from streamscope.engines import PLANNERS
 from streamscope.engines.plan import CallHost, HostWait, Replay
 from streamscope.engines.prepared import prepare
 from streamscope.program.reference import run_reference
-from streamscope.recording.device_log import DeviceLogRecorder
+from streamscope.recording.device_log import recorder_of
 from streamscope.recording.events import EventRecorder
 
 X, NONE = np.arange(4, dtype=np.float32), np.zeros((0, 3), np.float32)
@@ -52,7 +52,7 @@ def test_every_engine_and_recorder(function, inputs, kernels, engine, device):
         for found, expected in zip(prepared.outputs(), run_reference(traced, inputs), strict=True):
             np.testing.assert_array_equal(found, expected)
     assert prepared.notes == []
-    for recorder in (EventRecorder.on(opened), *([DeviceLogRecorder(opened)] if device == "simulated" else [])):
+    for recorder in (EventRecorder.on(opened), *([recorder_of(opened)] if device == "simulated" else [])):
         spans = recorder.record(prepared).spans
         assert kernel_count(spans) == kernels
         assert missing_records(spans).device == 0

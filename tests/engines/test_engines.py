@@ -14,12 +14,12 @@ from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.plan import Issue, Replay, Synchronize
 from streamscope.engines.prepared import Prepared, prepare
 from streamscope.errors import EngineError, ProgramError
-from streamscope.ops.convolution import convolution_backward
+from streamscope.ops import add, multiply, relu
+from streamscope.ops.convolutions import convolution_backward
 from streamscope.ops.custom import operator
-from streamscope.ops.elementwise import add, multiply, relu
 from streamscope.ops.host import host_function
 from streamscope.program.reference import run_reference
-from streamscope.program.tracing import program
+from streamscope.tracing import program
 from streamscope.workloads import WORKLOADS
 
 SMALL = {

@@ -14,9 +14,9 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import prepare
 from streamscope.errors import OutOfMemoryError
+from streamscope.ops import add, relu
 from streamscope.ops.copies import to_device
-from streamscope.ops.elementwise import add, relu
-from streamscope.program.tracing import program
+from streamscope.tracing import program
 
 X = np.arange(256, dtype=np.float64)  # 2 KiB
 

@@ -20,13 +20,13 @@ from streamscope.engines.plan import CallHost, Issue, Plan
 from streamscope.engines.prediction import Chip, makespan_ns
 from streamscope.engines.prepared import Prepared, prepare
 from streamscope.errors import EngineError
-from streamscope.ops.convolution import convolution_backward
-from streamscope.ops.elementwise import add, multiply, relu
+from streamscope.ops import add, multiply, relu
+from streamscope.ops.convolutions import convolution_backward
 from streamscope.order.graph import DependencyGraph, dependencies, without_implied
 from streamscope.program.operation import Program
 from streamscope.program.reference import run_reference
-from streamscope.program.tracing import program
 from streamscope.trace.spans import SpanKind
+from streamscope.tracing import program
 from streamscope.workloads import WORKLOADS
 
 MODEL = CostModel.load()

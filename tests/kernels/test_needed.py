@@ -13,7 +13,7 @@ from streamscope.errors import StreamscopeError
 from streamscope.kernels.compile.batch import compile_batch
 from streamscope.kernels.compile.needed import needed_kernels
 from streamscope.kernels.form import Variant
-from streamscope.ops.elementwise import OPERATORS
+from streamscope.ops.operators import OPERATORS
 
 DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
 REDUCTIONS = [ss.sum, ss.mean, ss.prod, ss.nansum, ss.nanprod, ss.max, ss.min, ss.any, ss.all, ss.argmax, ss.argmin, ss.norm]
@@ -198,4 +198,4 @@ def test_a_program_shows_its_sources():
 
 
 def compile_log(program, x):
-    return program.compile(x, x, device="simulated", progress=False)
+    return ss.warm(program, x, x, device="simulated", progress=False)

@@ -7,7 +7,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.ops import reductions
-from streamscope.ops.norm import norm_of_order
+from streamscope.ops.reductions import norm_of_order
 from streamscope.program.reference import run_reference
 
 pytestmark = pytest.mark.gpu

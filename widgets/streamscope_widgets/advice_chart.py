@@ -33,7 +33,7 @@ def advice_chart(costs: DeviceCosts, forecast: Forecast | None) -> go.Figure:
     figure = make_subplots(1, 2, subplot_titles=[panel.title for panel in both], horizontal_spacing=0.09)
     for column, panel in enumerate(both, 1):
         _draw(figure, panel, column)
-    simulated = costs.device.kind == "simulated"
+    simulated = costs.device.simulated
     _laid_out(figure, headline(costs, forecast), costs, height=470)
     for column, panel in enumerate(both, 1):
         low, high = float(panel.y[0]), float(panel.y[-1])
@@ -66,7 +66,7 @@ def capture_chart(costs: DeviceCosts, forecast: Forecast | None) -> go.Figure:
         paid = f"after {forecast.capture_replays:.1f} replays" if isfinite(forecast.capture_replays) else "never"
         title = f"{forecast.program}: its graph has paid for its capture {paid}"
     _laid_out(figure, title, costs, height=380)
-    simulated = ", simulated" if costs.device.kind == "simulated" else ""
+    simulated = ", simulated" if costs.device.simulated else ""
     figure.update_xaxes(type="log", title_text=f"{LENGTH_TITLE}{simulated}", gridcolor=palette.RULE, tickvals=LENGTH_TICKS)
     figure.update_yaxes(type="log", title_text="replays until it has paid", gridcolor=palette.RULE, tickvals=REPLAY_TICKS)
     figure.update_layout(showlegend=True)
@@ -156,7 +156,7 @@ def _axis(update: Any, title: str, values: tuple[float, ...], extent: Any, row: 
 
 def _laid_out(figure: go.Figure, title: str, costs: DeviceCosts, *, height: int) -> None:
     """Give a figure our looks: a light card that reads in any theme, a left-aligned title that is the finding."""
-    below = "simulated times, " if costs.device.kind == "simulated" else ""
+    below = "simulated times, " if costs.device.simulated else ""
     head = (
         f"{title}<br><span style='font-size:12px;color:{palette.FAINT_INK}'>{costs.device.name}: {below}prediction from fitted costs</span>"
     )

@@ -28,7 +28,7 @@ STYLE = (
 
 def advice_svg(costs: DeviceCosts, forecast: Forecast | None) -> str:
     """Return the picture of an advice as an ``<svg>`` element: what `advice_chart` draws."""
-    title, simulated = headline(costs, forecast), costs.device.kind == "simulated"
+    title, simulated = headline(costs, forecast), costs.device.simulated
     both = [_Picture(panel, left) for panel, left in zip(panels(costs, forecast), LEFTS, strict=True)]
     device = f"{costs.device.name}: {'simulated times, ' if simulated else ''}prediction from fitted costs"
     words = escape(printable(title))

@@ -176,7 +176,7 @@ def launch_overhead_chart(groups: Sequence[Group]) -> go.Figure:
     figure.update_layout(xaxis_range=[least * 1.1, most * 1.3 if most > least else 1.0])
     slowest = max(summary, key=lambda engine: summary[engine][2])
     title = f"From launch call to kernel: {format_us(summary[slowest][2])} µs at the median under {slowest}"
-    simulated = any(group.trace.info.device.kind == "simulated" for group in groups)
+    simulated = any(group.trace.info.device.simulated for group in groups)
     return _laid_out(figure, title, "launch latency, µs (in brackets: launches)", rows=len(labels), simulated=simulated)
 
 

@@ -75,7 +75,7 @@ def _verdict(comparison: Comparison) -> str:
     text = comparison.assessment.text
     warning = comparison.verdict.removesuffix(text).strip()
     provisos, sentences = [], re.split(r"(?<=\.) (?=[A-Z])", text)
-    if comparison.device.kind == "simulated":
+    if comparison.device.simulated:
         provisos = [sentences.pop(0)]
     lead = sentences if len(sentences) < 3 else [sentences[0], sentences[-1]]
     paragraphs = (("warning", warning), ("verdict", " ".join(lead)), ("changes", " ".join((*sentences[1:-1], *provisos))))
@@ -92,7 +92,7 @@ def _metrics(table: MetricsTable, comparison: Comparison) -> str:
         f"<tr class='{'best' if engine in table.best else ''}'><td>{escape(table.names[engine])}</td>{_cells(cells)}</tr>"
         for engine, cells in table.cells.items()
     )
-    caption = f'<p class="simulated">{SIMULATED_CAPTION}</p>' if comparison.device.kind == "simulated" else ""
+    caption = f'<p class="simulated">{SIMULATED_CAPTION}</p>' if comparison.device.simulated else ""
     notes = "<br>".join(f"[{number}] {escape(note)}" for number, note in enumerate(table.notes, 1))
     meanings = "".join(
         f"<dt>{escape(words)}</dt><dd>{escape(text)}</dd>" for words, text in zip(table.headings, table.definitions, strict=True)

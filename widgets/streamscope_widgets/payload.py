@@ -159,7 +159,7 @@ def _details(group: TimelineGroup, extent_ns: int) -> list[list[str]]:
     """Return what a tooltip says about a whole group, as pairs of term and value."""
     info = group.trace.info
     unrecorded = [] if group.makespan_ns is None else [["makespan without recording", f"{group.makespan_ns / 1e3:,.3f} µs"]]
-    simulated = " (simulated)" if info.device.kind == "simulated" else ""
+    simulated = " (simulated)" if info.device.simulated else ""
     return [
         *unrecorded,
         ["end of the last span, in this recording", f"{extent_ns / 1e3:,.3f} µs"],

@@ -121,7 +121,7 @@ def _draw(groups: Sequence[Group], column: float) -> str:
             body.append(_text(GUTTER - 8, top + 10, lane.label, 10.5, palette.FAINT_INK, "end"))
             body.append(_bars(lane, top, column))
         y += 6 + len(lanes) * ROW + 24
-    simulated = any(group.trace.info.device.kind == "simulated" for group in groups)
+    simulated = any(group.trace.info.device.simulated for group in groups)
     height = y + 22
     axis = _axis(start_ns, end_ns, scale, 24, y - 16, simulated=simulated)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" height="{height:.0f}" {FONT}>'
@@ -210,7 +210,7 @@ def _opacity(strength: int) -> str:
 
 def _heading(group: Group, y: float) -> str:
     info = group.trace.info
-    simulated = ", simulated" if info.device.kind == "simulated" else ""
+    simulated = ", simulated" if info.device.simulated else ""
     name = _text(MARGIN, y, info.engine, 12.5, palette.INK, "start", bold=True)
     if group.makespan_ns is None:
         return name

@@ -60,7 +60,7 @@ def summary_text(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMet
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
-    caption = [SIMULATED_CAPTION] if device.kind == "simulated" else []
+    caption = [SIMULATED_CAPTION] if device.simulated else []
     notes = [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
     parts = [f"{title} · {device_words(device)}", str(verdict), "", *(line.rstrip() for line in lines), *caption, *notes]
     return printable("\n".join(parts))
@@ -74,7 +74,7 @@ def _table_html(table: MetricsTable, device: DeviceInfo) -> str:
         for label, text in zip(table.headings, table.definitions, strict=True)
     )
     rows = "".join(_row_html(table, engine) for engine in table.cells)
-    simulated = device.kind == "simulated"
+    simulated = device.simulated
     caption = f'<p style="margin:0 0 4px 0;font-style:italic">{SIMULATED_CAPTION}</p>' if simulated else ""
     first = f'<th style="text-align:left;padding:3px 10px;{LINE};vertical-align:bottom">engine</th>'
     return (

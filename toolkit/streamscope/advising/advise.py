@@ -14,7 +14,7 @@ from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.errors import ProgramError
-from streamscope.program.tracing import ProgramFunction
+from streamscope.tracing import ProgramFunction
 
 _costs: dict[tuple[str, ...], DeviceCosts] = {}
 _fitting = threading.Lock()

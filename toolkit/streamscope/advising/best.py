@@ -14,7 +14,7 @@ from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names
 from streamscope.engines.lanes import checked_streams
-from streamscope.program.tracing import ProgramFunction
+from streamscope.tracing import ProgramFunction
 
 
 def best(

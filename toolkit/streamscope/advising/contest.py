@@ -88,7 +88,7 @@ class Contest:
         if not self.entrants:
             why = "; ".join(f"{one.engine}: {one.why}" for one in self.ruled_out.values())
             raise EngineError(f"no engine can be chosen. {why}", hint="raise the memory limit, or allow other engines")
-        return Elimination(simplest_first(self.entrants), exact=self.device.info.kind == "simulated")
+        return Elimination(simplest_first(self.entrants), exact=self.device.info.exact)
 
     def run(self) -> Choice:
         """Let those that are still in run round after round, until one is left or `MOST_ROUNDS` are done."""

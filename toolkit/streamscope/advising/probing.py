@@ -9,15 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamscope.advising.probe_programs import Inputs, chain, forked
-from streamscope.advising.task import recorder_of, run_ns
+from streamscope.advising.task import run_ns
 from streamscope.devices.piecewise import Points
 from streamscope.devices.protocol import Device
 from streamscope.engines.plan import Plan
 from streamscope.engines.prepared import Prepared, prepare
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
-from streamscope.program.tracing import ProgramFunction
+from streamscope.recording.device_log import recorder_of
 from streamscope.trace.spans import DEVICE_KINDS, SpanTable
+from streamscope.tracing import ProgramFunction
 
 SMALLEST = 4096
 """Elements of the shortest kernel."""
@@ -139,4 +140,4 @@ def _capture_ns(device: Device, count: int) -> float:
 
 
 def _repeats(device: Device, count: int) -> int:
-    return 1 if device.info.kind == "simulated" else count
+    return 1 if device.info.exact else count

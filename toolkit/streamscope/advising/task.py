@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices.protocol import Device
-from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepared import Prepared, prepare
 from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred, let_through
@@ -22,9 +21,7 @@ from streamscope.program.moved_runs import errors
 from streamscope.program.operation import Program
 from streamscope.program.reference import has_reference, run_reference
 from streamscope.program.tolerance import allowed_alone, allowed_errors, allowed_of_others
-from streamscope.program.tracing import ProgramFunction
-from streamscope.recording.device_log import DeviceLogRecorder
-from streamscope.recording.events import EventRecorder
+from streamscope.tracing import ProgramFunction
 
 Array = npt.NDArray[Any]
 
@@ -154,11 +151,6 @@ def _run_ns(prepared: Prepared) -> tuple[int, int]:
     issued = prepared.device.now_ns()
     prepared.wait()
     return issued - start, prepared.device.now_ns() - start
-
-
-def recorder_of(device: Device) -> EventRecorder | DeviceLogRecorder:
-    """Return the recorder that suits a device."""
-    return DeviceLogRecorder(device) if isinstance(device, SimulatedDevice) else EventRecorder.on(device)
 
 
 def largest_error(

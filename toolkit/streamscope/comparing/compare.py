@@ -15,7 +15,7 @@ from streamscope import options
 from streamscope.advising.choice import Choice
 from streamscope.advising.contest import MOST_ROUNDS, Contest, simplest_first
 from streamscope.advising.memory_limit import memory_bytes
-from streamscope.advising.task import Entrant, Task, recorder_of
+from streamscope.advising.task import Entrant, Task
 from streamscope.arguments import shown, whole_number
 from streamscope.capturing.function import CapturedFunction
 from streamscope.comparing.comparison import NUMPY, PLAIN_CALL, Comparison, Run
@@ -24,9 +24,10 @@ from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names, listed_names
 from streamscope.engines.lanes import checked_streams
 from streamscope.errors import EngineError, ProgramError, WorkloadError
-from streamscope.program.tracing import ProgramFunction
 from streamscope.progress import Progress, showing
+from streamscope.recording.device_log import recorder_of
 from streamscope.trace.values import MOST_REPEATS
+from streamscope.tracing import ProgramFunction
 
 AUTO = "auto"
 """What ``engines`` says when one of them is to be chosen."""
@@ -94,7 +95,7 @@ def compare(
         raise ProgramError(f"name={shown(name)} is no text")
     task = Task.of(program, inputs, "compare")
     opened = open_device(device)
-    count = min(wanted, SIMULATED_REPEATS) if opened.info.kind == "simulated" else wanted
+    count = min(wanted, SIMULATED_REPEATS) if opened.info.exact else wanted
     with _reporting(2 * len(compared.names) + count, progress=progress) as step:
         entrants = {}
         for engine in compared.names:

@@ -58,6 +58,16 @@ class DeviceInfo:
     def __post_init__(self) -> None:
         check_kinds("DeviceInfo", _DEVICE_FIELDS, self.kind, self.name, self.details, error=TraceError)
 
+    @property
+    def simulated(self) -> bool:
+        """Whether the times come from a model. Wherever such a time is shown, the word stands beside it."""
+        return self.kind == "simulated"
+
+    @property
+    def exact(self) -> bool:
+        """Whether the times have no error and repeat, so that measuring once is enough."""
+        return self.simulated
+
 
 @dataclass(frozen=True)
 class TraceInfo:

@@ -20,7 +20,7 @@ from streamscope.kernels.reduce.reduction_plan import LEAST_LOADS, MULTIPROCESSO
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.kernels.source import KernelSource
 from streamscope.kernels.types_source import COMPUTE
-from streamscope.ops.operator import in_turn
+from streamscope.ops.application import in_turn
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall

@@ -25,7 +25,7 @@ from streamscope.kernels.reduce.short_reduction_source import (
     short_source,
 )
 from streamscope.kernels.source import KernelSource
-from streamscope.ops.operator import in_turn
+from streamscope.ops.application import in_turn
 from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:
