@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices.protocol import Device
-from streamscope.engines.prepared import Prepared, prepare
+from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred, let_through
 from streamscope.ops.fusion import fused
@@ -102,7 +102,7 @@ class Task:
 
     def enter(self, engine: str, device: Device, streams: int) -> Entrant:
         """Prepare the task for an engine, run it until its graphs are captured and replayed, and check the results."""
-        prepared = prepare(self.program, engine, device, streams=streams)
+        prepared = prepare_traced(self.program, engine, device, streams=streams)
         for _ in range(3):
             prepared.load(self.inputs)
             prepared.run()
