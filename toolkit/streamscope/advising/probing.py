@@ -60,6 +60,11 @@ class Sample:
         return self.durations_ns[launch.operation, launch.part]
 
 
+def probe_count() -> int:
+    """Return how often `samples` says what it measures next."""
+    return len(list(_sizes())) + len(FORKS)
+
+
 def samples(device: Device, said: Callable[[str], None] = lambda what: None) -> list[Sample]:
     """Run chains of kernels of many lengths and counts under async and graph, and branches under dual and graph-dual."""
     taken: list[Sample] = []
