@@ -21,11 +21,11 @@ from streamscope.analysis import gpu_busy_ns, launch_latency_ns, overlap_fractio
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import Prepared
 from streamscope.files import written_whole
-from streamscope.program.tracing import ProgramFunction, program
 from streamscope.recording.cupti import CuptiRecorder
 from streamscope.recording.events import EventRecorder
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import Trace
+from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import WORKLOADS
 
 RUNS = 9

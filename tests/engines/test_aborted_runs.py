@@ -13,7 +13,7 @@ from streamscope.ops import add, multiply
 from streamscope.ops.copies import to_device
 from streamscope.ops.host import host_function
 from streamscope.program.reference import run_reference
-from streamscope.program.tracing import program
+from streamscope.tracing import program
 
 pytestmark = pytest.mark.parametrize("engine", PLANNERS)
 X = np.arange(1.0, 5.0)

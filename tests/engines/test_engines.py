@@ -19,7 +19,7 @@ from streamscope.ops.convolutions import convolution_backward
 from streamscope.ops.custom import operator
 from streamscope.ops.host import host_function
 from streamscope.program.reference import run_reference
-from streamscope.program.tracing import program
+from streamscope.tracing import program
 from streamscope.workloads import WORKLOADS
 
 SMALL = {

@@ -16,7 +16,7 @@ from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import OutOfMemoryError
 from streamscope.ops import add, relu
 from streamscope.ops.copies import to_device
-from streamscope.program.tracing import program
+from streamscope.tracing import program
 
 X = np.arange(256, dtype=np.float64)  # 2 KiB
 

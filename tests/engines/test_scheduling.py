@@ -25,8 +25,8 @@ from streamscope.ops import add, multiply, relu
 from streamscope.ops.convolutions import convolution_backward
 from streamscope.program.operation import Program
 from streamscope.program.reference import run_reference
-from streamscope.program.tracing import program
 from streamscope.trace.spans import SpanKind
+from streamscope.tracing import program
 from streamscope.workloads import WORKLOADS
 
 MODEL = CostModel.load()

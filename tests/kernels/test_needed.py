@@ -198,4 +198,4 @@ def test_a_program_shows_its_sources():
 
 
 def compile_log(program, x):
-    return program.compile(x, x, device="simulated", progress=False)
+    return ss.warm(program, x, x, device="simulated", progress=False)

@@ -141,10 +141,10 @@ from streamscope.ops import to_host as to_host
 from streamscope.ops import trunc as trunc
 from streamscope.program.operation import Program as Program
 from streamscope.program.symbol import Symbol as Symbol
-from streamscope.program.tracing import empty as empty
-from streamscope.program.tracing import program as program
+from streamscope.program.tracer import empty as empty
 from streamscope.program.variable import ArraySpec as ArraySpec
 from streamscope.trace.trace import Trace as Trace
+from streamscope.tracing import program as program
 from streamscope.workloads import WORKLOADS as WORKLOADS
 from streamscope.workloads import workload as workload
 

@@ -16,8 +16,8 @@ from typing import Any, ParamSpec, TypeVar
 from streamscope.capturing.function import CapturedFunction
 from streamscope.errors import KeywordError, ProgramError
 from streamscope.program.operation import Program
-from streamscope.program.tracing import ProgramFunction
 from streamscope.program.user_line import user_line
+from streamscope.tracing import ProgramFunction
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -17,8 +17,8 @@ from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.errors import ProgramError
-from streamscope.program.tracing import ProgramFunction
 from streamscope.progress import Progress, showing
+from streamscope.tracing import ProgramFunction
 
 _costs: dict[tuple[str, ...], DeviceCosts] = {}
 _fitting = threading.Lock()

@@ -15,8 +15,8 @@ from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names
 from streamscope.engines.lanes import checked_streams
-from streamscope.program.tracing import ProgramFunction
 from streamscope.progress import Progress, showing
+from streamscope.tracing import ProgramFunction
 
 
 @verb

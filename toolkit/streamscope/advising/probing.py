@@ -16,9 +16,9 @@ from streamscope.engines.plan import Plan
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
-from streamscope.program.tracing import ProgramFunction
 from streamscope.recording.device_log import recorder_of
 from streamscope.trace.spans import DEVICE_KINDS, SpanTable
+from streamscope.tracing import ProgramFunction
 
 SMALLEST = 4096
 """Elements of the shortest kernel."""

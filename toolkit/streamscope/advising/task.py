@@ -22,7 +22,7 @@ from streamscope.program.moved_runs import errors
 from streamscope.program.operation import Program
 from streamscope.program.reference import has_reference, run_reference
 from streamscope.program.tolerance import allowed_alone, allowed_errors, allowed_of_others
-from streamscope.program.tracing import ProgramFunction
+from streamscope.tracing import ProgramFunction
 
 Array = npt.NDArray[Any]
 

@@ -26,7 +26,7 @@ from streamscope.engines.plan import Plan
 from streamscope.errors import EngineError, ProgramError
 from streamscope.program.arrays import host_array
 from streamscope.program.operation import Program
-from streamscope.program.tracing import ProgramFunction
+from streamscope.tracing import ProgramFunction
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -281,7 +281,7 @@ def _run(device: Any, function: Callable[..., Any], *inputs: Any) -> Any:
     from streamscope.engines.prepared import prepare_traced
     from streamscope.errors import DeviceError
     from streamscope.program.reference import run_reference
-    from streamscope.program.tracing import program
+    from streamscope.tracing import program
 
     traced = program(function).trace(*inputs)
     prepared = prepare_traced(traced, "async", device)

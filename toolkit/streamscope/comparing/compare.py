@@ -25,10 +25,10 @@ from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names, listed_names
 from streamscope.engines.lanes import checked_streams
 from streamscope.errors import EngineError, ProgramError, WorkloadError
-from streamscope.program.tracing import ProgramFunction
 from streamscope.progress import Progress, showing
 from streamscope.recording.device_log import recorder_of
 from streamscope.trace.values import MOST_REPEATS
+from streamscope.tracing import ProgramFunction
 
 AUTO = "auto"
 """What ``engines`` says when one of them is to be chosen."""

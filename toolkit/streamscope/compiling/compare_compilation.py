@@ -23,8 +23,8 @@ from streamscope.kernels.compile.needed import needed_kernels
 from streamscope.kernels.compile.nvrtc import nvrtc_version
 from streamscope.kernels.source import KernelSource
 from streamscope.program.operation import Program
-from streamscope.program.tracing import ProgramFunction
 from streamscope.progress import Progress, showing
+from streamscope.tracing import ProgramFunction
 
 if TYPE_CHECKING:
     from streamscope_widgets.timeline import TimelineWidget

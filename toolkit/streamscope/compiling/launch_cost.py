@@ -16,8 +16,8 @@ from streamscope.engines.pushed.engine import Engine
 from streamscope.kernels.compile.compilation_log import LaunchCost
 from streamscope.kernels.elementwise.fitting import bind
 from streamscope.ops.binary import add
-from streamscope.program.tracing import program
 from streamscope.program.variable import ArraySpec
+from streamscope.tracing import program
 
 LAUNCHES, ROUNDS, SIZE = 300, 20, 4096
 """So many launches of an addition of so few numbers fit into a stream's queue, where the host never waits for the device."""

@@ -22,9 +22,9 @@ from streamscope.kernels.form import DEFAULT, Variant
 from streamscope.kernels.source import KernelSource
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
-from streamscope.program.tracing import ProgramFunction
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress, showing
+from streamscope.tracing import ProgramFunction
 
 if TYPE_CHECKING:
     from streamscope.recording.cost_probes import Probes

@@ -16,8 +16,8 @@ from streamscope.kernels.compile.compilation_log import CompilationLog, Stage, c
 from streamscope.kernels.compile.needed import needed_kernels
 from streamscope.kernels.compile.nvrtc import checked_architecture
 from streamscope.program.operation import Program
-from streamscope.program.tracing import ProgramFunction
 from streamscope.progress import Progress, showing
+from streamscope.tracing import ProgramFunction
 
 SIMULATED_ARCHITECTURE = "sm_90"
 """What a simulated device, a model of an H200, would need."""

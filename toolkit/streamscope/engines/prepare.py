@@ -9,8 +9,8 @@ from streamscope.capturing.function import CapturedFunction
 from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.operation import Program
-from streamscope.program.tracing import ProgramFunction
 from streamscope.program.variable import ArraySpec
+from streamscope.tracing import ProgramFunction
 
 
 @verb

@@ -19,7 +19,7 @@ from streamscope.engines.pushed.templates import typed
 from streamscope.errors import OutOfMemoryError, ProgramError
 from streamscope.kernels.compile.free_memory import free_bytes
 from streamscope.program.operation import Program
-from streamscope.program.tracing import ProgramFunction
+from streamscope.tracing import ProgramFunction
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device
