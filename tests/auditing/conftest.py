@@ -16,8 +16,8 @@ from streamscope.ops.copies import to_device, to_host
 from streamscope.ops.host import host_function
 from streamscope.program.launch import Cost, HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program, Variable
-from streamscope.program.tracing import program
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.tracing import program
 
 LANES = ("main", "aux", "copy in")
 NAMES = "abcdefgh"

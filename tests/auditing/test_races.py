@@ -18,7 +18,7 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, WaitEvent
 from streamscope.ops import add, multiply
-from streamscope.program.tracing import program
+from streamscope.tracing import program
 
 ESTIMATE = SimulatedDevice().estimate_ns
 

@@ -16,7 +16,7 @@ from streamscope.engines import PLANNERS
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, WaitEvent
 from streamscope.engines.prepared import Prepared
 from streamscope.ops import add
-from streamscope.program.tracing import program
+from streamscope.tracing import program
 
 
 @settings(max_examples=300)

@@ -14,7 +14,8 @@ from streamscope.ops.copies import to_device, to_host
 from streamscope.ops.host import host_function
 from streamscope.program.operation import Program
 from streamscope.program.reference import run_reference
-from streamscope.program.tracing import Symbol, program
+from streamscope.program.symbol import Symbol
+from streamscope.tracing import program
 
 RUNS = 3
 

@@ -24,7 +24,7 @@ from streamscope.compiling.tuning import tune as tune
 from streamscope.compiling.warming import warm as warm
 from streamscope.devices import open_device as open_device
 from streamscope.devices.cuda.bench import auxiliary_stream as auxiliary_stream
-from streamscope.engines.prepared import prepare as prepare
+from streamscope.engines.prepare import prepare as prepare
 from streamscope.engines.pushed.engine import Engine as Engine
 from streamscope.errors import StreamscopeError as StreamscopeError
 from streamscope.kernels.compile.compilation_log import CompilationLog as CompilationLog
@@ -141,10 +141,10 @@ from streamscope.ops import to_host as to_host
 from streamscope.ops import trunc as trunc
 from streamscope.program.operation import Program as Program
 from streamscope.program.symbol import Symbol as Symbol
-from streamscope.program.tracing import empty as empty
-from streamscope.program.tracing import program as program
+from streamscope.program.tracer import empty as empty
 from streamscope.program.variable import ArraySpec as ArraySpec
 from streamscope.trace.trace import Trace as Trace
+from streamscope.tracing import program as program
 from streamscope.workloads import WORKLOADS as WORKLOADS
 from streamscope.workloads import workload as workload
 

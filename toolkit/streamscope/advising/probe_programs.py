@@ -8,7 +8,8 @@ import numpy.typing as npt
 from streamscope.ops import add
 from streamscope.ops.softmaxes import softmax
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import ProgramFunction, empty, program
+from streamscope.program.tracer import empty
+from streamscope.tracing import ProgramFunction, program
 
 Inputs = tuple[npt.NDArray[np.float32], ...]
 

@@ -11,7 +11,7 @@ from streamscope.errors import ProgramError
 from streamscope.kernels.reduce.reducers import FLOATS
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import current_tracer
+from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec, Place
 
 Attributes = Mapping[str, Any]

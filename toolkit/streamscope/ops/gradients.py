@@ -23,7 +23,7 @@ from streamscope.ops.definition import Definition
 from streamscope.ops.pointwise import Elementwise, broadcast_shape, evaluated, operand_values
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind, Reference
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import current_tracer
+from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from streamscope.ops.application import Application, Attributes, Operator, Reque
 from streamscope.ops.reductions import Axis, Reduction
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import current_tracer
+from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from streamscope.kernels.reduce.reduction_plan import checked_axes, plan_reducti
 from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require, shape_of, specs_of
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import current_tracer
+from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from streamscope.ops.application import (
 from streamscope.ops.linear import accumulation_dtype
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import current_tracer
+from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:

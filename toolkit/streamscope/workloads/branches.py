@@ -6,7 +6,7 @@ import numpy as np
 
 from streamscope.ops import add, multiply, relu
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import program
+from streamscope.tracing import program
 from streamscope.workloads.workload import Made, Setting, Workload
 
 

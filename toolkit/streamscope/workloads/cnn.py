@@ -8,7 +8,7 @@ from streamscope.ops import add, bias_add, relu
 from streamscope.ops.convolutions import convolution
 from streamscope.ops.softmaxes import softmax
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import program
+from streamscope.tracing import program
 from streamscope.workloads.workload import Array, Made, Setting, Workload, half
 
 CLASSES = 16
