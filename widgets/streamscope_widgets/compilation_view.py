@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from streamscope.kernels.compile.compilation_log import CompilationLog, KernelRecord, Stage
+from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, KernelRecord
 from streamscope.kernels.compile.cubin import KernelResources
 from streamscope.kernels.compile.kernel_cache import Origin
 from streamscope_widgets.static_timeline import data_uri
@@ -24,12 +24,12 @@ LEFT = "text-align:left;padding:3px 10px;white-space:nowrap"
 CODE = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace"
 
 STAGES = {
-    Stage.GENERATE: "Source is generated from the operators.",
-    Stage.LOOK_UP: "Kernels are looked up in the cache, in memory and on disk.",
-    Stage.COMPILE: "NVRTC compiles translation units to machine code; nothing is left to link.",
-    Stage.STORE: "Machine code is written to the cache on disk.",
-    Stage.WAIT: "Another thread or process compiles what is needed here.",
-    Stage.LOAD: "The driver loads machine code onto the device.",
+    CompileStage.GENERATE: "Source is generated from the operators.",
+    CompileStage.LOOK_UP: "Kernels are looked up in the cache, in memory and on disk.",
+    CompileStage.COMPILE: "NVRTC compiles translation units to machine code; nothing is left to link.",
+    CompileStage.STORE: "Machine code is written to the cache on disk.",
+    CompileStage.WAIT: "Another thread or process compiles what is needed here.",
+    CompileStage.LOAD: "The driver loads machine code onto the device.",
 }
 SHARES = (
     "compile ms: kernels that are compiled together are timed together; each is given an equal share. What came from the cache took that"
@@ -133,7 +133,7 @@ def _stages_html(log: CompilationLog) -> str:
     return f'<table style="border-collapse:collapse;margin:0 0 10px 0;font-size:12px">{head}<tbody>{rows}{foot}</tbody></table>'
 
 
-def _stage_html(stage: Stage, spent_ns: int, share: float) -> str:
+def _stage_html(stage: CompileStage, spent_ns: int, share: float) -> str:
     width = max(1, round(240 * share))
     bar = f'<div style="width:{width}px;height:9px;border-radius:2px;background:{COLOURS[stage]}"></div>'
     return (

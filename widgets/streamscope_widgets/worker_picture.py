@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from html import escape
 
 from streamscope.errors import printable
-from streamscope.kernels.compile.compilation_log import Stage, StageTime, lane_order
+from streamscope.kernels.compile.compilation_log import CompileStage, StageTime, lane_order
 from streamscope_widgets import palette
 from streamscope_widgets.static_timeline import FONT
 
@@ -19,12 +19,12 @@ MOST_BARS = 500
 MOST_ROWS = 32
 
 COLOURS = {
-    Stage.GENERATE: palette.KERNELS[2],
-    Stage.LOOK_UP: palette.KERNELS[4],
-    Stage.COMPILE: palette.KERNELS[0],
-    Stage.STORE: palette.KERNELS[1],
-    Stage.WAIT: palette.SYNC,
-    Stage.LOAD: palette.KERNELS[3],
+    CompileStage.GENERATE: palette.KERNELS[2],
+    CompileStage.LOOK_UP: palette.KERNELS[4],
+    CompileStage.COMPILE: palette.KERNELS[0],
+    CompileStage.STORE: palette.KERNELS[1],
+    CompileStage.WAIT: palette.SYNC,
+    CompileStage.LOAD: palette.KERNELS[3],
 }
 
 
@@ -51,7 +51,7 @@ def workers_svg(stages: Sequence[StageTime], axis_ns: int = 0) -> str:
     bars = "".join(_bar(stage, clock, scale, TOP + rows[stage.lane] * ROW) for stage in longest)
     bottom = TOP + len(lanes) * ROW
     labels = "".join(_text(GUTTER - 8, TOP + number * ROW + 10, lane, "end") for lane, number in rows.items())
-    present = [stage for stage in Stage if any(each.stage is stage for each in stages)]
+    present = [stage for stage in CompileStage if any(each.stage is stage for each in stages)]
     if left_out > 0:
         labels += _text(GUTTER, bottom + 32, f"{left_out} more threads are not shown", "start")
     body = f'<rect width="100%" height="100%" rx="6" fill="{palette.CARD}"/>{_legend(present)}{_axis(length_ns, scale, bottom)}'
@@ -109,7 +109,7 @@ def _round_step(least: float) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * 0.999)
 
 
-def _legend(stages: Sequence[Stage]) -> str:
+def _legend(stages: Sequence[CompileStage]) -> str:
     parts, x = [], float(MARGIN)
     for stage in stages:
         parts.append(f'<rect x="{x:.0f}" y="9" width="10" height="10" rx="2" fill="{COLOURS[stage]}"/>{_text(x + 14, 18, stage, "start")}')
