@@ -47,6 +47,6 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Add the ``%%streamscope`` cell magic: ``%load_ext streamscope``."""
-    from streamscope_widgets.magics import register
+    from streamscope.display import register_magics
 
-    register(shell)
+    register_magics(shell)
