@@ -43,7 +43,7 @@ COLUMNS = (
 STAGE_COLUMNS = (
     Column("stage", "What is done to get from a program to kernels.", "text"),
     Column("ms", "Added up over all threads."),
-    Column(kind="text"),
+    Column(kind="bar"),
 )
 
 
@@ -183,4 +183,4 @@ def _kernel(kernel: AskedKernel, *, several: bool) -> Row:
     cells = [format_ms(kernel.compile_ns) if kernel.compile_ns else "–", *(f"{number:,}" for number in numbers)]
     cells += ["–"] * (len(COLUMNS) - 2 - len(cells))
     title = kernel.name[:LONGEST_TITLE] if name != kernel.name else ""
-    return Row((name + where, origins, *cells), bold=Origin.FAILED in kernel.origins, title=title)
+    return Row((name + where, origins, *cells), bold=(0, 1) if Origin.FAILED in kernel.origins else False, title=title)

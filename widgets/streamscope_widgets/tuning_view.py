@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from streamscope.compiling.tuning import LEAST_GAIN, TunedKernel, Tuning, described
 from streamscope.kernels.form import DEFAULT
 from streamscope_widgets.show import palette
-from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, fill, folded, lead, small, table
+from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, folded, lead, small, table
 
 MOST_SHOWN = 40
 """Kernels that are listed, those first that gain most; the rest is counted."""
@@ -60,8 +60,8 @@ def _kernel(kernel: TunedKernel) -> Row:
     changed = kernel.choice != DEFAULT
     times = [f"{kernel.medians_ns[variant] / 1e3:,.2f}" for variant in (DEFAULT, kernel.choice)]
     numbers = [*times, f"{kernel.gain:.2f}×" if changed else "–"]
-    bold = [fill("<b>{}</b>", number) for number in numbers] if changed else numbers
-    return Row((kernel.name, _shape(kernel), *bold, described(kernel.choice) if changed else "the default"))
+    cells = (kernel.name, _shape(kernel), *numbers, described(kernel.choice) if changed else "the default")
+    return Row(cells, bold=(2, 3, 4) if changed else False)
 
 
 def _variants(kernel: TunedKernel) -> Html:
@@ -72,8 +72,8 @@ def _variants(kernel: TunedKernel) -> Html:
         chosen = variant == kernel.choice
         words = described(variant) + " (the default)" * (variant == DEFAULT)
         colour = palette.KERNELS[2] if chosen else palette.KERNELS[0]
-        rows.append(Row((words, f"{median_ns / 1e3:,.2f}", bar(BAR_PX * median_ns / slowest, colour)), bold=chosen))
-    return table((Column(f"{kernel.name} {_shape(kernel)}", kind="text"), Column("µs"), Column(kind="text")), rows)
+        rows.append(Row((words, f"{median_ns / 1e3:,.2f}", bar(BAR_PX * median_ns / slowest, colour)), bold=(0, 1) if chosen else False))
+    return table((Column(f"{kernel.name} {_shape(kernel)}", kind="text"), Column("µs"), Column(kind="bar")), rows)
 
 
 def _shape(kernel: TunedKernel) -> str:

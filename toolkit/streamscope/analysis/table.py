@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from streamscope.analysis.definitions import AGAINST, QUANTITIES, Quantity
 from streamscope.analysis.metrics import EngineMetrics
-from streamscope.analysis.verdict import difference, fastest, reference_engine
+from streamscope.analysis.verdict import Verdict, difference, fastest, reference_engine
 from streamscope.errors import printable
 from streamscope.trace.trace import DeviceInfo
 
@@ -67,7 +67,7 @@ def metrics_table(metrics: Mapping[str, EngineMetrics]) -> MetricsTable:
     )
 
 
-def metrics_text(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMetrics], verdict: str) -> str:
+def metrics_text(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMetrics], verdict: Verdict | str) -> str:
     """Return a comparison as plain text: title, verdict, aligned table, notes."""
     table = metrics_table(metrics)
     rows = [[ENGINE, *table.headings], *([table.names[engine], *cells] for engine, cells in table.cells.items())]
@@ -76,7 +76,7 @@ def metrics_text(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMet
     lines.insert(1, "  ".join("-" * width for width in widths))
     caption = [SIMULATED_CAPTION] if device.simulated else []
     notes = [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
-    parts = [f"{title} · {device_words(device)}", verdict, "", *(line.rstrip() for line in lines), *caption, *notes]
+    parts = [f"{title} · {device_words(device)}", str(verdict), "", *(line.rstrip() for line in lines), *caption, *notes]
     return printable("\n".join(parts))
 
 

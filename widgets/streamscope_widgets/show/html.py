@@ -6,7 +6,7 @@ An untrusted notebook keeps inline styles, ``title=``, and pictures with a data 
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -20,10 +20,11 @@ CODE = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace"
 LINE = "border-bottom:1px solid #888888"
 """Under the heads of a table."""
 _CELLS = {
-    "number": "text-align:right;padding:3px 10px;white-space:nowrap;font-variant-numeric:tabular-nums",
+    "number": "text-align:right;padding:3px 10px;white-space:nowrap",
     "text": "text-align:left;padding:3px 10px;white-space:nowrap",
     "code": f"text-align:left;padding:3px 10px;white-space:nowrap;{CODE}",
     "prose": "text-align:left;padding:3px 10px",
+    "bar": "padding:3px 10px",
 }
 
 
@@ -66,13 +67,13 @@ class Column:
     heading : str
     meaning : str
         Shown when the pointer rests on the heading.
-    kind : {"number", "text", "code", "prose"}
+    kind : {"number", "text", "code", "prose", "bar"}
         Numbers stand on the right; only prose is wrapped.
     """
 
     heading: str = ""
     meaning: str = ""
-    kind: Literal["number", "text", "code", "prose"] = "number"
+    kind: Literal["number", "text", "code", "prose", "bar"] = "number"
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ class Row:
     ----------
     cells : sequence of str
         As many as there are columns; `Html` is not escaped.
-    bold : bool
+    bold : bool or collection of int
+        Whether all cells are bold, or which.
     title : str
         Shown when the pointer rests on the first cell.
     style : str
@@ -91,7 +93,7 @@ class Row:
     """
 
     cells: Sequence[str]
-    bold: bool = False
+    bold: bool | Collection[int] = False
     title: str = ""
     style: str = ""
 
@@ -104,19 +106,19 @@ def table(columns: Sequence[Column], rows: Iterable[Row], *, style: str = "") ->
         for column in columns
     ]  # fmt: skip
     return fill(
-        '<div style="overflow-x:auto"><table style="border-collapse:collapse;margin:0 0 6px 0;font-size:12px{}">'
+        '<div style="overflow-x:auto">'
+        '<table style="border-collapse:collapse;margin:0 0 6px 0;font-size:12px;font-variant-numeric:tabular-nums{}">'
         "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>",
         style, heads, [_row(columns, row) for row in rows],
     )  # fmt: skip
 
 
 def _row(columns: Sequence[Column], row: Row) -> Html:
-    more = f"{row.style and ';'}{row.style}{';font-weight:700' if row.bold else ''}"
-    titles = [row.title, *[""] * (len(columns) - 1)]
-    cells = [
-        fill('<td style="{}{}"{}>{}</td>', _CELLS[column.kind], more, _title(title), cell)
-        for column, title, cell in zip(columns, titles, row.cells, strict=True)
-    ]
+    bold = row.bold if isinstance(row.bold, Collection) else range(len(columns) if row.bold else 0)
+    cells = []
+    for number, (column, cell) in enumerate(zip(columns, row.cells, strict=True)):
+        style = ";".join(filter(None, (_CELLS[column.kind], row.style, "font-weight:700" if number in bold else "")))
+        cells.append(fill('<td style="{}"{}>{}</td>', style, _title("" if number else row.title), cell))
     return fill("<tr>{}</tr>", cells)
 
 
