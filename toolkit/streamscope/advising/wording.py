@@ -28,7 +28,7 @@ _WIDTH = 120
 
 def verdict(costs: DeviceCosts, forecast: Forecast | None) -> str:
     """Say what pays: for the program first, if there is one, then on the device in general."""
-    simulated = "Simulated times, not measured. " if costs.device.kind == "simulated" else ""
+    simulated = "Simulated times, not measured. " if costs.device.simulated else ""
     own = "" if forecast is None else f"{program_words(costs, forecast)} "
     return f"{simulated}{own}{device_sentences(costs)}"
 
@@ -89,7 +89,7 @@ def basis(costs: DeviceCosts) -> str:
 
 def measured_word(costs: DeviceCosts) -> str:
     """Return what the times of a device are."""
-    return "simulated" if costs.device.kind == "simulated" else "measured"
+    return "simulated" if costs.device.simulated else "measured"
 
 
 def forecast_rows(forecast: Forecast, word: str) -> list[tuple[str, ...]]:

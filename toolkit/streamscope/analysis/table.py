@@ -82,7 +82,7 @@ def metrics_text(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMet
 
 def device_words(device: DeviceInfo) -> str:
     """Name a device, and say so where its times are simulated."""
-    return f"{device.name}: all times are simulated" if device.kind == "simulated" else device.name
+    return f"{device.name}: all times are simulated" if device.simulated else device.name
 
 
 def _name(metrics: EngineMetrics, notes: tuple[str, ...]) -> str:

@@ -249,7 +249,7 @@ def _multiply(device: CudaDevice) -> str:
 
 
 def _convolve(device: CudaDevice) -> str:
-    from streamscope.ops.convolution import convolution
+    from streamscope.ops.convolutions import convolution
 
     image, weights = np.ones((1, 8, 8, 8), np.float16), np.ones((8, 3, 3, 8), np.float16)
     _run(device, lambda x, w: convolution(x, w, padding=1), image, weights)
@@ -279,13 +279,13 @@ def _run(device: Any, function: Callable[..., Any], *inputs: Any) -> Any:
     DeviceError
         The result is wrong.
     """
-    from streamscope.engines.prepared import prepare
+    from streamscope.engines.prepared import prepare_traced
     from streamscope.errors import DeviceError
     from streamscope.program.reference import run_reference
-    from streamscope.program.tracing import program
+    from streamscope.tracing import program
 
     traced = program(function).trace(*inputs)
-    prepared = prepare(traced, "async", device)
+    prepared = prepare_traced(traced, "async", device)
     for _ in range(2):
         prepared.load(inputs)
         prepared.run()

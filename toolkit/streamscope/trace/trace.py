@@ -64,6 +64,11 @@ class DeviceInfo:
         """Whether the times come from a model. Wherever such a time is shown, the word stands beside it."""
         return self.kind == "simulated"
 
+    @property
+    def exact(self) -> bool:
+        """Whether the times have no error and repeat, so that measuring once is enough."""
+        return self.simulated
+
 
 @dataclass(frozen=True)
 class TraceInfo:

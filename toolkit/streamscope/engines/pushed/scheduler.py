@@ -50,7 +50,7 @@ class Scheduler:
         self.pools = pools
         self.unfinished = 0
         self.host_waits = 0
-        self.order = Order(pools, issuer.device.now_ns) if pools and issuer.device.info.kind == "simulated" else None
+        self.order = Order(pools, issuer.device.now_ns) if pools and issuer.device.single_threaded else None
         self._issuer = issuer
         self._idle: list[Latch] = []
         self._ready: list[HostRun] = []

@@ -1,4 +1,7 @@
-"""NumPy's own functions on variables of a program: each is the operator that means the same, or is refused by name."""
+"""Every element-wise operator by name, and what Python's operators and NumPy's own functions do with variables of a program.
+
+Each of NumPy's functions is the operator that means the same, or is refused by name.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,16 @@ from typing import Any
 import numpy as np
 
 from streamscope.errors import ProgramError
-from streamscope.ops import reductions
-from streamscope.ops.elementwise import OPERATORS
+from streamscope.ops import activations, binary, logic, reductions, unary
 from streamscope.ops.linear import matmul
+from streamscope.ops.pointwise import Elementwise
 from streamscope.program.symbol import Symbol
 from streamscope.program.user_line import user_line
 
+OPERATORS: dict[str, Elementwise] = {
+    name: value for module in (unary, activations, binary, logic) for name, value in vars(module).items() if isinstance(value, Elementwise)
+}
+"""The operators by name, in the order in which they are defined."""
 UFUNCS: Mapping[np.ufunc, Callable[..., Any]] = {
     **{getattr(np, name): each for name, each in OPERATORS.items() if isinstance(getattr(np, name, None), np.ufunc)},
     np.matmul: matmul,
@@ -80,3 +87,12 @@ def _refused(what: str, hint: str) -> ProgramError:
         f"a program has no operator for NumPy's {what} at {user_line()}",
         hint=hint or "write it as one line with ss.elementwise, call NumPy in an ss.host_function, or make an ss.operator of your own",
     )
+
+
+OF_SYMBOLS: Mapping[str, Callable[..., Any]] = {
+    **OPERATORS,
+    "matmul": matmul,
+    "__array_ufunc__": apply_ufunc,
+    "__array_function__": apply_function,
+}
+"""What `streamscope.program.symbol` calls for Python's operators and NumPy's functions."""

@@ -1,4 +1,4 @@
-"""The simulated device's own log: when each launch truly ran."""
+"""A device's own log: when each launch truly ran."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from streamscope.devices.simulated.memory import SimulatedBuffer
 from streamscope.program.launch import LaunchKind
 
 
@@ -24,7 +23,7 @@ class LogRecord:
         On the device's virtual clock, the same as the host's.
     replay : int
         Which graph launch it belongs to, counted over the device; -1 outside graphs.
-    writes : tuple of SimulatedBuffer
+    writes : tuple of Buffer
         What it wrote to, which tells whose it is.
     """
 
@@ -36,7 +35,7 @@ class LogRecord:
     start_ns: float
     end_ns: float
     replay: int = -1
-    writes: tuple[SimulatedBuffer, ...] = field(default=(), compare=False, repr=False)
+    writes: tuple[object, ...] = field(default=(), compare=False, repr=False)
 
 
 class DeviceLog(list[LogRecord]):

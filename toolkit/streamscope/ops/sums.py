@@ -1,8 +1,9 @@
-"""The sum of any number of arrays."""
+"""Sums with a shape or a number of operands of their own: of any number of arrays, and of an array and a bias."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import ProgramError
+from streamscope.ops.application import Request, require
+from streamscope.ops.binary import add
 from streamscope.ops.definition import Definition
-from streamscope.ops.operator import Request
 from streamscope.ops.pointwise import Elementwise
 from streamscope.program.symbol import Symbol
 
@@ -104,3 +106,31 @@ def _adder(count: int) -> Elementwise:
 
 
 add_n = AddN()
+
+
+class _BiasAdd(Elementwise):
+    """`add` with a check of the shapes."""
+
+    def sorted_operands(self, operands: Sequence[object]) -> tuple[list[Any], dict[str, Any]]:
+        """Return the operands that are arrays, in order, and the numbers by name."""
+        arrays, numbers = super().sorted_operands(operands)
+        if all(isinstance(array, Symbol) for array in arrays) and len(arrays) == 2:
+            x, bias = arrays
+            require(
+                len(bias.shape) == 1 and x.shape[-1:] == bias.shape,
+                "bias_add",
+                f"bias of shape {bias.shape} does not fit the last axis of {x.shape}",
+                "give one bias for each entry of the last axis",
+            )
+        return arrays, numbers
+
+
+bias_add = _BiasAdd(
+    replace(
+        add.definition,
+        name="bias_add",
+        operands=("x", "bias"),
+        expression="x + bias",
+        summary="Return ``x + bias``, the bias, of shape (C,), repeated over all but the last axis of x, of shape (..., C).",
+    )
+)

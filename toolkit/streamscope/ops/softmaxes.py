@@ -9,14 +9,24 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from streamscope.kernels.reduce.reduction_kernels import THREADS
 from streamscope.kernels.reduce.reduction_plan import checked_axes
-from streamscope.kernels.reduce.reduction_source import THREADS
-from streamscope.kernels.softmax.softmax_source import row_form, softmax_columns_source, softmax_source
+from streamscope.kernels.softmax import row_form, softmax_columns_source, softmax_source
+from streamscope.ops.application import (
+    Application,
+    Attributes,
+    Operator,
+    Request,
+    check_request,
+    require,
+    require_float,
+    shape_of,
+    specs_of,
+)
 from streamscope.ops.linear import accumulation_dtype
-from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require, require_float, shape_of, specs_of
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import current_tracer
+from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:
