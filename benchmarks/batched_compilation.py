@@ -40,7 +40,7 @@ from streamscope.kernels.compile.needed import needed_kernels
 from streamscope.kernels.compile.nvrtc import compile_unit, nvrtc_version
 from streamscope.kernels.source import KernelSource
 from streamscope.ops.pointwise import Elementwise
-from streamscope.program.tracing import ProgramFunction
+from streamscope.tracing import ProgramFunction
 
 ARCHITECTURE, KERNELS, ROUNDS = "sm_90", 128, 7
 Sources = Sequence[KernelSource]

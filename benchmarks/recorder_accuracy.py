@@ -21,11 +21,11 @@ from streamscope.analysis import gpu_busy_ns, launch_latency_ns, overlap_fractio
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import Prepared
 from streamscope.files import written_whole
-from streamscope.program.tracing import ProgramFunction, program
 from streamscope.recording.cupti import CuptiRecorder
 from streamscope.recording.events import EventRecorder
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import Trace
+from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import WORKLOADS
 
 RUNS = 9
@@ -58,7 +58,7 @@ def compare_recorders(device: Any, name: str, function: ProgramFunction, inputs:
     results: dict[str, dict[str, Any]] = {}
     prepared: dict[str, Prepared] = {}
     for engine in PLANNERS:
-        prepared[engine] = ss.prepare(traced, engine, device)
+        prepared[engine] = ss.prepare(traced, engine=engine, device=device)
         prepared[engine].load(inputs)
         for _ in range(3):
             prepared[engine].run()

@@ -35,7 +35,7 @@ ROUNDS = {"simulated": 1, "cuda": 200}
 
 def prepared(program: Program, inputs: Sequence[Any], engine: str, streams: int, device: Device) -> tuple[Prepared, float]:
     start = time.perf_counter()
-    made = ss.prepare(program, engine, device, streams=streams)
+    made = ss.prepare(program, engine=engine, device=device, streams=streams)
     seconds = time.perf_counter() - start
     made.load(inputs)
     for _ in range(3):
@@ -78,7 +78,7 @@ def main() -> None:
     device = ss.open_device(sys.argv[2] if len(sys.argv) > 2 else "simulated")
     result = {
         "what": f"makespan of {BRANCHES} branches of {LENGTH} element-wise operations each, by engine and number of streams",
-        "times": "SIMULATED by a cost model, not measured" if device.info.kind == "simulated" else "measured",
+        "times": "SIMULATED by a cost model, not measured" if device.info.simulated else "measured",
         **provenance(device),
         "programs": {f"{name}, {size} elements": measure(size, device) for name, size in SIZES.items()},
     }

@@ -127,6 +127,7 @@ PUBLIC = [
     "not_equal",
     "open_device",
     "operator",
+    "ops",
     "power",
     "prepare",
     "prod",
@@ -189,6 +190,20 @@ def test_every_name_resolves_and_is_listed(name):
     assert name in dir(ss)
 
 
+def test_the_operators_are_in_a_namespace_of_their_own():
+    assert set(ss.ops.__all__) <= set(dir(ss.ops))
+    for name in ss.ops.__all__:
+        assert getattr(ss.ops, name) is getattr(ss.ops, name)
+        assert inspect.getdoc(getattr(ss.ops, name))
+    with pytest.raises(AttributeError, match=r"module 'streamscope.ops' has no attribute 'no_such_name'"):
+        _ = ss.ops.no_such_name
+
+
+def test_no_module_takes_the_place_of_an_operator(repository):
+    modules = {path.stem for path in (repository / "toolkit" / "streamscope" / "ops").glob("*.py")}
+    assert not modules & set(ss.ops.__all__)
+
+
 def documented(value):
     """Yield a public object and, of a class, its public methods and properties."""
     yield value
@@ -243,4 +258,4 @@ print(json.dumps([type(ss.program).__name__, ss.program.__name__]))
 def test_import_loads_none_of_the_work(repository):
     code = "import json, sys; import streamscope; print(json.dumps([name for name in sys.modules if name.startswith('streamscope.')]))"
     loaded = {name.split(".")[1] for name in run(code, repository)}
-    assert loaded == {"program"}
+    assert loaded == {"program", "public_names"}

@@ -57,7 +57,7 @@ def test_another_architecture():
 
 def test_with_an_architecture_the_device_is_not_opened(monkeypatch):
     monkeypatch.setattr(warming, "open_device", lambda _: pytest.fail("opened"))
-    log = step.compile(X, device="cuda", architecture="sm_80", progress=False)
+    log = ss.warm(step, X, device="cuda", architecture="sm_80", progress=False)
     assert {record.architecture for record in log.kernels} == {"sm_80"}
 
 

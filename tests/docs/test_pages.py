@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import doctest
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-from streamscope.errors import NoDeviceError
+from tests.docs.running import needs_notebook_packages, run_examples
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -25,22 +22,10 @@ def code_of(page):
     return "\n".join(lines)
 
 
-def no_gpu():
-    raise NoDeviceError("not here")
-
-
-@pytest.mark.skipif(find_spec("plotly") is None or find_spec("anywidget") is None, reason="the pages show notebooks' results too")
+@needs_notebook_packages
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_examples_of_a_page_give_what_they_show(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    # A machine with a GPU shows other times than those of the simulated device in the pages.
-    monkeypatch.setattr("streamscope.devices.cuda.CudaDevice", no_gpu)
-    examples = doctest.DocTestParser().get_doctest(code_of(page), {}, page.name, str(page), 0)
-    told = []
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE, verbose=False)
-    runner.run(examples, out=told.append)
-    assert runner.tries > 0
-    assert runner.failures == 0, "".join(told)
+    run_examples(code_of(page), page.name, str(page), {}, tmp_path, monkeypatch)
 
 
 def test_every_page_with_python_is_run():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.ops.elementwise import OPERATORS
+from streamscope.ops.operators import OPERATORS
 from streamscope.program.reference import run_reference
 
 DIFFERENTIABLE = [name for name, operator in OPERATORS.items() if operator.definition.gradient is not None]

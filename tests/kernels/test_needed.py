@@ -13,7 +13,7 @@ from streamscope.errors import StreamscopeError
 from streamscope.kernels.compile.batch import compile_batch
 from streamscope.kernels.compile.needed import needed_kernels
 from streamscope.kernels.form import Variant
-from streamscope.ops.elementwise import OPERATORS
+from streamscope.ops.operators import OPERATORS
 
 DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
 REDUCTIONS = [ss.sum, ss.mean, ss.prod, ss.nansum, ss.nanprod, ss.max, ss.min, ss.any, ss.all, ss.argmax, ss.argmin, ss.norm]
@@ -109,7 +109,7 @@ def test_they_are_what_binding_asks_for(monkeypatch, dtype, shape):
     monkeypatch.setattr(device, "module", noting)
     for program in programs:
         asked.clear()
-        ss.prepare(program, "dual", device)
+        ss.prepare(program, engine="dual", device=device)
         assert asked == set(needed_kernels(program, device.choices)), str(program)
 
 
@@ -124,7 +124,7 @@ def test_preparing_a_warm_program_compiles_nothing(monkeypatch):
 
     monkeypatch.setattr("streamscope.devices.cuda.device.compile_batch", refuse)
     monkeypatch.setattr("streamscope.devices.cuda.device.compile_kernel", refuse)
-    ss.prepare(program, "async", device)
+    ss.prepare(program, engine="async", device=device)
 
 
 def asked_on_the_host(bench, program):
@@ -198,4 +198,4 @@ def test_a_program_shows_its_sources():
 
 
 def compile_log(program, x):
-    return program.compile(x, x, device="simulated", progress=False)
+    return ss.warm(program, x, x, device="simulated", progress=False)

@@ -10,7 +10,7 @@ from streamscope.errors import ProgramError
 from streamscope.kernels.compile.nvrtc import compile_unit
 from streamscope.kernels.elementwise.functions_source import functions_source
 from streamscope.kernels.expression.promotion import promote
-from streamscope.ops.elementwise import OPERATORS
+from streamscope.ops.operators import OPERATORS
 from streamscope.program.reference import run_reference
 
 FLOATS = ["float16", "float32", "float64"]

@@ -12,7 +12,7 @@ import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.kernels.compile.batch import compile_kernel
 from streamscope.kernels.source import KernelSource
-from streamscope.ops.elementwise import OPERATORS
+from streamscope.ops.operators import OPERATORS
 
 FLOATS = ["float16", "float32", "float64"]
 WIDE, NARROW = ["int32", "int64"], ["bool", "int8", "uint8", "int16"]

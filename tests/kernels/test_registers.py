@@ -12,8 +12,8 @@ from streamscope.kernels.reduce.broadcast_sum import fresh_sums
 from streamscope.kernels.reduce.reduction_plan import checked_axes, plan_reduction, reduced_shape
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops import reductions
-from streamscope.ops.norm import norm_of_order
-from streamscope.ops.softmax import _kernel
+from streamscope.ops.reductions import norm_of_order
+from streamscope.ops.softmaxes import _kernel
 from streamscope.program.variable import ArraySpec
 
 pytest.importorskip("cuda.bindings.nvrtc")

@@ -18,7 +18,7 @@ def refused(function, *inputs, fuse=False):
     """Return why a kernel of a program does not compile."""
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
     with pytest.raises(CompilationError) as caught:
-        ss.program(function, fuse=fuse).compile(*inputs, device="simulated", progress=False)
+        ss.warm(ss.program(function, fuse=fuse), *inputs, device="simulated", progress=False)
     assert "__global__" not in caught.value.message
     return caught.value
 

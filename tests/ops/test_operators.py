@@ -15,7 +15,7 @@ from tests.counting import calls_of
 import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.kernels.expression.promotion import promote
-from streamscope.ops.elementwise import OPERATORS
+from streamscope.ops.operators import OPERATORS
 from streamscope.program.reference import run_reference
 
 DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as nps
 import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.ops import reductions
-from streamscope.ops.norm import norm_of_order
+from streamscope.ops.reductions import norm_of_order
 from streamscope.program.reference import run_reference
 
 NAMES = ("sum", "mean", "prod", "nansum", "nanprod", "max", "min", "any", "all", "argmax", "argmin")

@@ -10,8 +10,8 @@ import pytest
 
 import streamscope as ss
 from streamscope.advising.task import Task
-from streamscope.ops.elementwise import OPERATORS
-from streamscope.ops.norm import norm_of_order
+from streamscope.ops.operators import OPERATORS
+from streamscope.ops.reductions import norm_of_order
 from streamscope.program.moved_runs import errors
 from streamscope.workloads import WORKLOADS
 

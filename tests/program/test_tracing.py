@@ -246,7 +246,7 @@ class TestMisuse:
     @pytest.mark.parametrize(
         ("use", "said"),
         [
-            (lambda x: x.sum(), r"\.sum at test_tracing\.py:\d+ is not something that 'x' has: .*\(use the operator: ss\.sum"),
+            (lambda x: x.sum(), r"\.sum at test_tracing\.py:\d+ is not something that 'x' has: .*\(use the operator: ss\.ops\.sum"),
             (lambda x: x.dot(x), r"\.dot at .*ss\.matmul\(a, b\)"),
             (lambda x: x.T, r"\.T at .*change the array before it goes into the program, or .* ss\.operator"),
             (lambda x: x.reshape(8), r"\.reshape at test_tracing\.py:\d+"),

@@ -11,7 +11,7 @@ from tests.recording.test_events import device_spans, prepared_workload, truth
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.recording.device_log import DeviceLogRecorder
+from streamscope.recording.device_log import recorder_of
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.workloads import WORKLOADS
 
@@ -20,7 +20,7 @@ from streamscope.workloads import WORKLOADS
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_it_shows_what_an_unrecorded_run_does(workload, engine):
     prepared = prepared_workload(workload, engine)
-    trace = DeviceLogRecorder(prepared.device).record(prepared)
+    trace = recorder_of(prepared.device).record(prepared)
     found, expected = device_spans(trace), truth(prepared)
     assert found.keys() == expected.keys()
     for key, times in expected.items():
@@ -39,7 +39,7 @@ def test_a_simulated_comparison_is_recorded_by_it_and_recording_costs_nothing():
 
 def test_a_host_function_may_let_another_thread_use_the_device_and_its_work_is_not_recorded():
     device, x = SimulatedDevice(), np.ones(8, np.float32)
-    other = ss.prepare(doubled.trace(x), "async", device)
+    other = ss.prepare(doubled.trace(x), engine="async", device=device)
 
     def lets_another_work(values):
         thread = threading.Thread(target=lambda: (other.load([x]), other.run(), other.wait()), daemon=True)
@@ -49,12 +49,12 @@ def test_a_host_function_may_let_another_thread_use_the_device_and_its_work_is_n
         return values
 
     host = ss.host_function(lets_another_work)
-    prepared = ss.prepare(ss.program(lambda x: ss.to_device(host(ss.to_host(x + x)))).trace(x), "async", device)
+    prepared = ss.prepare(ss.program(lambda x: ss.to_device(host(ss.to_host(x + x)))).trace(x), engine="async", device=device)
     for _ in range(2):
         prepared.load([x])
         prepared.run()
         prepared.wait()
-    trace = DeviceLogRecorder(device).record(prepared)
+    trace = recorder_of(device).record(prepared)
     kinds = [SpanKind(kind) for kind in trace.spans.kind]
     assert (kinds.count(SpanKind.KERNEL), kinds.count(SpanKind.COPY), kinds.count(SpanKind.HOST)) == (1, 2, 1)
 

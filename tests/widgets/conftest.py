@@ -29,7 +29,7 @@ ENGINES = ("sync", "async", "dual", "graph", "graph-dual")
 
 def make_trace(engine: str, spans: SpanTable, device: DeviceInfo = H200, program: str = "step", notes: tuple[str, ...] = ()) -> Trace:
     """Wrap spans with an info that does not change from run to run."""
-    recorder = "device log" if device.kind == "simulated" else "events"
+    recorder = "device log" if device.simulated else "events"
     info = TraceInfo(engine, program, device, recorder, notes=notes, versions={"python": "3.12.0"}, created="2026-01-02T03:04:05+00:00")
     return Trace(spans, info)
 

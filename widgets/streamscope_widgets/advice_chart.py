@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamscope.advising.advice import Advice
 from streamscope.advising.break_even import chain_async_ns, chain_graph_ns, replays_to_pay
 from streamscope.advising.device_costs import DeviceCosts
-from streamscope.advising.forecast import Forecast
 from streamscope.advising.regions import LONGEST_US, SHORTEST_US
-from streamscope.analysis.definitions import format_us
-from streamscope_widgets import palette
+from streamscope.words import format_us
 from streamscope_widgets.advice_marks import BANDS, COUNT_TICKS, LENGTH_TICKS, SHADES, Panel, Point, headline, panels, ticks
+from streamscope_widgets.show import palette
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -25,15 +25,16 @@ CHAIN_LENGTHS = (10, 100, 1000)
 FONT = {"family": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif", "size": 13, "color": palette.INK}
 
 
-def advice_chart(costs: DeviceCosts, forecast: Forecast | None) -> go.Figure:
+def advice_chart(advice: Advice) -> go.Figure:
     """Draw which engine wins over kernel length and number of kernels, for chains and for independent branches."""
+    costs, forecast = advice.costs, advice.forecast
     from plotly.subplots import make_subplots
 
     both = panels(costs, forecast)
     figure = make_subplots(1, 2, subplot_titles=[panel.title for panel in both], horizontal_spacing=0.09)
     for column, panel in enumerate(both, 1):
         _draw(figure, panel, column)
-    simulated = costs.device.kind == "simulated"
+    simulated = costs.device.simulated
     _laid_out(figure, headline(costs, forecast), costs, height=470)
     for column, panel in enumerate(both, 1):
         low, high = float(panel.y[0]), float(panel.y[-1])
@@ -42,8 +43,9 @@ def advice_chart(costs: DeviceCosts, forecast: Forecast | None) -> go.Figure:
     return figure
 
 
-def capture_chart(costs: DeviceCosts, forecast: Forecast | None) -> go.Figure:
+def capture_chart(advice: Advice) -> go.Figure:
     """Draw after how many replays a graph has paid for its capture, over kernel length, for chains of several lengths."""
+    costs, forecast = advice.costs, advice.forecast
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -66,7 +68,7 @@ def capture_chart(costs: DeviceCosts, forecast: Forecast | None) -> go.Figure:
         paid = f"after {forecast.capture_replays:.1f} replays" if isfinite(forecast.capture_replays) else "never"
         title = f"{forecast.program}: its graph has paid for its capture {paid}"
     _laid_out(figure, title, costs, height=380)
-    simulated = ", simulated" if costs.device.kind == "simulated" else ""
+    simulated = ", simulated" if costs.device.simulated else ""
     figure.update_xaxes(type="log", title_text=f"{LENGTH_TITLE}{simulated}", gridcolor=palette.RULE, tickvals=LENGTH_TICKS)
     figure.update_yaxes(type="log", title_text="replays until it has paid", gridcolor=palette.RULE, tickvals=REPLAY_TICKS)
     figure.update_layout(showlegend=True)
@@ -156,7 +158,7 @@ def _axis(update: Any, title: str, values: tuple[float, ...], extent: Any, row: 
 
 def _laid_out(figure: go.Figure, title: str, costs: DeviceCosts, *, height: int) -> None:
     """Give a figure our looks: a light card that reads in any theme, a left-aligned title that is the finding."""
-    below = "simulated times, " if costs.device.kind == "simulated" else ""
+    below = "simulated times, " if costs.device.simulated else ""
     head = (
         f"{title}<br><span style='font-size:12px;color:{palette.FAINT_INK}'>{costs.device.name}: {below}prediction from fitted costs</span>"
     )

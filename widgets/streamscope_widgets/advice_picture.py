@@ -11,8 +11,8 @@ import numpy as np
 from streamscope.advising.device_costs import DeviceCosts
 from streamscope.advising.forecast import Forecast
 from streamscope.errors import printable
-from streamscope_widgets import palette
 from streamscope_widgets.advice_marks import COUNT_TICKS, LENGTH_TICKS, Array, Line, Panel, Point, headline, panels, shade, ticks
+from streamscope_widgets.show import palette
 
 WIDTH, HEIGHT = 980, 420
 PANEL_WIDTH, PANEL_HEIGHT, TOP, LEFTS = 400, 268, 96, (58, 560)
@@ -28,7 +28,7 @@ STYLE = (
 
 def advice_svg(costs: DeviceCosts, forecast: Forecast | None) -> str:
     """Return the picture of an advice as an ``<svg>`` element: what `advice_chart` draws."""
-    title, simulated = headline(costs, forecast), costs.device.kind == "simulated"
+    title, simulated = headline(costs, forecast), costs.device.simulated
     both = [_Picture(panel, left) for panel, left in zip(panels(costs, forecast), LEFTS, strict=True)]
     device = f"{costs.device.name}: {'simulated times, ' if simulated else ''}prediction from fitted costs"
     words = escape(printable(title))

@@ -27,7 +27,7 @@ from IPython.display import display
 from streamscope.comparing.compare import compare, compared_engines
 from streamscope.errors import EngineError, StreamscopeError
 from streamscope.options import COMPARE_OPTIONS, Option, hint_on_a_line
-from streamscope.program.tracing import program
+from streamscope.tracing import program
 from streamscope_widgets.cell_program import CellProgram, cell_program
 
 if TYPE_CHECKING:

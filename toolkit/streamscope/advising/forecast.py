@@ -12,7 +12,7 @@ from streamscope.advising.break_even import BRANCHED, replays_to_pay
 from streamscope.advising.device_costs import DeviceCosts
 from streamscope.advising.elimination import paired_ratios
 from streamscope.advising.probing import Durations, launch_durations_ns
-from streamscope.advising.task import Task, recorder_of
+from streamscope.advising.task import Task
 from streamscope.analysis.statistics import MedianInterval, median_interval
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.protocol import Device
@@ -21,6 +21,7 @@ from streamscope.engines.plan import Plan
 from streamscope.engines.prediction import makespan_ns
 from streamscope.program.launch import HostCall, LaunchKind
 from streamscope.program.operation import Program
+from streamscope.recording.device_log import recorder_of
 from streamscope.trace.spans import SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
@@ -72,7 +73,7 @@ def forecast(task: Task, device: Device, costs: DeviceCosts) -> Forecast:
     trace = recorder_of(device).record(prepared["async"], lambda: task.reload(prepared["async"]))
     durations = launch_durations_ns(trace.spans)
     kernels_ns = [durations[key] for key in _kernels(task.program) if key in durations]
-    random, rounds = np.random.default_rng(0), SIMULATED_ROUNDS if device.info.kind == "simulated" else ROUNDS
+    random, rounds = np.random.default_rng(0), SIMULATED_ROUNDS if device.info.exact else ROUNDS
     times = [task.round_ns(prepared, random) for _ in range(rounds)]
     measured = {engine: [float(one[engine]) for one in times] for engine in BRANCHED}
     medians = {engine: median_interval(values) for engine, values in measured.items()}

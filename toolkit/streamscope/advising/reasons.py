@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from streamscope.advising.choice import Candidate, Standing
 from streamscope.advising.elimination import MARGIN
-from streamscope.analysis.definitions import format_us
 from streamscope.trace.trace import DeviceInfo
+from streamscope.words import format_us
 
 
 def reason(candidates: Sequence[Candidate], rounds: int, device: DeviceInfo) -> str:
@@ -24,11 +24,11 @@ def reason(candidates: Sequence[Candidate], rounds: int, device: DeviceInfo) -> 
     chosen, *others = candidates
     slower = sorted((one for one in others if one.standing is Standing.SLOWER and one.ratio), key=_ratio)
     sentences = [
-        _fastest(chosen, slower[:1], rounds, exact=device.kind == "simulated"),
+        _fastest(chosen, slower[:1], rounds, exact=device.exact),
         _listed("Then: ", [f"{one.engine} ({_ratio(one):.2f}×)" for one in slower[1:]]),
         *(_tie(one, chosen.engine) for one in others if one.standing in (Standing.NO_FASTER, Standing.UNDECIDED)),
         _listed("Ruled out: ", [f"{one.engine} ({one.why})" for one in others if one.standing is Standing.RULED_OUT]),
-        "These times are simulated, not measured." if device.kind == "simulated" else "",
+        "These times are simulated, not measured." if device.simulated else "",
     ]
     return " ".join(sentence for sentence in sentences if sentence)
 

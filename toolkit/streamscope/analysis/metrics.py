@@ -111,7 +111,7 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
     copy_ns = min(exposed_copy_ns(spans), unused_ns)
     causes = split_idle(unused_ns - copy_ns, device_idle(spans))
     missing, latency_ns = missing_records(spans), launch_latency_ns(spans)
-    simulated = trace.info.device.kind == "simulated"
+    simulated = trace.info.device.simulated
     cost = recording_cost(trace.info.ledger)
     return EngineMetrics(
         engine=trace.info.engine,

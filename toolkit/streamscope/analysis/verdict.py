@@ -83,7 +83,7 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> Verdict:
         _changes(metrics, reference),
         _fastest_sentence(metrics, best),
     )
-    prefix = f"Simulated times ({device.name}), not measured. " if device.kind == "simulated" else ""
+    prefix = f"Simulated times ({device.name}), not measured. " if device.simulated else ""
     text = prefix + " ".join(sentence for sentence in sentences if sentence)
     return Verdict(text, bottleneck, best, _evidence(metrics, reference, device))
 
@@ -187,7 +187,7 @@ def _fastest_sentence(metrics: Mapping[str, EngineMetrics], best: tuple[str, ...
 
 
 def _evidence(metrics: Mapping[str, EngineMetrics], reference: str, device: DeviceInfo) -> tuple[str, ...]:
-    simulated = device.kind == "simulated"
+    simulated = device.simulated
     word, unranked = ("simulated", "are the same within 1 %") if simulated else ("measured", "have overlapping intervals")
     lines = [f"Times {word} on {device.name}; the bottleneck is that of {reference}; engines that {unranked} are not ranked."]
     for engine, m in metrics.items():

@@ -25,7 +25,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
     """Print a comparison: what was compared, the verdict, bars, metrics, notes."""
     from rich.text import Text
 
-    simulated = comparison.device.kind == "simulated"
+    simulated = comparison.device.simulated
     table = metrics_table(comparison.metrics)
     console.print(Text.assemble((comparison.program, "bold"), " · ", (device_words(comparison.device), "yellow" if simulated else "")))
     console.print()

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from streamscope.devices.graph_node import GraphNode
+from streamscope.devices.log import DeviceLog
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
@@ -123,7 +124,15 @@ class Device(Protocol):
 
     @property
     def info(self) -> DeviceInfo:
-        """What the device is called and whether its times are real."""
+        """What the device is called, and whether its times are real (``simulated``) and repeat (``exact``)."""
+
+    @property
+    def single_threaded(self) -> bool:
+        """Whether all threads share one clock that their calls move, so that the order of calls decides the times."""
+
+    @property
+    def log(self) -> DeviceLog | None:
+        """The device's own log of what truly ran and when; None where it keeps none and recording takes events."""
 
     @property
     def working_kernel_ns(self) -> float:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.layout import Layout, divisor
 
-_DIVISIONS = {
-    False: (
-        "unsigned",
-        "((unsigned)(((unsigned long long)rest * (unsigned)at.magic[axis]) >> 32) + rest) >> at.shift[axis]",
-    ),
-    True: ("long long", "rest / at.extent[axis]"),
-}
+_CUDA = pieces("placing")
 
 
 def placing_source(names: Sequence[str], rank: int, *, wide: bool) -> str:
@@ -20,41 +15,22 @@ def placing_source(names: Sequence[str], rank: int, *, wide: bool) -> str:
 
     Below 2**31 elements, division is a multiplication and a shift (see `streamscope.kernels.layout.divisor`).
     """
-    index, quotient = _DIVISIONS[wide]
-    strides = ", ".join(f"{name}[{rank}]" for name in names)
-    body = _along_one(names) if rank == 1 else _along_several(names, rank, quotient)
-    return f"""\
-typedef {index} index_t;
-// Outermost axis first; strides in elements.
-struct layout {{ long long extent[{rank}], magic[{rank}], shift[{rank}], {strides}; }};
-struct offsets {{ long long {", ".join(names)}; }};
 
-__device__ inline offsets place(long long n, const layout& at)
-{{
-    offsets to = {{}};
-{body}
-    return to;
-}}
-"""
+    def of_all(piece: str) -> str:
+        return "".join(fill(_CUDA[piece], array=name) for name in names)
 
-
-def _along_one(names: Sequence[str]) -> str:
-    # Also right where n is below 0: before the first element of a masked kernel's first vector.
-    return "\n".join(f"    to.{name} = n * at.{name}[0];" for name in names)
-
-
-def _along_several(names: Sequence[str], rank: int, quotient: str) -> str:
-    inner = "\n".join(f"        to.{name} += (long long)(rest - quotient * (index_t)at.extent[axis]) * at.{name}[axis];" for name in names)
-    outer = "\n".join(f"    to.{name} += (long long)rest * at.{name}[0];" for name in names)
-    return f"""\
-    index_t rest = (index_t)n;
-    #pragma unroll
-    for (int axis = {rank - 1}; axis > 0; --axis) {{
-        const index_t quotient = {quotient};
-{inner}
-        rest = quotient;
-    }}
-{outer}"""
+    body = of_all("along_one")
+    if rank > 1:
+        divided = _CUDA["divided_64" if wide else "divided_32"]
+        body = fill(_CUDA["along_several"], last_axis=rank - 1, divided=divided, inner=of_all("inner"), outer=of_all("outer"))
+    return fill(
+        _CUDA["place"],
+        index="long long" if wide else "unsigned",
+        rank=rank,
+        strides=", ".join(f"{name}[{rank}]" for name in names),
+        offsets=", ".join(names),
+        body=body,
+    )
 
 
 def layout_numbers(layout: Layout, arrays: Sequence[int]) -> list[int]:

@@ -1,33 +1,42 @@
-"""The recorder of simulated devices: their own log of what ran, which costs nothing and is exact."""
+"""The recorder of devices that keep a log of what ran, which costs nothing and is exact; and the recorder that fits a device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from streamscope.devices.simulated import SimulatedDevice
-from streamscope.devices.simulated.log import LogRecord
+from streamscope.devices.log import DeviceLog, LogRecord
+from streamscope.devices.protocol import Device
 from streamscope.engines.faults import settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
-from streamscope.recording.events import add_device_span, add_host_span, device_lanes
+from streamscope.recording.events import EventRecorder, add_device_span, add_host_span, device_lanes
 from streamscope.recording.passes import HostInterval, steps_of
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace, TraceInfo
 
 
+def recorder_of(device: Device) -> EventRecorder | DeviceLogRecorder:
+    """Return the recorder that fits a device: its own log where it keeps one, else CUDA events."""
+    log = device.log
+    return EventRecorder.on(device) if log is None else DeviceLogRecorder(device, log)
+
+
 @dataclass(frozen=True)
 class DeviceLogRecorder:
-    """Records runs of prepared programs on a simulated device.
+    """Records runs of prepared programs on a device that keeps a log.
 
     Events would slow the simulated run, and could not tell running from waiting for room; the device knows both.
 
     Attributes
     ----------
-    device : SimulatedDevice
+    device : Device
+    log : DeviceLog
+        The device's own.
     """
 
-    device: SimulatedDevice
+    device: Device
+    log: DeviceLog
 
     def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
         """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
@@ -40,7 +49,7 @@ class DeviceLogRecorder:
         """
         with prepared.lock:
             reload()
-            with self.device.log.kept() as records, settled(prepared.streams.values()):
+            with self.log.kept() as records, settled(prepared.streams.values()):
                 host = self._run(prepared)
         spans = self._spans(prepared, host, records).build()
         makespan_ns = float(host[-1].end_ns - host[0].start_ns)

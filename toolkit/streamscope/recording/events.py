@@ -71,7 +71,7 @@ class EventRecorder:
     ----------
     device : Device
     passes : int
-        Passes of each sort; the median counts. A simulated device needs one.
+        Passes of each sort; the median counts. A device with exact times needs one.
     """
 
     device: Device
@@ -80,7 +80,7 @@ class EventRecorder:
     @classmethod
     def on(cls, device: Device) -> EventRecorder:
         """Return a recorder for a device."""
-        return cls(device, 1 if device.info.kind == "simulated" else 7)
+        return cls(device, 1 if device.info.exact else 7)
 
     def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
         """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
@@ -186,10 +186,10 @@ def _after(reload: Callable[[], None], run: Callable[[Prepared], NaturalPass], p
 
 
 def _precision_notes(device: DeviceInfo, placed: Sequence[Placed], natural: NaturalPass, calibration: Calibration) -> list[str]:
-    """Say how rough busy time, overlap and latency are where kernels are short; a simulated device is exact."""
+    """Say how rough busy time, overlap and latency are where kernels are short; exact times have no error."""
     kernels = [one.end_ns - one.start_ns for one in placed if one.step.launch.kind is LaunchKind.KERNEL]
     typical = float(np.median(kernels)) if kernels else 0.0
-    if device.kind == "simulated" or not 0 < typical < SHORT_KERNEL_NS:
+    if device.exact or not 0 < typical < SHORT_KERNEL_NS:
         return []
     share = 100 * DURATION_ERROR_NS / typical
     clock_us = (natural.clock_uncertainty_ns + calibration.end_latency_ns) / 1e3

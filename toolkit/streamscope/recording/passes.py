@@ -20,9 +20,10 @@ from streamscope.engines.prepared import Bound, Prepared
 from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import align_clock, held, reference_call
 
-MOST_VARIANTS = {"cuda": 64, "simulated": 16}
+MOST_VARIANTS, MOST_EXACT_VARIANTS = 64, 16
 """Graphs that are captured, at most, to find where in a replay each launch ends. With that many launches or fewer, each has a graph of its
-own with a single event in it; with more, several share one, and the delay that earlier events cause is taken off."""
+own with a single event in it; with more, several share one, and the delay that earlier events cause is taken off.
+A device with exact times needs fewer."""
 
 
 LONG_PROGRAM, FEWEST_VARIANTS = 500, 8
@@ -139,7 +140,8 @@ def graph_ends_pass(prepared: Prepared, replay: Bound, repeats: int) -> dict[int
     span = device.event(timing=True), device.event(timing=True)
     whole = _median_ns(prepared, replay.graph, span, {-1: span[1]}, repeats)[-1]
     # Capturing a long program takes long, and its launches are many to learn from.
-    variants = min(len(launches), MOST_VARIANTS[device.info.kind] if len(launches) <= LONG_PROGRAM else FEWEST_VARIANTS)
+    most = MOST_EXACT_VARIANTS if device.info.exact else MOST_VARIANTS
+    variants = min(len(launches), most if len(launches) <= LONG_PROGRAM else FEWEST_VARIANTS)
     ends: dict[int, float] = {}
     for variant in range(variants):
         events = {index: device.event(timing=True) for index in launches[variant::variants]}

@@ -20,7 +20,13 @@ def workload(name: str) -> Workload:
     Raises
     ------
     WorkloadError
-        There is none of that name.
+        No workload has that name.
+
+    Examples
+    --------
+    >>> program, inputs = ss.workload("branches").build(branches=2, length=1, size=4)
+    >>> [array.shape for array in inputs]
+    [(4,), (4,), (4,)]
     """
     try:
         return WORKLOADS[name]

@@ -98,6 +98,16 @@ class CudaDevice:
         return DeviceInfo("cuda", properties["name"].decode(), details)
 
     @property
+    def single_threaded(self) -> bool:
+        """False: the host's clock runs by itself."""
+        return False
+
+    @property
+    def log(self) -> None:
+        """None: recording takes events."""
+        return None
+
+    @property
     def working_kernel_ns(self) -> float:
         """Duration of an addition of 4,096 float32 by CUPTI, the reference of the recorder's calibration; see `measured_models`."""
         return self._model.working_kernel_ns

@@ -16,8 +16,8 @@
       log.py             when each launch truly ran
 """
 
+from streamscope.devices.log import DeviceLog, LogRecord
 from streamscope.devices.simulated.core import Delays
 from streamscope.devices.simulated.device import SimulatedDevice
-from streamscope.devices.simulated.log import DeviceLog, LogRecord
 
 __all__ = ["Delays", "DeviceLog", "LogRecord", "SimulatedDevice"]

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices.cost_model import CostModel
+from streamscope.devices.log import DeviceLog
 from streamscope.devices.protocol import Block, Buffer, Call, Event, Graph, Stream
 from streamscope.devices.simulated.capture import Capture
 from streamscope.devices.simulated.core import Core, Delays
@@ -16,7 +17,6 @@ from streamscope.devices.simulated.events import SimulatedEvent
 from streamscope.devices.simulated.execution import Work
 from streamscope.devices.simulated.gates import SimulatedGate
 from streamscope.devices.simulated.graphs import UPDATE_SHARE, SimulatedGraph
-from streamscope.devices.simulated.log import DeviceLog
 from streamscope.devices.simulated.memory import Memory, SimulatedBlock, SimulatedBuffer, outcome
 from streamscope.devices.simulated.streams import SimulatedStream
 from streamscope.errors import DeviceError, EngineError
@@ -68,6 +68,11 @@ class SimulatedDevice:
             "cost_model": {"device": origin.device, "driver": origin.driver, "date": origin.date, "versions": dict(origin.versions)},
         }
         return DeviceInfo("simulated", f"simulated {origin.device}", details)
+
+    @property
+    def single_threaded(self) -> bool:
+        """True: calls of all threads move one virtual clock."""
+        return True
 
     @property
     def model(self) -> CostModel:

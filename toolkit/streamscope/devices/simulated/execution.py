@@ -9,8 +9,8 @@ from typing import Any
 import numpy.typing as npt
 
 from streamscope.devices.cost_model import CostModel, Residency
+from streamscope.devices.log import DeviceLog, LogRecord
 from streamscope.devices.simulated.copy_engine import CopyEngine
-from streamscope.devices.simulated.log import DeviceLog, LogRecord
 from streamscope.devices.simulated.memory import SimulatedBuffer, outcome
 from streamscope.devices.simulated.multiprocessors import Multiprocessors
 from streamscope.devices.simulated.recall import Recall

@@ -36,8 +36,8 @@ from streamscope.engines.pushed.workers import Workers
 from streamscope.errors import ProgramError, StreamscopeError
 from streamscope.forks import tell_children
 from streamscope.interrupts import deferred, when_gone
-from streamscope.program.tracing import ProgramFunction
 from streamscope.program.variable import Place
+from streamscope.tracing import ProgramFunction
 
 Array = npt.NDArray[Any]
 

@@ -11,7 +11,7 @@ from streamscope.errors import DeviceError, NoDeviceError
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda.bench import CudaBench, CudaCall
-    from streamscope.ops.convolution import ConvolutionShape, Direction
+    from streamscope.ops.convolutions import ConvolutionShape, Direction
 
 _planning = threading.Lock()
 

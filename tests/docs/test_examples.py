@@ -1,0 +1,63 @@
+"""The *Examples* sections of public names run, and show what they really give; ``np`` and ``ss`` are there, as in NumPy's own."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from functools import cached_property
+
+import numpy as np
+import pytest
+from tests.docs.running import needs_notebook_packages, run_examples
+
+import streamscope as ss
+
+NAMESPACES = {"ss": "streamscope", "ss.ops": "streamscope.ops", "ss.analysis": "streamscope.analysis"}
+DESCRIPTORS = (property, cached_property, classmethod, staticmethod)
+FLOOR = 1
+"""At least so many public names have an example."""
+
+
+def public_names(module):
+    """Yield the public names of a module with their objects."""
+    for name in getattr(module, "__all__", ()):
+        yield name, getattr(module, name)
+
+
+def with_methods(name, value):
+    """Yield a public object and, of a class of ours, its public methods and properties, with their names."""
+    yield name, value
+    if inspect.isclass(value) and value.__module__.startswith("streamscope"):
+        for method, member in vars(value).items():
+            if not method.startswith("_") and (inspect.isfunction(member) or isinstance(member, DESCRIPTORS)):
+                yield f"{name}.{method}", member
+
+
+def public_examples():
+    """Return by its name the docstring of each public object that has an example; of a name that stands twice, once."""
+    found = {}
+    for prefix, module in NAMESPACES.items():
+        for name, value in public_names(importlib.import_module(module)):
+            for whole, member in with_methods(f"{prefix}.{name}", value):
+                text = inspect.getdoc(member) or ""
+                if ">>> " in text and text not in found.values():
+                    found[whole] = text
+    return found
+
+
+EXAMPLES = public_examples()
+
+
+@needs_notebook_packages
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples_of_a_public_name_give_what_they_show(name, tmp_path, monkeypatch):
+    run_examples(EXAMPLES[name], name, name, {"np": np, "ss": ss}, tmp_path, monkeypatch)
+
+
+def test_many_public_names_have_examples():
+    assert len(EXAMPLES) >= FLOOR, sorted(EXAMPLES)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_stand_in_a_section_of_their_own(name):
+    assert "Examples\n--------\n" in EXAMPLES[name]

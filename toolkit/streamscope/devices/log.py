@@ -1,0 +1,74 @@
+"""A device's own log: when each launch truly ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from streamscope.program.launch import LaunchKind
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One launch as it ran; what CUPTI is to a real device.
+
+    Attributes
+    ----------
+    name, operation, part, kind
+        Those of the launch.
+    stream : str
+        The stream that it was put on; in a graph, the stream that was captured.
+    start_ns, end_ns : float
+        On the device's virtual clock, the same as the host's.
+    replay : int
+        Which graph launch it belongs to, counted over the device; -1 outside graphs.
+    writes : tuple of Buffer
+        What it wrote to, which tells whose it is.
+    """
+
+    name: str
+    operation: int
+    part: int
+    kind: LaunchKind
+    stream: str
+    start_ns: float
+    end_ns: float
+    replay: int = -1
+    writes: tuple[object, ...] = field(default=(), compare=False, repr=False)
+
+
+class DeviceLog(list[LogRecord]):
+    """Records in the order of their ends; ``clear()`` empties it.
+
+    Attributes
+    ----------
+    enabled : bool
+        Whether new records are kept here. They are not by default, since they would pile up where nobody reads them.
+    """
+
+    enabled: bool = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._listening: list[list[LogRecord]] = []
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody keeps records."""
+        return self.enabled or bool(self._listening)
+
+    def note(self, record: LogRecord) -> None:
+        """Give a record to all who keep them."""
+        for records in (*([self] if self.enabled else []), *self._listening):
+            records.append(record)
+
+    @contextmanager
+    def kept(self) -> Iterator[list[LogRecord]]:
+        """Give a list that gets all that ends in a block, whoever put it on the device."""
+        records: list[LogRecord] = []
+        self._listening.append(records)
+        try:
+            yield records
+        finally:
+            self._listening = [other for other in self._listening if other is not records]
