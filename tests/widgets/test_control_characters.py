@@ -7,14 +7,18 @@ from xml.etree import ElementTree as ET
 import plotly.graph_objects as go
 import pytest
 
+from streamscope.analysis.table import metrics_text
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.engines.graphs.view import GraphView
+<<<<<<< HEAD
 from streamscope.kernels.compile.compilation_log import CompileStage, StageTime
+=======
+from streamscope.kernels.compile.compilation_log import CompileStage, StageTime
+from streamscope.trace import TimelineGroup
+>>>>>>> main
 from streamscope.trace.spans import SpanBuilder, SpanKind
-from streamscope_widgets.payload import TimelineGroup
 from streamscope_widgets.report import report
-from streamscope_widgets.static_timeline import timeline_svg
-from streamscope_widgets.summary import summary_text
+from streamscope_widgets.still_timeline import timeline_svg
 from streamscope_widgets.svg_chart import chart_svg
 from streamscope_widgets.worker_picture import workers_svg
 
@@ -62,6 +66,6 @@ def test_a_report_can_be_written(trace, tmp_path):
 
 
 def test_a_summary_can_be_printed(trace):
-    said = summary_text(HOSTILE, trace.info.device, {}, HOSTILE)
+    said = metrics_text(HOSTILE, trace.info.device, {}, HOSTILE)
     assert said.startswith(f"{SHOWN} · ")
     said.encode()

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+<<<<<<< HEAD
 from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, StageTime
 from streamscope_widgets.worker_picture import COLOURS, GUTTER, MARGIN, MOST_ROWS, WIDTH, BusyClock, _round_step, workers_svg
+=======
+from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, StageTime
+from streamscope_widgets.show.svg import round_step
+from streamscope_widgets.worker_picture import COLOURS, GUTTER, MARGIN, MOST_ROWS, WIDTH, BusyClock, workers_svg
+>>>>>>> main
 
 SVG = "{http://www.w3.org/2000/svg}"
 MS = 1_000_000
@@ -72,7 +78,7 @@ def test_its_axis_has_a_few_round_ticks(total_ns):
 
 @given(st.floats(1e-6, 1e9))
 def test_steps_are_round(least):
-    step = _round_step(least)
+    step = round_step(least)
     assert least * 0.99 <= step <= least * 2.6
     assert f"{step:e}"[0] in "125"
 

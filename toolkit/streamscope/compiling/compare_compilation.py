@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamscope import display
 from streamscope.arguments import whole_number
 from streamscope.calling import verb
 from streamscope.compiling.warming import target_of, traced_for
@@ -60,14 +61,10 @@ class CompilationComparison:
 
     def timeline(self) -> TimelineWidget:
         """Return both as live timelines on one time axis, a lane a thread (a notebook widget)."""
-        from streamscope_widgets.timeline import timeline
+        return display.timeline(self)
 
-        return timeline([self.one_by_one.trace("one by one", self.program), self.together.trace("together", self.program)])
-
-    def _repr_html_(self) -> str:
-        from streamscope_widgets.compilation_comparison_view import compilation_comparison_html
-
-        return compilation_comparison_html(self)
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
 
     def __repr__(self) -> str:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.

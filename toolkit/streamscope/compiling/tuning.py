@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamscope import display
 from streamscope.calling import verb
 from streamscope.compiling.warming import opened_cuda, traced_for
 from streamscope.devices.cuda import CudaDevice
@@ -82,10 +83,8 @@ class Tuning:
     kernels: tuple[TunedKernel, ...]
     log: CompilationLog
 
-    def _repr_html_(self) -> str:
-        from streamscope_widgets.tuning_view import tuning_html
-
-        return tuning_html(self)
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
 
     def __repr__(self) -> str:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from streamscope import display
 from streamscope.kernels.compile.cubin import Cubin, KernelResources
 from streamscope.kernels.compile.kernel_cache import Origin
 from streamscope.trace.spans import SpanBuilder, SpanKind
@@ -217,14 +218,10 @@ class CompilationLog:
 
     def timeline(self, label: str = "compilation") -> TimelineWidget:
         """Return the stages as a live timeline, a lane a thread (a notebook widget)."""
-        from streamscope_widgets.timeline import timeline
+        return display.timeline(self, label)
 
-        return timeline([self.trace(label)])
-
-    def _repr_html_(self) -> str:
-        from streamscope_widgets.compilation_view import compilation_html
-
-        return compilation_html(self)
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
 
     def __repr__(self) -> str:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.
