@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from streamscope.compiling.compare_compilation import CompilationComparison
-from streamscope.kernels.compile.compilation_log import CompilationLog, KernelRecord, CompileStage
+from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, KernelRecord
 from streamscope.kernels.compile.cubin import KernelResources
 from streamscope.kernels.compile.kernel_cache import Origin
 from streamscope.words import counted, format_ms
