@@ -10,12 +10,8 @@ import pytest
 from streamscope.analysis.table import metrics_text
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.engines.graphs.view import GraphView
-<<<<<<< HEAD
-from streamscope.kernels.compile.compilation_log import CompileStage, StageTime
-=======
 from streamscope.kernels.compile.compilation_log import CompileStage, StageTime
 from streamscope.trace import TimelineGroup
->>>>>>> main
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope_widgets.report import report
 from streamscope_widgets.still_timeline import timeline_svg
