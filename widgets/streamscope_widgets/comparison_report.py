@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,15 +72,15 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
 
 def _verdict(comparison: Comparison) -> Html:
     """Put the answer first: what it is bound by and what is fastest; then what each change does."""
-    text = comparison.assessment.text
-    warning = comparison.verdict.removesuffix(text).strip()
-    provisos, sentences = [], re.split(r"(?<=\.) (?=[A-Z])", text)
-    if comparison.device.simulated:
-        provisos = [sentences.pop(0)]
-    lead = sentences if len(sentences) < 3 else [sentences[0], sentences[-1]]
-    paragraphs = (("warning", warning), ("verdict", " ".join(lead)), ("changes", " ".join((*sentences[1:-1], *provisos))))
-    evidence = fill("<ul>{}</ul>", [fill("<li>{}</li>", line) for line in comparison.assessment.evidence])
-    shown = [fill('<p class="{}">{}</p>', name, words) for name, words in paragraphs if words]
+    found = comparison.assessment
+    last, fastest = (found.choice, found.fastest) if found.choice else (found.fastest, "")
+    paragraphs = (
+        ("warning", [found.warning]),
+        ("verdict", [found.bound, last]),
+        ("changes", [found.changed, fastest, found.proviso, found.unchecked]),
+    )
+    shown = [fill('<p class="{}">{}</p>', name, " ".join(filter(None, words))) for name, words in paragraphs if any(words)]
+    evidence = fill("<ul>{}</ul>", [fill("<li>{}</li>", line) for line in found.evidence])
     return joined([*shown, _folded("What this rests on", evidence)])
 
 

@@ -24,7 +24,6 @@ from streamscope.files import filled_whole
 from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, opened, parsed, with_digest
 from streamscope.trace.trace import DeviceInfo, TimelineGroup, Trace
 from streamscope.trace.values import AMOUNT, COUNTS, REPEATS, TEXT, VERSIONS, optional, plain
-from streamscope.words import format_mib
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +35,6 @@ Array = npt.NDArray[Any]
 NUMPY = "NumPy"
 PLAIN_CALL = "a plain call"
 """What results may have been compared with."""
-UNCHECKED = "Results were not checked: an operation has no NumPy reference, or is stateful."
 
 
 @dataclass(frozen=True)
@@ -138,24 +136,23 @@ class Comparison(Mapping[str, Run]):
 
     @cached_property
     def assessment(self) -> Verdict:
-        """The verdict with what it rests on; it ends with the engine that was chosen, if one was."""
-        found = assess(self.metrics, self.device)
+        """The verdict as data, with what it rests on."""
+        checked = [run for run in self._runs.values() if not np.isnan(run.tolerance)]
+        found = replace(
+            assess(self.metrics, self.device),
+            checked=bool(checked),
+            wrong=tuple(run.engine for run in checked if not run.correct),
+            checked_against=self.checked_against,
+        )
         if self.choice is None:
             return found
-        limited = "" if self.choice.memory_limit is None else f" within {format_mib(self.choice.memory_limit)} MiB"
-        chosen = f"Chosen{limited}: {self.choice.engine}."
-        return replace(found, text=f"{found.text} {chosen}", evidence=(*found.evidence, f"Chosen: {self.choice.reason}"))
+        evidence = (*found.evidence, f"Chosen: {self.choice.reason}")
+        return replace(found, chosen=self.choice.engine, memory_limit=self.choice.memory_limit, evidence=evidence)
 
     @property
     def verdict(self) -> str:
         """The verdict in plain words; wrong results come first."""
-        wrong = [engine for engine, run in self._runs.items() if not run.correct]
-        if all(np.isnan(run.tolerance) for run in self._runs.values()):
-            return f"{self.assessment.text} {UNCHECKED}"
-        if not wrong:
-            return self.assessment.text
-        told = f"they differ from those of {self.checked_against} by more than is allowed"
-        return f"RESULTS ARE WRONG under {', '.join(wrong)}: {told}. {self.assessment.text}"
+        return self.assessment.text
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the metrics as a DataFrame, one row an engine."""
