@@ -37,6 +37,7 @@ class Nothing:
     """A device, and all that it hands out, whose calls do nothing: what is left of a push is Python."""
 
     info = DeviceInfo("simulated", "a device whose calls do nothing")
+    single_threaded = False
     nbytes = 1 << 20
 
     def __init__(self, spec: Any = None, place: Any = None) -> None:
