@@ -37,12 +37,12 @@ STREAM_ARGUMENT = 8
 def chain(x: Any, y: Any) -> Any:
     """Add a thousand times, in place."""
     for _ in range(LENGTH):
-        x = ss.add(x, y, out=x)
+        x = ss.ops.add(x, y, out=x)
     return x
 
 
 def warm(device: Device, inputs: list[Any], engine: str) -> Prepared:
-    prepared = ss.prepare(chain.trace(*inputs), engine, device)
+    prepared = ss.prepare(chain.trace(*inputs), engine=engine, device=device)
     prepared.load(inputs)
     for _ in range(5):
         prepared.run()

@@ -21,11 +21,11 @@ from streamscope.analysis import gpu_busy_ns, launch_latency_ns, overlap_fractio
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import Prepared
 from streamscope.files import written_whole
-from streamscope.program.tracing import ProgramFunction, program
 from streamscope.recording.cupti import CuptiRecorder
 from streamscope.recording.events import EventRecorder
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import Trace
+from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import WORKLOADS
 
 RUNS = 9
@@ -40,7 +40,7 @@ def durations_program() -> tuple[ProgramFunction, list[Any]]:
     def durations(*pairs: Any) -> tuple[Any, ...]:
         results: list[Any] = []
         for _ in range(3):
-            results += [ss.add(a, b) for a, b in zip(pairs[::2], pairs[1::2], strict=True)]
+            results += [ss.ops.add(a, b) for a, b in zip(pairs[::2], pairs[1::2], strict=True)]
         return tuple(results)
 
     random = np.random.default_rng(0)
@@ -58,7 +58,7 @@ def compare_recorders(device: Any, name: str, function: ProgramFunction, inputs:
     results: dict[str, dict[str, Any]] = {}
     prepared: dict[str, Prepared] = {}
     for engine in PLANNERS:
-        prepared[engine] = ss.prepare(traced, engine, device)
+        prepared[engine] = ss.prepare(traced, engine=engine, device=device)
         prepared[engine].load(inputs)
         for _ in range(3):
             prepared[engine].run()

@@ -19,11 +19,11 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 @ss.program(fuse=True)
 def decorated(x):
-    return ss.relu(x) * 2
+    return ss.ops.relu(x) * 2
 
 
 def plain(x):
-    return ss.relu(x) + 1
+    return ss.ops.relu(x) + 1
 
 
 of_a_function = ss.program(plain, fuse=True)
@@ -98,7 +98,7 @@ def test_a_traced_program_is_data_that_says_why_it_does_not_run():
     traced = decorated.trace(X)
     other = again(traced)
     assert str(other) == str(traced)
-    prepared = ss.prepare(other, "async", "simulated")
+    prepared = ss.prepare(other, engine="async", device="simulated")
     prepared.load([X])
     prepared.run()
     with pytest.raises(ss.StreamscopeError, match=r"the functions of .* stayed behind when its program was pickled"):

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from streamscope.engines import PLANNERS
 from streamscope.engines.issuing import captured_steps, repeating_steps
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent
+from streamscope.ops import add, multiply, relu
 from streamscope.ops.copies import to_device, to_host
-from streamscope.ops.elementwise import add, multiply, relu
 from streamscope.ops.host import host_function
 from streamscope.program.launch import Cost, HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program, Variable
-from streamscope.program.tracing import program
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.tracing import program
 
 LANES = ("main", "aux", "copy in")
 NAMES = "abcdefgh"
@@ -52,10 +52,10 @@ def plan_of(*steps, lanes=LANES):
 def spread(traced, lane_of=lambda launch: launch.operation % len(LANES), *, graph=False):
     """Return a plan whose launches lie on chosen lanes, whatever a scheduler would choose; with ``graph``, captured where it can be."""
     if not graph:
-        steps, events = repeating_steps(traced.operations, range(len(LANES)), lane_of)
+        steps, events = repeating_steps(traced.operations, len(LANES), lane_of)
         return Plan("spread", traced, LANES, tuple(steps), events)
-    steps, events = captured_steps(traced.operations, range(len(LANES)), lane_of, 0)
-    return Plan("spread", traced, LANES, (Replay(steps),), events)
+    steps, events = captured_steps(traced.operations, len(LANES), lane_of, 0)
+    return Plan("spread", traced, LANES, (Replay(tuple(steps)),), events)
 
 
 @st.composite

@@ -17,8 +17,8 @@ from streamscope.auditing.redundancy import redundant_waits
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, WaitEvent
-from streamscope.ops.elementwise import add, multiply
-from streamscope.program.tracing import program
+from streamscope.ops import add, multiply
+from streamscope.tracing import program
 
 ESTIMATE = SimulatedDevice().estimate_ns
 

@@ -15,8 +15,8 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, WaitEvent
 from streamscope.engines.prepared import Prepared
-from streamscope.ops.elementwise import add
-from streamscope.program.tracing import program
+from streamscope.ops import add
+from streamscope.tracing import program
 
 
 @settings(max_examples=300)

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamscope.ops import add, multiply, relu
 from streamscope.ops.copies import to_device, to_host
-from streamscope.ops.elementwise import add, multiply, relu
 from streamscope.ops.host import host_function
 from streamscope.program.operation import Program
 from streamscope.program.reference import run_reference
-from streamscope.program.tracing import Symbol, program
+from streamscope.program.symbol import Symbol
+from streamscope.tracing import program
 
 RUNS = 3
 

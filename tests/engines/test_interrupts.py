@@ -22,7 +22,7 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.devices.simulated.graphs import SimulatedGraph
 from streamscope.devices.simulated.streams import SimulatedEvent, SimulatedGate, SimulatedStream
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.program.reference import run_reference
 from streamscope.recording import calibration, passes
 from streamscope.recording.events import EventRecorder
@@ -48,10 +48,10 @@ def shifted(values):
 @ss.program
 def step(x, raw):
     """Two branches, a host step, and an input that is written over."""
-    left, right = ss.multiply(x, x), ss.add(x, x)
-    y = ss.to_device(shifted(raw))
-    x = ss.add(left, right, out=x)
-    return x, ss.multiply(y, x)
+    left, right = ss.ops.multiply(x, x), ss.ops.add(x, x)
+    y = ss.ops.to_device(shifted(raw))
+    x = ss.ops.add(left, right, out=x)
+    return x, ss.ops.multiply(y, x)
 
 
 EVERY = "STREAMSCOPE_EVERY_INTERRUPT" in os.environ
@@ -64,7 +64,7 @@ def comparison(engine, device):
 
 
 def recording(engine, device):
-    prepared = prepare(step.trace(*INPUTS), engine, device)
+    prepared = prepare_traced(step.trace(*INPUTS), engine, device)
     for _ in range(3):
         prepared.load(INPUTS)
         prepared.run()
@@ -75,7 +75,7 @@ class Bystander:
     """Another program on the device, that is under way while the first is interrupted."""
 
     def __init__(self, device):
-        self.prepared = prepare(ss.program(lambda x: ss.multiply(ss.add(x, x, out=x), x)).trace(INPUTS[0]), "dual", device)
+        self.prepared = prepare_traced(ss.program(lambda x: ss.ops.multiply(ss.ops.add(x, x, out=x), x)).trace(INPUTS[0]), "dual", device)
         self.prepared.load(INPUTS[:1])
         for _ in range(3):
             self.prepared.run()
@@ -86,7 +86,7 @@ class Bystander:
 
 def check(device, engine):
     """The device computes what it should, under the same engine as before, and all is as it was."""
-    prepared = prepare(step.trace(*INPUTS), engine, device)
+    prepared = prepare_traced(step.trace(*INPUTS), engine, device)
     for _ in range(3):
         prepared.load(INPUTS)
         prepared.run()

@@ -13,7 +13,7 @@ from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Issue, Plan
 from streamscope.engines.prepared import Prepared
 from streamscope.program.launch import Launch
-from streamscope.program.tracing import program
+from streamscope.tracing import program
 
 LATE_NS = 1e6
 PLANS = {engine: (engine, 2) for engine in PLANNERS} | {"dual on three": ("dual", 3), "graph-dual on three": ("graph-dual", 3)}

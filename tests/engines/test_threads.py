@@ -12,7 +12,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import EngineError
 from streamscope.program.reference import run_reference
 
@@ -23,7 +23,7 @@ X = np.linspace(-1, 1, 16)
 @ss.program
 def chain(x, y):
     """Four operations that can go side by side in part."""
-    return ss.add(ss.relu(ss.multiply(x, y)), ss.multiply(y, y))
+    return ss.ops.add(ss.ops.relu(ss.ops.multiply(x, y)), ss.ops.multiply(y, y))
 
 
 def in_threads(work):
@@ -40,7 +40,7 @@ def in_threads(work):
 
 @pytest.mark.parametrize("engine", PLANNERS)
 def test_one_shared_by_all(engine):
-    prepared = prepare(chain.trace(X, X), engine, SimulatedDevice())
+    prepared = prepare_traced(chain.trace(X, X), engine, SimulatedDevice())
 
     def work(number):
         for turn in range(TURNS):
@@ -73,12 +73,12 @@ def shifted(values):
 @ss.program
 def with_a_host_step(x, y):
     """Kernels, copies and a host step."""
-    return ss.add(ss.to_device(shifted(ss.to_host(ss.multiply(x, y)))), ss.relu(y))
+    return ss.ops.add(ss.ops.to_device(shifted(ss.ops.to_host(ss.ops.multiply(x, y)))), ss.ops.relu(y))
 
 
 def uses(device, engine, number):
     """Prepare a program, and run it on a device that others use."""
-    prepared = prepare(with_a_host_step.trace(X, X), engine, device)
+    prepared = prepare_traced(with_a_host_step.trace(X, X), engine, device)
     for turn in range(TURNS):
         inputs = [X + number, X * turn]
         prepared.load(inputs)
@@ -92,7 +92,7 @@ def uses(device, engine, number):
 @pytest.mark.parametrize("engine", PLANNERS)
 class TestOnADeviceThatThreadsShare:
     def test_runs_and_waits_of_one_program(self, engine):
-        prepared = prepare(with_a_host_step.trace(X, X), engine, SimulatedDevice())
+        prepared = prepare_traced(with_a_host_step.trace(X, X), engine, SimulatedDevice())
         prepared.load([X, X])
 
         def work(number):
@@ -116,7 +116,7 @@ class TestOnADeviceThatThreadsShare:
                 x, h = pushing.variable(X), pushing.variable(X, place="host")
                 for turn in range(TURNS):
                     pushing.push(shifted, reads=(h,), writes=(h,))
-                    pushing.push(ss.to_device, reads=(h,), writes=(x,))
+                    pushing.push(ss.ops.to_device, reads=(h,), writes=(x,))
                     np.testing.assert_array_equal(pushing.read(x), pushing.read(h))
                     (expected,) = run_reference(with_a_host_step.trace(X, X), [X, X * turn])
                     np.testing.assert_array_equal(pushing.run(with_a_host_step, X, X * turn), expected)
@@ -126,7 +126,7 @@ class TestOnADeviceThatThreadsShare:
 
 def test_a_thread_works_while_another_captures():
     device = SimulatedDevice()
-    prepared = prepare(chain.trace(X, X), "async", device)
+    prepared = prepare_traced(chain.trace(X, X), "async", device)
     stream = device.stream("captured")
     device.begin_capture(stream)
     with ThreadPoolExecutor(1) as pool:
@@ -140,7 +140,7 @@ def test_a_thread_works_while_another_captures():
 
 
 def test_rebinding_by_several_threads_keeps_runs_whole():
-    prepared = prepare(chain.trace(X, X), "graph", SimulatedDevice())
+    prepared = prepare_traced(chain.trace(X, X), "graph", SimulatedDevice())
     prepared.load([X, X])
     for _ in range(2):
         prepared.run()

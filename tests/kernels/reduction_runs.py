@@ -10,7 +10,7 @@ import numpy as np
 
 from streamscope.kernels.reduce.reduction_plan import checked_axes, plan_reduction, reduced_shape
 from streamscope.ops import reductions as operators
-from streamscope.ops.norm import norm_of_order
+from streamscope.ops.reductions import norm_of_order
 from streamscope.program.variable import ArraySpec
 
 FLOATS = ["float16", "float32", "float64"]

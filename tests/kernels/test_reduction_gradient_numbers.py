@@ -9,7 +9,7 @@ import pytest
 
 from streamscope.kernels.compile.batch import compile_kernel
 from streamscope.ops import reductions
-from streamscope.ops.norm import norm_of_order
+from streamscope.ops.reductions import norm_of_order
 from streamscope.program.reference import run_reference
 
 NORMS = [norm_of_order(order) for order in (1.0, 2.0, 3.0, float("inf"))]

@@ -261,9 +261,8 @@ def test_what_is_taken_compiles():
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
     operators = [ss.elementwise(f"y = {expression}", name=f"taken_{at}") for at, expression in enumerate(TAKEN)]
     x = np.ones(4, np.float32)
-    ss.program(lambda x: [operator(*[x] * len(operator.definition.operands)) for operator in operators]).compile(
-        x, device="simulated", progress=False
-    )
+    program = ss.program(lambda x: [operator(*[x] * len(operator.definition.operands)) for operator in operators])
+    ss.warm(program, x, device="simulated", progress=False)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +289,7 @@ def test_own_functions_are_called_as_templates_and_from_namespaces_and_may_give_
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
     own = "struct two { float first, last[2]; };\nnamespace own { __device__ inline two pair(float x) { return {x, {x, x}}; } }\n"
     used = ss.elementwise("y = rounded<int>(x) + own::pair(x).first + own::pair(x).last[1]", functions=f"{OWN_TEMPLATE}{own}")
-    ss.program(used).compile(np.ones(4, np.float32), device="simulated", progress=False)
+    ss.warm(ss.program(used), np.ones(4, np.float32), device="simulated", progress=False)
 
 
 def test_what_takes_no_number_is_refused_whoever_answers_for_it():

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("hatchling")
 
 PACKAGES = {"streamscope": "toolkit", "streamscope_widgets": "widgets"}
-CARRIED = {".css", ".js", ".json", ".py", ".typed"}
+CARRIED = {".css", ".cuh", ".js", ".json", ".py", ".typed"}
 REQUIRED = "import hatchling.build as build; print(build.get_requires_for_build_wheel(), build.get_requires_for_build_sdist())"
 
 
@@ -90,10 +90,11 @@ def test_wheel_carries_nothing_else(wheel):
     assert [name for name in wheel.namelist() if "node_modules" in name or Path(name).name.startswith("test_")] == []
 
 
-def test_wheel_carries_the_bundle_the_cost_model_and_the_types(wheel):
+def test_wheel_carries_the_bundle_the_cost_model_the_cuda_code_and_the_types(wheel):
     names = set(wheel.namelist())
     assert [name for name in names if name.startswith("streamscope_widgets/static/") and name.endswith(".js")], "run `make setup`"
     assert "streamscope/devices/h200.json" in names
+    assert "streamscope/kernels/cuda/types.cuh" in names
     assert {"streamscope/py.typed", "streamscope_widgets/py.typed"} <= names
 
 

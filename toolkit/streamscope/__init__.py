@@ -7,8 +7,9 @@ checkers and editors find them too.
 from __future__ import annotations
 
 import importlib
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from streamscope.public_names import public_names
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -19,34 +20,11 @@ __version__ = "0.1.0"
 importlib.import_module("streamscope.program")
 del globals()["program"]
 
-
-@cache
-def _modules_of_names() -> dict[str, str]:
-    """Return the module of each public name, as the stub imports them."""
-    import ast
-    import pkgutil
-
-    stub = ast.parse(pkgutil.get_data(__name__, "__init__.pyi") or b"")  # also where the package lies in a zip
-    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("streamscope.")]
-    return {alias.name: node.module for node in imports for alias in node.names}
-
-
-def __getattr__(name: str) -> Any:
-    if name == "__all__":
-        return sorted([*_modules_of_names(), "load_ipython_extension"])
-    if name not in _modules_of_names():
-        raise AttributeError(f"module 'streamscope' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_modules_of_names()[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__getattr__("__all__")})
+__getattr__, __dir__ = public_names(__name__, "load_ipython_extension")
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Add the ``%%streamscope`` cell magic: ``%load_ext streamscope``."""
-    from streamscope_widgets.magics import register
+    from streamscope.display import register_magics
 
-    register(shell)
+    register_magics(shell)

@@ -7,7 +7,7 @@ import numpy as np
 import streamscope as ss
 from streamscope.devices.graph_node import NodeKind
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.program.launch import LaunchKind
 
 X = np.arange(8, dtype=np.float32)
@@ -27,14 +27,14 @@ def stubborn(x, y):
 @ss.program
 def mixed(x, raw):
     """Two graphs, with what cannot be captured between them."""
-    y = ss.relu(ss.add(x, x))
+    y = ss.ops.relu(ss.ops.add(x, x))
     y = stubborn(y)
     raw = on_host(raw)
-    return ss.add(ss.multiply(y, y), ss.to_device(raw))
+    return ss.ops.add(ss.ops.multiply(y, y), ss.ops.to_device(raw))
 
 
 def captured(function, engine, *inputs, runs=2, **options):
-    prepared = prepare(function.trace(*inputs), engine, SimulatedDevice(), **options)
+    prepared = prepare_traced(function.trace(*inputs), engine, SimulatedDevice(), **options)
     prepared.load(inputs)
     for _ in range(runs):
         prepared.run()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.ops.elementwise import add
-from streamscope.ops.softmax import softmax
+from streamscope.ops import add
+from streamscope.ops.softmaxes import softmax
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import ProgramFunction, empty, program
+from streamscope.program.tracer import empty
+from streamscope.tracing import ProgramFunction, program
 
 Inputs = tuple[npt.NDArray[np.float32], ...]
 

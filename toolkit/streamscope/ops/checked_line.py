@@ -13,8 +13,8 @@ from streamscope.kernels.expression.expression_check import DEEPEST, Mistake, mi
 from streamscope.kernels.expression.expressions import mistake_for
 from streamscope.kernels.expression.known_functions import unknown_function
 from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic
+from streamscope.ops.application import Request
 from streamscope.ops.definition import Definition
-from streamscope.ops.operator import Request
 from streamscope.ops.pointwise import Elementwise, Scalars
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec

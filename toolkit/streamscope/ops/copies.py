@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from streamscope.ops.operator import Application, Attributes, Operator
+from streamscope.ops.application import Application, Attributes, Operator
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec, Place

@@ -11,10 +11,10 @@ import numpy as np
 
 from streamscope.arguments import Kinds, are_strings, check_kinds, shown, whole_number
 from streamscope.errors import ProgramError, described
-from streamscope.ops.operator import Application, Attributes, Operator, declared_spec
+from streamscope.ops.application import Application, Attributes, Operator, declared_spec
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import current_tracer
+from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:

@@ -17,13 +17,13 @@ from streamscope.kernels.expression.wrapping import wrapping
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.broadcast_sum import FittedSum, bind_sum, fresh_sums
 from streamscope.kernels.signature import Parameter, Signature
+from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require
 from streamscope.ops.checked_line import CheckedLine
 from streamscope.ops.definition import Definition
-from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require
 from streamscope.ops.pointwise import Elementwise, broadcast_shape, evaluated, operand_values
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind, Reference
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import current_tracer
+from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:

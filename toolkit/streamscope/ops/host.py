@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
-from streamscope.ops.operator import Application, Attributes, Operator, declared_spec
+from streamscope.ops.application import Application, Attributes, Operator, declared_spec
 from streamscope.program.launch import HostCall
 from streamscope.program.variable import ArraySpec, Place
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from streamscope.ops.operator import Application, Attributes, Operator, require, require_float
+from streamscope.ops.application import Application, Attributes, Operator, require, require_float
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec

@@ -18,11 +18,11 @@ from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic
 from streamscope.kernels.expression.wrapping import wrapping
 from streamscope.kernels.form import MOST_ITEMS, THREADS, Variant
 from streamscope.kernels.signature import Parameter, Signature
+from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require, shape_of
 from streamscope.ops.definition import Definition, Reference
-from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require, shape_of
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import current_tracer
+from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec
 
 MOST_AXES = 32

@@ -13,14 +13,14 @@ import numpy as np
 from streamscope.errors import ProgramError
 from streamscope.kernels.elementwise.fitting import bind, fitted_fresh
 from streamscope.kernels.form import THREADS
-from streamscope.kernels.reduce.reducers_source import Reducer
+from streamscope.kernels.reduce.reducers import Reducer
 from streamscope.kernels.reduce.reduction_plan import checked_axes, reduced_shape
 from streamscope.kernels.signature import Parameter, Signature
-from streamscope.ops.operator import Application, Attributes, Operator, Request, check_request, require
+from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require
 from streamscope.ops.reductions import Axis, Reduction
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import current_tracer
+from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:

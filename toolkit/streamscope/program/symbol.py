@@ -14,7 +14,10 @@ from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, Place
 
 if TYPE_CHECKING:
-    from streamscope.program.tracing import Tracer
+    from streamscope.program.tracer import Tracer
+
+operators: dict[str, Callable[..., Any]] = {}
+"""What Python's operators and NumPy's functions do with symbols, by name: `streamscope.tracing`, which stands above, fills it in."""
 
 
 class UnknownAttributeError(ProgramError, AttributeError):
@@ -65,21 +68,11 @@ class Symbol:
             hint=_instead_of(name),
         )
 
-    def __matmul__(self, other: object) -> Symbol:
-        from streamscope.ops.linear import matmul
-
-        return matmul(self, other)
-
-    def __rmatmul__(self, other: object) -> Symbol:
-        from streamscope.ops.linear import matmul
-
-        return matmul(other, self)
-
     def _applied(operator: str, *, reflected: bool = False) -> Callable[..., Symbol]:  # type: ignore[misc]  # noqa: N805 — makes methods, is none.
         def method(self: Symbol, *others: object) -> Symbol:
-            from streamscope.ops.elementwise import OPERATORS
-
-            return OPERATORS[operator](*others, self) if reflected else OPERATORS[operator](self, *others)
+            apply = operators[operator]
+            result: Symbol = apply(*others, self) if reflected else apply(self, *others)
+            return result
 
         return method
 
@@ -89,6 +82,7 @@ class Symbol:
     __mul__, __rmul__ = _applied("multiply"), _applied("multiply", reflected=True)
     __truediv__, __rtruediv__ = _applied("divide"), _applied("divide", reflected=True)
     __floordiv__, __rfloordiv__ = _applied("floor_divide"), _applied("floor_divide", reflected=True)
+    __matmul__, __rmatmul__ = _applied("matmul"), _applied("matmul", reflected=True)
     __mod__, __rmod__ = _applied("mod"), _applied("mod", reflected=True)
     __pow__, __rpow__ = _applied("power"), _applied("power", reflected=True)
     __and__, __rand__ = _applied("bitwise_and"), _applied("bitwise_and", reflected=True)
@@ -113,27 +107,23 @@ class Symbol:
         return other // self, other % self
 
     def __round__(self, digits: object = None) -> Symbol:
-        from streamscope.arguments import shown
-        from streamscope.ops.elementwise import OPERATORS
-
         if digits is None:
-            return OPERATORS["round"](self)
+            result: Symbol = operators["round"](self)
+            return result
+        from streamscope.arguments import shown
+
         raise ProgramError(
             f"round() of {self.name!r} to {shown(digits)} digits at {user_line()} is not an operator of a program",
-            hint="round to whole numbers, and scale before and after: ss.round(x * 100) / 100",
+            hint="round to whole numbers, and scale before and after: ss.ops.round(x * 100) / 100",
         )
 
     def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: object, **options: object) -> Any:
-        from streamscope.ops.from_numpy import apply_ufunc
-
-        return apply_ufunc(function, method, inputs, options)
+        return operators["__array_ufunc__"](function, method, inputs, options)
 
     def __array_function__(
         self, function: Callable[..., Any], types: object, arguments: tuple[object, ...], options: dict[str, object]
     ) -> Any:
-        from streamscope.ops.from_numpy import apply_function
-
-        return apply_function(function, arguments, options)
+        return operators["__array_function__"](function, arguments, options)
 
     def __array__(self, *arguments: object, **options: object) -> Any:
         raise ProgramError(
@@ -171,9 +161,9 @@ class Symbol:
 def _instead_of(attribute: str) -> str:
     """Say what to use in a program instead of an attribute or a method of an array."""
     if attribute == "dot":
-        return "use a @ b, or ss.matmul(a, b)"
-    if attribute in sys.modules["streamscope"].__all__:  # not imported: that would be importing what comes after this package
-        return f"use the operator: ss.{attribute}(...)"
+        return "use a @ b, or ss.ops.matmul(a, b)"
+    if attribute in sys.modules["streamscope.ops"].__all__:  # not imported: that would be importing what stands above this package
+        return f"use the operator: ss.ops.{attribute}(...)"
     if attribute in ("item", "tolist", "get", "numpy", "cpu"):
         return "values are known when the program runs: return the variable, or read it in a host function"
     return "change the array before it goes into the program, or make an operator of your own with ss.operator"

@@ -12,10 +12,10 @@ from streamscope.devices.protocol import Device, Event, Gate, Stream
 from streamscope.engines.capture import capturing
 from streamscope.errors import DeviceError, RecordingError
 from streamscope.interrupts import deferred
-from streamscope.ops.elementwise import add
+from streamscope.ops import add
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import program
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.tracing import program
 
 PAIRS = 100
 CLOCK_SAMPLES = 20

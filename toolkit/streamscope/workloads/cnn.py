@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamscope.ops.convolution import convolution
-from streamscope.ops.elementwise import add, bias_add, relu
-from streamscope.ops.softmax import softmax
+from streamscope.ops import add, bias_add, relu
+from streamscope.ops.convolutions import convolution
+from streamscope.ops.softmaxes import softmax
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import program
+from streamscope.tracing import program
 from streamscope.workloads.workload import Array, Made, Setting, Workload, half
 
 CLASSES = 16

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamscope.ops.convolution import convolution_backward
+from streamscope.ops.convolutions import convolution_backward
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import program
+from streamscope.tracing import program
 from streamscope.workloads.workload import Made, Setting, Workload, half
 
 

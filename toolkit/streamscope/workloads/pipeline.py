@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamscope.ops import add, multiply, relu
 from streamscope.ops.copies import to_device, to_host
-from streamscope.ops.elementwise import add, multiply, relu
 from streamscope.ops.host import host_function
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import program
+from streamscope.tracing import program
 from streamscope.workloads.workload import Array, Made, Setting, Workload
 
 HOST_NS_PER_ELEMENT = 0.3

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import WorkloadError
-from streamscope.program.tracing import ProgramFunction
+from streamscope.tracing import ProgramFunction
 
 Array = npt.NDArray[Any]
 Made = tuple[ProgramFunction, tuple[Array, ...]]

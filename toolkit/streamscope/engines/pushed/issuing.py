@@ -8,14 +8,15 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from streamscope.engines.plan import AUXILIARY, COPY_IN, COPY_OUT, MAIN
-from streamscope.engines.pushed.applications import Application, Part
+from streamscope.engines.pushed.catalogue import Application, Part
 from streamscope.engines.pushed.faults import Fault, FaultLog
-from streamscope.engines.pushed.lanes import Clock, Lane, Stamp, merged
+from streamscope.engines.pushed.lanes import EventStamp, Lane, earliest, expect
 from streamscope.engines.pushed.memory_pool import MemoryPool
-from streamscope.engines.pushed.placement import earliest, expect
-from streamscope.engines.pushed.variable import VariableState
+from streamscope.engines.pushed.variable import VariableState, passed_on, spoiled, written
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred
+from streamscope.order.clocks import Clock, merged
+from streamscope.order.hazards import note, unordered
 from streamscope.program.launch import LaunchKind
 from streamscope.program.user_line import user_line
 
@@ -75,22 +76,12 @@ class Issuer:
         self._issuing = True
         try:
             lane = application.lane or self._placed(application)
-            index, clock = lane.index, lane.clock
-            before: list[Stamp] = []
-            for state in application.reads:
-                stamp = state.writer
-                if stamp is not None and stamp.lane != index and clock[stamp.lane] < stamp.position:
-                    before.append(stamp)
-            for state in application.writes:
-                stamp = state.writer
-                if stamp is not None and stamp.lane != index and clock[stamp.lane] < stamp.position:
-                    before.append(stamp)
-                if state.readers:
-                    before += [stamp for stamp in state.readers.values() if stamp.lane != index]
+            index = lane.index
+            before = unordered(index, lane.clock, application.reads, application.writes)
             if before and application.launches:
                 lane.wait(before)
             for number, part in enumerate(application.parts):
-                if (self.faults.live or pushed is not None) and self.passed_on(part.inputs, part.writes, pushed):
+                if (self.faults.live or pushed is not None) and passed_on(part.inputs, part.writes, pushed):
                     continue
                 try:
                     calls = part.calls.get(index)
@@ -99,17 +90,10 @@ class Issuer:
                 except Exception as error:  # noqa: BLE001 — whatever it is, it is raised where the results are waited for
                     self.fail(part.writes, Fault(part.name, where or application.lines[number] or user_line(), error, pushed))
                     continue
-                for state in part.writes:
-                    state.version += 1
-                    state.fault = None
+                written(part.writes)
             if application.launches:
                 stamp = lane.record()
-                for state in application.reads:
-                    state.readers[index] = stamp
-                for state in application.writes:
-                    if state.readers:
-                        state.readers.clear()
-                    state.writer = stamp
+                note(index, stamp, application.reads, application.writes)
                 if self._synchronous:
                     lane.stream.synchronize()
                     self.learn(stamp)
@@ -125,20 +109,9 @@ class Issuer:
     def fail(self, writes: Iterable[VariableState], fault: Fault) -> None:
         """Keep a fault on what an operation writes."""
         self.faults.add(fault)
-        for state in writes:
-            state.fault = fault
+        spoiled(writes, fault)
 
-    def passed_on(self, reads: Iterable[VariableState], writes: Iterable[VariableState], pushed: int | None) -> bool:
-        """Tell whether something that is read has a fault that spoils an operation with this number; it is then passed on."""
-        for state in reads:
-            fault = state.fault
-            if fault is not None and fault.spoils(pushed):
-                for written in writes:
-                    written.fault = fault
-                return True
-        return False
-
-    def learn(self, stamp: Stamp) -> None:
+    def learn(self, stamp: EventStamp) -> None:
         """Note that the host has waited for a stamp, so that all that is issued from now on comes after it."""
         self.known = merged(self.known, stamp.known)
         for lane in self.lanes:
@@ -156,6 +129,15 @@ class Issuer:
             except Exception as error:  # noqa: BLE001 — kept like any other fault
                 self.faults.add(Fault("waiting after an interruption", user_line(), error))
         self._issuing = self.torn = False
+
+    def mend_if_torn(self) -> None:
+        """Mend what Ctrl-C has torn, before anything else is done."""
+        if self.torn:
+            self.mend()
+
+    def let_finish(self) -> None:
+        """Let the device finish what is on the streams, before memory goes to others."""
+        self.device.let_finish([lane.stream for lane in self.lanes])
 
     def _placed(self, application: Application) -> Lane:
         now_ns = self.device.now_ns()

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from streamscope.capturing.function import CapturedFunction
-from streamscope.engines.prepared import Prepared, prepare
+from streamscope.engines.prepared import Prepared, prepare_traced
+from streamscope.engines.pushed.arguments import check_hashable
 from streamscope.engines.pushed.issuing import Issuer
-from streamscope.engines.pushed.pushing import check_hashable
 from streamscope.engines.pushed.templates import typed
 from streamscope.errors import OutOfMemoryError, ProgramError
 from streamscope.kernels.compile.free_memory import free_bytes
 from streamscope.program.operation import Program
-from streamscope.program.tracing import ProgramFunction
+from streamscope.tracing import ProgramFunction
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device
@@ -183,7 +183,7 @@ class PreparedPrograms:
         prepared, most = None, 1
         while prepared is None:
             try:
-                prepared = prepare(entry.program, self._engine, self._issuer.device, streams=self._streams)
+                prepared = prepare_traced(entry.program, self._engine, self._issuer.device, streams=self._streams)
             except OutOfMemoryError:
                 if not self.kept.evict(most, entry):
                     raise

@@ -14,8 +14,8 @@ from streamscope.errors import ProgramError
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Program
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracing import ProgramFunction
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.tracing import ProgramFunction
 
 Function = Callable[..., Any]
 

@@ -15,37 +15,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.elementwise.wrapping_source import added
 from streamscope.kernels.form import THREADS, Access, Form
-from streamscope.kernels.named_source import PLACE_OF_NAME, named_source
-from streamscope.kernels.placing_source import placing_source
+from streamscope.kernels.layout import placing_source
 from streamscope.kernels.signature import RESULT, Signature
-from streamscope.kernels.source import KernelSource
-from streamscope.kernels.types_source import COMPUTE, STORAGE, VECTORS, conversions_source, loaded, stored
+from streamscope.kernels.source import (
+    COMPUTE,
+    PLACE_OF_NAME,
+    STORAGE,
+    VECTORS,
+    KernelSource,
+    conversions_source,
+    loaded,
+    named_source,
+    stored,
+)
 
-MASKED_VECTORS = """\
-// The elements n to n + W - 1 of an array, of which those from 0 to size - 1 are there.
-template <int W, typename E> __device__ inline vector<E, W> read(const E* array, long long n, long long size)
-{
-    if (n >= 0 && n + W <= size) return fetched<W>(array + n);
-    vector<E, W> values = {};
-    #pragma unroll
-    for (int k = 0; k < W; ++k)
-        if (n + k >= 0 && n + k < size) values.item[k] = array[n + k];
-    return values;
-}
-
-template <int W, typename E> __device__ inline void write(E* array, long long n, long long size, const vector<E, W>& values)
-{
-    if (n >= 0 && n + W <= size) {
-        put(array + n, values);
-        return;
-    }
-    #pragma unroll
-    for (int k = 0; k < W; ++k)
-        if (n + k >= 0 && n + k < size) array[n + k] = values.item[k];
-}
-"""
+_CUDA = pieces("elementwise")
 
 
 @dataclass(frozen=True)
@@ -124,7 +111,7 @@ def elementwise_source(signature: Signature, form: Form) -> KernelSource:
     pieces = [
         conversions_source(signature.dtypes),
         VECTORS,
-        MASKED_VECTORS if form.masked else "",
+        _CUDA["masked_vectors"] if form.masked else "",
         placing_source(placed, form.rank, wide=form.wide) if placed else "",
         signature.value_source(),
         _kernel(signature, form, arrays),
@@ -155,54 +142,41 @@ def _kernel(signature: Signature, form: Form, arrays: list[_Array]) -> str:
         *["int lead"] * form.masked,
         *["layout at"] * placed,
     ]
-    body = "\n".join(f"    {line}" for line in (_one_item if form.items == 1 else _many_items)(signature, form, arrays))
-    return f'extern "C" __global__ void __launch_bounds__({THREADS})\n{PLACE_OF_NAME}({", ".join(parameters)})\n{{\n{body}\n}}\n'
-
-
-def _one_item(signature: Signature, form: Form, arrays: list[_Array]) -> list[str]:
-    loads = [line for array in _read(signature, arrays) for line in array.load(array.held, _declared(array))]
-    return [
-        f"const long long n = ((long long)blockIdx.x * {THREADS} + threadIdx.x) * {form.width}{_less_lead(form)};",
-        "if (n >= size) return;",
-        *_offsets(form, arrays),
-        *loads,
-        *_results(signature, form, arrays, ""),
-    ]
-
-
-def _less_lead(form: Form) -> str:
-    return " - lead" if form.masked else ""
-
-
-def _many_items(signature: Signature, form: Form, arrays: list[_Array]) -> list[str]:
-    reads = _read(signature, arrays)
-    loads = [line for array in reads for line in array.load(f"{array.held}[j]", "")]
-    return [
-        f"const long long first = ((long long)blockIdx.x * {THREADS * form.items} + threadIdx.x) * {form.width}{_less_lead(form)};",
-        *(f"{array.values} {array.held}[{form.items}];" for array in reads),
-        *_over_items(form, [*_offsets(form, reads), *loads]),
-        *_over_items(form, [*_offsets(form, arrays[-1:]), *_results(signature, form, arrays, "[j]")]),
-    ]
-
-
-def _over_items(form: Form, lines: list[str]) -> list[str]:
-    opening = [UNROLL, f"for (int j = 0; j < {form.items}; ++j) {{", f"    const long long n = first + j * {THREADS * form.width};"]
-    return [*opening, "    if (n >= size) break;", *(f"    {line}" for line in lines), "}"]
-
-
-def _read(signature: Signature, arrays: list[_Array]) -> list[_Array]:
-    return arrays if signature.accumulate else arrays[:-1]
+    reads = arrays if signature.accumulate else arrays[:-1]
+    common = {
+        "threads": THREADS,
+        "name": PLACE_OF_NAME,
+        "parameters": ", ".join(parameters),
+        "width": form.width,
+        "less_lead": " - lead" if form.masked else "",
+    }
+    if form.items == 1:
+        loads = [line for array in reads for line in array.load(array.held, _declared(array))]
+        results = _results(signature, form, arrays, "")
+        return fill(_CUDA["one_vector"], **common, offsets=_offsets(form, arrays), loads="\n".join(loads), results=results)
+    return fill(
+        _CUDA["many_vectors"],
+        **common,
+        items=form.items,
+        of_block=THREADS * form.items,
+        apart=THREADS * form.width,
+        held="\n".join(f"{array.values} {array.held}[{form.items}];" for array in reads),
+        offsets=_offsets(form, reads),
+        loads="\n".join(line for array in reads for line in array.load(f"{array.held}[j]", "")),
+        offsets_of_result=_offsets(form, arrays[-1:]),
+        results=_results(signature, form, arrays, "[j]"),
+    )
 
 
 def _declared(array: _Array) -> str:
     return f"{'' if array.access is Access.STRIDED else 'const '}{array.values} "
 
 
-def _offsets(form: Form, arrays: list[_Array]) -> list[str]:
-    return ["const offsets from = place(n, at);"] * (form.rows and any(array.placed for array in arrays))
+def _offsets(form: Form, arrays: list[_Array]) -> str:
+    return "const offsets from = place(n, at);" if form.rows and any(array.placed for array in arrays) else ""
 
 
-def _results(signature: Signature, form: Form, arrays: list[_Array], item: str) -> list[str]:
+def _results(signature: Signature, form: Form, arrays: list[_Array], item: str) -> str:
     result = arrays[-1]
     lines = [f"{result.values} results;"]
     # Written out, since a loop that NVRTC has to unroll takes a sixth of the time that a small kernel takes to compile.
@@ -211,4 +185,4 @@ def _results(signature: Signature, form: Form, arrays: list[_Array], item: str) 
         value = f"value({', '.join(values.get(parameter.argument, parameter.argument) for parameter in signature.parameters)})"
         total = added(signature.result, values[RESULT], value) if signature.accumulate else value
         lines.append(stored(result.dtype, f"results.item[{index}]", total))
-    return [*lines, *result.save("results")]
+    return "\n".join([*lines, *result.save("results")])

@@ -17,23 +17,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from streamscope.kernels.cuda import pieces
 from streamscope.kernels.elementwise.wrapping_source import added
 from streamscope.kernels.signature import Parameter, Signature
-from streamscope.kernels.types_source import COMPUTE
+from streamscope.kernels.source import COMPUTE
 
-ROUNDED = """\
-// As if it had been in memory: rounded to half.
-__device__ inline float rounded(float value)
-{
-    asm("{ .reg .b16 half; cvt.rn.f16.f32 half, %0; cvt.f32.f16 %0, half; }" : "+f"(value));
-    return value;
-}
-"""
-APART = """\
-// The same number, with which no product is contracted: value + -0.0.
-__device__ inline float apart(float value) { asm volatile("add.rn.f32 %0, %0, 0f80000000;" : "+f"(value)); return value; }
-__device__ inline double apart(double value) { asm volatile("add.rn.f64 %0, %0, 0d8000000000000000;" : "+d"(value)); return value; }
-"""
+ROUNDED, APART = pieces("fused").values()
 _CALL = re.compile(r"\b(\w+)\s*\(")
 _CHOOSING = frozenset({"T", "fabs", "fmax", "fmin", "maximum", "minimum"})
 """What neither adds nor multiplies; any other function may do both."""

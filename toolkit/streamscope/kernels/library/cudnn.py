@@ -6,12 +6,12 @@ import threading
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from streamscope.devices.cuda.driver import libraries
 from streamscope.errors import DeviceError, NoDeviceError
+from streamscope.kernels.library.libraries import libraries
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda.bench import CudaBench, CudaCall
-    from streamscope.ops.convolution import ConvolutionShape, Direction
+    from streamscope.ops.convolutions import ConvolutionShape, Direction
 
 _planning = threading.Lock()
 

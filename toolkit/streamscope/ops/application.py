@@ -1,0 +1,159 @@
+"""What an operator is: shapes, work and how to apply it inside a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import index
+from typing import Any, Literal, cast, get_args
+
+from streamscope.errors import ProgramError
+from streamscope.kernels.reduce.reducers import FLOATS
+from streamscope.program.launch import HostCall, Launch
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import current_tracer
+from streamscope.program.variable import ArraySpec, Place
+
+Attributes = Mapping[str, Any]
+Request = Literal["write", "add", "null"]
+REQUESTS: tuple[Request, ...] = get_args(Request)
+"""What may happen to ``out``: it is replaced, added to, or left alone."""
+
+
+@dataclass(frozen=True)
+class Application:
+    """One application of an operator: what its work is made for.
+
+    Attributes
+    ----------
+    operation : int
+        Id of the operation.
+    reads, writes : tuple of int
+        Ids of the arguments, in order, and of the results.
+    read_specs, write_specs : sequence of ArraySpec
+    attributes : mapping
+    """
+
+    operation: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    read_specs: Sequence[ArraySpec]
+    write_specs: Sequence[ArraySpec]
+    attributes: Attributes
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Something that a program can do to variables.
+
+    Attributes
+    ----------
+    name : str
+    infer : callable
+        ``infer(specs of the arguments, attributes) -> specs of the results``; raises `ProgramError` where they do not fit.
+    build : callable
+        ``build(application) -> launches, or one host call``.
+    reads_from, writes_to : Place
+        Where its arguments and its results lie.
+    in_place : bool
+        ``out=`` may name one of its arguments: nothing is read after it may have been written.
+    """
+
+    name: str
+    infer: Callable[[Sequence[ArraySpec], Attributes], Sequence[ArraySpec]]
+    build: Callable[[Application], tuple[Launch, ...] | HostCall]
+    reads_from: Place = field(default=Place.DEVICE)
+    writes_to: Place = field(default=Place.DEVICE)
+    in_place: bool = False
+
+    def work(
+        self,
+        operation: int,
+        reads: tuple[int, ...],
+        writes: tuple[int, ...],
+        read_specs: Sequence[ArraySpec],
+        write_specs: Sequence[ArraySpec],
+        attributes: Attributes,
+    ) -> tuple[Launch, ...] | HostCall:
+        """Return what one application puts on streams, or the host call it makes."""
+        return self.build(Application(operation, reads, writes, read_specs, write_specs, attributes))
+
+    def __call__(self, *arguments: object, out: object = None, **attributes: Any) -> Any:
+        """Apply the operator inside a program that is being traced.
+
+        Raises
+        ------
+        ProgramError
+            Called outside a program, or the arguments do not fit.
+        """
+        return current_tracer(self.name).apply(self, arguments, attributes, out)
+
+
+def require(condition: bool, operator: str, problem: str, hint: str | None = None) -> None:  # noqa: FBT001 — the condition is the point
+    """Raise a `ProgramError` that names the operator unless a condition holds."""
+    if not condition:
+        raise ProgramError(f"{operator}: {problem}", hint=hint)
+
+
+def check_request(operator: str, request: str, *, has_target: bool) -> None:
+    """Raise a `ProgramError` unless it is known what happens to ``out``: replaced, added to, or left alone."""
+    require(request in REQUESTS, operator, f"request={request!r} is unknown", f"use one of {', '.join(REQUESTS)}")
+    require(request == "write" or has_target, operator, f"request={request!r} needs a variable", "name it with out=")
+
+
+def specs_of(operator: str, operands: Sequence[object]) -> list[ArraySpec]:
+    """Return the specs of variables.
+
+    Raises
+    ------
+    ProgramError
+        An operand is none.
+    """
+    for operand in operands:
+        require(
+            isinstance(operand, Symbol), operator, f"it takes variables, got a {type(operand).__name__}", "pass a variable of the program"
+        )
+    return [cast("Symbol", operand).spec for operand in operands]
+
+
+def shape_of(operator: str, shape: object) -> tuple[int, ...]:
+    """Return a shape that a user gave.
+
+    Raises
+    ------
+    ProgramError
+        It is no sequence of whole numbers.
+    """
+    try:
+        extents = tuple(index(extent) for extent in cast("Sequence[int]", shape) if not isinstance(extent, bool))
+        good = len(extents) == len(cast("Sequence[int]", shape)) and all(extent >= 0 for extent in extents)
+    except TypeError:
+        extents, good = (), False
+    require(good, operator, f"shape={shape!r} is no shape", "give a tuple of whole numbers, for example (1024, 1024)")
+    return extents
+
+
+def declared_spec(declared: Any, problem: str) -> ArraySpec:
+    """Return the spec of a result that a user declares as ``(shape, dtype)``; ``problem`` is what the error says where it is none.
+
+    Raises
+    ------
+    ProgramError
+        It is something else, or such an array is not possible.
+    """
+    try:
+        shape, dtype = declared
+        return ArraySpec(tuple(shape), dtype)
+    except (TypeError, ValueError):
+        raise ProgramError(problem, hint="give (shape, dtype)") from None
+
+
+def require_float(specs: Sequence[ArraySpec], operator: str, hint: str = "") -> None:
+    """Raise a `ProgramError`, with a further hint, unless all arguments are of one floating dtype that the kernels support."""
+    names = {spec.dtype.name for spec in specs}
+    require(
+        len(names) == 1 and names <= set(FLOATS),
+        operator,
+        f"dtypes {', '.join(spec.dtype.name for spec in specs)} do not fit",
+        f"use one of {', '.join(FLOATS)} for all arguments{'; ' if hint else ''}{hint}",
+    )

@@ -1,0 +1,212 @@
+"""Two-dimensional convolution, forward and backward, channels last, through cuDNN.
+
+Shapes: input ``x[N, H, W, C]``, weights ``w[K, R, S, C]``, output ``y[N, P, Q, K]`` with ``P = (H + 2 * padding - R) // stride + 1``
+and likewise ``Q``. It is the cross-correlation of deep learning: ``y[n,p,q,k] = sum x[n, p*stride+r-padding, ...] * w[k,r,s,c]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+
+from streamscope.ops.application import Application, Attributes, Operator, require, require_float
+from streamscope.ops.linear import accumulation_dtype, tiles
+from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.symbol import Symbol
+from streamscope.program.variable import ArraySpec
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaBench, CudaCall
+
+Direction = Literal["forward", "data_gradient", "weight_gradient"]
+
+_LAYOUT = "the layouts are x[N, H, W, C], w[K, R, S, C] and dy[N, P, Q, K], of one floating dtype"
+
+
+@dataclass(frozen=True)
+class ConvolutionShape:
+    """Extents of a convolution, as the module's docstring names them."""
+
+    x: tuple[int, int, int, int]
+    w: tuple[int, int, int, int]
+    stride: int
+    padding: int
+
+    @property
+    def y(self) -> tuple[int, int, int, int]:
+        """Shape of the output."""
+        n, h, w, _ = self.x
+        k, r, s, _ = self.w
+        return n, (h + 2 * self.padding - r) // self.stride + 1, (w + 2 * self.padding - s) // self.stride + 1, k
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of each direction: 2 N P Q K R S C."""
+        n, p, q, k = self.y
+        _, r, s, c = self.w
+        return 2 * n * p * q * k * r * s * c
+
+    def taps(self) -> Iterator[tuple[int, int, tuple[slice, slice, slice]]]:
+        """Yield each filter position with the slice of the padded input that it meets."""
+        _, p, q, _ = self.y
+        for r in range(self.w[1]):
+            for s in range(self.w[2]):
+                rows = slice(r, r + self.stride * (p - 1) + 1, self.stride)
+                yield r, s, (slice(None), rows, slice(s, s + self.stride * (q - 1) + 1, self.stride))
+
+    def padded(self, x: Array) -> Array:
+        """Return the input with its border of zeros, in the dtype that sums are kept in."""
+        edge = (self.padding, self.padding)
+        return np.pad(x.astype(accumulation_dtype(x.dtype)), ((0, 0), edge, edge, (0, 0)))
+
+
+def forward_reference(shape: ConvolutionShape, x: Array, w: Array) -> Array:
+    """Return ``y`` in NumPy: one matrix product for each filter position."""
+    padded, wide = shape.padded(x), w.astype(accumulation_dtype(w.dtype))
+    y = np.zeros(shape.y, wide.dtype)
+    for r, s, window in shape.taps():
+        y += padded[window] @ wide[:, r, s, :].T
+    return y.astype(x.dtype)
+
+
+def data_gradient_reference(shape: ConvolutionShape, w: Array, dy: Array) -> Array:
+    """Return ``dx`` for the gradient ``dy`` of the output."""
+    wide, gradient = w.astype(accumulation_dtype(w.dtype)), dy.astype(accumulation_dtype(dy.dtype))
+    padded = shape.padded(np.zeros(shape.x, dy.dtype))
+    for r, s, window in shape.taps():
+        padded[window] += gradient @ wide[:, r, s, :]
+    h, width = shape.x[1:3]
+    return padded[:, shape.padding : shape.padding + h, shape.padding : shape.padding + width].astype(dy.dtype)
+
+
+def weight_gradient_reference(shape: ConvolutionShape, x: Array, dy: Array) -> Array:
+    """Return ``dw`` for the gradient ``dy`` of the output."""
+    padded, gradient = shape.padded(x), dy.astype(accumulation_dtype(dy.dtype))
+    pixels = gradient.reshape(-1, shape.w[0]).T
+    dw = np.zeros(shape.w, gradient.dtype)
+    for r, s, window in shape.taps():
+        dw[:, r, s, :] = pixels @ padded[window].reshape(-1, shape.w[3])
+    return dw.astype(x.dtype)
+
+
+def _shape(operator: str, x: tuple[int, ...], w: tuple[int, ...], attributes: Attributes) -> ConvolutionShape:
+    require(len(x) == 4 and len(w) == 4, operator, f"input {x} and weights {w} do not have four axes each", _LAYOUT)
+    require(x[3] == w[3], operator, f"input {x} has {x[3]} channels, weights {w} have {w[3]}", _LAYOUT)
+    stride, padding = attributes["stride"], attributes["padding"]
+    whole = isinstance(stride, int | np.integer) and isinstance(padding, int | np.integer)
+    require(whole, operator, f"stride {stride!r} and padding {padding!r} are not whole numbers")
+    require(stride >= 1 and padding >= 0, operator, f"stride {stride} and padding {padding} are not possible")
+    shape = ConvolutionShape((x[0], x[1], x[2], x[3]), (w[0], w[1], w[2], w[3]), int(stride), int(padding))
+    require(min(*shape.y, *x, *w) > 0, operator, f"weights {w} do not fit input {x} with padding {padding}", _LAYOUT)
+    return shape
+
+
+def _cost(shape: ConvolutionShape, direction: Direction, dtype: np.dtype[Any]) -> Cost:
+    n, p, q, k = shape.y
+    _, r, s, c = shape.w
+    elements = n * p * q * k + int(np.prod(shape.x)) + int(np.prod(shape.w))
+    blocks = {
+        "forward": tiles(n * p * q, k),
+        "data_gradient": tiles(shape.x[0] * shape.x[1] * shape.x[2], c),
+        # The sum over all pixels is split over blocks, or too few would run.
+        "weight_gradient": tiles(k, r * s * c) * max(1, min(16, n * p * q // 1024)),
+    }[direction]
+    return Cost(elements * dtype.itemsize, shape.flops, blocks, 128, matrix=True)
+
+
+def _launch(application: Application, part: int, shape: ConvolutionShape, direction: Direction, *, auxiliary: bool = False) -> Launch:
+    """Make the launch of one direction; ``application`` names its two arguments and its result."""
+    functions = {"forward": forward_reference, "data_gradient": data_gradient_reference, "weight_gradient": weight_gradient_reference}
+    dtype = application.write_specs[0].dtype
+
+    def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+        return [functions[direction](shape, *arrays)]
+
+    def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
+        from streamscope.kernels.library.cudnn import convolution_call
+
+        return convolution_call(bench, direction, shape, reads[0], reads[1], writes[0])
+
+    name = "convolution" if direction == "forward" else f"convolution_{direction}"
+    cost = _cost(shape, direction, dtype)
+    reads, writes, kind = application.reads, application.writes, LaunchKind.KERNEL
+    return Launch(application.operation, part, name, kind, reads, writes, cost, reference, cuda, auxiliary, library=True)
+
+
+def _infer_forward(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+    require_float(specs, "convolution", _LAYOUT)
+    return [ArraySpec(_shape("convolution", specs[0].shape, specs[1].shape, attributes).y, specs[0].dtype)]
+
+
+def _build_forward(application: Application) -> tuple[Launch, ...]:
+    x, w = application.read_specs
+    return (_launch(application, 0, _shape("convolution", x.shape, w.shape, application.attributes), "forward"),)
+
+
+def _backward_shape(x: ArraySpec, w: ArraySpec, dy: ArraySpec, attributes: Attributes) -> ConvolutionShape:
+    require_float([x, w, dy], "convolution_backward", _LAYOUT)
+    shape = _shape("convolution_backward", x.shape, w.shape, attributes)
+    problem = f"gradient {dy.shape} does not have the output's shape, {shape.y}"
+    require(dy.shape == shape.y, "convolution_backward", problem, _LAYOUT)
+    return shape
+
+
+def _infer_backward(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+    _backward_shape(specs[0], specs[1], specs[2], attributes)
+    return [specs[0], specs[1]]
+
+
+def _build_backward(application: Application) -> tuple[Launch, ...]:
+    (x, w, dy), (dx, dw) = application.reads, application.writes
+    x_spec, w_spec, dy_spec = application.read_specs
+    shape = _backward_shape(x_spec, w_spec, dy_spec, application.attributes)
+
+    def part(reads: tuple[int, int], write: int, spec: ArraySpec) -> Application:
+        return Application(application.operation, reads, (write,), (), (spec,), application.attributes)
+
+    # The weight gradient opens an auxiliary scope: with a second stream, both run side by side.
+    return (
+        _launch(part((x, dy), dw, w_spec), 0, shape, "weight_gradient", auxiliary=True),
+        _launch(part((w, dy), dx, x_spec), 1, shape, "data_gradient"),
+    )
+
+
+_forward = Operator("convolution", _infer_forward, _build_forward)
+_backward = Operator("convolution_backward", _infer_backward, _build_backward)
+
+
+def convolution(x: object, w: object, *, stride: int = 1, padding: int = 0, out: object = None) -> Symbol:
+    """Return the convolution ``y[N, P, Q, K]``; half accumulates in float32, float32 may use TF32 on CUDA.
+
+    Parameters
+    ----------
+    x, w : variable
+        Shapes (N, H, W, C) and (K, R, S, C), of one floating dtype.
+    stride, padding : int
+        In pixels, the same for height and width.
+    out : variable, optional
+        Where the result goes; by default a new variable.
+    """
+    return cast("Symbol", _forward(x, w, out=out, stride=stride, padding=padding))
+
+
+def convolution_backward(
+    x: object, w: object, dy: object, *, stride: int = 1, padding: int = 0, out: object = None
+) -> tuple[Symbol, Symbol]:
+    """Return ``(dx, dw)`` for the gradient ``dy`` of a convolution's output.
+
+    One operation of two launches: the weight gradient in an auxiliary-stream scope beside the data gradient.
+
+    Parameters
+    ----------
+    x, w, dy : variable
+        Shapes (N, H, W, C), (K, R, S, C) and (N, P, Q, K), of one floating dtype.
+    stride, padding : int
+        Those of the convolution.
+    out : pair of variables, optional
+        Where ``dx`` and ``dw`` go; None for a new variable.
+    """
+    return cast("tuple[Symbol, Symbol]", _backward(x, w, dy, out=out, stride=stride, padding=padding))

@@ -1,0 +1,98 @@
+"""Every element-wise operator by name, and what Python's operators and NumPy's own functions do with variables of a program.
+
+Each of NumPy's functions is the operator that means the same, or is refused by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from streamscope.errors import ProgramError
+from streamscope.ops import activations, binary, logic, reductions, unary
+from streamscope.ops.linear import matmul
+from streamscope.ops.pointwise import Elementwise
+from streamscope.program.symbol import Symbol
+from streamscope.program.user_line import user_line
+
+OPERATORS: dict[str, Elementwise] = {
+    name: value for module in (unary, activations, binary, logic) for name, value in vars(module).items() if isinstance(value, Elementwise)
+}
+"""The operators by name, in the order in which they are defined."""
+UFUNCS: Mapping[np.ufunc, Callable[..., Any]] = {
+    **{getattr(np, name): each for name, each in OPERATORS.items() if isinstance(getattr(np, name, None), np.ufunc)},
+    np.matmul: matmul,
+    np.deg2rad: OPERATORS["radians"],
+    np.rad2deg: OPERATORS["degrees"],
+}
+FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
+    **{getattr(np, name): each for name, each in vars(reductions).items() if isinstance(each, reductions.Reduction)},
+    **{getattr(np, name): OPERATORS[name] for name in ("fix", "isposinf", "isneginf", "round")},
+    np.shape: lambda a: a.shape,
+    np.ndim: lambda a: len(a.shape),
+    np.size: lambda a: a.spec.size,
+}
+INSTEAD = {np.around: "round to whole numbers with np.rint", np.dot: "use a @ b", np.positive: "leave the + out"}
+
+
+def apply_ufunc(function: np.ufunc, method: str, inputs: Sequence[object], options: Mapping[str, Any]) -> Any:
+    """Apply the operator that a ufunc means.
+
+    Raises
+    ------
+    ProgramError
+        There is no such operator, or it has no such option.
+    """
+    if method != "__call__":
+        raise _refused(f"{function.__name__}.{method}", "use np.sum, np.max and the like" if method == "reduce" else "")
+    if function not in UFUNCS:
+        raise _refused(function.__name__, INSTEAD.get(function, ""))
+    out = options.get("out", (None,))
+    return _applied(function.__name__, UFUNCS[function], inputs, {**options, "out": out[0] if len(out) == 1 else out})
+
+
+def apply_function(function: Callable[..., Any], arguments: Sequence[object], options: Mapping[str, Any]) -> Any:
+    """Apply the operator that another function of NumPy's means.
+
+    Raises
+    ------
+    ProgramError
+        There is no such operator, or it has no such option.
+    """
+    name = function.__name__
+    if function not in FUNCTIONS:
+        raise _refused(name, INSTEAD.get(function, ""))
+    bound = inspect.signature(function).bind(*arguments, **options).arguments
+    variable = bound.pop(next(iter(bound)))
+    if bound.get("decimals") == 0:
+        del bound["decimals"]
+    return _applied(name, FUNCTIONS[function], [variable], bound)
+
+
+def _applied(name: str, operator: Callable[..., Any], inputs: Sequence[object], options: Mapping[str, Any]) -> Any:
+    kept = {option: value for option, value in options.items() if value is not None}
+    unknown = sorted(kept.keys() - {"out", "axis", "keepdims"})
+    if unknown:
+        raise _refused(f"{name} with {', '.join(f'{option}=' for option in unknown)}", f"leave {' and '.join(unknown)} out")
+    if not isinstance(kept.get("out"), Symbol | None):
+        raise _refused(f"{name} with an array for out=", "give a variable, or take what the function returns")
+    return operator(*inputs, **kept)
+
+
+def _refused(what: str, hint: str) -> ProgramError:
+    return ProgramError(
+        f"a program has no operator for NumPy's {what} at {user_line()}",
+        hint=hint or "write it as one line with ss.elementwise, call NumPy in an ss.host_function, or make an ss.operator of your own",
+    )
+
+
+OF_SYMBOLS: Mapping[str, Callable[..., Any]] = {
+    **OPERATORS,
+    "matmul": matmul,
+    "__array_ufunc__": apply_ufunc,
+    "__array_function__": apply_function,
+}
+"""What `streamscope.program.symbol` calls for Python's operators and NumPy's functions."""

@@ -1,0 +1,225 @@
+"""Softmax and log-softmax along an axis, and their gradients."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from streamscope.kernels.reduce.reduction_kernels import THREADS
+from streamscope.kernels.reduce.reduction_plan import checked_axes
+from streamscope.kernels.softmax import row_form, softmax_columns_source, softmax_source
+from streamscope.ops.application import (
+    Application,
+    Attributes,
+    Operator,
+    Request,
+    check_request,
+    require,
+    require_float,
+    shape_of,
+    specs_of,
+)
+from streamscope.ops.linear import accumulation_dtype
+from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import current_tracer
+from streamscope.program.variable import ArraySpec
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaBench, CudaCall
+    from streamscope.kernels.source import KernelSource
+
+
+def _softmax_of(x: Array, axis: int) -> Array:
+    exponentials = np.exp(x - x.max(axis=axis, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=axis, keepdims=True))
+
+
+def _log_softmax_of(x: Array, axis: int) -> Array:
+    shifted = x - x.max(axis=axis, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)))
+
+
+def _softmax_gradient_of(dy: Array, y: Array, axis: int) -> Array:
+    return np.asarray(y * (dy - (dy * y).sum(axis=axis, keepdims=True)))
+
+
+def _log_softmax_gradient_of(dy: Array, y: Array, axis: int) -> Array:
+    return np.asarray(dy - np.exp(y) * dy.sum(axis=axis, keepdims=True))
+
+
+class Softmax:
+    """An operator that maps the elements along one axis by what they are together: softmax or log-softmax.
+
+    Apply it, inside a program, to a variable: ``operator(x)`` along the last axis, ``operator(x, axis=0)`` along another; with
+    ``out=c, request="add"`` the result is added to what is in ``c``.
+
+    Parameters
+    ----------
+    name : str
+        Of the kernel; that of its gradient's is ``name_gradient``.
+    summary : str
+        One sentence, for its documentation.
+    function : callable
+        NumPy function ``function(x, axis)`` that means the same.
+    gradient : callable
+        NumPy function ``gradient(dy, y, axis)`` of its gradient, from its result ``y``.
+    """
+
+    def __init__(self, name: str, summary: str, function: Callable[..., Array], gradient: Callable[..., Array]) -> None:
+        self.__name__ = name
+        self.__doc__ = _documentation(summary)
+        self._forward = _operator(name, function)
+        self._backward = _operator(f"{name}_gradient", gradient)
+
+    def __repr__(self) -> str:
+        return f"<operator {self.__name__}(x)>"
+
+    def __call__(self, x: object, axis: int = -1, *, out: object = None, request: Request = "write") -> Symbol:
+        """Apply the operator inside a program that is being traced.
+
+        Raises
+        ------
+        ProgramError
+            Called outside a program, ``x`` has no such axis, or nothing along it, or is not floating-point.
+        """
+        return _applied(self._forward, [x], axis, out, request)
+
+    def gradient(self, dy: object, y: object, axis: int = -1, *, out: object = None, request: Request = "write") -> Symbol:
+        """Return the gradient of the argument, inside a program.
+
+        Parameters
+        ----------
+        dy : variable
+            Gradient of the result, of its shape and dtype.
+        y : variable
+            The result: what the operator returned.
+        axis : int
+            Along which it was applied.
+        out : variable, optional
+            Where the gradient goes, which may be ``dy`` or ``y`` (in place); by default a new variable.
+        request : {"write", "add", "null"}
+            Whether ``out`` is replaced, added to or left alone.
+
+        Raises
+        ------
+        ProgramError
+            The variables do not fit.
+        """
+        return _applied(self._backward, [dy, y], axis, out, request)
+
+    def source(
+        self, dtype: Any, shape: Sequence[int] = (1024, 1024), axis: int = -1, *, request: Request = "write", gradient: bool = False
+    ) -> str:
+        """Return the CUDA source of the kernel for an array in fresh memory, or of the gradient's.
+
+        Raises
+        ------
+        ProgramError
+            The kernel takes no such array.
+        """
+        operator = self._backward if gradient else self._forward
+        require(request in ("write", "add"), self.__name__, f"request={request!r} has no kernel", "use write or add")
+        spec = ArraySpec(shape_of(self.__name__, shape), dtype)
+        operator.infer([spec], {"axis": axis})
+        (one,) = checked_axes(self.__name__, spec.shape, axis)
+        return _kernel(operator.name, spec, one, 1 + gradient, aligned=True, add=request == "add")[0].code
+
+
+def _applied(operator: Operator, arrays: Sequence[object], axis: int, out: object, request: Request) -> Symbol:
+    tracer = current_tracer(operator.name)
+    check_request(operator.name, request, has_target=out is not None)
+    if request == "null":
+        operator.infer(specs_of(operator.name, arrays), {"axis": axis})
+        return cast("Symbol", out)
+    if request == "add":
+        return cast("Symbol", tracer.apply(operator, [*arrays, out], {"axis": axis, "request": "add"}, out))
+    return cast("Symbol", tracer.apply(operator, arrays, {"axis": axis}, out))
+
+
+def _operator(name: str, function: Callable[..., Array]) -> Operator:
+    """Make an operator of one of the kernels and the NumPy function ``function(*arrays, axis)`` that means the same."""
+
+    def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+        require_float(specs, name)
+        shape = specs[0].shape
+        require(all(spec.shape == shape for spec in specs), name, f"shapes {' and '.join(str(spec.shape) for spec in specs)} differ")
+        require(len(shape) > 0, name, f"shape {shape} has no axis")
+        axes = checked_axes(name, shape, attributes["axis"])
+        require(len(axes) == 1, name, f"axis={attributes['axis']} is not one axis of {shape}", "name one")
+        (axis,) = axes
+        require(shape[axis] > 0, name, f"shape {shape} has no {'last ' * (axis == len(shape) - 1)}axis with elements")
+        return [specs[0]]
+
+    def build(application: Application) -> tuple[Launch, ...]:
+        spec = application.write_specs[0]
+        (axis,) = checked_axes(name, spec.shape, application.attributes["axis"])
+        add = application.attributes.get("request") == "add"
+        inputs = len(application.reads) - add
+
+        def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+            exact = [array.astype(accumulation_dtype(array.dtype)) for array in arrays]
+            value = function(*exact[:inputs], axis)
+            return [(exact[-1] + value if add else value).astype(spec.dtype)]
+
+        def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
+            aligned = all(_address(array) % 16 == 0 for array in (*reads, *writes))
+            source, blocks, threads, numbers = _kernel(name, spec, axis, inputs, aligned=aligned, add=add)
+            return bench.kernel(source, blocks, threads, [*reads[:inputs], *writes, *map(ctypes.c_longlong, numbers)])
+
+        _, blocks, threads, _ = _kernel(name, spec, axis, inputs, aligned=True, add=add)
+        cost = Cost((inputs + 1 + add) * spec.nbytes, 5 * spec.size, max(1, blocks), threads)
+        reads, writes = application.reads, application.writes
+        return (Launch(application.operation, 0, name, LaunchKind.KERNEL, reads, writes, cost, reference, cuda),)
+
+    return Operator(name, infer, build, in_place=True)
+
+
+def _kernel(
+    name: str, spec: ArraySpec, axis: int, inputs: int, *, aligned: bool, add: bool = False
+) -> tuple[KernelSource, int, int, tuple[int, ...]]:
+    """Return the kernel for an array, its blocks, the threads of each, and its numbers."""
+    columns, inner = spec.shape[axis], math.prod(spec.shape[axis + 1 :])
+    rows = spec.size // columns // inner if spec.size else 0
+    if inner != 1:
+        return softmax_columns_source(name, spec.dtype.name, accumulate=add), -(-rows * inner // THREADS), THREADS, (rows, columns, inner)
+    form = row_form(columns, spec.dtype.itemsize, inputs, aligned=aligned)
+    blocks = -(-rows // (form.threads // form.lanes))
+    return softmax_source(name, spec.dtype.name, form, accumulate=add), blocks, form.threads, (rows, columns)
+
+
+def _address(array: Any) -> int:
+    return int(array.data.ptr) if hasattr(array, "data") and hasattr(array.data, "ptr") else 0
+
+
+def _documentation(summary: str) -> str:
+    return f"""{summary}
+
+    Parameters
+    ----------
+    x : variable
+        Of a floating dtype; the axis has elements.
+    axis : int
+    out : variable, optional
+        Where the result goes, which may be the argument (in place); by default a new variable.
+    request : {{"write", "add", "null"}}
+        Whether ``out`` is replaced, added to or left alone.
+    """
+
+
+softmax = Softmax(
+    "softmax",
+    "``exp(x) / sum(exp(x))`` along an axis, the maximum taken off first; half is computed in float32.",
+    _softmax_of,
+    _softmax_gradient_of,
+)
+log_softmax = Softmax(
+    "log_softmax",
+    "``log(softmax(x))`` along an axis, without the loss of precision that its two steps would have.",
+    _log_softmax_of,
+    _log_softmax_gradient_of,
+)

@@ -1,0 +1,115 @@
+"""The dependency graph of a program's operations, with critical paths and chains."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+from streamscope.order.hazards import Accesses, hazards, note
+from streamscope.program.launch import HostCall
+from streamscope.program.operation import Operation
+
+WINDOW = 4096
+"""How many operations back an implied dependency is noticed; one from further back stays, which costs a scheduler a little insight."""
+
+
+@dataclass
+class DependencyGraph:
+    """Operations, by their position, with what they come after and what comes after them.
+
+    Attributes
+    ----------
+    operations : sequence of Operation
+    duration_ns : list of float
+        What each takes of the device, or of the host if it is a host function.
+    before, after : list of list of int
+        Direct predecessors and successors, in program order; none that another one implies.
+    """
+
+    operations: Sequence[Operation]
+    duration_ns: list[float]
+    before: list[list[int]] = field(init=False)
+    after: list[list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.before = without_implied(dependencies(self.operations))
+        self.after = [[] for _ in self.operations]
+        for position, earlier in enumerate(self.before):
+            for other in earlier:
+                self.after[other].append(position)
+
+    def upward_ranks_ns(self) -> list[float]:
+        """Return for each operation the longest path from its start to the end of the program, in ns."""
+        ranks = [0.0] * len(self.operations)
+        for position in reversed(range(len(ranks))):
+            ranks[position] = self.duration_ns[position] + max((ranks[other] for other in self.after[position]), default=0.0)
+        return ranks
+
+    def by_rank(self) -> list[int]:
+        """Return a topological order: of what is ready the highest rank first, host functions last, since they hold up all that follows."""
+        ranks = self.upward_ranks_ns()
+        missing = [len(earlier) for earlier in self.before]
+
+        def key(position: int) -> tuple[bool, float, int]:
+            return isinstance(self.operations[position].work, HostCall), -ranks[position], position
+
+        ready = [key(position) for position, count in enumerate(missing) if not count]
+        heapify(ready)
+        order: list[int] = []
+        while ready:
+            order.append(heappop(ready)[-1])
+            for other in self.after[order[-1]]:
+                missing[other] -= 1
+                if not missing[other]:
+                    heappush(ready, key(other))
+        return order
+
+    def chain(self, head: int, link: Callable[[Operation], bool]) -> list[int]:
+        """Return the chain that begins with ``head``: operations that each follow on the one before and on nothing else.
+
+        It ends where something else follows too, or at an operation that ``link`` does not accept.
+        """
+        chain = [head]
+        while len(self.after[chain[-1]]) == 1:
+            (following,) = self.after[chain[-1]]
+            if len(self.before[following]) != 1 or not link(self.operations[following]):
+                break
+            chain.append(following)
+        return chain
+
+
+def dependencies(operations: Sequence[Operation]) -> list[list[int]]:
+    """Return, for each operation, the positions of its `hazards`; some may imply others.
+
+    Host functions come one after the other in program order, since they may have effects that no variable shows.
+    """
+    accesses: defaultdict[int, Accesses[int]] = defaultdict(Accesses)
+    last_host: int | None = None
+    before: list[list[int]] = []
+    for position, operation in enumerate(operations):
+        reads = [accesses[variable] for variable in operation.reads if variable not in operation.writes]
+        writes = [accesses[variable] for variable in operation.writes]
+        earlier = set(hazards(reads, writes))
+        if isinstance(operation.work, HostCall):
+            earlier.update([] if last_host is None else [last_host])
+            last_host = position
+        before.append(sorted(earlier))
+        note(position, position, reads, writes)  # Each operation is a lane of its own: no order is given but by variables.
+    return before
+
+
+def without_implied(before: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return predecessors without those that are predecessors of another one already (the transitive reduction of a DAG)."""
+    reduced: list[list[int]] = []
+    # For each operation a bit for each one before it that it follows on: the lowest bit is its neighbour's.
+    ancestors: list[int] = []
+    for position, earlier in enumerate(before):
+        implied = direct = 0
+        for other in earlier:
+            implied |= ancestors[other] << (position - other)
+            direct |= 1 << (position - other - 1)
+        reduced.append([other for other in earlier if not implied >> (position - other - 1) & 1])
+        ancestors.append((implied | direct) & ((1 << WINDOW) - 1))
+    return reduced

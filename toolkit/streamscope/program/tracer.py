@@ -1,0 +1,176 @@
+"""The tracer: collects the operations that a function applies to symbols while it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from streamscope.errors import ProgramError
+from streamscope.program.launch import HostCall, Launch
+from streamscope.program.operation import Operation
+from streamscope.program.symbol import Symbol
+from streamscope.program.user_line import user_line
+from streamscope.program.variable import ArraySpec, Place
+
+if TYPE_CHECKING:
+    from streamscope.ops.application import Operator
+
+
+@dataclass
+class Tracer:
+    """Collects the operations that a function applies while it is traced."""
+
+    name: str
+    symbols: list[Symbol] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+
+    def symbol(self, spec: ArraySpec, name: str, place: Place | None, *, written: bool = True) -> Symbol:
+        """Make a new variable."""
+        symbol = Symbol(self, len(self.symbols), spec, name, place, written)
+        self.symbols.append(symbol)
+        return symbol
+
+    def apply(
+        self, operator: Operator, reads: Sequence[object], attributes: Mapping[str, Any], out: object = None
+    ) -> Symbol | tuple[Symbol, ...]:
+        """Apply an operator to symbols and return what it writes.
+
+        Raises
+        ------
+        ProgramError
+            An argument is not a symbol of this program, lies in the wrong memory, has never been written, or does not fit the operator.
+        """
+        where = user_line()
+        sources = [self._source(operator, argument, where) for argument in reads]
+        try:
+            specs = operator.infer([source.spec for source in sources], attributes)
+        except ProgramError as error:
+            names = ", ".join(f"{source.name!r}" for source in sources)
+            raise ProgramError(f"{error.message}, applied to {names} at {where}", hint=error.hint) from None
+        targets = self._targets(operator, specs, out, where)
+        self._check_aliases(operator, sources, targets, where)
+        for target in targets:
+            target.written = True
+        number = len(self.operations)
+        arguments, writes = tuple(source.id for source in sources), tuple(target.id for target in targets)
+        work = operator.work(number, arguments, writes, [s.spec for s in sources], [t.spec for t in targets], attributes)
+        once = tuple(dict.fromkeys(arguments))
+        self.operations.append(Operation(number, operator.name, once, writes, dict(attributes), where, self._placed(work, where)))
+        return targets[0] if len(targets) == 1 else tuple(targets)
+
+    def _placed(self, work: tuple[Launch, ...] | HostCall, where: str) -> tuple[Launch, ...] | HostCall:
+        """Return the work of an operation with the user's line in it, without launches that write no elements: they would do nothing."""
+        if isinstance(work, HostCall):
+            return replace(work, where=where)
+        return tuple(replace(launch, where=where) for launch in work if any(self.symbols[v].spec.size for v in launch.writes))
+
+    def _source(self, operator: Operator, argument: object, where: str) -> Symbol:
+        if not isinstance(argument, Symbol):
+            raise ProgramError(
+                f"{operator.name} at {where} got a {type(argument).__name__} instead of a variable of the program",
+                hint="pass arrays as arguments of the program, or make them inside it with ss.empty",
+            )
+        if argument.tracer is not self:
+            raise ProgramError(f"{operator.name} at {where} uses {argument.name!r}, which belongs to another program")
+        if not argument.written:
+            raise ProgramError(f"{operator.name} at {where} reads {argument.name!r}, which nothing has written")
+        self._settle(argument, operator.reads_from, operator, where)
+        return argument
+
+    def _targets(self, operator: Operator, specs: Sequence[ArraySpec], out: object, where: str) -> list[Symbol]:
+        if out is None:
+            return [self.symbol(spec, f"{operator.name}_{len(self.operations)}", operator.writes_to) for spec in specs]
+        targets: list[Any] = list(out) if isinstance(out, tuple | list) else [out]
+        if len(targets) != len(specs):
+            raise ProgramError(f"{operator.name} at {where} writes {len(specs)} variables, but out= names {len(targets)}")
+        for index, (target, spec) in enumerate(zip(targets, specs, strict=True)):
+            if target is None:
+                targets[index] = self.symbol(spec, f"{operator.name}_{len(self.operations)}", operator.writes_to)
+                continue
+            if not isinstance(target, Symbol) or target.tracer is not self:
+                raise ProgramError(f"out= of {operator.name} at {where} is not a variable of this program")
+            if target.spec != spec:
+                raise ProgramError(f"out= of {operator.name} at {where} is {target.spec}, but the result is {spec}")
+            self._settle(target, operator.writes_to, operator, where)
+        return targets
+
+    @staticmethod
+    def _check_aliases(operator: Operator, sources: Sequence[Symbol], targets: Sequence[Symbol], where: str) -> None:
+        read = {source.id for source in sources}
+        for index, target in enumerate(targets):
+            if target.id in read and not operator.in_place:
+                raise ProgramError(
+                    f"{operator.name} at {where} cannot write over {target.name!r}, which it reads", hint="give another variable as out="
+                )
+            if any(target is other for other in targets[:index]):
+                raise ProgramError(f"{operator.name} at {where} writes {target.name!r} twice", hint="give a variable for each result")
+
+    @staticmethod
+    def _settle(symbol: Symbol, place: Place, operator: Operator, where: str) -> None:
+        """Check that a variable lies where the operator wants it; an unused input comes to lie there."""
+        if symbol.place is None:
+            symbol.place = place
+        if symbol.place is not place:
+            copy = "ss.ops.to_device" if place is Place.DEVICE else "ss.ops.to_host"
+            raise ProgramError(
+                f"{operator.name} at {where} wants {symbol.name!r} in {place.value} memory, but it lies in {symbol.place.value} memory",
+                hint=f"copy it first with {copy}",
+            )
+
+
+_tracer: ContextVar[Tracer | None] = ContextVar("streamscope_tracer", default=None)
+
+
+def current_tracer(what: str) -> Tracer:
+    """Return the tracer of the function that is being traced.
+
+    Raises
+    ------
+    ProgramError
+        No function is being traced; ``what`` says which operator was called.
+    """
+    tracer = _tracer.get()
+    if tracer is None:
+        raise ProgramError(f"{what} was called outside a program", hint="call it in a function decorated with @ss.program")
+    return tracer
+
+
+def is_tracing() -> bool:
+    """Tell whether a function is being traced."""
+    return _tracer.get() is not None
+
+
+@contextmanager
+def tracing(tracer: Tracer) -> Iterator[None]:
+    """Collect with a tracer what is applied inside."""
+    token = _tracer.set(tracer)
+    try:
+        yield
+    finally:
+        _tracer.reset(token)
+
+
+def empty(shape: int | Sequence[int], dtype: Any = "float32", *, name: str = "empty") -> Symbol:
+    """Make a variable in device memory that an operation must write (``out=``) before another reads it.
+
+    Parameters
+    ----------
+    shape : int or sequence of int
+    dtype : dtype
+    name : str
+        What errors call it.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the shape or the dtype is not possible.
+    """
+    tracer = current_tracer("ss.empty")
+    extents = tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    try:
+        return tracer.symbol(ArraySpec(extents, dtype), name, Place.DEVICE, written=False)
+    except ProgramError as error:
+        raise ProgramError(f"ss.empty at {user_line()}: {error.message}", hint=error.hint) from None

@@ -1,0 +1,57 @@
+"""Public names of a package that are loaded when they are first used, so that the package itself is quick to import.
+
+They stand in the package's stub, ``__init__.pyi``, where type checkers and editors find them too: a name stands there and nowhere else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+
+def public_names(package: str, *defined: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` of a package, which also answer for its ``__all__``.
+
+    Parameters
+    ----------
+    package : str
+    *defined : str
+        Public names that the package defines itself.
+    """
+
+    def __getattr__(name: str) -> Any:  # noqa: N807 — becomes the package's
+        homes = _modules_of_names(package)
+        if name == "__all__":
+            return sorted([*homes, *defined])
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{_moved(homes, package, name)}")
+        home = homes[name]
+        value = importlib.import_module(f"{home}.{name}") if home == package else getattr(importlib.import_module(home), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def __dir__() -> list[str]:  # noqa: N807
+        return sorted({*vars(sys.modules[package]), *__getattr__("__all__")})
+
+    return __getattr__, __dir__
+
+
+def _moved(homes: Mapping[str, str], package: str, name: str) -> str:
+    """Return where a name is that is one of a part of the package: operators had their names in ``ss`` before `ss.ops` had them."""
+    if package == "streamscope" and "ops" in homes and name in _modules_of_names("streamscope.ops"):
+        return f": ss.{name} is ss.ops.{name} now"
+    return ""
+
+
+@cache
+def _modules_of_names(package: str) -> dict[str, str]:
+    """Return the module of each public name, as the stub imports them; a package's own part is imported from the package."""
+    import ast
+    import pkgutil
+
+    stub = ast.parse(pkgutil.get_data(package, "__init__.pyi") or b"")  # also where the package lies in a zip
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("streamscope")]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}

@@ -1,0 +1,186 @@
+"""Tracing: a Python function over symbols, called once, becomes a static program."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, update_wrapper
+from operator import attrgetter
+from typing import Any, overload
+
+from streamscope.errors import ProgramError
+from streamscope.ops.fusion import fused
+from streamscope.ops.operators import OF_SYMBOLS
+from streamscope.program import symbol
+from streamscope.program.arrays import spec_of
+from streamscope.program.operation import Program, Variable
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import Tracer, is_tracing, tracing
+from streamscope.program.variable import Place
+
+symbol.operators.update(OF_SYMBOLS)  # the symbols stand below the operators, and know them by name only
+
+
+class ProgramFunction:
+    """A Python function that can be traced into a `Program` for given arguments; made by `ss.program`.
+
+    Parameters
+    ----------
+    function : callable
+        Takes variables, applies operators to them, and returns a variable or a tuple of variables.
+    fuse : bool
+        Neighbouring element-wise operations become one each; see `program`.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, fuse: bool = False) -> None:
+        update_wrapper(self, function, updated=())
+        self.function = function
+        self.fuse = fuse
+        self.name = getattr(function, "__name__", "program")
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Pickle the program by the name under which it, or its function, is found in a module."""
+        module, path = getattr(self.function, "__module__", None), getattr(self.function, "__qualname__", self.name)
+        try:
+            found = attrgetter(path)(sys.modules[str(module)])
+        except (AttributeError, KeyError):
+            found = None
+        if found is self:
+            return str(path)
+        if found is self.function:
+            return _program_of, (found, self.fuse)
+        raise ProgramError(
+            f"program {self.name!r} cannot be pickled: there is nothing to import as {path} from {module}",
+            hint="define it at the top of a module, under the name of its function",
+        )
+
+    def __repr__(self) -> str:
+        try:
+            arguments = ", ".join(inspect.signature(self.function).parameters)
+        except (TypeError, ValueError):  # a built-in function without a signature
+            arguments = "..."
+        return f"<program {self.name}({arguments}){', fused' if self.fuse else ''}>"
+
+    def __call__(self, *arguments: object, **attributes: Any) -> Any:
+        """Inline the function into the program that is being traced.
+
+        Raises
+        ------
+        ProgramError
+            No program is being traced, or the arguments do not fit the function.
+        """
+        if not is_tracing():
+            raise ProgramError(
+                f"program {self.name!r} was called outside a program", hint=f"run it with ss.compare({self.name}, ...), or trace it first"
+            )
+        self._argument_names(arguments, attributes)
+        return self.function(*arguments, **attributes)
+
+    def source(self, *inputs: Any, **attributes: Any) -> str:
+        """Return the CUDA source of the generated kernels for inputs like these, each once, below a line with the operations that run it.
+
+        Libraries (cuBLAS, cuDNN), functions of the user's and captured code bring kernels of their own, which are not here.
+        """
+        from streamscope.kernels.compile.program_kernels import program_source
+
+        return program_source(self.trace(*inputs, **attributes))
+
+    def trace(self, *arguments: Any, **attributes: Any) -> Program:
+        """Trace the function for arrays (NumPy, CuPy, or anything with shape and dtype) like ``arguments``.
+
+        Parameters
+        ----------
+        *arguments : array
+        **attributes : object
+            Passed on to the function as they are, for example ``training=True``. What depends on them is settled when it is traced.
+
+        Raises
+        ------
+        ProgramError
+            The arguments do not fit the function, an operator does not fit its operands, or nothing is returned.
+        """
+        tracer = Tracer(self.name)
+        names = self._argument_names(arguments, attributes)
+        inputs = [tracer.symbol(spec_of(value, name), name, None) for value, name in zip(arguments, names, strict=True)]
+        with tracing(tracer):
+            result = self.function(*inputs, **attributes)
+        outputs = self._outputs(tracer, result)
+        variables = tuple(Variable(s.id, s.name, s.spec, s.place or Place.DEVICE) for s in tracer.symbols)
+        traced = Program(
+            self.name,
+            variables,
+            tuple(tracer.operations),
+            tuple(symbol.id for symbol in inputs),
+            tuple(symbol.id for symbol in outputs),
+            not isinstance(result, tuple | list),
+        )
+        return fused(traced) if self.fuse else traced
+
+    def _argument_names(self, arguments: Sequence[object], attributes: Mapping[str, object]) -> list[str]:
+        """Return what the function calls its arguments; those that are given by name are attributes, and not among them."""
+        try:
+            signature = inspect.signature(self.function)
+            signature.bind(*arguments, **attributes)
+        except (TypeError, ValueError) as error:  # ValueError: a built-in function without a signature
+            given = f"{len(arguments)} arguments{', ' if attributes else ''}{', '.join(f'{name}=' for name in attributes)}"
+            raise ProgramError(f"program {self.name!r} cannot take {given}: {error}") from None
+        names: list[str] = []
+        for name, value in signature.bind_partial(*arguments).arguments.items():
+            variadic = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+            names += [f"{name}[{index}]" for index in range(len(value))] if variadic else [name]
+        return names
+
+    def _outputs(self, tracer: Tracer, result: object) -> list[Symbol]:
+        # Among several, None is the gradient of an operand that has none.
+        outputs: list[Any] = [one for one in result if one is not None] if isinstance(result, tuple | list) else [result]
+        hint = "return what an operator returned, or a tuple of such variables"
+        if result is None or not outputs:
+            raise ProgramError(f"program {self.name!r} returned nothing", hint=hint)
+        for output in outputs:
+            if not isinstance(output, Symbol) or output.tracer is not tracer:
+                raise ProgramError(f"program {self.name!r} returned a {type(output).__name__} instead of a variable", hint=hint)
+            if not output.written:
+                raise ProgramError(f"program {self.name!r} returns {output.name!r}, which nothing has written")
+        return outputs
+
+
+def _program_of(function: Callable[..., Any], fuse: bool) -> ProgramFunction:  # noqa: FBT001 — pickle gives no names
+    return ProgramFunction(function, fuse=fuse)
+
+
+@overload
+def program(function: Callable[..., Any], *, fuse: bool = False) -> ProgramFunction: ...
+
+
+@overload
+def program(*, fuse: bool = False) -> Callable[[Callable[..., Any]], ProgramFunction]: ...
+
+
+def program(function: Callable[..., Any] | None = None, *, fuse: bool = False) -> Any:
+    """Make a program of a function over variables: a decorator, as ``@ss.program`` or ``@ss.program(fuse=True)``.
+
+    The function is called once for each set of argument shapes, with symbols instead of arrays; what it does with them becomes a
+    static list of operations. Arguments that are given by name, as in ``engine.run(net, x, training=True)``, reach it as they are.
+
+    Parameters
+    ----------
+    function : callable
+        Takes variables, applies operators to them, and returns a variable or a tuple of variables.
+    fuse : bool
+        Make one kernel of neighbouring element-wise operations of one result shape. Intermediates that nothing else reads are then not
+        written to memory, but rounded as if they were, so that results are the same to the last bit (but for signs and payloads of NaNs).
+        A program that another one calls is traced into that one, whose option counts; a program of a program keeps it.
+
+    Raises
+    ------
+    ProgramError
+        It is not callable.
+    """
+    if function is None:
+        return partial(program, fuse=fuse)
+    if not isinstance(fuse, bool):
+        raise ProgramError(f"ss.program: fuse={fuse!r} is neither True nor False")
+    if not callable(function):
+        raise ProgramError(f"ss.program wants a function, not a {type(function).__name__}")
+    return ProgramFunction(function, fuse=fuse or (isinstance(function, ProgramFunction) and function.fuse))

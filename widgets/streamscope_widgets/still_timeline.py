@@ -1,0 +1,218 @@
+"""A small still picture of the timelines of several engines on one time axis, as SVG.
+
+It is for places where widgets do not run: a reopened or untrusted notebook, an e-mail, a web page. Spans narrower than a pixel are merged
+into columns whose strength of colour is the share that they fill, so a stream of short kernels with gaps never looks like a busy one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.trace import SpanKind, SpanTable, TimelineGroup
+from streamscope.trace.spans import DEVICE_KINDS
+from streamscope.words import shortened
+from streamscope_widgets.show import palette
+from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, ticks
+
+Array = npt.NDArray[Any]
+
+WIDTH, GUTTER, MARGIN = 980, 116, 14
+ROW, BAR, TOP = 17, 12, 38
+STRENGTHS = 4
+MOST_STREAMS = 6
+MOST_BYTES = 100_000
+COLUMN_WIDTHS = (1.0, 2.0, 4.0, 8.0)
+
+HOST_COLOURS = {
+    SpanKind.LAUNCH: palette.HOST_CALL,
+    SpanKind.GRAPH_LAUNCH: palette.HOST_CALL,
+    SpanKind.EVENT: palette.EVENT_CALL,
+    SpanKind.SYNC: palette.SYNC,
+    SpanKind.HOST: palette.HOST_FUNCTION,
+    SpanKind.COMPILE: palette.HOST_FUNCTION,
+}
+LEGEND = (
+    ("launch call", palette.HOST_CALL, (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)),
+    ("event call", palette.EVENT_CALL, (SpanKind.EVENT,)),
+    ("host waits", palette.SYNC, (SpanKind.SYNC,)),
+    ("host function", palette.HOST_FUNCTION, (SpanKind.HOST, SpanKind.COMPILE)),
+)
+MOST_NAMES, LONGEST_NAME = 5, 24
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One row of the picture: bars in order, with a colour each.
+
+    Attributes
+    ----------
+    label : str
+    left, right : float64 arrays
+        Pixels from the left edge of the drawing area.
+    colour : int64 array
+        Index into ``colours``.
+    colours : tuple of str
+    """
+
+    label: str
+    left: Array
+    right: Array
+    colour: Array
+    colours: tuple[str, ...]
+
+
+def timeline_svg(groups: Sequence[TimelineGroup]) -> str:
+    """Draw the timelines as one SVG document of at most about 100 kB.
+
+    Parameters
+    ----------
+    groups : sequence of TimelineGroup
+        One for each engine, drawn from top to bottom.
+
+    Returns
+    -------
+    str
+        SVG on a white card, so that it reads the same in light and dark surroundings.
+    """
+    for column in COLUMN_WIDTHS:
+        svg = _draw(groups, column)
+        if len(svg) <= MOST_BYTES:
+            break
+    return svg
+
+
+def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
+    # Clocks are joined by calibration, so what runs first may seem to start before 0.
+    start_ns = min((float(group.trace.spans.start_ns.min(initial=0)) for group in groups), default=0.0)
+    end_ns = max((float(group.trace.spans.end_ns.max(initial=1)) for group in groups), default=1.0)
+    scale = (WIDTH - GUTTER - MARGIN) / (end_ns - start_ns)
+    names = _device_names(groups)
+    body, y = [], 44.0
+    for group in groups:
+        lanes = _lanes(group.trace.spans, start_ns, scale, names)
+        body += _heading(group, y)
+        for row, lane in enumerate(lanes):
+            top = y + 6 + row * ROW
+            body.append(small_text(GUTTER - 8, top + 10, lane.label, "end"))
+            body += _bars(lane, top, column)
+        y += 6 + len(lanes) * ROW + 24
+    simulated = any(group.trace.info.device.simulated for group in groups)
+    axis = _axis(start_ns, end_ns, scale, y - 16, simulated=simulated)
+    return document(WIDTH, y + 22, *_legend(groups, names), *axis, *body, font_family=FONT)
+
+
+def _device_names(groups: Sequence[TimelineGroup]) -> dict[str, int]:
+    """Names of kernels and copies, numbered by the time they take on the device in all groups: the same colours as in the live timeline."""
+    taken: dict[str, int] = {}
+    for group in groups:
+        kernels = group.trace.spans.of_kind(DEVICE_KINDS)
+        totals = np.bincount(kernels.name, kernels.duration_ns, len(kernels.names))
+        for code in np.unique(kernels.name):
+            taken[kernels.names[code]] = taken.get(kernels.names[code], 0) + int(totals[code])
+    return {name: rank for rank, name in enumerate(sorted(taken, key=lambda name: -taken[name]))}
+
+
+def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[Lane]:
+    """Make lanes that hold anything: the host's first, then at most six streams and a line that says how many were left out."""
+    spans = spans.select(spans.kind != SpanKind.GRAPH)
+    colours = (*HOST_COLOURS.values(), *palette.KERNELS)
+    of_kind = np.zeros(max(SpanKind) + 1, np.int64)
+    of_kind[list(HOST_COLOURS)] = np.arange(len(HOST_COLOURS))
+    of_name = np.array([len(HOST_COLOURS) + names.get(name, 0) % len(palette.KERNELS) for name in spans.names] or [0])
+    on_device = np.isin(spans.kind, list(DEVICE_KINDS))
+    colour = np.where(on_device, of_name[spans.name], of_kind[spans.kind])
+    lanes, streams = [], 0
+    for code in np.unique(spans.lane):
+        mask = spans.lane == code
+        is_stream = bool((spans.kind[mask] >= SpanKind.KERNEL).any())
+        streams += is_stream
+        if is_stream and streams > MOST_STREAMS:
+            continue
+        left, right = ((times_ns[mask] - zero_ns) * scale for times_ns in (spans.start_ns, spans.end_ns))
+        lanes.append(Lane(spans.lanes[code], left, right, colour[mask], colours))
+    if streams > MOST_STREAMS:
+        lanes.append(Lane(f"+ {streams - MOST_STREAMS} streams", *(np.zeros(0),) * 3, colours))
+    return lanes
+
+
+def _bars(lane: Lane, top: float, column: float) -> list[str]:
+    """Draw wide bars one by one, and narrow ones as columns whose opacity is the share that is filled."""
+    wide = lane.right - lane.left >= 1.5 * column
+    paths: dict[tuple[int, int], list[str]] = {}
+    for left, right, colour in zip(lane.left[wide], lane.right[wide], lane.colour[wide], strict=True):
+        # A hairline between neighbours, taken from the bar, keeps back-to-back kernels apart.
+        paths.setdefault((int(colour), STRENGTHS), []).append(_rectangle(left, right - min(0.5, (right - left) / 4), top))
+    for left, right, colour, strength in _columns(lane, ~wide, column):
+        paths.setdefault((colour, strength), []).append(_rectangle(left, right, top))
+    return [
+        shape("path", fill=lane.colours[colour], opacity=_opacity(strength), d="".join(parts))
+        for (colour, strength), parts in sorted(paths.items())
+    ]
+
+
+def _columns(lane: Lane, narrow: Array, column: float) -> list[tuple[float, float, int, int]]:
+    """Merge narrow bars into (left, right, colour, strength), one a column of pixels, neighbours alike joined."""
+    if not narrow.any():
+        return []
+    at = (lane.left[narrow] / column).astype(np.int64)
+    length = np.maximum(lane.right[narrow] - lane.left[narrow], 1e-9)  # a span of no length still has a colour
+    count, kinds = int(at.max()) + 1, len(lane.colours)
+    filled = np.bincount(at * kinds + lane.colour[narrow], weights=length, minlength=count * kinds).reshape(count, kinds)
+    any_bar = np.bincount(at, minlength=count) > 0
+    share = np.clip(filled.sum(axis=1) / column, 0, 1)
+    strength = np.where(any_bar, np.maximum(1, np.ceil(share * STRENGTHS)), 0).astype(np.int64)
+    look = filled.argmax(axis=1) * (STRENGTHS + 1) + strength
+    look[strength == 0] = -1
+    first = np.flatnonzero(np.diff(look, prepend=-2))
+    last = np.append(first[1:], count)
+    return [
+        (float(a * column), float(b * column), int(look[a] // (STRENGTHS + 1)), int(look[a] % (STRENGTHS + 1)))
+        for a, b in zip(first, last, strict=True)
+        if look[a] >= 0
+    ]
+
+
+def _rectangle(left: float, right: float, top: float) -> str:
+    return f"M{GUTTER + left:.1f} {top:.0f}h{right - left:.1f}v{BAR}h-{right - left:.1f}z"
+
+
+def _opacity(strength: int) -> str | None:
+    return None if strength == STRENGTHS else f"{0.15 + 0.85 * strength / STRENGTHS:.2f}"
+
+
+def _heading(group: TimelineGroup, y: float) -> list[str]:
+    info = group.trace.info
+    parts = [text(MARGIN, y, info.engine, font_size=12.5, fill=palette.INK, text_anchor="start", font_weight=600)]
+    if group.makespan_ns is not None:
+        simulated = ", simulated" if info.device.simulated else ""
+        parts.append(small_text(GUTTER, y, f"{_duration(group.makespan_ns)} without recording{simulated}"))
+    return parts
+
+
+def _duration(time_ns: float) -> str:
+    return f"{time_ns / 1e6:,.2f} ms" if time_ns >= 1e7 else f"{time_ns / 1e3:,.1f} µs"
+
+
+def _axis(start_ns: float, end_ns: float, scale: float, bottom: float, *, simulated: bool) -> list[str]:
+    """Draw ticks at round times, under all lanes."""
+    length_ns = end_ns - start_ns
+    unit_ns, unit = (1e6, "ms") if length_ns >= 1e7 else (1e3, "µs") if length_ns >= 1e3 else (1.0, "ns")
+    times = ticks(start_ns / unit_ns, end_ns / unit_ns, 8)
+    title = f"{'simulated ' if simulated else ''}time of the recorded run, {unit}"
+    places = [(GUTTER + (time * unit_ns - start_ns) * scale, f"{time:g}") for time in times]
+    return [*lane_axis(places, TOP, bottom), small_text(WIDTH - MARGIN, bottom + 30, title, "end", palette.INK)]
+
+
+def _legend(groups: Sequence[TimelineGroup], names: dict[str, int]) -> list[str]:
+    present = {int(kind) for group in groups for kind in np.unique(group.trace.spans.kind)}
+    entries = [(label, colour) for label, colour, kinds in LEGEND if present.intersection(kinds)]
+    entries += [(name, palette.KERNELS[number % len(palette.KERNELS)]) for name, number in list(names.items())[:MOST_NAMES]]
+    parts, end = lane_legend([(shortened(label, LONGEST_NAME), colour) for label, colour in entries], MARGIN)
+    if len(names) > MOST_NAMES:
+        parts.append(small_text(end, 18, f"+ {len(names) - MOST_NAMES} more"))
+    return parts
