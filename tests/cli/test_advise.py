@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import streamscope
-from streamscope.advising import advise as advising
-from streamscope.advising.advise import device_costs
+from streamscope.advising import device_costs as fitting
+from streamscope.advising.device_costs import device_costs
 from streamscope.cli.main import main
 from streamscope.comparing.comparison import load_comparison
 from streamscope.devices.simulated import SimulatedDevice
@@ -86,7 +86,7 @@ def test_wrong_usage_exits_with_2(arguments, message, hint, capsys):
 
 
 def test_nothing_runs_where_the_page_cannot_be_written(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(advising, "device_costs", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr(fitting, "device_costs", lambda *_: pytest.fail("it ran"))
     taken = tmp_path / "taken"
     taken.write_text("mine")
     assert main(("advise", "--device", "simulated", "--out", str(taken / "advice.html"))) == 1

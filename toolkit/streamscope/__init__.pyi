@@ -7,7 +7,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from streamscope import ops as ops
 from streamscope.advising.advice import Advice as Advice
-from streamscope.advising.advise import advise as advise
+from streamscope.advising.advice import advise as advise
 from streamscope.advising.best import best as best
 from streamscope.advising.choice import Choice as Choice
 from streamscope.auditing.audit import Audit as Audit

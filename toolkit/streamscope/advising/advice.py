@@ -1,4 +1,4 @@
-"""Advice: whether a graph or a second stream pays on a device, and for a program."""
+"""`ss.advise`: whether a graph or a second stream pays on this device, and for a program."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamscope.advising.break_even import graph_pays, launch_bound_below_ns, second_stream_pays
-from streamscope.advising.device_costs import DeviceCosts
-from streamscope.advising.forecast import Forecast
+from streamscope.advising.device_costs import DeviceCosts, device_costs
+from streamscope.advising.forecast import Forecast, forecast
+from streamscope.advising.task import Task
 from streamscope.advising.wording import advice_html, advice_text, verdict
 from streamscope.arguments import given_path
-from streamscope.errors import OutputError
+from streamscope.capturing.function import CapturedFunction
+from streamscope.devices import open_device
+from streamscope.devices.protocol import Device
+from streamscope.errors import OutputError, ProgramError
+from streamscope.tracing import ProgramFunction
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -99,6 +104,37 @@ class Advice:
 
         picture = data_uri(advice_svg(self.costs, self.forecast))
         return advice_html(self.costs, self.forecast, picture)
+
+
+def advise(program: ProgramFunction | CapturedFunction | None = None, *inputs: Any, device: str | Device = "auto") -> Advice:
+    """Find out at which kernel length and count a graph, or a second stream, pays on this device; and for a program, if one is given.
+
+    The device's costs are fitted to small programs that run under our own engines: launches of the host, graph launches and their nodes,
+    gaps between kernels, waits between streams, captures. That takes some seconds, once a process and device. With these costs, the
+    simulated device says what other programs take. Your program is simulated from one recorded run under async, and measured, so that you
+    see how far to believe the prediction. Results are not checked; `compare` does that.
+
+    Parameters
+    ----------
+    program : ProgramFunction or CapturedFunction, optional
+        Made by ``@ss.program``, or by ``ss.capture``, which takes no inputs.
+    *inputs : array
+        Arguments of the program: NumPy or CuPy arrays.
+    device : {"auto", "cuda", "simulated"} or Device
+
+    Raises
+    ------
+    ProgramError
+        The program or its inputs are wrong.
+    DeviceError
+        The device is missing, or failed.
+    """
+    if program is None and inputs:
+        raise ProgramError("ss.advise got inputs, but no program", hint="ss.advise(program, *inputs), or ss.advise() for the device alone")
+    task = None if program is None else Task.of(program, inputs, "advise", checked=False)
+    opened = open_device(device)
+    costs = device_costs(opened)
+    return Advice(costs, None if task is None else forecast(task, opened, costs))
 
 
 def _forecast_json(forecast: Forecast) -> dict[str, Any]:

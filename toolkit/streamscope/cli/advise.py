@@ -41,7 +41,7 @@ def advise(
 
     Fits what launches, graphs and streams cost on this device to small measured programs; with a workload, predicts and measures it too.
     """
-    from streamscope.advising import advise as module
+    from streamscope.advising import advice, device_costs
     from streamscope.devices import open_device
     from streamscope.files import writable_file
 
@@ -52,8 +52,8 @@ def advise(
     if out is not None:
         writable_file(out)
     opened, said = open_device(device), notes()
-    module.device_costs(opened, lambda what: said.print(f"measuring {what}") if said.is_terminal else None)
-    found = module.advise(device=opened) if made is None else module.advise(made[0], *made[1], device=opened)
+    device_costs.device_costs(opened, lambda what: said.print(f"measuring {what}") if said.is_terminal else None)
+    found = advice.advise(device=opened) if made is None else advice.advise(made[0], *made[1], device=opened)
     if as_json:
         typer.echo(json.dumps(found.to_json(), allow_nan=False))
     else:
