@@ -36,8 +36,8 @@ from streamscope.kernels.compile.batch import compile_batch, group_count
 from streamscope.kernels.compile.compilation_log import CompilationLog
 from streamscope.kernels.compile.groups import grouped, unit_code, worker_count
 from streamscope.kernels.compile.kernel_cache import KernelCache
-from streamscope.kernels.compile.needed import needed_kernels
 from streamscope.kernels.compile.nvrtc import compile_unit, nvrtc_version
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.source import KernelSource
 from streamscope.ops.pointwise import Elementwise
 from streamscope.tracing import ProgramFunction
@@ -66,7 +66,7 @@ def kernels_of(names: Sequence[str], dtypes: Sequence[str]) -> list[KernelSource
                     traced = ss.program(lambda *arrays, operator=operator: operator(*arrays)).trace(*operands)
                 except ss.StreamscopeError:
                     continue  # another number of operands, or not for this dtype
-                found.update(dict.fromkeys(needed_kernels(traced)))
+                found.update(dict.fromkeys(program_kernels(traced)))
     return list(found)
 
 
@@ -216,7 +216,7 @@ def main() -> None:
         "rounds": ROUNDS,
         "sets": {name: measured(sources, alternatives=True) for name, sources in sets.items()},
         "programs": {
-            name: measured(needed_kernels(program.trace(*arrays)), alternatives=False) for name, (program, arrays) in programs.items()
+            name: measured(program_kernels(program.trace(*arrays)), alternatives=False) for name, (program, arrays) in programs.items()
         },
         "processor": platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),

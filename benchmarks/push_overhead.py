@@ -37,6 +37,7 @@ class Nothing:
     """A device, and all that it hands out, whose calls do nothing: what is left of a push is Python."""
 
     info = DeviceInfo("simulated", "a device whose calls do nothing")
+    single_threaded = False
     nbytes = 1 << 20
 
     def __init__(self, spec: Any = None, place: Any = None) -> None:
@@ -92,7 +93,7 @@ def peers(device: Any) -> dict[str, Callable[[], None]]:
         return x
 
     inputs = [np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32)]
-    prepared = ss.prepare(chain.trace(*inputs), "async", device)
+    prepared = ss.prepare(chain.trace(*inputs), engine="async", device=device)
     prepared.load(inputs)
     a, b = cupy.zeros(SIZE, np.float32), cupy.ones(SIZE, np.float32)
     ta, tb = torch.as_tensor(a, device="cuda"), torch.as_tensor(b, device="cuda")

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 import streamscope as ss
-from streamscope.analysis.definitions import format_us
 from streamscope.analysis.verdict import difference, fastest
+from streamscope.words import format_us
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("accuracy.md", "performance.md")

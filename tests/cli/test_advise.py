@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import streamscope
-from streamscope.advising import device_costs as fitting
+from streamscope.advising import advice as advising
 from streamscope.advising.device_costs import device_costs
 from streamscope.cli.main import main
 from streamscope.comparing.comparison import load_comparison
@@ -86,7 +86,7 @@ def test_wrong_usage_exits_with_2(arguments, message, hint, capsys):
 
 
 def test_nothing_runs_where_the_page_cannot_be_written(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(fitting, "device_costs", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr(advising, "device_costs", lambda *_: pytest.fail("it ran"))
     taken = tmp_path / "taken"
     taken.write_text("mine")
     assert main(("advise", "--device", "simulated", "--out", str(taken / "advice.html"))) == 1

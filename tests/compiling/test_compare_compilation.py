@@ -11,10 +11,10 @@ import pytest
 import streamscope as ss
 from streamscope.compiling.compare_compilation import compare_compilation, never_compiled
 from streamscope.errors import CompilationError, ProgramError
-from streamscope.kernels.compile.compilation_log import Stage
+from streamscope.kernels.compile.compilation_log import CompileStage
 from streamscope.kernels.compile.kernel_cache import Origin
-from streamscope.kernels.compile.needed import needed_kernels
 from streamscope.kernels.compile.nvrtc import compile_unit
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.source import KernelSource
 
 pytest.importorskip("cuda.bindings.nvrtc")
@@ -35,11 +35,11 @@ def compared():
 
 def test_both_compile_every_kernel(compared):
     comparison, _ = compared
-    names = sorted(kernel.name for kernel in needed_kernels(step.trace(X)))
+    names = sorted(kernel.name for kernel in program_kernels(step.trace(X)))
     for log in (comparison.one_by_one, comparison.together):
         assert sorted(record.name for record in log.kernels) == names
         assert {record.origin for record in log.kernels} == {Origin.COMPILED}
-    compiled = [sum(stage.stage is Stage.COMPILE for stage in log.stages) for log in (comparison.one_by_one, comparison.together)]
+    compiled = [sum(stage.stage is CompileStage.COMPILE for stage in log.stages) for log in (comparison.one_by_one, comparison.together)]
     assert compiled[0] == len(names) > compiled[1]
 
 

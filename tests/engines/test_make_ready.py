@@ -12,11 +12,11 @@ import streamscope as ss
 from streamscope.devices.cuda.device import CudaDevice
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import CompilationError
-from streamscope.kernels.compile.compilation_log import Stage, compilations
+from streamscope.kernels.compile.compilation_log import CompileStage, compilations
 from streamscope.kernels.compile.kernel_cache import Origin
-from streamscope.kernels.compile.needed import needed_kernels
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.program.reference import run_reference
 
 X = np.linspace(-1, 1, 96, dtype=np.float32).reshape(8, 12)
@@ -54,7 +54,7 @@ class Noting(SimulatedDevice):
 @pytest.mark.parametrize("engine", PLANNERS)
 def test_a_device_is_told_of_a_program_before_its_launches_are_bound(engine):
     device, traced, other = Noting(), step.trace(X), step.trace(X[:4])
-    prepared = prepare(traced, engine, device)
+    prepared = prepare_traced(traced, engine, device)
     assert device.calls[0] is traced
     assert device.calls[1:] == ["bind"] * len(list(traced.launches()))
     device.calls.clear()
@@ -74,7 +74,7 @@ def unopened(empty_cache):
     pytest.importorskip("cuda.bindings.nvrtc")
     device = CudaDevice.__new__(CudaDevice)
     device.properties = {"major": 9, "minor": 0}
-    device._modules, device._ready, device.loads, device.choices = {}, WeakValueDictionary(), [], None
+    device._modules, device._ready, device.loads, device.tuned = {}, WeakValueDictionary(), [], None
 
     def load(cubins, log=None):
         device.loads.append(dict(cubins))
@@ -88,7 +88,7 @@ def test_the_kernels_of_a_program_are_compiled_together_once(unopened):
     traced = step.trace(X)
     unopened.make_ready(traced)
     assert unopened.loads == [unopened._modules]
-    assert set(unopened._modules) == set(needed_kernels(traced))
+    assert set(unopened._modules) == set(program_kernels(traced))
     assert len(unopened._modules) == 6
     assert max(cubin.kernels for cubin in unopened._modules.values()) > 1
     for again in (traced, step.trace(X), same_kernels.trace(X)):
@@ -99,7 +99,7 @@ def test_the_kernels_of_a_program_are_compiled_together_once(unopened):
 def test_a_program_that_is_known_is_not_looked_through_again(unopened, monkeypatch):
     traced = step.trace(X)
     unopened.make_ready(traced)
-    monkeypatch.setattr("streamscope.devices.cuda.device.needed_kernels", lambda program: pytest.fail("looked through again"))
+    monkeypatch.setattr("streamscope.devices.cuda.device.program_kernels", lambda program: pytest.fail("looked through again"))
     unopened.make_ready(traced)
     del traced
     gc.collect()
@@ -121,13 +121,13 @@ def test_on_a_gpu_no_kernel_is_compiled_by_itself(empty_cache, monkeypatch, engi
     log, device, traced = compilations(), CudaDevice(), step.trace(X)
     log.kernels.clear()
     log.stages.clear()
-    prepared = prepare(traced, engine, device)
+    prepared = prepare_traced(traced, engine, device)
     prepared.load([X])
     for _ in range(3):
         prepared.run()
     for found, expected in zip(prepared.outputs(), run_reference(traced, [X]), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
     records, times = list(log.kernels), list(log.stages)
-    assert [record.origin for record in records] == [Origin.COMPILED] * len(needed_kernels(traced))
+    assert [record.origin for record in records] == [Origin.COMPILED] * len(program_kernels(traced))
     cubins = {record.cubin.digest for record in records}
-    assert sum(time.stage is Stage.LOAD for time in times) == len(cubins) < len(records)
+    assert sum(time.stage is CompileStage.LOAD for time in times) == len(cubins) < len(records)

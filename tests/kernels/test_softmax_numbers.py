@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from streamscope.kernels.softmax.softmax_source import RowForm, softmax_source
+from streamscope.kernels.softmax import RowForm, softmax_source
 from streamscope.ops.softmaxes import _kernel, _log_softmax_gradient_of, _softmax_gradient_of
 from streamscope.program.variable import ArraySpec
 

@@ -15,7 +15,7 @@ from streamscope.advising.break_even import LONGEST_US, SHORTEST_US, Regions, br
 from streamscope.advising.device_costs import DeviceCosts
 from streamscope.advising.forecast import Forecast
 from streamscope.advising.wording import BRANCH, range_words
-from streamscope.analysis.definitions import format_us
+from streamscope.words import format_us
 
 Array = npt.NDArray[np.float64]
 

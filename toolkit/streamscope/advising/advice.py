@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamscope import display
 from streamscope.advising.break_even import graph_pays, launch_bound_below_ns, second_stream_pays
 from streamscope.advising.device_costs import DeviceCosts, device_costs
 from streamscope.advising.forecast import Forecast, forecast
+from streamscope.advising.probes import PROBES
 from streamscope.advising.task import Task
-from streamscope.advising.wording import advice_html, advice_text, verdict
+from streamscope.advising.wording import advice_text, verdict
 from streamscope.arguments import given_path
+from streamscope.calling import verb
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.errors import OutputError, ProgramError
+from streamscope.progress import Progress, showing
 from streamscope.tracing import ProgramFunction
 
 if TYPE_CHECKING:
@@ -48,15 +54,11 @@ class Advice:
 
     def chart(self) -> go.Figure:
         """Draw which engine wins over kernel length and number of kernels, with the program as a point (Plotly)."""
-        from streamscope_widgets.advice_chart import advice_chart
-
-        return advice_chart(self.costs, self.forecast)
+        return display.chart(self, "regions")
 
     def capture_chart(self) -> go.Figure:
         """Draw after how many replays a graph has paid for its capture, over kernel length (Plotly)."""
-        from streamscope_widgets.advice_chart import capture_chart
-
-        return capture_chart(self.costs, self.forecast)
+        return display.chart(self, "capture")
 
     def to_json(self) -> dict[str, Any]:
         """Return the advice as JSON values; what is infinite or not known becomes null."""
@@ -89,24 +91,26 @@ class Advice:
         OutputError
             The file cannot be written.
         """
-        from streamscope_widgets.advice_page import advice_page
-
-        return advice_page(self, given_path(path, error=OutputError))
+        return display.report(self, given_path(path, error=OutputError))
 
     def __str__(self) -> str:
         return advice_text(self.costs, self.forecast)
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
-        from streamscope_widgets.advice_picture import advice_svg
-        from streamscope_widgets.static_timeline import data_uri
-
-        picture = data_uri(advice_svg(self.costs, self.forecast))
-        return advice_html(self.costs, self.forecast, picture)
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
 
 
-def advise(program: ProgramFunction | CapturedFunction | None = None, *inputs: Any, device: str | Device = "auto") -> Advice:
+@verb
+def advise(
+    program: Callable[..., Any] | ProgramFunction | CapturedFunction | None = None,
+    /,
+    *inputs: Any,
+    device: str | Device = "auto",
+    progress: bool | Progress = True,
+    **attributes: Any,
+) -> Advice:
     """Find out at which kernel length and count a graph, or a second stream, pays on this device; and for a program, if one is given.
 
     The device's costs are fitted to small programs that run under our own engines: launches of the host, graph launches and their nodes,
@@ -116,11 +120,15 @@ def advise(program: ProgramFunction | CapturedFunction | None = None, *inputs: A
 
     Parameters
     ----------
-    program : ProgramFunction or CapturedFunction, optional
-        Made by ``@ss.program``, or by ``ss.capture``, which takes no inputs.
+    program : callable, ProgramFunction or CapturedFunction, optional
+        A function over variables, or what ``ss.capture`` returned, which takes no inputs.
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays.
     device : {"auto", "cuda", "simulated"} or Device
+    progress : bool or callable
+        Show a progress bar, or call ``progress(what, step, steps)``.
+    **attributes : object
+        Passed on to the function as they are, for example ``training=True``.
 
     Raises
     ------
@@ -131,10 +139,14 @@ def advise(program: ProgramFunction | CapturedFunction | None = None, *inputs: A
     """
     if program is None and inputs:
         raise ProgramError("ss.advise got inputs, but no program", hint="ss.advise(program, *inputs), or ss.advise() for the device alone")
-    task = None if program is None else Task.of(program, inputs, "advise", checked=False)
+    task = None if program is None else Task.of(program, inputs, "ss.advise", attributes, checked=False)
     opened = open_device(device)
-    costs = device_costs(opened)
-    return Advice(costs, None if task is None else forecast(task, opened, costs))
+    with showing("measuring the device", progress=progress) as shown:
+        done = itertools.count()
+        steps = PROBES + 2
+        costs = device_costs(opened, lambda what: shown(f"measuring {what}", next(done), steps))
+        shown("predicting", steps - 1, steps)
+        return Advice(costs, None if task is None else forecast(task, opened, costs))
 
 
 def _forecast_json(forecast: Forecast) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from streamscope.devices.piecewise import Points
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Plan
-from streamscope.engines.prepared import Prepared, prepare
+from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.ops import add
 from streamscope.ops.softmaxes import softmax
 from streamscope.program.launch import Launch
@@ -39,6 +39,8 @@ CAPTURED = (1, 20, 100, 300, 1000)
 ROWS = 2
 """Rows of a branch's arrays: a softmax has one block for each, so that two of them have room side by side on any GPU."""
 ROUNDS, CAPTURES = 30, 3
+PROBES = len(SIZES) + len(FORKS)
+"""How many kinds of programs `samples` runs, and names."""
 
 
 def chain(length: int, size: int) -> tuple[ProgramFunction, Inputs]:
@@ -158,7 +160,7 @@ def _sampled(
 
 
 def _prepared(traced: Program, engine: str, device: Device, inputs: Inputs) -> Prepared:
-    prepared = prepare(traced, engine, device)
+    prepared = prepare_traced(traced, engine, device)
     prepared.load(inputs)
     return prepared
 

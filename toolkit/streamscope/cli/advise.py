@@ -41,8 +41,7 @@ def advise(
 
     Fits what launches, graphs and streams cost on this device to small measured programs; with a workload, predicts and measures it too.
     """
-    from streamscope.advising import advice, device_costs
-    from streamscope.devices import open_device
+    from streamscope.advising import advice
     from streamscope.files import writable_file
 
     values = setting_values(settings or [])
@@ -51,9 +50,8 @@ def advise(
     made = None if workload is None else built_workload(workload, values)[0]
     if out is not None:
         writable_file(out)
-    opened, said = open_device(device), notes()
-    device_costs.device_costs(opened, lambda what: said.print(f"measuring {what}") if said.is_terminal else None)
-    found = advice.advise(device=opened) if made is None else advice.advise(made[0], *made[1], device=opened)
+    program, inputs = (None, ()) if made is None else made
+    found = advice.advise(program, *inputs, device=device, progress=notes().is_terminal)
     if as_json:
         typer.echo(json.dumps(found.to_json(), allow_nan=False))
     else:

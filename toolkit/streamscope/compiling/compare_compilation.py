@@ -5,20 +5,23 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamscope import display
 from streamscope.arguments import whole_number
+from streamscope.calling import verb
 from streamscope.compiling.warming import target_of, traced_for
+from streamscope.devices.protocol import Device
 from streamscope.errors import CompilationError, ProgramError
 from streamscope.kernels.compile.batch import compile_batch
 from streamscope.kernels.compile.compilation_log import CompilationLog
 from streamscope.kernels.compile.groups import worker_count
 from streamscope.kernels.compile.kernel_cache import KernelCache
-from streamscope.kernels.compile.needed import needed_kernels
 from streamscope.kernels.compile.nvrtc import nvrtc_version
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.source import KernelSource
 from streamscope.program.operation import Program
 from streamscope.progress import Progress, showing
@@ -58,14 +61,10 @@ class CompilationComparison:
 
     def timeline(self) -> TimelineWidget:
         """Return both as live timelines on one time axis, a lane a thread (a notebook widget)."""
-        from streamscope_widgets.timeline import timeline
+        return display.timeline(self)
 
-        return timeline([self.one_by_one.trace("one by one", self.program), self.together.trace("together", self.program)])
-
-    def _repr_html_(self) -> str:
-        from streamscope_widgets.compilation_comparison_view import compilation_comparison_html
-
-        return compilation_comparison_html(self)
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
 
     def __repr__(self) -> str:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.
@@ -82,14 +81,17 @@ class CompilationComparison:
         return f"{self.program}: {compiled} in {times[0]} one by one and in {times[1]} together, {verdict}{spread}"
 
 
+@verb
 def compare_compilation(
-    program: ProgramFunction | Program,
+    program: Callable[..., Any] | ProgramFunction | Program,
+    /,
     *inputs: Any,
-    device: Any = "auto",
-    architecture: str | None = None,
-    workers: int | None = None,
+    device: str | Device = "auto",
     repeats: int = 5,
     progress: bool | Progress = True,
+    architecture: str | None = None,
+    workers: int | None = None,
+    **attributes: Any,
 ) -> CompilationComparison:
     """Compile all kernels that a program needs one by one and together, in turns, and show both. It needs no GPU, and no cache is used.
 
@@ -97,19 +99,22 @@ def compare_compilation(
 
     Parameters
     ----------
-    program : ProgramFunction or Program
-        Made by ``@ss.program``, or what its ``trace`` returns, which takes no inputs.
+    program : callable, ProgramFunction or Program
+        A function over variables, or what ``trace`` of a program returned, which takes no inputs here.
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays.
     device : {"auto", "cuda", "simulated"} or Device
         For which device.
+    repeats : int
+        How often both are done; fewer than in `compare`, since one takes seconds.
+    progress : bool or callable
+        Show a progress bar, or call ``progress(what, step, steps)``.
     architecture : str, optional
         Compile for this, for example ``"sm_100"``, whatever the device, which is not opened.
     workers : int, optional
         Threads that compile together; by default as many as cores and free memory allow.
-    repeats : int
-    progress : bool or callable
-        Show a progress bar, or call ``progress(what, step, steps)``.
+    **attributes : object
+        Passed on to the function as they are, for example ``training=True``.
 
     Raises
     ------
@@ -123,9 +128,9 @@ def compare_compilation(
     NoDeviceError
         The device is missing, or NVRTC is.
     """
-    traced = traced_for("ss.compare_compilation", program, inputs)
+    traced = traced_for("ss.compare_compilation", program, inputs, attributes)
     _, target = target_of(device, architecture)
-    kernels = needed_kernels(traced)
+    kernels = program_kernels(traced)
     if not kernels:
         raise ProgramError(
             f"{traced.name!r} needs no kernel that is made at run time", hint="give it element-wise operations or reductions"

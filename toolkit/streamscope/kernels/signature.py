@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from streamscope.kernels.elementwise.functions_source import functions_source
-from streamscope.kernels.types_source import COMPUTE
+from streamscope.kernels.source import COMPUTE
 
 RESULT = "out"
 """What the kernels call the result's array."""

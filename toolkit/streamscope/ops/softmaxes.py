@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from streamscope.kernels.reduce.reduction_kernels import THREADS
 from streamscope.kernels.reduce.reduction_plan import checked_axes
-from streamscope.kernels.reduce.reduction_source import THREADS
-from streamscope.kernels.softmax.softmax_source import row_form, softmax_columns_source, softmax_source
+from streamscope.kernels.softmax import row_form, softmax_columns_source, softmax_source
 from streamscope.ops.application import (
     Application,
     Attributes,

@@ -11,7 +11,7 @@ import pytest
 import streamscope as ss
 from streamscope.errors import StreamscopeError
 from streamscope.kernels.compile.batch import compile_batch
-from streamscope.kernels.compile.needed import needed_kernels
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.form import Variant
 from streamscope.ops.operators import OPERATORS
 
@@ -99,7 +99,7 @@ def every_program(dtype, shape):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_they_are_what_binding_asks_for(monkeypatch, dtype, shape):
     device, programs = ss.open_device("cuda"), every_program(dtype, shape)
-    compile_batch([source for program in programs for source in needed_kernels(program, device.choices)], device.architecture).check()
+    compile_batch([source for program in programs for source in program_kernels(program, device.tuned)], device.architecture).check()
     asked, module = set(), device.module
 
     def noting(source):
@@ -109,8 +109,8 @@ def test_they_are_what_binding_asks_for(monkeypatch, dtype, shape):
     monkeypatch.setattr(device, "module", noting)
     for program in programs:
         asked.clear()
-        ss.prepare(program, "dual", device)
-        assert asked == set(needed_kernels(program, device.choices)), str(program)
+        ss.prepare(program, engine="dual", device=device)
+        assert asked == set(program_kernels(program, device.tuned)), str(program)
 
 
 @pytest.mark.gpu
@@ -124,7 +124,7 @@ def test_preparing_a_warm_program_compiles_nothing(monkeypatch):
 
     monkeypatch.setattr("streamscope.devices.cuda.device.compile_batch", refuse)
     monkeypatch.setattr("streamscope.devices.cuda.device.compile_kernel", refuse)
-    ss.prepare(program, "async", device)
+    ss.prepare(program, engine="async", device=device)
 
 
 def asked_on_the_host(bench, program):
@@ -146,7 +146,7 @@ def test_they_are_what_binding_to_real_memory_asks_for(host_bench, dtype, shape)
     assert len(programs) > 20
     found = 0
     for program in programs:
-        needed = needed_kernels(program)
+        needed = program_kernels(program)
         assert asked_on_the_host(host_bench(None), program) == list(needed), str(program)
         found += len(needed)
     assert found > 0
@@ -162,22 +162,22 @@ class Chosen:
 def test_what_tuning_chose_is_needed_instead(host_bench):
     (program,) = traced([(lambda x: (ss.erf(x), ss.sum(x)), [ones((300, 1000), "float32")])])
     bench = host_bench(None)
-    bench.choices = Chosen()
-    needed = needed_kernels(program, Chosen())
+    bench.tuned = Chosen()
+    needed = program_kernels(program, Chosen())
     assert asked_on_the_host(bench, program) == list(needed)
-    assert needed != needed_kernels(program)
-    assert len(needed) == len(needed_kernels(program))
+    assert needed != program_kernels(program)
+    assert len(needed) == len(program_kernels(program))
 
 
 def test_each_comes_once():
     (program,) = traced([(lambda x: ss.relu(ss.relu(ss.relu(x))), [ones((4, 8), "float32")])])
-    (kernel,) = needed_kernels(program)
+    (kernel,) = program_kernels(program)
     assert kernel.name.startswith("relu_float32")
 
 
 def test_libraries_bring_their_own():
     (program,) = traced([(lambda a: ss.relu(ss.matmul(a, a)), [ones((8, 8), "float32")])])
-    (kernel,) = needed_kernels(program)
+    (kernel,) = program_kernels(program)
     assert kernel.name.startswith("relu_float32")
 
 
@@ -189,9 +189,11 @@ def test_a_program_shows_its_sources():
         return ss.relu(ss.softmax(x + y) @ x), ss.relu(x), ss.sum(x)
 
     source = mixed.source(x, x)
-    kernels = needed_kernels(mixed.trace(x, x))
+    kernels = program_kernels(mixed.trace(x, x))
     assert [source.count(kernel.code) for kernel in kernels] == [1, 1, 1, 1]
-    assert re.search(r"^// relu \(operation 3, test_needed.py:\d+\), relu \(operation 4, test_needed.py:\d+\)$", source, re.MULTILINE)
+    assert re.search(
+        r"^// relu \(operation 3, test_program_kernels.py:\d+\), relu \(operation 4, test_program_kernels.py:\d+\)$", source, re.MULTILINE
+    )
     assert "matmul" not in source
     log = compile_log(mixed, x)
     assert {record.source for record in log.kernels} == {kernel.code for kernel in kernels}
