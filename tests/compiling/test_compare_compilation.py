@@ -24,7 +24,7 @@ X = np.ones((8, 16), np.float32)
 
 @ss.program
 def step(x):
-    return ss.softmax(ss.relu(x)), ss.tanh(x) * 2.0, ss.sum(x)
+    return ss.ops.softmax(ss.ops.relu(x)), ss.ops.tanh(x) * 2.0, ss.ops.sum(x)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_what_may_be_chance_is_not_called_faster(compared, ratios, words):
 
 
 def test_one_kernel_alone_has_nothing_to_gain():
-    comparison = compare_compilation(ss.program(ss.relu), X, device="simulated", repeats=1, progress=False)
+    comparison = compare_compilation(ss.program(ss.ops.relu), X, device="simulated", repeats=1, progress=False)
     assert str(comparison).startswith("relu: 1 kernel compiles in ")
     assert str(comparison).endswith(": alone, one by one and together are the same")
 
@@ -100,7 +100,7 @@ def test_no_source_is_like_one_before():
 def test_kernels_that_do_not_compile_are_told_as_they_are():
     bad, worse = (ss.elementwise(f"y = {name}(x)", name=name, reference=np.negative) for name in ("bad", "worse"))
     with pytest.raises(CompilationError) as caught:
-        compare_compilation(ss.program(lambda x: (ss.relu(x), bad(x), worse(x))), X, device="simulated", progress=False)
+        compare_compilation(ss.program(lambda x: (ss.ops.relu(x), bad(x), worse(x))), X, device="simulated", progress=False)
     message = caught.value.message
     first = re.match(
         r"2 kernels did not compile \(((bad|worse)_\w+), \w+\); the first:\n"
@@ -114,7 +114,7 @@ def test_kernels_that_do_not_compile_are_told_as_they_are():
 
 def test_what_needs_no_kernel():
     with pytest.raises(ProgramError, match="needs no kernel that is made at run time"):
-        compare_compilation(ss.program(ss.matmul), X, X.T.copy(), device="simulated", progress=False)
+        compare_compilation(ss.program(ss.ops.matmul), X, X.T.copy(), device="simulated", progress=False)
 
 
 @pytest.mark.parametrize("architecture", ["sm_1", "sm_90 ", "compute_90", "", b"sm_90", 90])

@@ -29,7 +29,7 @@ NARROW = Variant(8, 2)
 
 @ss.program
 def step(x, y):
-    return ss.erf(x) + y, ss.erf(y), ss.sum(x), ss.relu(x)
+    return ss.ops.erf(x) + y, ss.ops.erf(y), ss.ops.sum(x), ss.ops.relu(x)
 
 
 def test_a_simulated_device_has_nothing_to_time():
@@ -107,7 +107,7 @@ class TestChoices:
 
 
 def test_a_program_needs_the_kernels_that_were_chosen(tmp_path):
-    traced = ss.program(ss.relu).trace(X)
+    traced = ss.program(ss.ops.relu).trace(X)
     tuned = TunedVariants("a GPU", tmp_path)
     (default,) = program_kernels(traced)
     assert program_kernels(traced, tuned) == (default,)

@@ -20,7 +20,7 @@ X = np.ones((8, 16), np.float32)
 
 @ss.program
 def step(x):
-    return ss.softmax(ss.relu(x)), ss.sum(x)
+    return ss.ops.softmax(ss.ops.relu(x)), ss.ops.sum(x)
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_progress_is_told():
 
 
 def test_a_program_of_no_kernels():
-    log = ss.warm(ss.program(lambda x: ss.matmul(x, x)), np.ones((8, 8), np.float32), device="simulated", progress=False)
+    log = ss.warm(ss.program(lambda x: ss.ops.matmul(x, x)), np.ones((8, 8), np.float32), device="simulated", progress=False)
     assert log.counts == {}
     assert "No kernel has been asked for" in log._repr_html_()
 
@@ -101,8 +101,8 @@ def test_wrong_arguments(program, inputs, options, error, match):
 def test_a_kernel_that_does_not_compile_leaves_the_others():
     bad = ss.elementwise("y = undeclared(x)", name="bad", reference=np.negative)
     with pytest.raises(CompilationError, match=r"(?s)kernel 'bad_\w+' did not compile.*\"undeclared\" is undefined.* \| "):
-        ss.warm(ss.program(lambda x: (ss.relu(x), bad(x), ss.sum(x))), X, device="simulated", progress=False)
-    log = ss.warm(ss.program(lambda x: (ss.relu(x), ss.sum(x))), X, device="simulated", progress=False)
+        ss.warm(ss.program(lambda x: (ss.ops.relu(x), bad(x), ss.ops.sum(x))), X, device="simulated", progress=False)
+    log = ss.warm(ss.program(lambda x: (ss.ops.relu(x), ss.ops.sum(x))), X, device="simulated", progress=False)
     assert list(log.counts) == [Origin.MEMORY]
 
 
@@ -127,7 +127,7 @@ def test_on_a_tuned_device_the_chosen_variants_are_compiled(monkeypatch):
     device = TunedDevice()
     monkeypatch.setattr(warming, "opened_cuda", lambda _: device)
     monkeypatch.setattr("streamscope.compiling.launch_cost.launch_cost", lambda _: None)
-    traced = ss.program(ss.erf).trace(np.ones((300, 1000), np.float32))
+    traced = ss.program(ss.ops.erf).trace(np.ones((300, 1000), np.float32))
     ss.warm(traced, progress=False)
     assert tuple(device.loaded) == program_kernels(traced, device)
     assert tuple(device.loaded) != program_kernels(traced)

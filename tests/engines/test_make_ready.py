@@ -25,17 +25,17 @@ broken = ss.elementwise("y = undeclared_function(x)", reference=np.negative)
 
 @ss.program
 def step(x):
-    return ss.softmax(ss.relu(x) + ss.tanh(x)), ss.sum(x * 2.0, axis=0)
+    return ss.ops.softmax(ss.ops.relu(x) + ss.ops.tanh(x)), ss.ops.sum(x * 2.0, axis=0)
 
 
 @ss.program
 def same_kernels(x):
-    return ss.relu(x), ss.tanh(x)
+    return ss.ops.relu(x), ss.ops.tanh(x)
 
 
 @ss.program
 def half_broken(x):
-    return ss.relu(x), broken(x)
+    return ss.ops.relu(x), broken(x)
 
 
 class Noting(SimulatedDevice):

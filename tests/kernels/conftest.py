@@ -212,11 +212,11 @@ def a_few_sources():
     """Return sources of all sorts of kernels, one each."""
     float32, float16 = np.ones((4, 8), np.float32), np.ones((1, 7), np.float16)
     return [
-        *sources_of(ss.add, float32, float32),
-        *sources_of(ss.add, float32, float32[0]),
-        *sources_of(ss.multiply, np.ones((3, 7)), float16),
-        *sources_of(lambda x, y: ss.add(x, x, out=y, request="add"), float16, float16),
-        *sources_of(lambda x, b: ss.multiply.gradient(x, x, b), float32, float32[0]),
+        *sources_of(ss.ops.add, float32, float32),
+        *sources_of(ss.ops.add, float32, float32[0]),
+        *sources_of(ss.ops.multiply, np.ones((3, 7)), float16),
+        *sources_of(lambda x, y: ss.ops.add(x, x, out=y, request="add"), float16, float16),
+        *sources_of(lambda x, b: ss.ops.multiply.gradient(x, x, b), float32, float32[0]),
     ]
 
 

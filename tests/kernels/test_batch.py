@@ -51,8 +51,8 @@ def generated():
 
     @ss.program
     def step(x, row):
-        y = ss.softmax(ss.tanh(x) + row)
-        return y, ss.sum(x, axis=0), ss.max(y), ss.argmax(y, axis=1), ss.log_softmax(x), x * 2.0
+        y = ss.ops.softmax(ss.ops.tanh(x) + row)
+        return y, ss.ops.sum(x, axis=0), ss.ops.max(y), ss.ops.argmax(y, axis=1), ss.ops.log_softmax(x), x * 2.0
 
     dtypes = (np.float16, np.float32, np.float64)
     return list(dict.fromkeys(s for dtype in dtypes for s in program_kernels(step.trace(np.ones((8, 33), dtype), np.ones(33, dtype)))))

@@ -16,7 +16,20 @@ from streamscope.kernels.form import Variant
 from streamscope.ops.operators import OPERATORS
 
 DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
-REDUCTIONS = [ss.sum, ss.mean, ss.prod, ss.nansum, ss.nanprod, ss.max, ss.min, ss.any, ss.all, ss.argmax, ss.argmin, ss.norm]
+REDUCTIONS = [
+    ss.ops.sum,
+    ss.ops.mean,
+    ss.ops.prod,
+    ss.ops.nansum,
+    ss.ops.nanprod,
+    ss.ops.max,
+    ss.ops.min,
+    ss.ops.any,
+    ss.ops.all,
+    ss.ops.argmax,
+    ss.ops.argmin,
+    ss.ops.norm,
+]
 SHAPES = [(4, 8), (3, 7), (1,), (300, 1000), (0, 4)]
 
 
@@ -49,30 +62,30 @@ def others(dtype, shape):
             yield (lambda a, reduction=reduction, axis=axis: reduction(a, axis=axis)), [x]
             if dtype.startswith("float") and hasattr(reduction, "gradient"):
                 yield (lambda a, reduction=reduction, axis=axis: reduction.gradient(reduction(a, axis=axis), a, axis=axis)), [x]
-    for function in (ss.softmax, ss.log_softmax):
+    for function in (ss.ops.softmax, ss.ops.log_softmax):
         for axis in (0, -1):
             yield (lambda a, function=function, axis=axis: function(a, axis=axis)), [x]
         yield (lambda a, function=function: function(a, out=a)), [x]
         yield (lambda a, b, function=function: function(a, out=b, request="add")), [x, x]
-    for function in (ss.softmax.gradient, ss.log_softmax.gradient):
+    for function in (ss.ops.softmax.gradient, ss.ops.log_softmax.gradient):
         for axis in (0, -1):
             yield (lambda dy, y, function=function, axis=axis: function(dy, y, axis=axis)), [x, x]
-    yield (lambda a, b: (a + b, a * b, b - a, ss.add_n(a, b, a))), [x, row]
+    yield (lambda a, b: (a + b, a * b, b - a, ss.ops.add_n(a, b, a))), [x, row]
     yield in_place, [x, x]
     yield add_to, [x, row, x, row]
     column = ones((600 * max(1, shape[0]), *shape[1:]), dtype)  # a sum of which comes in parts
     yield add_to, [column, row, column, row]
-    yield ss.program(lambda a, b: ss.tanh(ss.relu(a) * b) + a, fuse=True), [x, row]
+    yield ss.program(lambda a, b: ss.ops.tanh(ss.ops.relu(a) * b) + a, fuse=True), [x, row]
 
 
 def in_place(a, b):
-    ss.add(a, b, out=a)
-    ss.subtract(b, a, out=b, request="add")
+    ss.ops.add(a, b, out=a)
+    ss.ops.subtract(b, a, out=b, request="add")
     return a, b
 
 
 def add_to(dy, b, da, db):
-    ss.multiply.gradient(dy, dy, b, out=(da, db), request="add")
+    ss.ops.multiply.gradient(dy, dy, b, out=(da, db), request="add")
     return da, db
 
 
@@ -116,7 +129,7 @@ def test_they_are_what_binding_asks_for(monkeypatch, dtype, shape):
 @pytest.mark.gpu
 def test_preparing_a_warm_program_compiles_nothing(monkeypatch):
     device = ss.open_device("cuda")
-    (program,) = traced([(lambda x: (ss.softmax(ss.relu(x)), ss.sum(x)), [ones((300, 1000), "float32")])])
+    (program,) = traced([(lambda x: (ss.ops.softmax(ss.ops.relu(x)), ss.ops.sum(x)), [ones((300, 1000), "float32")])])
     ss.warm(program, device=device, progress=False)
 
     def refuse(*_, **__):
@@ -160,7 +173,7 @@ class Chosen:
 
 
 def test_what_tuning_chose_is_needed_instead(host_bench):
-    (program,) = traced([(lambda x: (ss.erf(x), ss.sum(x)), [ones((300, 1000), "float32")])])
+    (program,) = traced([(lambda x: (ss.ops.erf(x), ss.ops.sum(x)), [ones((300, 1000), "float32")])])
     bench = host_bench(None)
     bench.tuned = Chosen()
     needed = program_kernels(program, Chosen())
@@ -170,13 +183,13 @@ def test_what_tuning_chose_is_needed_instead(host_bench):
 
 
 def test_each_comes_once():
-    (program,) = traced([(lambda x: ss.relu(ss.relu(ss.relu(x))), [ones((4, 8), "float32")])])
+    (program,) = traced([(lambda x: ss.ops.relu(ss.ops.relu(ss.ops.relu(x))), [ones((4, 8), "float32")])])
     (kernel,) = program_kernels(program)
     assert kernel.name.startswith("relu_float32")
 
 
 def test_libraries_bring_their_own():
-    (program,) = traced([(lambda a: ss.relu(ss.matmul(a, a)), [ones((8, 8), "float32")])])
+    (program,) = traced([(lambda a: ss.ops.relu(ss.ops.matmul(a, a)), [ones((8, 8), "float32")])])
     (kernel,) = program_kernels(program)
     assert kernel.name.startswith("relu_float32")
 
@@ -186,7 +199,7 @@ def test_a_program_shows_its_sources():
 
     @ss.program
     def mixed(x, y):
-        return ss.relu(ss.softmax(x + y) @ x), ss.relu(x), ss.sum(x)
+        return ss.ops.relu(ss.ops.softmax(x + y) @ x), ss.ops.relu(x), ss.ops.sum(x)
 
     source = mixed.source(x, x)
     kernels = program_kernels(mixed.trace(x, x))
