@@ -74,8 +74,22 @@ class Task:
     allowed: Sequence[Array | None] | None = None
 
     @classmethod
-    def of(cls, function: object, inputs: Sequence[Any], caller: str, attributes: Mapping[str, Any] | None = None) -> Task:
-        """Trace a program function and compute its reference; ``caller`` is what errors name, and ``attributes`` are the function's own.
+    def of(
+        cls, function: object, inputs: Sequence[Any], caller: str, attributes: Mapping[str, Any] | None = None, *, checked: bool = True
+    ) -> Task:
+        """Trace a program function and, if its results are to be checked, compute its reference.
+
+        Parameters
+        ----------
+        function : object
+            What the verb was given.
+        inputs : sequence of array
+        caller : str
+            What errors call the verb.
+        attributes : mapping of str to object, optional
+            The function's own.
+        checked : bool
+            Whether there are expected results, where the program has a reference.
 
         Raises
         ------
@@ -95,7 +109,7 @@ class Task:
         program = fused(plain) if function.fuse else plain
         arrays = tuple(host_array(value) for value in inputs)
         known = known_part(plain)
-        if not known.outputs:
+        if not checked or not known.outputs:
             return cls(program, arrays, None)
         results = run_reference(known, arrays)
         expected = dict(zip(known.outputs, results, strict=True))
