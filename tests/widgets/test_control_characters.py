@@ -9,7 +9,7 @@ import pytest
 from streamscope.analysis.table import metrics_text
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.engines.graphs.view import GraphView
-from streamscope.kernels.compile.compilation_log import Stage, StageTime
+from streamscope.kernels.compile.compilation_log import CompileStage, StageTime
 from streamscope.trace import TimelineGroup
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope_widgets.report import report
@@ -41,7 +41,7 @@ PICTURES = {
     "timeline": lambda trace: timeline_svg([TimelineGroup(trace, label=HOSTILE)]),
     "chart": chart,
     "graph": lambda _: GraphView(HOSTILE, 0, (GraphNode(NodeKind.KERNEL, HOSTILE),)).svg(),
-    "workers": lambda _: workers_svg([StageTime(Stage.COMPILE, "k", HOSTILE, 0, 10)]),
+    "workers": lambda _: workers_svg([StageTime(CompileStage.COMPILE, "k", HOSTILE, 0, 10)]),
 }
 
 

@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamscope.advising.advice import Advice
-from streamscope.advising.break_even import chain_async_ns, chain_graph_ns, graph_pays, replays_to_pay, second_stream_pays
+from streamscope.advising.break_even import (
+    LONGEST_US,
+    SHORTEST_US,
+    Regions,
+    branch_regions,
+    chain_ns,
+    chain_regions,
+    graph_pays,
+    replays_to_pay,
+    second_stream_pays,
+)
 from streamscope.advising.device_costs import DeviceCosts
 from streamscope.advising.forecast import Forecast
-from streamscope.advising.regions import LONGEST_US, SHORTEST_US, Regions, branch_regions, chain_regions
 from streamscope.advising.wording import BRANCH, range_words
 from streamscope.words import format_us
 from streamscope_widgets.show import palette
@@ -115,7 +124,7 @@ def _below(costs: DeviceCosts) -> str:
 
 def _replays(costs: DeviceCosts, count: int, length_ns: float) -> float | None:
     """Return after how many replays a chain's graph has paid; None if it never has."""
-    saved_ns = chain_async_ns(costs, count, length_ns) - chain_graph_ns(costs, count, length_ns)
+    saved_ns = float(chain_ns(costs, "async", count, length_ns) - chain_ns(costs, "graph", count, length_ns))
     replays = replays_to_pay(costs, count, saved_ns)
     return replays if isfinite(replays) else None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from streamscope.compiling.compare_compilation import CompilationComparison
-from streamscope.kernels.compile.compilation_log import CompilationLog, KernelRecord, Stage
+from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, KernelRecord
 from streamscope.kernels.compile.cubin import KernelResources
 from streamscope.kernels.compile.kernel_cache import Origin
 from streamscope.words import counted, format_ms
@@ -20,12 +20,12 @@ LONGEST_NAME, LONGEST_TITLE = 80, 200
 BAR_PX = 240
 
 STAGES = {
-    Stage.GENERATE: "Source is generated from the operators.",
-    Stage.LOOK_UP: "Kernels are looked up in the cache, in memory and on disk.",
-    Stage.COMPILE: "NVRTC compiles translation units to machine code; nothing is left to link.",
-    Stage.STORE: "Machine code is written to the cache on disk.",
-    Stage.WAIT: "Another thread or process compiles what is needed here.",
-    Stage.LOAD: "The driver loads machine code onto the device.",
+    CompileStage.GENERATE: "Source is generated from the operators.",
+    CompileStage.LOOK_UP: "Kernels are looked up in the cache, in memory and on disk.",
+    CompileStage.COMPILE: "NVRTC compiles translation units to machine code; nothing is left to link.",
+    CompileStage.STORE: "Machine code is written to the cache on disk.",
+    CompileStage.WAIT: "Another thread or process compiles what is needed here.",
+    CompileStage.LOAD: "The driver loads machine code onto the device.",
 }
 SHARES = (
     "compile ms: kernels that are compiled together are timed together; each is given an equal share. What came from the cache took that"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from streamscope.kernels.compile.compilation_log import Stage, StageTime, lane_order
+from streamscope.kernels.compile.compilation_log import CompileStage, StageTime, lane_order
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, ticks
 
@@ -16,12 +16,12 @@ MOST_BARS = 500
 MOST_ROWS = 32
 
 COLOURS = {
-    Stage.GENERATE: palette.KERNELS[2],
-    Stage.LOOK_UP: palette.KERNELS[4],
-    Stage.COMPILE: palette.KERNELS[0],
-    Stage.STORE: palette.KERNELS[1],
-    Stage.WAIT: palette.SYNC,
-    Stage.LOAD: palette.KERNELS[3],
+    CompileStage.GENERATE: palette.KERNELS[2],
+    CompileStage.LOOK_UP: palette.KERNELS[4],
+    CompileStage.COMPILE: palette.KERNELS[0],
+    CompileStage.STORE: palette.KERNELS[1],
+    CompileStage.WAIT: palette.SYNC,
+    CompileStage.LOAD: palette.KERNELS[3],
 }
 
 
@@ -50,7 +50,7 @@ def workers_svg(stages: Sequence[StageTime], axis_ns: int = 0) -> str:
     labels = [small_text(GUTTER - 8, TOP + number * ROW + 10, lane, "end") for lane, number in rows.items()]
     if left_out > 0:
         labels.append(small_text(GUTTER, bottom + 32, f"{left_out} more threads are not shown"))
-    present = [(str(stage), COLOURS[stage]) for stage in Stage if any(each.stage is stage for each in stages)]
+    present = [(str(stage), COLOURS[stage]) for stage in CompileStage if any(each.stage is stage for each in stages)]
     legend, _ = lane_legend(present, MARGIN)
     axis = lane_axis([(GUTTER + tick * 1e6 * scale, f"{tick:g}") for tick in ticks(0, length_ns / 1e6, 8)], TOP - 4, bottom)
     title = small_text(WIDTH - MARGIN, bottom + 32, "time in which something was done, ms", "end")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.devices.cuda.driver import libraries
+from streamscope.kernels.library.libraries import libraries
 from streamscope.program.moved_runs import errors
 from streamscope.program.tolerance import allowed_of_others
 

@@ -221,7 +221,7 @@ def _tuned(problem: _Problem, device: CudaDevice) -> TunedKernel:
     medians = {variant: float(np.median(values)) for variant, values in times.items()}
     choice = fastest(medians)
     default = next(iter(candidates))
-    device.choices.keep(default, problem.size, choice, medians)
+    device.tuned.keep(default, problem.size, choice, medians)
     return TunedKernel(default.name, problem.shapes, medians, choice)
 
 

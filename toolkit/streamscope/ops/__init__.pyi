@@ -42,8 +42,6 @@ from streamscope.ops.convolutions import convolution as convolution
 from streamscope.ops.convolutions import convolution_backward as convolution_backward
 from streamscope.ops.copies import to_device as to_device
 from streamscope.ops.copies import to_host as to_host
-from streamscope.ops.custom import operator as operator
-from streamscope.ops.host import host_function as host_function
 from streamscope.ops.linear import matmul as matmul
 from streamscope.ops.logic import equal as equal
 from streamscope.ops.logic import greater as greater
@@ -54,7 +52,6 @@ from streamscope.ops.logic import logical_and as logical_and
 from streamscope.ops.logic import logical_or as logical_or
 from streamscope.ops.logic import logical_xor as logical_xor
 from streamscope.ops.logic import not_equal as not_equal
-from streamscope.ops.one_line import elementwise as elementwise
 from streamscope.ops.reductions import all as all
 from streamscope.ops.reductions import any as any
 from streamscope.ops.reductions import argmax as argmax

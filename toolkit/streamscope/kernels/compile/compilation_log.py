@@ -25,7 +25,7 @@ MOST_KEPT = 4096
 """Records that a log keeps, of each sort; the oldest go first."""
 
 
-class Stage(StrEnum):
+class CompileStage(StrEnum):
     """What is done to get from a program to kernels that can be launched. NVRTC makes machine code at once, so nothing is linked."""
 
     GENERATE = "generate"
@@ -48,7 +48,7 @@ class StageTime:
 
     Attributes
     ----------
-    stage : Stage
+    stage : CompileStage
     what : str
         The kernel, or how many.
     lane : str
@@ -59,7 +59,7 @@ class StageTime:
         Size of the cubin that came of it; 0 for none.
     """
 
-    stage: Stage
+    stage: CompileStage
     what: str
     lane: str
     start_ns: int
@@ -159,7 +159,7 @@ class CompilationLog:
             self.copy_to.add_stage(record)
 
     @contextmanager
-    def stage(self, stage: Stage, what: str, code_bytes: int = 0) -> Iterator[None]:
+    def stage(self, stage: CompileStage, what: str, code_bytes: int = 0) -> Iterator[None]:
         """Note the block as a stage, whether it succeeds or not."""
         start_ns = time.perf_counter_ns()
         try:
@@ -174,12 +174,12 @@ class CompilationLog:
         return {origin: counted[origin] for origin in Origin if counted[origin]}
 
     @property
-    def stage_ns(self) -> dict[Stage, int]:
+    def stage_ns(self) -> dict[CompileStage, int]:
         """Time of each stage, added up over all threads, in ns."""
-        totals: Counter[Stage] = Counter()
+        totals: Counter[CompileStage] = Counter()
         for record in list(self.stages):
             totals[record.stage] += record.end_ns - record.start_ns
-        return {stage: totals[stage] for stage in Stage if stage in totals}
+        return {stage: totals[stage] for stage in CompileStage if stage in totals}
 
     @property
     def wall_ns(self) -> int:

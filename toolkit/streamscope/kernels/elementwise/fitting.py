@@ -13,28 +13,14 @@ import numpy as np
 
 from streamscope.kernels.elementwise.elementwise_source import elementwise_source, placed_arrays
 from streamscope.kernels.form import DEFAULT, THREADS, Variant, choose_form
-from streamscope.kernels.layout import Layout, broadcast_strides, compact, row_major
-from streamscope.kernels.placing_source import layout_numbers
+from streamscope.kernels.layout import StridedLayout, broadcast_strides, compact, layout_numbers, row_major
 from streamscope.kernels.signature import Signature
 from streamscope.kernels.source import KernelSource
-from streamscope.kernels.types_source import COMPUTE
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
 
 Shape = tuple[int, ...]
-
-CTYPES = {
-    "float": ctypes.c_float,
-    "double": ctypes.c_double,
-    "signed char": ctypes.c_int8,
-    "short": ctypes.c_int16,
-    "int": ctypes.c_int32,
-    "long long": ctypes.c_int64,
-    "unsigned char": ctypes.c_uint8,
-    "bool": ctypes.c_bool,
-}
-"""What ctypes calls the C++ types of arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +69,7 @@ def fitted(
     """
     target, size = shapes[-1], math.prod(shapes[-1])
     walked = [broadcast_strides(shape, steps, target) for shape, steps in zip(shapes, strides, strict=True)]
-    layout = compact(target, walked) if size else Layout((1,), ((1,),) * len(shapes))
+    layout = compact(target, walked) if size else StridedLayout((1,), ((1,),) * len(shapes))
     choice = choose_form(layout, [np.dtype(dtype).itemsize for dtype in signature.dtypes], addresses, variant)
     placed = placed_arrays(signature, choice.form)
     numbers = tuple(layout_numbers(layout, placed)) if placed else ()
@@ -116,16 +102,11 @@ def bind(
     shapes, addresses = [array.shape for array in arrays], [array.data.ptr for array in arrays]
     strides = [[step // array.itemsize for step in array.strides] for array in arrays]
     kernel = fitted(signature, shapes, strides, addresses, variant or DEFAULT)
-    if variant is None and bench.choices is not None:
-        chosen = bench.choices.of(kernel.source, kernel.size)
+    if variant is None and bench.tuned is not None:
+        chosen = bench.tuned.of(kernel.source, kernel.size)
         if chosen is not None:
             kernel = fitted(signature, shapes, strides, addresses, chosen)
-    operands = iter(arrays)
-    arguments = [
-        CTYPES[COMPUTE[parameter.taken]](scalars[parameter.name].item()) if parameter.scalar else next(operands)
-        for parameter in signature.parameters
-    ]
-    arguments += [arrays[-1], ctypes.c_longlong(kernel.size)]
+    arguments = [*signature.arguments(arrays, scalars), arrays[-1], ctypes.c_longlong(kernel.size)]
     if kernel.lead is not None:
         arguments.append(ctypes.c_int(kernel.lead))
     if kernel.numbers:
