@@ -121,8 +121,4 @@ def test_it_is_json():
 
 def test_what_is_no_program():
     with pytest.raises(ProgramError, match="advise wants a function or a program"):
-<<<<<<< HEAD
-        ss.advise("add", np.ones(3), device="simulated")
-=======
         ss.advise(np.ones(3), device="simulated")
->>>>>>> main
