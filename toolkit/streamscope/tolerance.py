@@ -1,5 +1,4 @@
-"""How far results may be from NumPy's: as far as rounding explains or, behind code that is not ours, as far as
-libraries round.
+"""How far results may be from NumPy's: as far as rounding explains or, behind code that is not ours, as far as libraries round.
 
 Whole numbers and truth values must be equal.
 
@@ -166,8 +165,7 @@ def absolute_errors(output: Array, reference: Array) -> Array:
 def rounding_spreads(
     program: Program, operations: Sequence[Operation], inputs: Sequence[Array], expected: Mapping[int, Array]
 ) -> dict[int, Array]:
-    """Return by how much perturbed runs were off, at most, for each element of those outputs that are floating-point
-    numbers.
+    """Return by how much perturbed runs were off, at most, for each element of the floating-point outputs.
 
     Parameters
     ----------
