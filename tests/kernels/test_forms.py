@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.kernels.elementwise.fitting import bind, fitted
+from streamscope.kernels.elementwise.specialization import bind, fitted
 from streamscope.kernels.form import Access, Form, Variant, choose_form
 from streamscope.kernels.layout import broadcast_strides, compact, row_major
 from streamscope.program.variable import ArraySpec

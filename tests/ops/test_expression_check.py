@@ -15,8 +15,8 @@ import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.kernels.compile.nvrtc import compile_unit, supported_architectures
 from streamscope.kernels.expression import known_functions
-from streamscope.kernels.expression.expression_check import mistake_in
 from streamscope.kernels.expression.expressions import mistake_for
+from streamscope.kernels.expression.mistakes import mistake_in
 from streamscope.kernels.expression.tokens import WORDS_OF_TYPES
 from streamscope.kernels.signature import KEYWORDS
 

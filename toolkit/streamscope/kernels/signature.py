@@ -11,17 +11,6 @@ from streamscope.kernels.types_source import COMPUTE
 RESULT = "out"
 """What the kernels call the result's array."""
 
-_OF_CUDA = "NULL blockDim blockIdx gridDim threadIdx warpSize"
-_OF_CPP = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl concept const
-    const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false float for friend
-    goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
-    reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template this thread_local throw
-    true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
-KEYWORDS = frozenset(_OF_CPP.split())
-"""Words of C++, up to C++20."""
-RESERVED = KEYWORDS | frozenset(f"T {_OF_CUDA}".split())
-"""Names that mean something in an expression already, so that no operand may have them."""
-
 
 @dataclass(frozen=True)
 class Parameter:

@@ -9,10 +9,10 @@ import numpy as np
 
 from streamscope.errors import ProgramError
 from streamscope.kernels.compile.groups import file_directive, nesting, unbalanced
-from streamscope.kernels.expression.expression_check import DEEPEST, Mistake, mistake_in
 from streamscope.kernels.expression.expressions import mistake_for
-from streamscope.kernels.expression.known_functions import unknown_function
+from streamscope.kernels.expression.mistakes import DEEPEST, mistake_in, unknown_function
 from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic
+from streamscope.kernels.expression.tokens import Mistake
 from streamscope.ops.application import Request
 from streamscope.ops.definition import Definition
 from streamscope.ops.pointwise import Elementwise, Scalars

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from streamscope.kernels.elementwise.elementwise_call import ElementwiseCall
-from streamscope.kernels.elementwise.fitting import fitted_fresh
 from streamscope.kernels.elementwise.fused_source import Step, fused_signature
+from streamscope.kernels.elementwise.specialization import ElementwiseCall, specialized_fresh
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.signature import Parameter
 from streamscope.ops.fusion_groups import elementwise_call, fusible_groups
@@ -98,7 +97,7 @@ def _launch(program: Program, operations: Sequence[Operation]) -> Launch:
     signature = fused_signature(name, [*operands.arrays.values(), *scalars], steps)
     reads, last = tuple(operands.arrays), launches[-1]
     specs = [program.variables[variable].spec for variable in (*reads, *last.writes)]
-    kernel = fitted_fresh(signature, tuple(spec.shape for spec in specs))
+    kernel = specialized_fresh(signature, tuple(spec.shape for spec in specs))
     flops = sum(launch.cost.flops for launch in launches)
     numbers = {parameter.name: number for parameter, number in operands.numbers.values()}
     return Launch(

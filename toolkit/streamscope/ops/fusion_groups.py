@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from heapq import heappop, heappush
 
-from streamscope.kernels.elementwise.elementwise_call import ElementwiseCall
+from streamscope.kernels.elementwise.specialization import ElementwiseCall
 from streamscope.program.operation import Operation, Program
 
 MOST_STEPS = 64

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamscope.kernels.elementwise.elementwise_call import ElementwiseCall
-from streamscope.kernels.elementwise.fitting import Fitted, Shape, fitted_fresh
-from streamscope.kernels.expression.operand_types import UnknownExpressionError
+from streamscope.kernels.elementwise.specialization import ElementwiseCall, Shape, Specialized, specialized_fresh
+from streamscope.kernels.expression.functions import UnknownExpressionError
 from streamscope.kernels.expression.wrapping import wrapping
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.broadcast_sum import FittedSum, bind_sum, fresh_sums
@@ -166,9 +165,9 @@ def _launch(application: Application, signature: Signature, scalars: Numbers) ->
     )
 
 
-def _fresh_kernels(signature: Signature, shapes: tuple[Shape, ...]) -> Sequence[Fitted | FittedSum]:
+def _fresh_kernels(signature: Signature, shapes: tuple[Shape, ...]) -> Sequence[Specialized | FittedSum]:
     """Return the kernels for freshly allocated arrays: one, or two where sums are computed in parts."""
-    return [fitted_fresh(signature, shapes)] if shapes[0] == shapes[-1] else fresh_sums(signature, shapes)
+    return [specialized_fresh(signature, shapes)] if shapes[0] == shapes[-1] else fresh_sums(signature, shapes)
 
 
 def gradient_source(operator: Elementwise, name: str, specs: Sequence[ArraySpec], scalars: Mapping[str, Any], *, accumulate: bool) -> str:

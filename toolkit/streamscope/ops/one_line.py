@@ -12,9 +12,8 @@ from streamscope.arguments import Kinds, are_strings, check_kinds
 from streamscope.errors import ProgramError
 from streamscope.kernels.elementwise.written import Written, note
 from streamscope.kernels.expression.expressions import compiled, names_in
-from streamscope.kernels.expression.operand_types import OF_WHOLE, UnknownExpressionError
-from streamscope.kernels.expression.tokens import tokens
-from streamscope.kernels.signature import RESERVED
+from streamscope.kernels.expression.functions import OF_WHOLE, UnknownExpressionError
+from streamscope.kernels.expression.tokens import RESERVED, tokens
 from streamscope.ops.checked_line import CheckedLine, check_functions, check_meaning, check_syntax, title
 from streamscope.ops.definition import Definition
 from streamscope.ops.pointwise import Elementwise

@@ -10,8 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from streamscope.errors import ProgramError
-from streamscope.kernels.elementwise.elementwise_call import ElementwiseCall
-from streamscope.kernels.elementwise.fitting import fitted_fresh
+from streamscope.kernels.elementwise.specialization import ElementwiseCall, specialized_fresh
 from streamscope.kernels.expression import c_arithmetic
 from streamscope.kernels.expression.expressions import compiled
 from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
@@ -151,7 +150,7 @@ class Elementwise:
 
             return gradient_source(self, gradient_of, specs, scalars, accumulate=request == "add")
         signature = self.signature(specs, scalars, accumulate=request == "add")
-        return fitted_fresh(signature, tuple(spec.shape for spec in (*specs, result)), Variant(items=items)).source.code
+        return specialized_fresh(signature, tuple(spec.shape for spec in (*specs, result)), Variant(items=items)).source.code
 
     def signature(self, specs: Sequence[ArraySpec], scalars: Scalars, *, accumulate: bool = False) -> Signature:
         """Return what the kernel computes, for arrays of these dtypes and these numbers."""
@@ -201,7 +200,7 @@ class Elementwise:
         promoted = self.promoted(specs, scalars)
         numbers = self.numbers(promoted, scalars)
         signature = self.signature(specs, scalars, accumulate=accumulate)
-        kernel = fitted_fresh(signature, tuple(spec.shape for spec in (*specs, result)))
+        kernel = specialized_fresh(signature, tuple(spec.shape for spec in (*specs, result)))
 
         moved = sum(spec.nbytes for spec in (*application.read_specs, result))
         return (

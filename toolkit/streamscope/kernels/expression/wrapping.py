@@ -11,7 +11,7 @@ import numpy as np
 
 from streamscope.kernels.elementwise.wrapping_source import CASTS, WRAPS, Arithmetic, cast
 from streamscope.kernels.expression.expressions import parsed, typed
-from streamscope.kernels.expression.operand_types import UnknownExpressionError
+from streamscope.kernels.expression.functions import UnknownExpressionError
 from streamscope.kernels.expression.promotion import DType, arithmetic
 from streamscope.kernels.signature import Signature
 

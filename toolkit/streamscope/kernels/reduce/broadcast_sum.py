@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamscope.kernels.elementwise.fitting import CTYPES, Shape
+from streamscope.kernels.elementwise.specialization import CTYPES, Shape
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.layout import INDEX32_LIMIT, Layout, broadcast_strides, compact, row_major
 from streamscope.kernels.placing_source import layout_numbers
