@@ -122,7 +122,7 @@ class Bench:
     def measure(self, device: Device, function: Callable[..., Any], count: int, peers: dict[str, Call]) -> dict[str, Any]:
         """Time one function, a copy of 256 MiB and the peers in turns."""
         program = ss.program(function).trace(*self.inputs[:count])
-        prepared = ss.prepare(program, "async", device)
+        prepared = ss.prepare(program, engine="async", device=device)
         prepared.load(self.inputs[:count])
         calls: dict[str, Call] = {"copy": self.copy, "streamscope": prepared.run, **peers}
         own: Any = prepared.streams[0]

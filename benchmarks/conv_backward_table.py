@@ -35,7 +35,7 @@ CUPTI_RUNS = 9
 def measure(channels: int, size: int, batch: int, device: Device) -> dict[str, Any]:
     function, inputs = WORKLOADS["conv-backward"].build(channels=channels, size=size, batch=batch)
     program = function.trace(*inputs)
-    made = {engine: ss.prepare(program, engine, device) for engine in ENGINES}
+    made = {engine: ss.prepare(program, engine=engine, device=device) for engine in ENGINES}
     for prepared in made.values():
         prepared.load(inputs)
         for _ in range(3):
@@ -67,7 +67,7 @@ def by_cupti(channels: int, size: int, batch: int, device: Any) -> dict[str, flo
     program = function.trace(*inputs)
     extents = {}
     for engine in ("graph", "graph-dual"):
-        prepared = ss.prepare(program, engine, device)
+        prepared = ss.prepare(program, engine=engine, device=device)
         prepared.load(inputs)
         for _ in range(3):
             prepared.run()

@@ -48,7 +48,7 @@ def word(fuse: bool) -> str:  # noqa: FBT001 — names it
 def measured(function: Callable[..., Any], arrays: Arrays, device: Device) -> dict[str, Any]:
     """Return the times of one program, in turns."""
     programs = {fuse: ss.program(function, fuse=fuse).trace(*arrays) for fuse in (False, True)}
-    prepared = {name: ss.prepare(programs[fuse], engine, device) for name, (engine, fuse) in ENGINES.items()}
+    prepared = {name: ss.prepare(programs[fuse], engine=engine, device=device) for name, (engine, fuse) in ENGINES.items()}
     for each in prepared.values():
         each.load(arrays)
         for _ in range(WARM):

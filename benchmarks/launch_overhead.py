@@ -42,7 +42,7 @@ def chain(x: Any, y: Any) -> Any:
 
 
 def warm(device: Device, inputs: list[Any], engine: str) -> Prepared:
-    prepared = ss.prepare(chain.trace(*inputs), engine, device)
+    prepared = ss.prepare(chain.trace(*inputs), engine=engine, device=device)
     prepared.load(inputs)
     for _ in range(5):
         prepared.run()

@@ -92,7 +92,7 @@ def peers(device: Any) -> dict[str, Callable[[], None]]:
         return x
 
     inputs = [np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32)]
-    prepared = ss.prepare(chain.trace(*inputs), "async", device)
+    prepared = ss.prepare(chain.trace(*inputs), engine="async", device=device)
     prepared.load(inputs)
     a, b = cupy.zeros(SIZE, np.float32), cupy.ones(SIZE, np.float32)
     ta, tb = torch.as_tensor(a, device="cuda"), torch.as_tensor(b, device="cuda")

@@ -58,7 +58,7 @@ def compare_recorders(device: Any, name: str, function: ProgramFunction, inputs:
     results: dict[str, dict[str, Any]] = {}
     prepared: dict[str, Prepared] = {}
     for engine in PLANNERS:
-        prepared[engine] = ss.prepare(traced, engine, device)
+        prepared[engine] = ss.prepare(traced, engine=engine, device=device)
         prepared[engine].load(inputs)
         for _ in range(3):
             prepared[engine].run()

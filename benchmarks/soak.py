@@ -77,7 +77,7 @@ class Counted:
 def running(device: Device, engine: str) -> Callable[[], int]:
     """Return a function that runs the program once under an engine and returns the number of operations."""
     inputs = [np.arange(SIZE, dtype=np.int32), np.ones(SIZE, np.int32)]
-    prepared = ss.prepare(chain.trace(*inputs), engine, device)
+    prepared = ss.prepare(chain.trace(*inputs), engine=engine, device=device)
     prepared.load(inputs)
 
     def run() -> int:

@@ -35,7 +35,7 @@ ROUNDS = {"simulated": 1, "cuda": 200}
 
 def prepared(program: Program, inputs: Sequence[Any], engine: str, streams: int, device: Device) -> tuple[Prepared, float]:
     start = time.perf_counter()
-    made = ss.prepare(program, engine, device, streams=streams)
+    made = ss.prepare(program, engine=engine, device=device, streams=streams)
     seconds = time.perf_counter() - start
     made.load(inputs)
     for _ in range(3):

@@ -14,7 +14,7 @@ from tests.interrupting import Countdown, profiled
 import streamscope as ss
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.interrupts import clean_up, when_gone
 from streamscope.program.variable import Place
 
@@ -97,7 +97,7 @@ def test_a_prepared_program_waits_for_its_streams_and_keeps_its_memory_until_the
             def let_finish(self, streams, finished=finished, memory=memory):
                 finished.append(all(buffer() is not None for buffer in memory))
 
-        prepared = prepare(ss.program(lambda x: ss.add(x, x)).trace(np.ones(4)), engine, Noting())
+        prepared = prepare_traced(ss.program(lambda x: ss.add(x, x)).trace(np.ones(4)), engine, Noting())
         prepared.load([np.ones(4)])
         prepared.run()
         prepared.wait()  # What is pending on a simulated device holds its memory.

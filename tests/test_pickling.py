@@ -98,7 +98,7 @@ def test_a_traced_program_is_data_that_says_why_it_does_not_run():
     traced = decorated.trace(X)
     other = again(traced)
     assert str(other) == str(traced)
-    prepared = ss.prepare(other, "async", "simulated")
+    prepared = ss.prepare(other, engine="async", device="simulated")
     prepared.load([X])
     prepared.run()
     with pytest.raises(ss.StreamscopeError, match=r"the functions of .* stayed behind when its program was pickled"):

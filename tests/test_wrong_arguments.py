@@ -49,7 +49,7 @@ def traced():
 
 @pytest.fixture
 def prepared():
-    made = ss.prepare(added.trace(X, X), "async", "simulated")
+    made = ss.prepare(added.trace(X, X), engine="async", device="simulated")
     made.load([X, X])
     return made
 
@@ -73,7 +73,7 @@ def check(call, error, *words):
 def test_what_is_no_device(device, traced):
     for call in (
         partial(ss.open_device, device),
-        partial(ss.prepare, traced, "sync", device),
+        partial(ss.prepare, traced, engine="sync", device=device),
         partial(ss.compare, relu, X, device=device),
         partial(ss.best, relu, X, device=device),
         partial(ss.advise, relu, X, device=device),
@@ -96,15 +96,15 @@ def test_what_is_traced_is_not_traced_again(run, traced):
 
 @pytest.mark.parametrize("engines", NO_ENGINES)
 def test_what_names_no_engine(engines, traced):
-    for call in (partial(compare, engines=engines), partial(best, candidates=engines)):
+    for call in (partial(compare, engines=engines), partial(best, engines=engines)):
         check(call, EngineError, "sync, async, dual, graph, graph-dual")
-    for call in (partial(ss.prepare, traced, engines, "simulated"), partial(ss.audit, relu, X, engine=engines)):
+    for call in (partial(ss.prepare, traced, engine=engines, device="simulated"), partial(ss.audit, relu, X, engine=engines)):
         check(call, EngineError, "sync, async, dual, graph, graph-dual")
 
 
 @pytest.mark.parametrize("engine", [None, ["sync"], "sync,async", "auto"])
 def test_one_engine_is_wanted(engine, traced):
-    check(partial(ss.prepare, traced, engine, "simulated"), EngineError, "engine")
+    check(partial(ss.prepare, traced, engine=engine, device="simulated"), EngineError, "engine")
     check(partial(ss.audit, relu, X, engine=engine), EngineError, "engine")
 
 
@@ -134,7 +134,7 @@ def test_what_is_no_memory_limit(limit):
 @pytest.mark.parametrize("number", [0, -1, 1.5, 2.0, math.nan, math.inf, True, None, "3", [1], X])
 def test_what_is_no_number_of_repeats_or_streams(number, traced):
     check(partial(compare, repeats=number), EngineError, "repeats=", "1 to 200000")
-    for call in (compare, best, partial(ss.prepare, traced, "dual", "simulated")):
+    for call in (compare, best, partial(ss.prepare, traced, engine="dual", device="simulated")):
         check(partial(call, streams=number), EngineError, "streams=", "1 to 128")
 
 
@@ -280,7 +280,7 @@ def test_an_engine_that_was_not_compared(compared, engine):
 
 @pytest.fixture(scope="module")
 def graph():
-    made = ss.prepare(relu.trace(X), "graph", "simulated")
+    made = ss.prepare(relu.trace(X), engine="graph", device="simulated")
     for _ in range(2):
         made.run()
     return made.graphs[0]
@@ -331,7 +331,7 @@ def test_a_name_that_is_too_long_to_be_read(tmp_path):
 
 
 def test_results_of_inputs_that_were_never_loaded():
-    prepared = ss.prepare(added.trace(X, X), "async", "simulated")
+    prepared = ss.prepare(added.trace(X, X), engine="async", device="simulated")
     prepared.run()
     check(prepared.outputs, EngineError, "'added' ran, but nothing was loaded into a, b", "call load")
     prepared.rebind({"a": X})

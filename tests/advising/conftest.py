@@ -8,7 +8,7 @@ from streamscope.advising.advise import device_costs
 from streamscope.advising.probe_programs import chain, forked
 from streamscope.advising.task import run_ns
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +25,7 @@ def simulated_ns():
         traced, device = program.trace(*inputs), SimulatedDevice()
         alone = {launch.name: device.estimate_ns(launch) for launch in traced.launches()}
         stretched = SimulatedDevice(delays=lambda launch, stream: (0.0, length_ns / alone[launch.name]))
-        prepared = prepare(traced, engine, stretched)
+        prepared = prepare_traced(traced, engine, stretched)
         prepared.load(inputs)
         for _ in range(3):
             prepared.run()

@@ -94,7 +94,7 @@ def test_engines_that_would_do_the_same_as_a_simpler_one_are_ruled_out():
     assert choice.engine == "graph"
     assert {engine for engine, standing in standings(choice).items() if standing is Standing.RULED_OUT} == {"dual", "graph-dual"}
     assert "so it is async" in choice.reason
-    alone = ss.best(chain, X, device="simulated", candidates="dual")
+    alone = ss.best(chain, X, device="simulated", engines="dual")
     assert alone.engine == "dual"
 
 
@@ -170,7 +170,7 @@ def test_noise_is_told_where_there_is_some(monkeypatch):
     start, random = Contest.elimination, np.random.default_rng(0)
     monkeypatch.setattr(Contest, "elimination", lambda contest: Elimination(start(contest).names, exact=False))
     device = SimulatedDevice(delays=lambda launch, stream: (float(random.uniform(0, 500)), 1.0))
-    choice = ss.best(chain, X, device=device, candidates="sync,graph")
+    choice = ss.best(chain, X, device=device, engines="sync,graph")
     graph, sync = choice.candidates
     assert choice.engine == graph.engine == "graph"
     assert graph.makespan_ns.count == rounds_to_tell(2)
@@ -181,7 +181,7 @@ def test_wrong_arguments():
     with pytest.raises(ProgramError, match="best wants a program"):
         ss.best(lambda x: x, X)
     with pytest.raises(EngineError, match="unknown engine 'warp'"):
-        ss.best(chain, X, candidates="warp")
+        ss.best(chain, X, engines="warp")
     with pytest.raises(EngineError, match="out of range"):
         ss.best(chain, X, streams=0)
 

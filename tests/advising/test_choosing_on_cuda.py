@@ -69,7 +69,7 @@ def test_many_short_kernels_are_a_graph(device):
 
 def test_long_kernels_need_no_graph(device):
     function, inputs = WORKLOADS["elementwise-chain"].build(length=4, size=1 << 27)
-    choice = ss.best(function, *inputs, device=device, candidates="async,graph")
+    choice = ss.best(function, *inputs, device=device, engines="async,graph")
     report(choice)
     assert choice.engine == "async"
 

@@ -32,7 +32,7 @@ def fifty_calls(x):
 @pytest.mark.parametrize("engine", PLANNERS)
 def test_a_cupy_function_gives_what_a_plain_call_gives(cupy, engine):
     captured = ss.capture(fifty_calls, cupy.linspace(-1, 1, 10_000, dtype=cupy.float32))
-    prepared = ss.prepare(captured.trace(), engine, ss.open_device("cuda"))
+    prepared = ss.prepare(captured.trace(), engine=engine, device=ss.open_device("cuda"))
     for _ in range(4):
         captured.clear_outputs()
         prepared.run()
@@ -75,7 +75,7 @@ def test_pytorch_code_with_parallel_streams(cupy):
     final = captured.nodes[-1]
     assert len(final.after) == 2
     for engine in PLANNERS:
-        prepared = ss.prepare(captured.trace(), engine, ss.open_device("cuda"))
+        prepared = ss.prepare(captured.trace(), engine=engine, device=ss.open_device("cuda"))
         for _ in range(3):
             captured.clear_outputs()
             prepared.run()

@@ -147,7 +147,7 @@ def test_captured_code_that_forks_streams_has_its_order_in_the_graph(torch):
         return torch.stack(outs).sum(0)
 
     captured = ss.capture(four, torch.randn(4096, device="cuda"))
-    prepared = ss.prepare(captured.trace(), "graph", ss.open_device("cuda"))
+    prepared = ss.prepare(captured.trace(), engine="graph", device=ss.open_device("cuda"))
     for _ in range(2):
         prepared.run()
         prepared.wait()

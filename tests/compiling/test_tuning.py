@@ -148,7 +148,7 @@ def test_on_a_gpu(tmp_path, monkeypatch):
     for choice in (DEFAULT, NARROW, Variant(4, 4)):
         for source in needed_kernels(step.trace(X, X)):
             choices_of(device.info.name).keep(source, X.size, choice, {DEFAULT: 2.0})
-        prepared = ss.prepare(step.trace(X, X), "graph", ss.open_device("cuda"))
+        prepared = ss.prepare(step.trace(X, X), engine="graph", device=ss.open_device("cuda"))
         prepared.load([X, X])
         prepared.run()
         prepared.wait()

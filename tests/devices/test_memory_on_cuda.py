@@ -9,7 +9,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.workloads import WORKLOADS
@@ -39,7 +39,7 @@ def steps(x):
 
 
 def ready(program, engine, device):
-    prepared = prepare(program.trace(X), engine, device)
+    prepared = prepare_traced(program.trace(X), engine, device)
     prepared.load([X])
     for _ in range(3):
         prepared.run()
@@ -85,7 +85,7 @@ def test_a_variable_that_does_not_fit_is_named_by_its_operation(device, engine):
         return huge(ss.relu(x))
 
     with pytest.raises(OutOfMemoryError, match=r"^huge \(operation 1, test_memory_on_cuda.py:\d+\) needs 35,184,372,088,832 bytes"):
-        prepare(too_large.trace(X), engine, device)
+        prepare_traced(too_large.trace(X), engine, device)
 
 
 @pytest.mark.parametrize("engine", PLANNERS)
@@ -104,7 +104,7 @@ def test_an_operator_that_asks_for_too_much_is_named_and_the_engine_goes_on(devi
     def meal(x):
         return hungry(ss.relu(x))
 
-    prepared = prepare(meal.trace(X), engine, device)
+    prepared = prepare_traced(meal.trace(X), engine, device)
     prepared.load([X])
     greedy[0] = True
     with pytest.raises(OutOfMemoryError, match=r"'hungry' \(operation 1\): Out of memory allocating 35,184,372,088,832 bytes"):
@@ -136,7 +136,7 @@ def test_matrix_products_side_by_side_have_a_workspace_each(device):
         return ss.add(ss.matmul(a, a), ss.matmul(b, b))
 
     a = np.eye(64, dtype=np.float32)
-    alone, dual = (prepare(side_by_side.trace(a, a), engine, device) for engine in ("graph", "dual"))
+    alone, dual = (prepare_traced(side_by_side.trace(a, a), engine, device) for engine in ("graph", "dual"))
     assert alone.memory["workspaces_bytes"] == 32 << 20
     assert dual.memory["workspaces_bytes"] == len({one.stream for one in dual.bound if "matmul" in str(one.step)}) * (32 << 20)
     assert alone.memory["device_bytes"] == alone.memory["workspaces_bytes"] + 5 * a.nbytes
@@ -148,7 +148,7 @@ def test_a_second_stream_costs_memory(device):
     traced = function.trace(*inputs)
     memory = {}
     for engine in ("graph", "graph-dual"):
-        prepared = prepare(traced, engine, device)
+        prepared = prepare_traced(traced, engine, device)
         memory[engine] = prepared.memory
         assert memory[engine]["device_bytes"] - memory[engine]["variables_bytes"] == memory[engine]["workspaces_bytes"]
     assert memory["graph-dual"]["variables_bytes"] == memory["graph"]["variables_bytes"]
@@ -193,7 +193,7 @@ def test_an_array_that_an_operator_keeps_outlives_the_engine(device):
     def keeps(x):
         return keeping(x)
 
-    prepared = prepare(keeps.trace(X), "async", device)
+    prepared = prepare_traced(keeps.trace(X), "async", device)
     prepared.load([X])
     prepared.run()
     prepared.wait()

@@ -7,7 +7,7 @@ import pytest
 
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import ProgramError
 from streamscope.ops import add, multiply
 from streamscope.ops.copies import to_device
@@ -28,7 +28,7 @@ def test_inputs_that_are_loaded_anew_wait_for_the_run_that_reads_them(engine):
     def twice(x):
         return add(x, x)
 
-    prepared = prepare(twice.trace(X), engine, SimulatedDevice(delays=late))
+    prepared = prepare_traced(twice.trace(X), engine, SimulatedDevice(delays=late))
     for _ in range(3):
         prepared.load([X])
         prepared.run()
@@ -53,7 +53,7 @@ def test_after_a_run_that_was_interrupted_in_the_middle_the_next_are_right(engin
         return x, add(z, y)
 
     traced = mixed.trace(X, X)
-    prepared = prepare(traced, engine, SimulatedDevice(delays=late))
+    prepared = prepare_traced(traced, engine, SimulatedDevice(delays=late))
     for interrupted in (True, False, False, True, False):
         broken[:] = [True] if interrupted else []
         prepared.load([X, X])
@@ -71,7 +71,7 @@ def test_a_program_that_returns_what_it_gets(engine):
     def nothing(x):
         return x
 
-    prepared = prepare(nothing.trace(X), engine, SimulatedDevice())
+    prepared = prepare_traced(nothing.trace(X), engine, SimulatedDevice())
     prepared.load([X])
     for _ in range(3):
         prepared.run()
@@ -80,7 +80,7 @@ def test_a_program_that_returns_what_it_gets(engine):
 
 def test_a_function_that_was_not_traced_is_refused(engine):
     with pytest.raises(ProgramError, match="wants a traced program, not a ProgramFunction"):
-        prepare(program(lambda x: x), engine, "simulated")
+        prepare_traced(program(lambda x: x), engine, "simulated")
 
 
 def test_a_host_function_cannot_change_what_it_only_reads(engine):
@@ -93,7 +93,7 @@ def test_a_host_function_cannot_change_what_it_only_reads(engine):
     def wrong(x):
         return greedy(x)
 
-    prepared = prepare(wrong.trace(X), engine, SimulatedDevice())
+    prepared = prepare_traced(wrong.trace(X), engine, SimulatedDevice())
     prepared.load([X])
     with pytest.raises(ValueError, match="read-only") as caught:
         prepared.run()

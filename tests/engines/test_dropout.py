@@ -101,7 +101,7 @@ def in_graphs(prepared):
 @pytest.mark.parametrize("engine", ["graph", "graph-dual"])
 @pytest.mark.parametrize("device", ["simulated", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_with_its_state_in_device_memory_every_replay_has_a_mask_of_its_own(engine, device):
-    prepared = ss.prepare(with_a_counter.trace(X, START, training=True), engine, device)
+    prepared = ss.prepare(with_a_counter.trace(X, START, training=True), engine=engine, device=device)
     prepared.load([X, START])
     for call in range(6):
         prepared.run()
@@ -135,7 +135,7 @@ def test_state_that_no_variable_holds_is_captured_where_its_author_says_so():
     def dropout(x, y):
         launch(x, y, state)
 
-    prepared = ss.prepare(ss.program(dropout).trace(X), "graph", "cuda")
+    prepared = ss.prepare(ss.program(dropout).trace(X), engine="graph", device="cuda")
     prepared.load([X])
     for call in range(6):
         prepared.run()
@@ -151,7 +151,7 @@ def test_with_its_state_in_python_it_is_captured_only_where_it_passes_on_its_inp
     def step(x):
         return dropout(ss.relu(x), training=training) + 1
 
-    prepared = ss.prepare(step.trace(X), "graph", "simulated")
+    prepared = ss.prepare(step.trace(X), engine="graph", device="simulated")
     seen = set()
     for _ in range(4):
         prepared.load([X])

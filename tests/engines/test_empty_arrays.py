@@ -11,7 +11,7 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.devices.simulated.graphs import SimulatedGraph
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import CallHost, HostWait, Replay
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.program.reference import run_reference
 from streamscope.recording.device_log import recorder_of
 from streamscope.recording.events import EventRecorder
@@ -45,7 +45,7 @@ def nothing(none):
 def test_every_engine_and_recorder(function, inputs, kernels, engine, device):
     opened = SimulatedDevice() if device == "simulated" else ss.open_device("cuda")
     traced = function.trace(*inputs)
-    prepared = prepare(traced, engine, opened)
+    prepared = prepare_traced(traced, engine, opened)
     for _ in range(3):
         prepared.load(inputs)
         prepared.run()
@@ -70,7 +70,7 @@ def empty_steps_between(x, none):
 @pytest.mark.parametrize("engine", ["graph", "graph-dual"])
 @pytest.mark.parametrize(("function", "inputs"), [(mixed, (X, NONE)), (nothing, (NONE,)), (empty_steps_between, (X, NONE))])
 def test_no_graph_without_nodes_is_made_or_launched(function, inputs, engine):
-    prepared = prepare(function.trace(*inputs), engine, SimulatedDevice())
+    prepared = prepare_traced(function.trace(*inputs), engine, SimulatedDevice())
     for _ in range(3):
         prepared.load(inputs)
         prepared.run()
@@ -92,7 +92,7 @@ def test_the_host_waits_for_nothing_before_its_functions_on_empty_arrays(engine)
 
 def test_an_operator_of_the_users_that_launches_nothing_is_not_replayed(monkeypatch):
     """A graph without nodes costs as much to launch as another."""
-    prepared = prepare(ss.program(lambda x: ss.add(x, x)).trace(X), "graph", SimulatedDevice())
+    prepared = prepare_traced(ss.program(lambda x: ss.add(x, x)).trace(X), "graph", SimulatedDevice())
     (replay,) = prepared.bound
     for bound in replay.inner:
         bound.call = int
@@ -133,7 +133,7 @@ def test_cupti_counts_as_many():
 
     device = ss.open_device("cuda")
     for engine in PLANNERS:
-        prepared = prepare(mixed.trace(X, NONE), engine, device)
+        prepared = prepare_traced(mixed.trace(X, NONE), engine, device)
         for _ in range(3):
             prepared.load((X, NONE))
             prepared.run()

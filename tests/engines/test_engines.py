@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.plan import Issue, Replay, Synchronize
-from streamscope.engines.prepared import Prepared, prepare
+from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import EngineError, ProgramError
 from streamscope.ops import add, multiply, relu
 from streamscope.ops.convolutions import convolution_backward
@@ -44,7 +44,7 @@ def run_twice(prepared: Prepared, inputs) -> list[np.ndarray]:
 def test_every_workload_equals_its_reference_under_every_engine(workload, engine):
     function, inputs = WORKLOADS[workload].build(**SMALL[workload])
     traced = function.trace(*inputs)
-    found = run_twice(prepare(traced, engine, SimulatedDevice()), inputs)
+    found = run_twice(prepare_traced(traced, engine, SimulatedDevice()), inputs)
     for one, other in zip(found, run_reference(traced, inputs), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -81,7 +81,7 @@ def test_random_programs_equal_serial_execution_whatever_the_schedule(made, engi
     traced, inputs = made
     delays = {launch.operation: random.choice([0.0, 0.0, 1e4, 1e5]) for launch in traced.launches()}
     device = SimulatedDevice(delays=lambda launch, stream: (delays[launch.operation], 1.0))
-    prepared = prepare(traced, engine, device)
+    prepared = prepare_traced(traced, engine, device)
     state = inputs
     prepared.load(inputs)
     for _ in range(3):
@@ -97,7 +97,7 @@ def test_random_programs_equal_serial_execution_whatever_the_schedule(made, engi
 def test_the_synchronous_engine_waits_after_each_launch_and_nothing_overlaps():
     function, inputs = WORKLOADS["branches"].build(**SMALL["branches"])
     device = SimulatedDevice()
-    prepared = prepare(function.trace(*inputs), "sync", device)
+    prepared = prepare_traced(function.trace(*inputs), "sync", device)
     prepared.load(inputs)
     device.log.enabled = True
     prepared.run()
@@ -109,7 +109,7 @@ def test_the_synchronous_engine_waits_after_each_launch_and_nothing_overlaps():
 
 def overlapped(engine: str, function, inputs) -> bool:
     device = SimulatedDevice()
-    prepared = prepare(function.trace(*inputs), engine, device)
+    prepared = prepare_traced(function.trace(*inputs), engine, device)
     prepared.load(inputs)
     for _ in range(3):
         prepared.run()
@@ -130,7 +130,7 @@ def test_the_gradients_of_a_convolution_run_side_by_side_in_a_dual_graph_only(en
 def test_long_kernels_overlap_on_two_streams_without_a_graph():
     function, inputs = WORKLOADS["conv-backward"].build(channels=64, size=32, batch=2)
     slow = SimulatedDevice(delays=lambda launch, stream: (0.0, 100.0))
-    prepared = prepare(function.trace(*inputs), "dual", slow)
+    prepared = prepare_traced(function.trace(*inputs), "dual", slow)
     prepared.load(inputs)
     slow.log.enabled = True
     prepared.run()
@@ -144,7 +144,7 @@ def test_asynchronous_issue_overlaps_the_host_with_the_device():
     spent = {}
     for engine in ("sync", "async"):
         device = SimulatedDevice()
-        prepared = prepare(function.trace(*inputs), engine, device)
+        prepared = prepare_traced(function.trace(*inputs), engine, device)
         prepared.load(inputs)
         start = device.now_ns()
         prepared.run()
@@ -193,7 +193,7 @@ def test_a_failed_capture_names_the_operation_and_the_program_runs_on():
     function, inputs = WORKLOADS["elementwise-chain"].build(length=4, size=8)
     traced = function.trace(*inputs)
     device = SimulatedDevice()
-    prepared = prepare(traced, "graph", device)
+    prepared = prepare_traced(traced, "graph", device)
     broken = prepared.bound[0].inner[2]
     original = broken.call
 
@@ -210,7 +210,7 @@ def test_a_failed_capture_names_the_operation_and_the_program_runs_on():
 
 def test_inputs_that_do_not_fit_are_refused():
     function, inputs = WORKLOADS["elementwise-chain"].build(length=2, size=8)
-    prepared = prepare(function.trace(*inputs), "async", SimulatedDevice())
+    prepared = prepare_traced(function.trace(*inputs), "async", SimulatedDevice())
     with pytest.raises(ProgramError, match="takes 3 inputs, got 1"):
         prepared.load(inputs[:1])
     with pytest.raises(ProgramError, match=r"input 'x' is float64\[8\]"):
@@ -244,4 +244,4 @@ def test_the_scope_of_a_convolutions_backward_uses_the_auxiliary_stream():
 
 def test_a_prepared_program_says_what_it_is():
     device = SimulatedDevice()
-    assert repr(prepare(program(relu).trace(np.ones(3)), "dual", device)) == f"<relu prepared for dual on {device.info.name}>"
+    assert repr(prepare_traced(program(relu).trace(np.ones(3)), "dual", device)) == f"<relu prepared for dual on {device.info.name}>"

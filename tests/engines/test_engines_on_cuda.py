@@ -10,7 +10,7 @@ from tests.engines.conftest import RUNS
 
 import streamscope as ss
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError
 from streamscope.program.reference import run_reference
 from streamscope.workloads import WORKLOADS
@@ -36,7 +36,7 @@ def run(prepared, inputs, times=3):
 def test_every_workload_equals_its_reference(device, workload, engine):
     function, inputs = WORKLOADS[workload].build()
     traced = function.trace(*inputs)
-    prepared = prepare(traced, engine, device)
+    prepared = prepare_traced(traced, engine, device)
     found = run(prepared, inputs)
     assert prepared.notes == []
     for one, other in zip(found, run_reference(traced, inputs), strict=True):
@@ -46,7 +46,7 @@ def test_every_workload_equals_its_reference(device, workload, engine):
 
 @pytest.mark.parametrize("engine", PLANNERS)
 def test_runs_in_a_row_without_synchronization(device, stateful, engine):
-    prepared = prepare(stateful.program, engine, device)
+    prepared = prepare_traced(stateful.program, engine, device)
     for one, other in zip(run(prepared, stateful.inputs, RUNS), stateful.expected(), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -72,7 +72,7 @@ def test_an_operator_of_the_users_own_with_an_auxiliary_scope(device, engine):
 
     inputs = [np.linspace(-0.2, 0.2, 1 << 16, dtype=np.float32)]
     traced = scoped.trace(*inputs)
-    prepared = prepare(traced, engine, device)
+    prepared = prepare_traced(traced, engine, device)
     np.testing.assert_allclose(run(prepared, inputs)[0], run_reference(traced, inputs)[0], rtol=1e-5)
     assert prepared.notes == []
 
@@ -91,13 +91,13 @@ def test_an_operator_that_synchronizes_breaks_its_capture_only(device, engine):
         return ss.relu(impatient(ss.relu(x)))
 
     inputs = [np.arange(8, dtype=np.float32)]
-    prepared = prepare(broken.trace(*inputs), engine, device)
+    prepared = prepare_traced(broken.trace(*inputs), engine, device)
     np.testing.assert_array_equal(run(prepared, inputs)[0], inputs[0] + 1)
     assert len(prepared.notes) == 1
     assert "impatient (operation 1" in prepared.notes[0]
     # The device is as good as new.
     function, inputs = WORKLOADS["elementwise-chain"].build(length=8)
-    other = prepare(function.trace(*inputs), engine, device)
+    other = prepare_traced(function.trace(*inputs), engine, device)
     run(other, inputs)
     assert other.notes == []
 
@@ -105,7 +105,7 @@ def test_an_operator_that_synchronizes_breaks_its_capture_only(device, engine):
 def test_graphs_that_go_out_of_use_during_a_capture_do_not_break_it(device):
     function, inputs = WORKLOADS["elementwise-chain"].build(length=8)
     traced = function.trace(*inputs)
-    old, new = prepare(traced, "graph", device), prepare(traced, "graph", device)
+    old, new = prepare_traced(traced, "graph", device), prepare_traced(traced, "graph", device)
     run(old, inputs)
     bound = new.bound[0].inner[3]
     call, cell = bound.call, [old]
@@ -139,7 +139,7 @@ def test_pytorch_through_an_external_stream(device):
     inputs = [np.linspace(-2, 2, 1000, dtype=np.float32)]
     traced = mixed.trace(*inputs)
     for engine in PLANNERS:
-        np.testing.assert_allclose(run(prepare(traced, engine, device), inputs)[0], run_reference(traced, inputs)[0], atol=1e-6)
+        np.testing.assert_allclose(run(prepare_traced(traced, engine, device), inputs)[0], run_reference(traced, inputs)[0], atol=1e-6)
 
 
 def test_a_host_function_that_returns_the_wrong_shape(device):
@@ -151,7 +151,7 @@ def test_a_host_function_that_returns_the_wrong_shape(device):
     def wrong(x):
         return shrink(x)
 
-    prepared = prepare(wrong.trace(np.zeros(4, np.float32)), "async", device)
+    prepared = prepare_traced(wrong.trace(np.zeros(4, np.float32)), "async", device)
     prepared.load([np.zeros(4, np.float32)])
     with pytest.raises(DeviceError, match="shrink returned"):
         prepared.run()

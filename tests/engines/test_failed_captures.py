@@ -9,7 +9,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import EngineError
 from streamscope.program.variable import ArraySpec, Place
 
@@ -59,7 +59,7 @@ FAULTS = {
 
 def broken_in_captures(engine, fault):
     """Prepare the chain with an operator that does something that a capture does not allow, in captures only."""
-    prepared = prepare(chain.trace(X), engine, SimulatedDevice())
+    prepared = prepare_traced(chain.trace(X), engine, SimulatedDevice())
     (bound,) = (one for replay in prepared.bound for one in replay.inner if "relu" in str(one.step))
     call = bound.call
 

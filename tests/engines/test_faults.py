@@ -10,7 +10,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError
 from streamscope.program.reference import run_reference
 
@@ -37,7 +37,7 @@ def engine(request):
 @pytest.fixture
 def bystander(device):
     """Another program on the device, with runs under way; call it to see that it computes what it should."""
-    prepared = prepare(ss.program(lambda x: ss.multiply(ss.add(x, x, out=x), x)).trace(X), "graph-dual", device)
+    prepared = prepare_traced(ss.program(lambda x: ss.multiply(ss.add(x, x, out=x), x)).trace(X), "graph-dual", device)
     prepared.load([X])
     for _ in range(3):
         prepared.run()
@@ -58,7 +58,7 @@ def ready(program, engine, device, *inputs):
     inputs = inputs or (X,)
     traced = program.trace(*inputs)
     expected = run_reference(traced, inputs)
-    prepared = prepare(traced, engine, device)
+    prepared = prepare_traced(traced, engine, device)
     prepared.load(inputs)
     return prepared, expected
 

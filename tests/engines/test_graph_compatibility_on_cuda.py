@@ -67,14 +67,14 @@ def test_an_operator_that_says_so_can_be_captured(name, engine):
     function, *inputs = APPLICATIONS[name]
     traced = ss.program(function).trace(*inputs)
     assert all(operation.capturable for operation in traced.operations)
-    prepared = ss.prepare(traced, engine, ss.open_device("cuda"))
+    prepared = ss.prepare(traced, engine=engine, device=ss.open_device("cuda"))
     for _ in range(3):
         prepared.load(inputs)
         prepared.run()
         prepared.wait()
     assert prepared.notes == []
     assert all(bound.graph is not None for bound in prepared.bound if isinstance(bound.step, Replay))
-    plain = ss.prepare(traced, "async", ss.open_device("cuda"))
+    plain = ss.prepare(traced, engine="async", device=ss.open_device("cuda"))
     plain.load(inputs)
     plain.run()
     for one, other in zip(prepared.outputs(), plain.outputs(), strict=True):

@@ -9,7 +9,7 @@ import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.graphs.counts import GraphCounts
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError, OutOfMemoryError, ProgramError
 from streamscope.program.reference import run_reference
 from streamscope.program.variable import Place
@@ -33,7 +33,7 @@ def mixed(x, y, raw):
 
 
 def prepared_and_run(function, engine, inputs, runs=3):
-    prepared = prepare(function.trace(*inputs), engine, SimulatedDevice())
+    prepared = prepare_traced(function.trace(*inputs), engine, SimulatedDevice())
     prepared.load(inputs)
     for _ in range(runs):
         prepared.run()
@@ -147,7 +147,7 @@ def test_another_topology_is_refused_and_said():
 
         return chain.trace(X)
 
-    prepared = prepare(layers(3), "graph", SimulatedDevice())
+    prepared = prepare_traced(layers(3), "graph", SimulatedDevice())
     prepared.run()
     prepared.run()
     prepared.retrace(layers(4))

@@ -17,7 +17,7 @@ from streamscope.engines import PLANNERS
 from streamscope.engines.capture import captured
 from streamscope.engines.graphs.counts import GraphCounts
 from streamscope.engines.plan import Issue
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError, EngineError
 from streamscope.program.reference import run_reference
 from streamscope.program.variable import Place
@@ -46,7 +46,7 @@ def chain(x, y):
 
 
 def ran(function, engine, device, inputs, runs=3, **options):
-    prepared = prepare(function.trace(*inputs), engine, device, **options)
+    prepared = prepare_traced(function.trace(*inputs), engine, device, **options)
     prepared.load(inputs)
     for _ in range(runs):
         prepared.run()
@@ -282,7 +282,7 @@ def test_the_program_runs_on_and_a_note_says_why(cupy, device, engine, fault):
     def broken(x):
         return ss.relu(faulty(ss.relu(x)))
 
-    prepared = prepare(broken.trace(X), engine, device)
+    prepared = prepare_traced(broken.trace(X), engine, device)
     prepared.load([X])
     for _ in range(4):
         prepared.run()
@@ -312,7 +312,7 @@ def test_ctrl_c_while_capturing(cupy, device, engine):
     def broken(x):
         return ss.relu(interrupts(ss.relu(x)))
 
-    prepared = prepare(broken.trace(X), engine, device)
+    prepared = prepare_traced(broken.trace(X), engine, device)
     prepared.load([X])
     prepared.run()
     with pytest.raises(KeyboardInterrupt):
@@ -360,7 +360,7 @@ def test_each_thread_its_own(device, engine):
         device.use()
         inputs = [X + np.float32(number), Y]
         for _ in range(5):
-            prepared = prepare(traced, engine, device)
+            prepared = prepare_traced(traced, engine, device)
             prepared.load(inputs)
             for _ in range(50):
                 prepared.run()
@@ -372,7 +372,7 @@ def test_each_thread_its_own(device, engine):
 
 @pytest.mark.parametrize("engine", PLANNERS)
 def test_one_shared_by_all(device, engine):
-    prepared = prepare(chain.trace(X, Y), engine, device)
+    prepared = prepare_traced(chain.trace(X, Y), engine, device)
 
     def work(number):
         device.use()

@@ -55,7 +55,7 @@ class Opened:
             return ss.relu(x), let_go(values)
 
         self.gate, self.inputs = None, (np.arange(-3, 3, dtype=np.float32), np.arange(3.0))
-        self.prepared = ss.prepare(step.trace(*self.inputs), engine, device)
+        self.prepared = ss.prepare(step.trace(*self.inputs), engine=engine, device=device)
         self.prepared.load(self.inputs)
         for _ in range(2):  # Graphs are captured.
             self.prepared.run()

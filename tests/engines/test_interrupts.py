@@ -24,7 +24,7 @@ from streamscope.devices.simulated.gates import SimulatedGate
 from streamscope.devices.simulated.graphs import SimulatedGraph
 from streamscope.devices.simulated.streams import SimulatedStream
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.program.reference import run_reference
 from streamscope.recording import calibration, passes
 from streamscope.recording.events import EventRecorder
@@ -66,7 +66,7 @@ def comparison(engine, device):
 
 
 def recording(engine, device):
-    prepared = prepare(step.trace(*INPUTS), engine, device)
+    prepared = prepare_traced(step.trace(*INPUTS), engine, device)
     for _ in range(3):
         prepared.load(INPUTS)
         prepared.run()
@@ -77,7 +77,7 @@ class Bystander:
     """Another program on the device, that is under way while the first is interrupted."""
 
     def __init__(self, device):
-        self.prepared = prepare(ss.program(lambda x: ss.multiply(ss.add(x, x, out=x), x)).trace(INPUTS[0]), "dual", device)
+        self.prepared = prepare_traced(ss.program(lambda x: ss.multiply(ss.add(x, x, out=x), x)).trace(INPUTS[0]), "dual", device)
         self.prepared.load(INPUTS[:1])
         for _ in range(3):
             self.prepared.run()
@@ -88,7 +88,7 @@ class Bystander:
 
 def check(device, engine):
     """The device computes what it should, under the same engine as before, and all is as it was."""
-    prepared = prepare(step.trace(*INPUTS), engine, device)
+    prepared = prepare_traced(step.trace(*INPUTS), engine, device)
     for _ in range(3):
         prepared.load(INPUTS)
         prepared.run()

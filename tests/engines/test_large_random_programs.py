@@ -16,7 +16,7 @@ from streamscope.devices import open_device
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Plan, Replay
-from streamscope.engines.prepared import Prepared, prepare
+from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.reference import run_reference
 
 CONFIGURATIONS = [*((name, 2) for name in PLANNERS), ("dual", 4), ("graph-dual", 4)]
@@ -62,7 +62,7 @@ def ten_thousand():
 @pytest.mark.parametrize(("name", "streams"), CONFIGURATIONS[:-1])
 def test_ten_thousand_operations(ten_thousand, name, streams):
     made, expected = ten_thousand
-    prepared = prepare(made.program, name, SimulatedDevice(delays=adversary(streams)), streams=streams)
+    prepared = prepare_traced(made.program, name, SimulatedDevice(delays=adversary(streams)), streams=streams)
     prepared.load(made.inputs)
     prepared.run()
     prepared.run()
@@ -73,7 +73,7 @@ def test_ten_thousand_operations(ten_thousand, name, streams):
 @pytest.mark.parametrize(("name", "streams"), CONFIGURATIONS)
 def test_hundreds_of_operations(name, streams, seed):
     made = random_program(100 + seed, 300, host_share=(0.0, 0.02, 0.1, 0.3)[seed % 4])
-    prepared = prepare(made.program, name, SimulatedDevice(delays=adversary(seed)), streams=streams)
+    prepared = prepare_traced(made.program, name, SimulatedDevice(delays=adversary(seed)), streams=streams)
     prepared.load(made.inputs)
     for expected in states(made, 3):
         prepared.run()
@@ -128,7 +128,7 @@ def test_two_hundred_programs_on_a_gpu():
         made = random_program(seed, 10_000 if seed == 0 else 200 + 10 * (seed % 50), host_share=(0.0, 0.02, 0.1)[seed % 3])
         expected = states(made, 2)[-1]
         for name, streams in CONFIGURATIONS if seed % 10 == 0 else random.Random(seed).sample(CONFIGURATIONS, 3):
-            prepared = prepare(made.program, name, device, streams=streams)
+            prepared = prepare_traced(made.program, name, device, streams=streams)
             prepared.load(made.inputs)
             prepared.run()
             prepared.run()

@@ -11,7 +11,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError
 
 X = np.ones((4, 4), np.float32)
@@ -37,7 +37,7 @@ class Noting(SimulatedDevice):
 @pytest.mark.parametrize("engine", PLANNERS)
 def test_who_lets_a_prepared_program_go_waits_for_its_streams(engine):
     device = Noting()
-    prepared = prepare(step.trace(X), engine, device)
+    prepared = prepare_traced(step.trace(X), engine, device)
     streams = tuple(prepared.streams.values())
     prepared.load([X])
     prepared.run()
@@ -49,7 +49,7 @@ def test_who_lets_a_prepared_program_go_waits_for_its_streams(engine):
 
 def test_the_streams_are_those_of_the_last_trace():
     device = Noting()
-    prepared = prepare(step.trace(X), "dual", device)
+    prepared = prepare_traced(step.trace(X), "dual", device)
     prepared.retrace(ss.program(lambda x: (ss.relu(x), ss.tanh(x))).trace(X))
     streams = set(prepared.streams.values())
     del prepared
@@ -61,7 +61,7 @@ def test_the_streams_are_those_of_the_last_trace():
 def test_a_run_that_breaks_off_waits_for_its_own_streams_only(engine):
     """`Noting.synchronize` fails as the whole device's does on CUDA while another thread captures."""
     device = Noting()
-    prepared = prepare(step.trace(X), engine, device)
+    prepared = prepare_traced(step.trace(X), engine, device)
     prepared.load([X])
 
     def broken():
@@ -81,7 +81,7 @@ class TestOnAGpu:
 
     def test_its_memory_is_free_only_when_it_is_done(self, device):
         x = np.ones((4096, 4096), np.float16)
-        prepared = prepare(ss.program(lambda x: x @ x @ x @ x).trace(x), "async", device)
+        prepared = prepare_traced(ss.program(lambda x: x @ x @ x @ x).trace(x), "async", device)
         prepared.load([x])
         for _ in range(20):
             prepared.run()
@@ -95,12 +95,12 @@ class TestOnAGpu:
         from streamscope.devices.cuda.graph import relaxed_captures
 
         x = np.ones((4096, 4096), np.float16)
-        prepared = prepare(ss.program(lambda x: x @ x @ x @ x).trace(x), "async", device)
+        prepared = prepare_traced(ss.program(lambda x: x @ x @ x @ x).trace(x), "async", device)
         prepared.load([x])
         for _ in range(10):
             prepared.run()
         handles = [stream.handle for stream in prepared.streams.values()]
-        small = prepare(step.trace(X), "async", device)
+        small = prepare_traced(step.trace(X), "async", device)
         small.load([X])
         capturing = device.stream("capturing")
         device.begin_capture(capturing)
@@ -119,12 +119,12 @@ class TestOnAGpu:
     def test_a_device_is_let_go_while_the_thread_captures(self, device):
         """Its kernels are unloaded afterwards, since that would break the capture."""
         other = type(device)()
-        prepared = prepare(step.trace(X), "async", other)
+        prepared = prepare_traced(step.trace(X), "async", other)
         prepared.load([X])
         prepared.run()
         cubins = other._cubins
         assert cubins
-        here = prepare(step.trace(X), "async", device)
+        here = prepare_traced(step.trace(X), "async", device)
         capturing = device.stream("capturing")
         device.begin_capture(capturing)
         try:
@@ -140,7 +140,7 @@ class TestOnAGpu:
         np.testing.assert_array_equal(here.outputs()[0], X + X)
 
     def test_a_run_breaks_off_while_another_thread_captures(self, device):
-        prepared = prepare(step.trace(X), "async", device)
+        prepared = prepare_traced(step.trace(X), "async", device)
         prepared.load([X])
         begun, over, graphs = threading.Event(), threading.Event(), []
 

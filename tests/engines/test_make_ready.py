@@ -12,7 +12,7 @@ import streamscope as ss
 from streamscope.devices.cuda.device import CudaDevice
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import CompilationError
 from streamscope.kernels.compile.compilation_log import Stage, compilations
 from streamscope.kernels.compile.kernel_cache import Origin
@@ -54,7 +54,7 @@ class Noting(SimulatedDevice):
 @pytest.mark.parametrize("engine", PLANNERS)
 def test_a_device_is_told_of_a_program_before_its_launches_are_bound(engine):
     device, traced, other = Noting(), step.trace(X), step.trace(X[:4])
-    prepared = prepare(traced, engine, device)
+    prepared = prepare_traced(traced, engine, device)
     assert device.calls[0] is traced
     assert device.calls[1:] == ["bind"] * len(list(traced.launches()))
     device.calls.clear()
@@ -121,7 +121,7 @@ def test_on_a_gpu_no_kernel_is_compiled_by_itself(empty_cache, monkeypatch, engi
     log, device, traced = compilations(), CudaDevice(), step.trace(X)
     log.kernels.clear()
     log.stages.clear()
-    prepared = prepare(traced, engine, device)
+    prepared = prepare_traced(traced, engine, device)
     prepared.load([X])
     for _ in range(3):
         prepared.run()

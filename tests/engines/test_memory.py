@@ -12,7 +12,7 @@ import streamscope as ss
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import OutOfMemoryError
 from streamscope.ops import add, relu
 from streamscope.ops.copies import to_device
@@ -38,12 +38,12 @@ def copied(x):
 
 @pytest.mark.parametrize("engine", PLANNERS)
 def test_the_variables_of_a_program_are_counted(engine):
-    memory = prepare(step.trace(X), engine, SimulatedDevice()).memory
+    memory = prepare_traced(step.trace(X), engine, SimulatedDevice()).memory
     assert memory == {"variables_bytes": 3 * 2048, "device_bytes": 3 * 2048, "host_bytes": 0}
 
 
 def test_page_locked_memory_is_not_device_memory():
-    memory = prepare(copied.trace(X), "async", SimulatedDevice()).memory
+    memory = prepare_traced(copied.trace(X), "async", SimulatedDevice()).memory
     assert memory == {"variables_bytes": 2 * 2048, "device_bytes": 2 * 2048, "host_bytes": 2048}
 
 
@@ -54,7 +54,7 @@ def test_what_streams_hold_is_added_up():
         def memory_of(self, streams):
             return {"workspaces_bytes": 100 * len(list(streams)), "temporaries_bytes": 7}
 
-    prepared = prepare(copied.trace(X), "async", WithWorkspaces())
+    prepared = prepare_traced(copied.trace(X), "async", WithWorkspaces())
     assert len(prepared.streams) == 2
     assert prepared.memory == {
         "variables_bytes": 4096, "workspaces_bytes": 200, "temporaries_bytes": 7, "device_bytes": 4303, "host_bytes": 2048,
@@ -77,7 +77,7 @@ def test_a_comparison_keeps_and_shows_it(tmp_path):
 
 def test_a_variable_that_does_not_fit_is_named_by_the_operation_that_makes_it():
     with pytest.raises(OutOfMemoryError) as caught:
-        prepare(step.trace(X), "async", device_with(5000))
+        prepare_traced(step.trace(X), "async", device_with(5000))
     assert caught.value.message.startswith("relu (operation 1, test_memory.py:")
     assert "needs 2,048 bytes of device memory for float64[256], after 4,096 for the variables before it" in caught.value.message
     assert "a block takes 2,048 bytes and 904 of 5,000 are free" in caught.value.message
@@ -85,7 +85,7 @@ def test_a_variable_that_does_not_fit_is_named_by_the_operation_that_makes_it():
 
 def test_an_input_that_does_not_fit_is_named():
     with pytest.raises(OutOfMemoryError, match=r"input 'x' needs 2,048 bytes of device memory for float64\[256\], after 0"):
-        prepare(step.trace(X), "graph", device_with(1000))
+        prepare_traced(step.trace(X), "graph", device_with(1000))
 
 
 def test_workspace_that_does_not_fit_is_named_by_its_operation():
@@ -96,17 +96,17 @@ def test_workspace_that_does_not_fit_is_named_by_its_operation():
             return super().bind(launch, reads, writes, stream)
 
     with pytest.raises(OutOfMemoryError, match=r"^relu \(operation 1, test_memory.py:\d+\) cannot be prepared: allocating 1,000 bytes"):
-        prepare(step.trace(X), "graph", Full())
+        prepare_traced(step.trace(X), "graph", Full())
 
 
 def test_the_device_is_as_good_as_new_after_it_ran_out():
     device = device_with(7000)
-    kept = prepare(step.trace(X), "async", device)
+    kept = prepare_traced(step.trace(X), "async", device)
     with pytest.raises(OutOfMemoryError):
-        prepare(step.trace(X), "async", device)
+        prepare_traced(step.trace(X), "async", device)
     kept.load([X])
     kept.run()
     np.testing.assert_array_equal(kept.outputs()[0], 2 * X)
     del kept
     gc.collect()
-    assert prepare(step.trace(X), "graph", device).memory["device_bytes"] == 6144
+    assert prepare_traced(step.trace(X), "graph", device).memory["device_bytes"] == 6144

@@ -18,7 +18,7 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import CallHost, Issue, Plan
 from streamscope.engines.prediction import Chip, makespan_ns
-from streamscope.engines.prepared import Prepared, prepare
+from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.engines.tasks import Tasks, dependencies, without_implied
 from streamscope.errors import EngineError
 from streamscope.ops import add, multiply, relu
@@ -171,7 +171,7 @@ def test_a_number_of_streams_that_is_none_is_refused(streams):
         with pytest.raises(EngineError, match="1 to 128"):
             PLANNERS[engine](made, long, streams)
     with pytest.raises(EngineError, match="1 to 128"):
-        prepare(made, "async", SimulatedDevice(), streams=streams)
+        prepare_traced(made, "async", SimulatedDevice(), streams=streams)
     with pytest.raises(EngineError, match="1 to 128"):
         compare(WORKLOADS["elementwise-chain"].build(length=2, size=8)[0], *inputs, streams=streams, device="simulated", progress=False)
 
@@ -211,7 +211,7 @@ def test_a_lane_that_carries_nothing_makes_no_stream(engine, workload, lanes, mo
     made, _ = traced(workload, size=64, **({"chunks": 1} if workload == "pipeline" else {}))
     device, streams = SimulatedDevice(), []
     monkeypatch.setattr(device, "stream", lambda name: streams.append(name) or SimulatedDevice.stream(device, name))
-    prepare(made, engine, device, streams=4)
+    prepare_traced(made, engine, device, streams=4)
     assert sorted(streams) == sorted(lanes if engine != "sync" else ["main"])
 
 

@@ -12,7 +12,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import EngineError
 from streamscope.program.reference import run_reference
 
@@ -40,7 +40,7 @@ def in_threads(work):
 
 @pytest.mark.parametrize("engine", PLANNERS)
 def test_one_shared_by_all(engine):
-    prepared = prepare(chain.trace(X, X), engine, SimulatedDevice())
+    prepared = prepare_traced(chain.trace(X, X), engine, SimulatedDevice())
 
     def work(number):
         for turn in range(TURNS):
@@ -78,7 +78,7 @@ def with_a_host_step(x, y):
 
 def uses(device, engine, number):
     """Prepare a program, and run it on a device that others use."""
-    prepared = prepare(with_a_host_step.trace(X, X), engine, device)
+    prepared = prepare_traced(with_a_host_step.trace(X, X), engine, device)
     for turn in range(TURNS):
         inputs = [X + number, X * turn]
         prepared.load(inputs)
@@ -92,7 +92,7 @@ def uses(device, engine, number):
 @pytest.mark.parametrize("engine", PLANNERS)
 class TestOnADeviceThatThreadsShare:
     def test_runs_and_waits_of_one_program(self, engine):
-        prepared = prepare(with_a_host_step.trace(X, X), engine, SimulatedDevice())
+        prepared = prepare_traced(with_a_host_step.trace(X, X), engine, SimulatedDevice())
         prepared.load([X, X])
 
         def work(number):
@@ -126,7 +126,7 @@ class TestOnADeviceThatThreadsShare:
 
 def test_a_thread_works_while_another_captures():
     device = SimulatedDevice()
-    prepared = prepare(chain.trace(X, X), "async", device)
+    prepared = prepare_traced(chain.trace(X, X), "async", device)
     stream = device.stream("captured")
     device.begin_capture(stream)
     with ThreadPoolExecutor(1) as pool:
@@ -140,7 +140,7 @@ def test_a_thread_works_while_another_captures():
 
 
 def test_rebinding_by_several_threads_keeps_runs_whole():
-    prepared = prepare(chain.trace(X, X), "graph", SimulatedDevice())
+    prepared = prepare_traced(chain.trace(X, X), "graph", SimulatedDevice())
     prepared.load([X, X])
     for _ in range(2):
         prepared.run()

@@ -109,7 +109,7 @@ def test_they_are_what_binding_asks_for(monkeypatch, dtype, shape):
     monkeypatch.setattr(device, "module", noting)
     for program in programs:
         asked.clear()
-        ss.prepare(program, "dual", device)
+        ss.prepare(program, engine="dual", device=device)
         assert asked == set(needed_kernels(program, device.choices)), str(program)
 
 
@@ -124,7 +124,7 @@ def test_preparing_a_warm_program_compiles_nothing(monkeypatch):
 
     monkeypatch.setattr("streamscope.devices.cuda.device.compile_batch", refuse)
     monkeypatch.setattr("streamscope.devices.cuda.device.compile_kernel", refuse)
-    ss.prepare(program, "async", device)
+    ss.prepare(program, engine="async", device=device)
 
 
 def asked_on_the_host(bench, program):

@@ -9,7 +9,7 @@ import pytest
 from tests.kernels.reduction_runs import FLOATS, TOLERANCE, WHOLE, expected_of, numbers, plan_of, run
 
 from streamscope.kernels.reduce import reduction_plan
-from streamscope.kernels.reduce.reducers_source import REDUCERS
+from streamscope.kernels.reduce.reducers import REDUCERS
 from streamscope.kernels.reduce.reduction_plan import plan_reduction
 
 LAYOUTS = [

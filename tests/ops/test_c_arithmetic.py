@@ -257,7 +257,7 @@ def test_what_is_stored_as_whole_is_converted_as_on_the_device(evaluate, dtype):
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64"])
 def test_a_gpu_converts_alike(evaluate, line, dtype):
     convert, x = ss.elementwise(line), special(dtype)
-    prepared = ss.prepare(ss.program(convert).trace(x), "async", ss.open_device("cuda"))
+    prepared = ss.prepare(ss.program(convert).trace(x), engine="async", device=ss.open_device("cuda"))
     prepared.load([x])
     prepared.run()
     prepared.wait()

@@ -94,7 +94,7 @@ def test_a_reference_that_does_not_fit_is_told_of_shapes(reference, said):
     program = ss.program(one(kernel)).trace(X)
     with pytest.raises(ProgramError, match=rf"^kernel \(operation 0, test_custom.py:\d+\) returned .*{said}.* shapes="):
         run_reference(program, [X])
-    prepared = ss.prepare(program, "async", "simulated")
+    prepared = ss.prepare(program, engine="async", device="simulated")
     prepared.load([X])
     prepared.run()
     with pytest.raises(DeviceError, match=rf"kernel \(operation 0, test_custom.py:\d+\) failed: .*{said}"):
@@ -162,7 +162,7 @@ def test_without_a_reference_it_runs_on_cuda_only():
     program = ss.program(mystery).trace(X)
     assert not has_reference(program)
     with pytest.raises(DeviceError, match="reference"):
-        ss.prepare(program, "async", ss.open_device("simulated"))
+        ss.prepare(program, engine="async", device=ss.open_device("simulated"))
 
 
 def test_an_auxiliary_stream_outside_an_operator():

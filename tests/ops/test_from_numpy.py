@@ -15,7 +15,7 @@ W = np.linspace(-1, 1, 18, dtype=np.float32).reshape(6, 3)
 
 def results(function, *inputs):
     """Return what a function gives as a program on the simulated device."""
-    prepared = ss.prepare(ss.program(function).trace(*inputs), "async", "simulated")
+    prepared = ss.prepare(ss.program(function).trace(*inputs), engine="async", device="simulated")
     prepared.load(inputs)
     prepared.run()
     prepared.wait()

@@ -235,7 +235,7 @@ def distinct(function):
 
 
 def after_runs(program, engine, device, times=2):
-    prepared = ss.prepare(program, engine, device)
+    prepared = ss.prepare(program, engine=engine, device=device)
     prepared.load(INPUTS)
     for _ in range(times):
         prepared.run()
@@ -299,7 +299,7 @@ class TestOnCuda:
         device = ss.open_device("cuda")
         found = []
         for program in (fused(function, *arrays), ss.program(function).trace(*arrays)):
-            prepared = ss.prepare(program, engine, device)
+            prepared = ss.prepare(program, engine=engine, device=device)
             prepared.load(arrays)
             prepared.run()
             prepared.wait()

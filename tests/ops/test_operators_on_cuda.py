@@ -30,7 +30,7 @@ def both(device):
 
     def run(function, *arrays):
         program = ss.program(function).trace(*arrays)
-        prepared = ss.prepare(program, "async", device)
+        prepared = ss.prepare(program, engine="async", device=device)
         for _ in range(2):  # the second run must not depend on what the first left behind
             prepared.load(arrays)
             prepared.run()

@@ -10,12 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamscope.kernels.reduce import reduction_plan
-from streamscope.kernels.reduce.byte_keys_source import MOST_KEYED, is_keyed
-from streamscope.kernels.reduce.column_reduction_source import ColumnKernel
+from streamscope.kernels.reduce.reducers import MOST_KEYED, is_keyed
+from streamscope.kernels.reduce.reduction_kernels import THREADS, ColumnKernel, RowKernel, ShortKernel, short_capacity
 from streamscope.kernels.reduce.reduction_plan import plan_reduction, reduced_shape
-from streamscope.kernels.reduce.reduction_source import THREADS
-from streamscope.kernels.reduce.row_reduction_source import RowKernel
-from streamscope.kernels.reduce.short_reduction_source import ShortKernel, short_capacity
 from streamscope.ops import reductions
 from streamscope.program.variable import ArraySpec
 

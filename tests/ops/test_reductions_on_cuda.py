@@ -55,7 +55,7 @@ def numbers(shape, dtype, name):
 
 def both(function, *inputs):
     program = ss.program(function).trace(*inputs)
-    prepared = ss.prepare(program, "async", "cuda")
+    prepared = ss.prepare(program, engine="async", device="cuda")
     prepared.load(inputs)
     prepared.run()
     return prepared.outputs(), run_reference(program, inputs)
@@ -162,7 +162,7 @@ def test_softmax(shape, dtype):
 def test_the_same_twice():
     x = np.random.default_rng(0).standard_normal(10_000_000).astype(np.float32)
     program = ss.program(ss.sum).trace(x)
-    prepared = ss.prepare(program, "async", "cuda")
+    prepared = ss.prepare(program, engine="async", device="cuda")
     prepared.load([x])
     results = set()
     for _ in range(5):

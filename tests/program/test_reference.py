@@ -182,7 +182,7 @@ def check_both(function, x, error, said):
 def test_a_function_that_changes_its_arguments(change):
     for function in (made_of(change), ss.operator(lambda x: None, reads=["x"], writes=["x"], reference=change), ss.host_function(change)):
         check_both(function, X, ProgramError, r"operation 0, test_reference\.py:\d+\) changes its arguments: .*is read-only \(let it copy")
-    prepared = ss.prepare(trace(made_of(change), X), "async", "simulated")
+    prepared = ss.prepare(trace(made_of(change), X), engine="async", device="simulated")
     prepared.run()
     with pytest.raises(DeviceError, match=r"failed: its reference changes its arguments: .* \(let it copy"):
         prepared.wait()
@@ -250,6 +250,6 @@ def test_what_is_unknown_to_numpy_is_named():
         ):
             run_reference(program, [X])
         with pytest.raises(DeviceError, match=rf"has no NumPy reference \(unknown there: {said}\), so it runs on CUDA only"):
-            ss.prepare(program, "async", "simulated")
+            ss.prepare(program, engine="async", device="simulated")
     fused = ss.program(lambda x: ss.relu(ss.elementwise("y = round(x)")(x)), fuse=True).trace(X)
     assert [launch.unknown for launch in fused.launches()] == ["function round"]

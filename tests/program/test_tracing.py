@@ -457,3 +457,21 @@ class TestNesting:
 
         assert len(trace(function, X).operations) == 1
         assert said == ["relu was called outside a program"]
+
+
+def everything(x, w):
+    y = ss.softmax(ss.relu(x) @ w) + ss.sum(x, axis=1, keepdims=True)
+    line = ss.elementwise("y = a * x + b", gradient={"x": "a * dy"})
+    return line(2, y, 1), line.gradient(y, 2, y, 1)[1], ss.add.gradient(y, y, ss.sum(y, axis=0)), ss.prod.gradient(ss.prod(y), y)
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_tracing_makes_no_source(monkeypatch, fuse):
+    monkeypatch.setattr("streamscope.kernels.source.KernelSource.__init__", lambda *_: pytest.fail("a source was made"))
+    x = np.zeros((37, 37), np.float32)
+    programs = [(ss.program(lambda x, w: everything(x, w)[:2], fuse=fuse), (x, x))]
+    programs += [(ss.program(function, fuse=fuse), inputs) for function, inputs in (each.build() for each in ss.WORKLOADS.values())]
+    for program, inputs in programs:
+        assert program.trace(*inputs).operations
+    with pytest.raises(pytest.fail.Exception, match="a source was made"):
+        programs[0][0].source(x, x)

@@ -39,7 +39,7 @@ def test_a_simulated_comparison_is_recorded_by_it_and_recording_costs_nothing():
 
 def test_a_host_function_may_let_another_thread_use_the_device_and_its_work_is_not_recorded():
     device, x = SimulatedDevice(), np.ones(8, np.float32)
-    other = ss.prepare(doubled.trace(x), "async", device)
+    other = ss.prepare(doubled.trace(x), engine="async", device=device)
 
     def lets_another_work(values):
         thread = threading.Thread(target=lambda: (other.load([x]), other.run(), other.wait()), daemon=True)
@@ -49,7 +49,7 @@ def test_a_host_function_may_let_another_thread_use_the_device_and_its_work_is_n
         return values
 
     host = ss.host_function(lets_another_work)
-    prepared = ss.prepare(ss.program(lambda x: ss.to_device(host(ss.to_host(x + x)))).trace(x), "async", device)
+    prepared = ss.prepare(ss.program(lambda x: ss.to_device(host(ss.to_host(x + x)))).trace(x), engine="async", device=device)
     for _ in range(2):
         prepared.load([x])
         prepared.run()

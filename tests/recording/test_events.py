@@ -7,7 +7,7 @@ import pytest
 
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import Prepared, prepare
+from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.recording import passes
 from streamscope.recording.calibration import align_clock, calibrate
 from streamscope.recording.events import EventRecorder
@@ -25,7 +25,7 @@ SMALL = {
 
 def prepared_workload(name: str, engine: str) -> Prepared:
     function, inputs = WORKLOADS[name].build(**SMALL[name])
-    prepared = prepare(function.trace(*inputs), engine, SimulatedDevice())
+    prepared = prepare_traced(function.trace(*inputs), engine, SimulatedDevice())
     for _ in range(3):
         prepared.load(inputs)
         prepared.run()

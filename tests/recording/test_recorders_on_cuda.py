@@ -11,7 +11,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.cost_model import CostModel
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.recording.calibration import calibrate
 from streamscope.recording.events import EventRecorder
 from streamscope.trace.spans import SpanKind
@@ -26,7 +26,7 @@ def device():
 
 
 def warm(function, inputs, engine, device):
-    prepared = prepare(function.trace(*inputs), engine, device)
+    prepared = prepare_traced(function.trace(*inputs), engine, device)
     prepared.load(inputs)
     for _ in range(3):
         prepared.run()

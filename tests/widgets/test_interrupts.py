@@ -32,7 +32,7 @@ def step(x):
 MAGIC = "%%streamscope --device simulated -o runs --no-timeline\nss.relu(ss.to_device(slow(ss.to_host(ss.multiply(x, x)))))"
 COMPARE = "runs = ss.compare(step, x, device=device, progress=True)"
 RUN = """
-prepared = ss.prepare(step.trace(x), "graph-dual", device)
+prepared = ss.prepare(step.trace(x), engine="graph-dual", device=device)
 prepared.load([x])
 for _ in range(1000):
     prepared.run()

@@ -4,6 +4,7 @@
 
     StreamscopeError
     ├── ProgramError          a program, operator or argument is wrong (shape, dtype, unwritten read)
+    ├── KeywordError          a function of ours has no such keyword (a TypeError, too)
     ├── EngineError           an engine cannot do what was asked (unknown name, failed capture)
     ├── CompilationError      a kernel did not compile
     ├── DeviceError           a device failed
@@ -80,6 +81,10 @@ def described(error: BaseException) -> str:
 
 class ProgramError(StreamscopeError):
     """A program, an operator or an argument to one is wrong."""
+
+
+class KeywordError(StreamscopeError, TypeError):
+    """A keyword that neither the function of ours has nor the user's program, or that both have."""
 
 
 class EngineError(StreamscopeError):

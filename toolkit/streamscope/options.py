@@ -53,7 +53,14 @@ DEVICE = Option(
 ENGINES = Option(
     "--engines", None, "Engines to compare, separated by commas; all by default; auto compares all and chooses one.", "NAME,NAME…"
 )
-REPEATS = Option("--repeats", 30, "Timed runs of each engine; a simulated device repeats itself exactly and needs 3.", "N", least=1)
+REPEATS = Option(
+    "--repeats",
+    30,
+    "Timed runs of each engine, at most 200,000; a simulated device repeats itself exactly and needs 3.",
+    "N",
+    least=1,
+    most=200_000,
+)
 STREAMS = Option("--streams", 2, "Compute streams that dual and graph-dual may use; 1 to 128.", "N", least=1, most=128)
 MEMORY_LIMIT = Option("--memory-limit", None, "With --engines auto: device memory that the chosen engine may hold, e.g. 512MiB.", "SIZE")
 

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.devices.simulated.recall import EXPENSIVE_FLOPS, Recall
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.program.launch import Cost, Launch, LaunchKind
 
 COSTLY = Launch(0, 0, "costly", LaunchKind.KERNEL, (0,), (1,), Cost(8, int(EXPENSIVE_FLOPS)), None)
@@ -85,7 +85,7 @@ def test_numbers_flow_all_the_same(engine):
     random = np.random.default_rng(0)
     inputs = [random.standard_normal((128, 128)).astype(np.float32) for _ in range(2)]
     device = SimulatedDevice()
-    prepared = prepare(step.trace(*inputs), engine, device)
+    prepared = prepare_traced(step.trace(*inputs), engine, device)
     for scale in (1, 2, 1):
         prepared.load([scale * inputs[0], inputs[1]])
         for _ in range(3):

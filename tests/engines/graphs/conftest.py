@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.prepared import Prepared, prepare
+from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.workloads import WORKLOADS
 
 
@@ -20,7 +20,7 @@ def ran_twice() -> Callable[..., Prepared]:
 
     def make(workload: str, engine: str, streams: int = 2, **settings: Any) -> Prepared:
         function, inputs = WORKLOADS[workload].build(**settings)
-        prepared = prepare(function.trace(*inputs), engine, SimulatedDevice(), streams=streams)
+        prepared = prepare_traced(function.trace(*inputs), engine, SimulatedDevice(), streams=streams)
         prepared.load(inputs)
         prepared.run()
         prepared.run()

@@ -7,7 +7,7 @@ import numpy as np
 import streamscope as ss
 from streamscope.devices.graph_node import NodeKind
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.program.launch import LaunchKind
 
 X = np.arange(8, dtype=np.float32)
@@ -34,7 +34,7 @@ def mixed(x, raw):
 
 
 def captured(function, engine, *inputs, runs=2, **options):
-    prepared = prepare(function.trace(*inputs), engine, SimulatedDevice(), **options)
+    prepared = prepare_traced(function.trace(*inputs), engine, SimulatedDevice(), **options)
     prepared.load(inputs)
     for _ in range(runs):
         prepared.run()

@@ -26,7 +26,7 @@ engine.push(lambda values: values + 1, reads=(h,), writes=(h,))
 engine.push(ss.add, reads=(x, x), writes=(x,))
 engine.run(double, ones)
 engine.wait_all()
-prepared = ss.prepare(double.trace(ones), "graph", device)
+prepared = ss.prepare(double.trace(ones), engine="graph", device=device)
 prepared.load([ones])
 prepared.run()
 

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamscope.advising.choice import Choice
 from streamscope.advising.contest import Contest
 from streamscope.advising.memory_limit import memory_bytes
 from streamscope.advising.task import Task
+from streamscope.calling import verb
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names
 from streamscope.engines.lanes import checked_streams
+from streamscope.progress import Progress, showing
 from streamscope.tracing import ProgramFunction
 
 
+@verb
 def best(
-    program: ProgramFunction | CapturedFunction,
+    program: Callable[..., Any] | ProgramFunction | CapturedFunction,
+    /,
     *inputs: Any,
-    memory_limit: int | str | None = None,
+    engines: Sequence[str] | str | None = None,
     device: str | Device = "auto",
     streams: int = 2,
-    candidates: Sequence[str] | str | None = None,
+    progress: bool | Progress = True,
+    memory_limit: int | str | None = None,
+    **attributes: Any,
 ) -> Choice:
     """Choose the engine for a program by measurement, and hand it over ready to run.
 
@@ -34,18 +40,22 @@ def best(
 
     Parameters
     ----------
-    program : ProgramFunction or CapturedFunction
-        Made by ``@ss.program``, or by ``ss.capture``, which takes no inputs.
+    program : callable, ProgramFunction or CapturedFunction
+        A function over variables, or what ``ss.capture`` returned, which takes no inputs.
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays.
-    memory_limit : int or str, optional
-        Device memory that an engine may hold for the program: bytes, or for example ``"512 MiB"``. The candidates are all prepared at
-        the same time, so that they can take turns; what they hold together may be more.
+    engines : sequence of str, optional
+        Which engines; all by default. A string may name several, with commas.
     device : {"auto", "cuda", "simulated"} or Device
     streams : int
         Compute streams that ``dual`` and ``graph-dual`` may use.
-    candidates : sequence of str, optional
-        Which engines; all by default. A string may name several, with commas.
+    progress : bool or callable
+        Show a progress bar, or call ``progress(what, step, steps)``.
+    memory_limit : int or str, optional
+        Device memory that an engine may hold for the program: bytes, or for example ``"512 MiB"``. The engines are all prepared at
+        the same time, so that they can take turns; what they hold together may be more.
+    **attributes : object
+        Passed on to the function as they are, for example ``training=True``.
 
     Raises
     ------
@@ -56,9 +66,10 @@ def best(
     DeviceError
         The device is missing, or failed.
     """
-    names = engine_names(candidates)
+    names = engine_names(engines)
     limit = None if memory_limit is None else memory_bytes(memory_limit)
     allowed = checked_streams(streams)
-    contest = Contest(Task.of(program, inputs, "best"), open_device(device), limit)
-    contest.prepare(names, allowed)
-    return contest.run()
+    contest = Contest(Task.of(program, inputs, "ss.best", attributes), open_device(device), limit)
+    with showing("choosing an engine", progress=progress) as shown:
+        contest.prepare(names, allowed, shown)
+        return contest.run(shown)

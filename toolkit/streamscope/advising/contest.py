@@ -17,6 +17,7 @@ from streamscope.analysis.statistics import MedianInterval, median_interval
 from streamscope.devices.protocol import Device
 from streamscope.engines.plan import Plan, Replay
 from streamscope.errors import EngineError, OutOfMemoryError
+from streamscope.progress import Progress
 
 SIMPLEST_FIRST = ("sync", "async", "dual", "graph", "graph-dual")
 """By how much there is to understand, and by the memory that they hold at least: one stream, more streams, graphs, both."""
@@ -47,9 +48,11 @@ class Contest:
     entrants: dict[str, Entrant] = field(default_factory=dict)
     ruled_out: dict[str, Candidate] = field(default_factory=dict)
 
-    def prepare(self, engines: Iterable[str], streams: int) -> None:
+    def prepare(self, engines: Iterable[str], streams: int, progress: Progress) -> None:
         """Prepare engines and admit each, unless something speaks against it."""
-        for engine in simplest_first(engines):
+        names = simplest_first(engines)
+        for step, engine in enumerate(names):
+            progress(f"preparing {engine}", step, len(names))
             try:
                 entrant = self.task.enter(engine, self.device, streams)
             except OutOfMemoryError as error:
@@ -90,13 +93,14 @@ class Contest:
             raise EngineError(f"no engine can be chosen. {why}", hint="raise the memory limit, or allow other engines")
         return Elimination(simplest_first(self.entrants), exact=self.device.info.exact)
 
-    def run(self) -> Choice:
+    def run(self, progress: Progress) -> Choice:
         """Let those that are still in run round after round, until one is left or `MOST_ROUNDS` are done."""
         elimination = self.elimination()
         random = np.random.default_rng(0)
-        for _ in range(MOST_ROUNDS):
+        for step in range(MOST_ROUNDS):
             if elimination.decided and elimination.times_ns:
                 break
+            progress("timing", step, MOST_ROUNDS)
             running = {name: self.entrants[name].prepared for name in elimination.remaining}
             elimination.add({name: float(ns) for name, ns in self.task.round_ns(running, random).items()})
         return self.choice(elimination)

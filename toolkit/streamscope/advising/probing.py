@@ -13,7 +13,7 @@ from streamscope.advising.task import run_ns
 from streamscope.devices.piecewise import Points
 from streamscope.devices.protocol import Device
 from streamscope.engines.plan import Plan
-from streamscope.engines.prepared import Prepared, prepare
+from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
 from streamscope.recording.device_log import recorder_of
@@ -58,6 +58,11 @@ class Sample:
     def estimate(self, launch: Launch) -> float:
         """Return how long a launch runs alone, in ns."""
         return self.durations_ns[launch.operation, launch.part]
+
+
+def probe_count() -> int:
+    """Return how often `samples` says what it measures next."""
+    return len(list(_sizes())) + len(FORKS)
 
 
 def samples(device: Device, said: Callable[[str], None] = lambda what: None) -> list[Sample]:
@@ -120,7 +125,7 @@ def _sampled(
 
 
 def _warm(program: Program, engine: str, device: Device, inputs: Inputs) -> Prepared:
-    prepared = prepare(program, engine, device)
+    prepared = prepare_traced(program, engine, device)
     prepared.load(inputs)
     for _ in range(3):
         prepared.run()
@@ -130,7 +135,7 @@ def _warm(program: Program, engine: str, device: Device, inputs: Inputs) -> Prep
 
 def _capture_ns(device: Device, count: int) -> float:
     program, inputs = chain(count, SMALLEST)
-    prepared = prepare(program.trace(*inputs), "graph", device)
+    prepared = prepare_traced(program.trace(*inputs), "graph", device)
     prepared.load(inputs)
     prepared.run()
     prepared.wait()

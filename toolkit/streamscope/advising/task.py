@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.calling import check_captured, no_program
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices.protocol import Device
-from streamscope.engines.prepared import Prepared, prepare
+from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred, let_through
 from streamscope.ops.fusion import fused
@@ -71,8 +72,8 @@ class Task:
     allowed: list[Array] | None = None
 
     @classmethod
-    def of(cls, function: object, inputs: Sequence[Any], caller: str) -> Task:
-        """Trace a program function and compute its reference; ``caller`` is what errors name.
+    def of(cls, function: object, inputs: Sequence[Any], caller: str, attributes: Mapping[str, Any] | None = None) -> Task:
+        """Trace a program function and compute its reference; ``caller`` is what errors name, and ``attributes`` are the function's own.
 
         Raises
         ------
@@ -80,18 +81,15 @@ class Task:
             It is no program, or the inputs do not fit it.
         """
         if isinstance(function, CapturedFunction):
-            if inputs:
-                raise ProgramError(
-                    f"captured {function.name!r} takes no inputs: the capture holds its own", hint=f"call ss.{caller}(captured)"
-                )
+            check_captured(caller, function, inputs)
             found = function.expected()
             return cls(function.trace(), (), found, function, [allowed_of_others(each) for each in found])
         if isinstance(function, Program):
             said = f"{caller} traces the program itself, and {function.name!r} is traced already"
             raise ProgramError(said, hint="give the function that was traced, and its inputs")
         if not isinstance(function, ProgramFunction):
-            raise ProgramError(f"{caller} wants a program, not a {type(function).__name__}", hint="decorate the function with @ss.program")
-        plain = ProgramFunction(function.function).trace(*inputs)
+            raise no_program(caller, function)
+        plain = ProgramFunction(function.function).trace(*inputs, **(attributes or {}))
         program = fused(plain) if function.fuse else plain
         arrays = tuple(host_array(value) for value in inputs)
         if not has_reference(program):
@@ -101,7 +99,7 @@ class Task:
 
     def enter(self, engine: str, device: Device, streams: int) -> Entrant:
         """Prepare the task for an engine, run it until its graphs are captured and replayed, and check the results."""
-        prepared = prepare(self.program, engine, device, streams=streams)
+        prepared = prepare_traced(self.program, engine, device, streams=streams)
         for _ in range(3):
             prepared.load(self.inputs)
             prepared.run()

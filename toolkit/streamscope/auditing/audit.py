@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,10 @@ from streamscope.auditing.redundancy import redundancy_findings
 from streamscope.auditing.rendering import audit_html, audit_text
 from streamscope.auditing.serialisation import serialisation, serialisation_findings
 from streamscope.auditing.touches import touch_findings
+from streamscope.calling import traced, verb
 from streamscope.capturing.function import CapturedFunction
 from streamscope.engines import PLANNERS, engine_names
-from streamscope.engines.lanes import Estimate
+from streamscope.engines.lanes import Estimate, checked_streams
 from streamscope.engines.plan import Plan
 from streamscope.errors import EngineError, ProgramError
 from streamscope.program.arrays import host_array
@@ -109,13 +110,17 @@ class Audit:
         return audit_html(self.plan, self.findings, self.needed_ns, self.planned_ns, touches=self.touches)
 
 
+@verb
 def audit(
-    program: Any,
+    program: Callable[..., Any] | ProgramFunction | CapturedFunction | Program | Plan,
+    /,
     *inputs: Any,
     engine: str = "async",
+    streams: int = 2,
     plan: Plan | None = None,
     estimate: Estimate | None = None,
     touches: bool = True,
+    **attributes: Any,
 ) -> Audit:
     """Compare the orders that a plan keeps with those that the program needs, and what operators declare with what they do.
 
@@ -128,18 +133,22 @@ def audit(
 
     Parameters
     ----------
-    program : ProgramFunction, CapturedFunction, Program or Plan
-        A function made by ``@ss.program``, what ``ss.capture`` returned, a program that was traced, or a plan as it is.
+    program : callable, ProgramFunction, CapturedFunction, Program or Plan
+        A function over variables, what ``ss.capture`` returned, a program that was traced, or a plan as it is.
     *inputs : array
         Arguments of the program. Without any, a traced program's operators are run on random values.
     engine : str
         Whose plan is audited.
+    streams : int
+        Compute streams that ``dual`` and ``graph-dual`` may use.
     plan : Plan, optional
         A plan of the program to audit instead of the engine's.
     estimate : callable, optional
         ``estimate(launch) -> ns``, for what false serialisation costs; by default the simulated device's cost model.
     touches : bool
         Look at what operators touch.
+    **attributes : object
+        Passed on to the function as they are, for example ``training=True``.
 
     Raises
     ------
@@ -151,7 +160,7 @@ def audit(
     if estimate is not None and not callable(estimate):
         raise EngineError(f"estimate={shown(estimate)} is no function", hint="estimate(launch) returns ns")
     expected = estimate or _simulated_estimate()
-    chosen = _plan(program, inputs, engine, plan, expected)
+    chosen = _plan(program, inputs, attributes, engine, checked_streams(streams), plan, expected)
     arrays = _input_arrays(chosen.program, inputs) if touches else []
     dependencies = Dependencies.of(chosen.program)
     order = serialisation(chosen, dependencies, expected)
@@ -173,20 +182,22 @@ def _simulated_estimate() -> Estimate:
     return SimulatedDevice().estimate_ns
 
 
-def _plan(program: Any, inputs: Sequence[Any], engine: str, plan: Plan | None, estimate: Estimate) -> Plan:
+def _plan(
+    program: object, inputs: Sequence[Any], attributes: Mapping[str, Any], engine: str, streams: int, plan: Plan | None, estimate: Estimate
+) -> Plan:
     if isinstance(program, Plan):
         return program
-    if not isinstance(program, Program | ProgramFunction | CapturedFunction):
-        raise ProgramError(f"audit wants a program, not a {type(program).__name__}", hint="decorate the function with @ss.program")
-    traced = program if isinstance(program, Program) else program.trace(*inputs)
+    audited = traced("ss.audit", program, inputs, attributes)
     if plan is None:
         (name,) = engine_names([engine])
-        return PLANNERS[name](traced, estimate)
+        return PLANNERS[name](audited, estimate, streams=streams)
     if not isinstance(plan, Plan):
         raise EngineError(f"a {type(plan).__name__} is no plan", hint="name an engine instead: engine='graph'")
     # Two traces of one function are equal but for the functions in them.
-    if str(plan.program) != str(traced):
-        raise EngineError(f"the plan is one of {plan.program.name!r}, not of {traced.name!r} for these inputs", hint="audit the plan alone")
+    if str(plan.program) != str(audited):
+        raise EngineError(
+            f"the plan is one of {plan.program.name!r}, not of {audited.name!r} for these inputs", hint="audit the plan alone"
+        )
     return plan
 
 

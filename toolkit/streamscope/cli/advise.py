@@ -42,7 +42,6 @@ def advise(
     Fits what launches, graphs and streams cost on this device to small measured programs; with a workload, predicts and measures it too.
     """
     from streamscope.advising import advise as module
-    from streamscope.devices import open_device
     from streamscope.files import writable_file
 
     values = setting_values(settings or [])
@@ -51,9 +50,8 @@ def advise(
     made = None if workload is None else built_workload(workload, values)[0]
     if out is not None:
         writable_file(out)
-    opened, said = open_device(device), notes()
-    module.device_costs(opened, lambda what: said.print(f"measuring {what}") if said.is_terminal else None)
-    found = module.advise(device=opened) if made is None else module.advise(made[0], *made[1], device=opened)
+    program, inputs = (None, ()) if made is None else made
+    found = module.advise(program, *inputs, device=device, progress=notes().is_terminal)
     if as_json:
         typer.echo(json.dumps(found.to_json(), allow_nan=False))
     else:

@@ -278,13 +278,13 @@ def _run(device: Any, function: Callable[..., Any], *inputs: Any) -> Any:
     DeviceError
         The result is wrong.
     """
-    from streamscope.engines.prepared import prepare
+    from streamscope.engines.prepared import prepare_traced
     from streamscope.errors import DeviceError
     from streamscope.program.reference import run_reference
     from streamscope.tracing import program
 
     traced = program(function).trace(*inputs)
-    prepared = prepare(traced, "async", device)
+    prepared = prepare_traced(traced, "async", device)
     for _ in range(2):
         prepared.load(inputs)
         prepared.run()

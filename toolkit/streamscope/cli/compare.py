@@ -40,7 +40,14 @@ def compare(
         str | None, typer.Option(options.ENGINES.flag, metavar=options.ENGINES.metavar, help=options.ENGINES.help, show_default=False)
     ] = None,
     repeats: Annotated[
-        int, typer.Option(options.REPEATS.flag, metavar=options.REPEATS.metavar, help=options.REPEATS.help, min=options.REPEATS.least)
+        int,
+        typer.Option(
+            options.REPEATS.flag,
+            metavar=options.REPEATS.metavar,
+            help=options.REPEATS.help,
+            min=options.REPEATS.least,
+            max=options.REPEATS.most,
+        ),
     ] = int(options.REPEATS.default or 1),
     streams: Annotated[
         int,

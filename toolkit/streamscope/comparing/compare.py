@@ -17,6 +17,7 @@ from streamscope.advising.contest import MOST_ROUNDS, Contest, simplest_first
 from streamscope.advising.memory_limit import memory_bytes
 from streamscope.advising.task import Entrant, Task
 from streamscope.arguments import shown, whole_number
+from streamscope.calling import verb
 from streamscope.capturing.function import CapturedFunction
 from streamscope.comparing.comparison import NUMPY, PLAIN_CALL, Comparison, Run
 from streamscope.devices import open_device
@@ -35,17 +36,20 @@ SIMULATED_REPEATS = 3
 """A simulated device repeats itself to the nanosecond, so more would show nothing."""
 
 
+@verb
 def compare(
-    program: ProgramFunction | CapturedFunction,
+    program: Callable[..., Any] | ProgramFunction | CapturedFunction,
+    /,
     *inputs: Any,
     engines: Sequence[str] | str | None = None,
-    repeats: int = 30,
-    streams: int = 2,
     device: str | Device = "auto",
+    streams: int = 2,
+    repeats: int = 30,
     progress: bool | Progress = True,
-    name: str | None = None,
     memory_limit: int | str | None = None,
+    name: str | None = None,
     settings: Mapping[str, int] | None = None,
+    **attributes: Any,
 ) -> Comparison:
     """Run one program under several engines and compare them.
 
@@ -54,26 +58,33 @@ def compare(
 
     Parameters
     ----------
-    program : ProgramFunction or CapturedFunction
-        Made by ``@ss.program``, or by ``ss.capture``, which takes no inputs.
+    program : callable, ProgramFunction or CapturedFunction
+        A function over variables, or what ``ss.capture`` returned, which takes no inputs.
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays.
     engines : sequence of str, optional
         Which engines; all by default. A string may name several, with commas. ``"auto"`` compares all and chooses one as `ss.best` does,
         on the same repeats and, where they do not decide it, up to 100 of them; see `Comparison.choice`.
+    device : {"auto", "cuda", "simulated"} or Device
+    streams : int
+        Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128; they use fewer where more are not expected to pay.
     repeats : int
         Timed runs of each engine, up to 200,000; a simulated device, which repeats itself exactly, is run three times at most.
-    streams : int
-        Compute streams that ``dual`` and ``graph-dual`` may use; they use fewer where more are not expected to pay.
-    device : {"auto", "cuda", "simulated"} or Device
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
-    name : str, optional
-        What the comparison is called; the program's name by default.
     memory_limit : int or str, optional
         With ``engines="auto"``: device memory that the chosen engine may hold, in bytes or for example as ``"512 MiB"``.
+    name : str, optional
+        What the comparison is called; the program's name by default.
     settings : mapping of str to int, optional
         What the program was made with; kept with the comparison, and shown.
+    **attributes : object
+        Passed on to the function as they are, for example ``training=True``.
+
+    Returns
+    -------
+    Comparison
+        A `Run` for each engine, by name: times in ns, results checked, and the trace of one recorded run.
 
     Raises
     ------
@@ -86,6 +97,15 @@ def compare(
         ``settings`` are no whole numbers by name.
     DeviceError
         The device is missing, or failed.
+
+    Examples
+    --------
+    >>> x, w = np.ones((2, 64, 64), np.float32)
+    >>> runs = ss.compare(lambda x, w: x @ w + x, x, w, engines="async,graph", device="simulated", progress=False)
+    >>> list(runs)
+    ['async', 'graph']
+    >>> all(run.correct for run in runs.values())
+    True
     """
     wanted = whole_number("repeats", repeats, least=1, most=MOST_REPEATS)
     allowed = checked_streams(streams)
@@ -93,7 +113,7 @@ def compare(
     kept = _checked_settings(settings)
     if not isinstance(name, str | None):
         raise ProgramError(f"name={shown(name)} is no text")
-    task = Task.of(program, inputs, "compare")
+    task = Task.of(program, inputs, "ss.compare", attributes)
     opened = open_device(device)
     count = min(wanted, SIMULATED_REPEATS) if opened.info.exact else wanted
     with _reporting(2 * len(compared.names) + count, progress=progress) as step:

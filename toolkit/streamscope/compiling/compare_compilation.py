@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamscope.arguments import whole_number
+from streamscope.calling import verb
 from streamscope.compiling.warming import target_of, traced_for
+from streamscope.devices.protocol import Device
 from streamscope.errors import CompilationError, ProgramError
 from streamscope.kernels.compile.batch import compile_batch
 from streamscope.kernels.compile.compilation_log import CompilationLog
@@ -82,14 +84,17 @@ class CompilationComparison:
         return f"{self.program}: {compiled} in {times[0]} one by one and in {times[1]} together, {verdict}{spread}"
 
 
+@verb
 def compare_compilation(
-    program: ProgramFunction | Program,
+    program: Callable[..., Any] | ProgramFunction | Program,
+    /,
     *inputs: Any,
-    device: Any = "auto",
-    architecture: str | None = None,
-    workers: int | None = None,
+    device: str | Device = "auto",
     repeats: int = 5,
     progress: bool | Progress = True,
+    architecture: str | None = None,
+    workers: int | None = None,
+    **attributes: Any,
 ) -> CompilationComparison:
     """Compile all kernels that a program needs one by one and together, in turns, and show both. It needs no GPU, and no cache is used.
 
@@ -97,19 +102,22 @@ def compare_compilation(
 
     Parameters
     ----------
-    program : ProgramFunction or Program
-        Made by ``@ss.program``, or what its ``trace`` returns, which takes no inputs.
+    program : callable, ProgramFunction or Program
+        A function over variables, or what ``trace`` of a program returned, which takes no inputs here.
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays.
     device : {"auto", "cuda", "simulated"} or Device
         For which device.
+    repeats : int
+        How often both are done; fewer than in `compare`, since one takes seconds.
+    progress : bool or callable
+        Show a progress bar, or call ``progress(what, step, steps)``.
     architecture : str, optional
         Compile for this, for example ``"sm_100"``, whatever the device, which is not opened.
     workers : int, optional
         Threads that compile together; by default as many as cores and free memory allow.
-    repeats : int
-    progress : bool or callable
-        Show a progress bar, or call ``progress(what, step, steps)``.
+    **attributes : object
+        Passed on to the function as they are, for example ``training=True``.
 
     Raises
     ------
@@ -123,7 +131,7 @@ def compare_compilation(
     NoDeviceError
         The device is missing, or NVRTC is.
     """
-    traced = traced_for("ss.compare_compilation", program, inputs)
+    traced = traced_for("ss.compare_compilation", program, inputs, attributes)
     _, target = target_of(device, architecture)
     kernels = needed_kernels(traced)
     if not kernels:

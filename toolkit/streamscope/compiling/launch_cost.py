@@ -11,7 +11,7 @@ import numpy as np
 
 from streamscope.devices.cuda import CudaDevice
 from streamscope.devices.cuda.bench import CudaBench
-from streamscope.engines.prepared import prepare
+from streamscope.engines.prepared import prepare_traced
 from streamscope.engines.pushed.engine import Engine
 from streamscope.kernels.compile.compilation_log import LaunchCost
 from streamscope.kernels.elementwise.specialization import bind
@@ -62,7 +62,7 @@ def _prepared(device: Any) -> Callable[[], None]:
         return x
 
     zeros = np.zeros(SIZE, np.float32)
-    prepared = prepare(additions.trace(zeros, zeros), "async", device)
+    prepared = prepare_traced(additions.trace(zeros, zeros), "async", device)
     prepared.load([zeros, zeros])
     return prepared.run
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamscope.calling import verb
 from streamscope.compiling.warming import opened_cuda, traced_for
 from streamscope.devices.cuda import CudaDevice
+from streamscope.devices.protocol import Device
 from streamscope.errors import DeviceError
 from streamscope.kernels.compile.batch import compile_batch
 from streamscope.kernels.compile.compilation_log import CompilationLog, compilations
@@ -129,7 +131,15 @@ class _Problem:
         return kernels
 
 
-def tune(program: ProgramFunction | Program, *inputs: Any, device: Any = "auto", progress: bool | Progress = True) -> Tuning:
+@verb
+def tune(
+    program: Callable[..., Any] | ProgramFunction | Program,
+    /,
+    *inputs: Any,
+    device: str | Device = "auto",
+    progress: bool | Progress = True,
+    **attributes: Any,
+) -> Tuning:
     """Time the variants of a program's element-wise kernels on this GPU, and use the fastest from now on, in later processes too.
 
     A variant differs in how many bytes a thread loads at once and how many vectors it has in flight; results stay the same to the bit. A
@@ -137,13 +147,15 @@ def tune(program: ProgramFunction | Program, *inputs: Any, device: Any = "auto",
 
     Parameters
     ----------
-    program : ProgramFunction or Program
-        Made by ``@ss.program``, or what its ``trace`` returns, which takes no inputs.
+    program : callable, ProgramFunction or Program
+        A function over variables, or what ``trace`` of a program returned, which takes no inputs here.
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays; only their shapes and dtypes count.
     device : {"auto", "cuda"} or Device
     progress : bool or callable
         Show a progress bar, or call ``progress(what, step, steps)``.
+    **attributes : object
+        Passed on to the function as they are, for example ``training=True``.
 
     Returns
     -------
@@ -159,7 +171,7 @@ def tune(program: ProgramFunction | Program, *inputs: Any, device: Any = "auto",
     CompilationError
         A variant does not compile.
     """
-    problems = list(_problems(traced_for("ss.tune", program, inputs)))
+    problems = list(_problems(traced_for("ss.tune", program, inputs, attributes)))
     opened = opened_cuda(device)
     if opened is None:
         raise DeviceError("tuning times kernels on a GPU, and this device is simulated", hint="run ss.tune where there is a GPU")

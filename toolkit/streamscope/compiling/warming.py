@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from streamscope.calling import traced, verb
+from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import check_device, open_device
 from streamscope.devices.cuda import CudaDevice
+from streamscope.devices.protocol import Device
 from streamscope.errors import ProgramError
 from streamscope.kernels.compile.batch import compile_batch
 from streamscope.kernels.compile.compilation_log import CompilationLog, Stage, compilations
@@ -20,13 +23,16 @@ SIMULATED_ARCHITECTURE = "sm_90"
 """What a simulated device, a model of an H200, would need."""
 
 
+@verb
 def warm(
-    program: ProgramFunction | Program,
+    program: Callable[..., Any] | ProgramFunction | Program,
+    /,
     *inputs: Any,
-    device: Any = "auto",
+    device: str | Device = "auto",
+    progress: bool | Progress = True,
     architecture: str | None = None,
     workers: int | None = None,
-    progress: bool | Progress = True,
+    **attributes: Any,
 ) -> CompilationLog:
     """Compile all kernels that a program needs, together, and keep them: preparing it then compiles nothing, in later processes too.
 
@@ -34,18 +40,20 @@ def warm(
 
     Parameters
     ----------
-    program : ProgramFunction or Program
-        Made by ``@ss.program``, or what its ``trace`` returns, which takes no inputs.
+    program : callable, ProgramFunction or Program
+        A function over variables, or what ``trace`` of a program returned, which takes no inputs here.
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays.
     device : {"auto", "cuda", "simulated"} or Device
         For which device.
+    progress : bool or callable
+        Show a progress bar, or call ``progress(what, step, steps)``.
     architecture : str, optional
         Compile for this, for example ``"sm_100"``, whatever the device, which is not opened, and load nothing.
     workers : int, optional
         Threads that compile; by default as many as cores and free memory allow.
-    progress : bool or callable
-        Show a progress bar, or call ``progress(what, step, steps)``.
+    **attributes : object
+        Passed on to the function as they are, for example ``training=True``.
 
     Returns
     -------
@@ -64,10 +72,10 @@ def warm(
         The device is missing, or NVRTC is.
     """
     log = CompilationLog(copy_to=compilations())
-    traced = traced_for("ss.warm", program, inputs)
+    needs = traced_for("ss.warm", program, inputs, attributes)
     opened, target = target_of(device, architecture)
-    with log.stage(Stage.GENERATE, traced.name):
-        sources = needed_kernels(traced, opened.choices if opened is not None else None)
+    with log.stage(Stage.GENERATE, needs.name):
+        sources = needed_kernels(needs, opened.choices if opened is not None else None)
     what = f"compiling for {target}"
     with showing(what, progress=progress) as shown:
         result = compile_batch(sources, target, workers=workers, log=log, progress=lambda done, kernels: shown(what, done, kernels))
@@ -110,18 +118,16 @@ def architecture_of(device: CudaDevice | None) -> str:
     return SIMULATED_ARCHITECTURE if device is None else device.architecture
 
 
-def traced_for(function: str, program: object, inputs: Sequence[Any]) -> Program:
-    """Return the traced program that a user gave to a function of ours, traced or not.
+def traced_for(caller: str, program: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Program:
+    """Return the traced program of a verb that compiles, traced or not.
 
     Raises
     ------
     ProgramError
         It is no program, or the inputs do not fit.
     """
-    if isinstance(program, Program):
-        if inputs:
-            raise ProgramError(f"the traced program {program.name!r} takes no inputs here, got {len(inputs)}", hint="leave them out")
-        return program
-    if isinstance(program, ProgramFunction):
-        return program.trace(*inputs)
-    raise ProgramError(f"{function} wants a program, not a {type(program).__name__}", hint="decorate the function with @ss.program")
+    if isinstance(program, Program) and inputs:
+        raise ProgramError(f"the traced program {program.name!r} takes no inputs here, got {len(inputs)}", hint="leave them out")
+    if isinstance(program, CapturedFunction):
+        raise ProgramError(f"captured {program.name!r} has kernels that are compiled already", hint=f"{caller} is for programs of ours")
+    return traced(caller, program, inputs, attributes)

@@ -30,7 +30,7 @@ from streamscope.program.arrays import host_array, spec_of
 from streamscope.program.operation import Program, Variable
 from streamscope.program.variable import Place
 
-__all__ = ["Bound", "Prepared", "host_array", "prepare"]
+__all__ = ["Bound", "Prepared", "host_array", "prepare_traced"]
 
 Array = npt.NDArray[Any]
 
@@ -319,7 +319,7 @@ class Prepared:
         return lanes
 
 
-def prepare(program: Program, engine: str, device: str | Device, *, streams: int = 2) -> Prepared:
+def prepare_traced(program: Program, engine: str, device: str | Device, *, streams: int = 2) -> Prepared:
     """Plan a program for an engine and bind the plan to a device.
 
     Parameters

@@ -8,7 +8,7 @@ from operator import index
 from typing import Any, Literal, cast, get_args
 
 from streamscope.errors import ProgramError
-from streamscope.kernels.reduce.reducers_source import FLOATS
+from streamscope.kernels.reduce.reducers import FLOATS
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import current_tracer
@@ -157,15 +157,3 @@ def require_float(specs: Sequence[ArraySpec], operator: str, hint: str = "") -> 
         f"dtypes {', '.join(spec.dtype.name for spec in specs)} do not fit",
         f"use one of {', '.join(FLOATS)} for all arguments{'; ' if hint else ''}{hint}",
     )
-
-
-def in_turn(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
-    """Return what launches some kernels one after the other."""
-    if len(calls) == 1:
-        return calls[0]
-
-    def call() -> None:
-        for launch in calls:
-            launch()
-
-    return call

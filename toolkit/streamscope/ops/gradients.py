@@ -12,7 +12,6 @@ import numpy as np
 
 from streamscope.kernels.elementwise.specialization import ElementwiseCall, Shape, Specialized, specialized_fresh
 from streamscope.kernels.expression.functions import UnknownExpressionError
-from streamscope.kernels.expression.wrapping import wrapping
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.broadcast_sum import FittedSum, bind_sum, fresh_sums
 from streamscope.kernels.signature import Parameter, Signature
@@ -109,17 +108,16 @@ def _signature(
     text = " ".join([expression, *([forward.expression] if needs_result else []), *(value for _, value in definition.lets)])
     used = tuple(parameter for parameter in forward.parameters if re.search(rf"\b{parameter.name}\b", text))
     name = f"{definition.name}_gradient" + (f"_{operand}" if len(definition.operands) > 1 else "")
-    return wrapping(
-        Signature(
-            name,
-            (Parameter("dy", upstream, forward.result), *used),
-            result,
-            expression,
-            forward.arithmetic,
-            (*definition.lets, *[(definition.result, forward.expression)] * needs_result),
-            definition.functions,
-            accumulate,
-        )
+    return Signature(
+        name,
+        (Parameter("dy", upstream, forward.result), *used),
+        result,
+        expression,
+        forward.arithmetic,
+        (*definition.lets, *[(definition.result, forward.expression)] * needs_result),
+        definition.functions,
+        accumulate,
+        wraps=True,
     )
 
 

@@ -14,7 +14,6 @@ from streamscope.kernels.elementwise.specialization import ElementwiseCall, spec
 from streamscope.kernels.expression import c_arithmetic
 from streamscope.kernels.expression.expressions import compiled
 from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
-from streamscope.kernels.expression.wrapping import wrapping
 from streamscope.kernels.form import MOST_ITEMS, THREADS, Variant
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require, shape_of
@@ -293,17 +292,16 @@ def _signature(
         Parameter(name, taken.name if is_scalar else np.dtype(kind).name, taken.name, is_scalar)
         for name, kind, taken, is_scalar in zip(definition.operands, kinds, promoted.taken, scalar, strict=True)
     )
-    return wrapping(
-        Signature(
-            definition.name,
-            parameters,
-            promoted.result.name,
-            definition.expression_for(promoted.first),
-            promoted.first.name,
-            definition.lets,
-            definition.functions,
-            accumulate,
-        )
+    return Signature(
+        definition.name,
+        parameters,
+        promoted.result.name,
+        definition.expression_for(promoted.first),
+        promoted.first.name,
+        definition.lets,
+        definition.functions,
+        accumulate,
+        wraps=True,
     )
 
 

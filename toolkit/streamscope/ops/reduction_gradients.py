@@ -13,7 +13,7 @@ import numpy as np
 from streamscope.errors import ProgramError
 from streamscope.kernels.elementwise.specialization import bind, specialized_fresh
 from streamscope.kernels.form import THREADS
-from streamscope.kernels.reduce.reducers_source import Reducer
+from streamscope.kernels.reduce.reducers import Reducer
 from streamscope.kernels.reduce.reduction_plan import checked_axes, reduced_shape
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from streamscope.arguments import shown
-from streamscope.kernels.reduce.reducers_source import FLOATS, REDUCERS, Reducer, power_norm
+from streamscope.kernels.reduce.reducers import FLOATS, REDUCERS, Reducer, power_norm
+from streamscope.kernels.reduce.reduction_kernels import THREADS
 from streamscope.kernels.reduce.reduction_plan import checked_axes, plan_reduction, reduced_shape
-from streamscope.kernels.reduce.reduction_source import THREADS
 from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require, shape_of, specs_of
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol

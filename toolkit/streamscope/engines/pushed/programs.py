@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from streamscope.capturing.function import CapturedFunction
-from streamscope.engines.prepared import Prepared, prepare
+from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.pushing import check_hashable
 from streamscope.engines.pushed.templates import typed
@@ -183,7 +183,7 @@ class PreparedPrograms:
         prepared, most = None, 1
         while prepared is None:
             try:
-                prepared = prepare(entry.program, self._engine, self._issuer.device, streams=self._streams)
+                prepared = prepare_traced(entry.program, self._engine, self._issuer.device, streams=self._streams)
             except OutOfMemoryError:
                 if not self.kept.evict(most, entry):
                     raise

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.kernels.elementwise.elementwise_source import elementwise_source, placed_arrays
-from streamscope.kernels.form import DEFAULT, THREADS, Variant, choose_form
+from streamscope.kernels.form import DEFAULT, THREADS, Form, Variant, choose_form
 from streamscope.kernels.layout import Layout, broadcast_strides, compact, row_major
 from streamscope.kernels.placing_source import layout_numbers
 from streamscope.kernels.signature import Signature
@@ -39,11 +39,12 @@ CTYPES = {
 
 @dataclass(frozen=True)
 class Specialized:
-    """A kernel that fits some arrays, and what it is launched with besides them.
+    """A kernel that suits some arrays, and what it is launched with besides them.
 
     Attributes
     ----------
-    source : KernelSource
+    signature : Signature
+    form : Form
     blocks : int
         0 for empty arrays: nothing is launched.
     size : int
@@ -54,11 +55,17 @@ class Specialized:
         The kernel's layout argument; empty where it has none.
     """
 
-    source: KernelSource
+    signature: Signature
+    form: Form
     blocks: int
     size: int
     lead: int | None
     numbers: tuple[int, ...]
+
+    @property
+    def source(self) -> KernelSource:
+        """The kernel's source, made when it is first asked for."""
+        return elementwise_source(self.signature, self.form)
 
 
 def specialized(
@@ -88,7 +95,7 @@ def specialized(
     placed = placed_arrays(signature, choice.form)
     numbers = tuple(layout_numbers(layout, placed)) if placed else ()
     lead = choice.lead if choice.form.masked else None
-    return Specialized(elementwise_source(signature, choice.form), choice.form.blocks(size, choice.lead), size, lead, numbers)
+    return Specialized(signature, choice.form, choice.form.blocks(size, choice.lead), size, lead, numbers)
 
 
 @lru_cache(maxsize=4096)

@@ -1,4 +1,7 @@
-"""How sums over broadcast axes run: the kernel that fits the arrays, over how many blocks, and how their parts are joined."""
+"""Sums over broadcast axes: the kernel that fits the arrays, over how many blocks it runs, and how their parts are joined.
+
+The kernel is filled in from ``cuda/broadcast_sum.cuh``.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.elementwise.specialization import CTYPES, Shape
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.layout import INDEX32_LIMIT, Layout, broadcast_strides, compact, row_major
-from streamscope.kernels.placing_source import layout_numbers
-from streamscope.kernels.reduce.broadcast_sum_source import BYTES_UNDER_WAY, OF_VECTORS, SumForm, broadcast_sum_source
-from streamscope.kernels.reduce.reduction_plan import LEAST_LOADS, MULTIPROCESSORS
-from streamscope.kernels.signature import Parameter, Signature
+from streamscope.kernels.named_source import PLACE_OF_NAME, named_source
+from streamscope.kernels.placing_source import layout_numbers, placing_source
+from streamscope.kernels.reduce.reduction_plan import LEAST_LOADS, MULTIPROCESSORS, in_turn
+from streamscope.kernels.signature import RESULT, Parameter, Signature
 from streamscope.kernels.source import KernelSource
-from streamscope.kernels.types_source import COMPUTE
-from streamscope.ops.application import in_turn
+from streamscope.kernels.types_source import COMPUTE, STORAGE, VECTORS, conversions_source, loaded, stored
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
@@ -32,6 +35,80 @@ BLOCKS = 4 * MULTIPROCESSORS
 VECTOR_BYTES = 16
 MOST_LOADS = 2**14
 """That one thread adds up: each rounding of 2**-24 may go the same way."""
+BYTES_UNDER_WAY, OF_VECTORS = 32, 64
+"""Of the array with the largest elements, that a thread waits for at once; elements one by one take a place in registers each."""
+
+_CUDA = pieces("broadcast_sum")
+
+
+@dataclass(frozen=True)
+class SumForm:
+    """What the source depends on besides the signature.
+
+    Attributes
+    ----------
+    lanes : int
+        Threads of a block that share a result, a power of two; the block has so many fewer results (or vectors of them) than threads.
+    beside : bool
+        What lies beside each other in memory belongs to results beside each other; else to one result.
+    width : int
+        Elements of a vector that lie beside each other.
+    runs : tuple of bool
+        For each operand that is an array, whether a vector's elements are its own; else one stands for all of them.
+    loads : int
+        Vectors of each array that a thread loads at once.
+    kept, summed : int
+        Axes of the results, and axes that are summed over, after neighbours were merged.
+    wide : bool
+        Indices need 64 bits.
+    """
+
+    lanes: int
+    beside: bool
+    width: int
+    runs: tuple[bool, ...]
+    loads: int
+    kept: int
+    summed: int
+    wide: bool
+
+    @property
+    def step(self) -> int:
+        """Values of one result that one load brings."""
+        return 1 if self.beside else self.width
+
+    @property
+    def results(self) -> int:
+        """Results of one thread."""
+        return self.width if self.beside else 1
+
+    @property
+    def across(self) -> int:
+        """Results of one block."""
+        return THREADS // self.lanes * self.results
+
+
+@lru_cache(maxsize=4096)
+def broadcast_sum_source(signature: Signature, form: SumForm) -> KernelSource:
+    """Return the kernel.
+
+    Its arguments are the operands in order, the result's pointer, the number of results, the number of values that each is the sum of,
+    how many of them one block adds up (a multiple of the form's ``step``), how many blocks all results take (32 bits, the others 64), the
+    layout of the results (all arrays are placed), and the layout of what is summed (all but the result are). Of results that are computed
+    in parts, the second part of all of them lies behind the first.
+    """
+    operands = [parameter.argument for parameter in signature.arrays]
+    pieces = [
+        conversions_source(signature.dtypes),
+        VECTORS if form.width > 1 else "",
+        fill(_CUDA["inside"], name="kept", code=placing_source([*operands, RESULT], form.kept, wide=form.wide)),
+        fill(_CUDA["inside"], name="summed", code=placing_source(operands, form.summed, wide=form.wide) + _loads_struct(signature, form)),
+        signature.value_source(),
+        _kernel(signature, form),
+    ]
+    where = "beside" if form.beside else "along"
+    title = f"{signature.title}_sum_{where}_{form.lanes}_x{form.width}_{form.kept}d{form.summed}d"
+    return named_source(title, "\n".join(piece for piece in pieces if piece))
 
 
 @dataclass(frozen=True)
@@ -203,3 +280,56 @@ def _vectors(
 def _power_of_two(number: int) -> int:
     """Return the smallest power of two that is not below a number, at least 1."""
     return 1 << max(0, number - 1).bit_length()
+
+
+def _runs(signature: Signature, form: SumForm) -> list[tuple[Parameter, bool]]:
+    return list(zip(signature.arrays, form.runs, strict=True))
+
+
+def _loads_struct(signature: Signature, form: SumForm) -> str:
+    fields = [
+        f"vector<{STORAGE[p.stored]}, {form.width}> {p.argument};" if run else f"{STORAGE[p.stored]} {p.argument};"
+        for p, run in _runs(signature, form)
+    ]
+    return fill(_CUDA["loads"], fields=" ".join(fields))
+
+
+def _values(signature: Signature, form: SumForm) -> str:
+    """Return the arguments of ``value`` for element ``k`` of load ``j``."""
+    runs = {parameter.name: run for parameter, run in _runs(signature, form)}
+    each = (p.argument if p.scalar else loaded(p.stored, f"item[j].{p.argument}" + ".item[k]" * runs[p.name]) for p in signature.parameters)
+    return ", ".join(each)
+
+
+def _kernel(signature: Signature, form: SumForm) -> str:
+    arguments = [f"{COMPUTE[p.taken] if p.scalar else f'const {STORAGE[p.stored]}*'} {p.argument}" for p in signature.parameters]
+    arguments += [f"{STORAGE[signature.result]}* {RESULT}", "long long size", "long long count", "long long share", "unsigned tiles"]
+    arguments += ["kept::layout outer", "summed::layout inner"]
+    target = f"{RESULT}[from.{RESULT} + blockIdx.x / tiles * size + k]"
+    groups = THREADS // form.lanes
+    places = {"number": COMPUTE[signature.result], "results": form.results, "threads": THREADS}
+    joined = fill(_CUDA["joined"], **places, half=form.lanes // 2, beside=groups if form.beside else 1)
+    fetches = [
+        fill(_CUDA["fetch_vector" if run else "fetch_element"], array=parameter.argument, width=form.width)
+        for parameter, run in _runs(signature, form)
+    ]
+    return fill(
+        _CUDA["kernel"],
+        **places,
+        name=PLACE_OF_NAME,
+        parameters=", ".join(arguments),
+        column_of="%" if form.beside else "/",
+        row_of="/" if form.beside else "%",
+        of_thread=groups if form.beside else form.lanes,
+        groups=groups,
+        step=form.step,
+        loads=form.loads,
+        width=form.width,
+        apart=form.lanes * form.step,
+        of_batch=form.loads * form.lanes * form.step,
+        fetches="".join(fetches),
+        result="k" if form.beside else "0",
+        values=_values(signature, form),
+        joined=joined if form.lanes > 1 else "",
+        write=stored(signature.result, target, f"{loaded(signature.result, target)} + sum[k]" if signature.accumulate else "sum[k]"),
+    )

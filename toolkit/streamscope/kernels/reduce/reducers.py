@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.elementwise.wrapping_source import joined
 from streamscope.kernels.types_source import COMPUTE
+
+_CUDA = pieces("reduce")
 
 FLOATS = ("float16", "float32", "float64")
 BYTES = ("int8", "uint8", "bool")
@@ -116,69 +119,6 @@ def power_norm(order: float) -> Reducer:
     return Reducer("norm_p", "value_t(0)", f"pow({_ABSOLUTE}, {exact})", "a + b", f"pow(a, value_t(1) / {exact})", real=True)
 
 
-_LOCATED = """\
-struct acc_t {{ value_t value; index_t index; }};
-// Whether a is found before b; NaN is found before all.
-__device__ inline bool better(value_t a, value_t b) {{ return !(a {not_beyond} b) && b == b; }}
-// Whether none is found before the other.
-__device__ inline bool alike(value_t a, value_t b) {{ return a == b || (a != a && b != b); }}
-// The first of the two, quickly, but the index is not that of x if x is NaN.
-__device__ inline acc_t absorbed_number(acc_t a, value_t x, index_t index)
-{{
-    return {{{wanted}(a.value, x), x {beyond} a.value ? index : a.index}};
-}}
-__device__ inline acc_t shuffled(acc_t a, int offset)
-{{
-    return {{__shfl_xor_sync(0xffffffffu, a.value, offset), __shfl_xor_sync(0xffffffffu, a.index, offset)}};
-}}
-"""
-
-# NaN is passed on: a comparison with one is false. GPUs from compute capability 8.0 on have an instruction for that in float.
-_EXTREME = """\
-__device__ inline value_t {name}(value_t a, value_t b) {{ return {comparison} || b != b ? b : a; }}
-"""
-
-_EXTREME_FLOAT = """\
-__device__ inline value_t {name}(value_t a, value_t b)
-{{
-#if __CUDA_ARCH__ >= 800
-    asm("{instruction}.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
-    return a;
-#else
-    return {comparison} || b != b ? b : a;
-#endif
-}}
-"""
-
-_PLAIN = """\
-typedef value_t acc_t;
-__device__ inline acc_t shuffled(acc_t a, int offset) { return __shfl_xor_sync(0xffffffffu, a, offset); }
-"""
-
-_BYTES = """\
-// Byte k of a word. Of signed ones the compiler shifts most twice, where one instruction does.
-__device__ inline {type} byte_of(unsigned word, int k)
-{{
-#if __CUDA_ARCH__
-    {type} value;
-    asm("prmt.b32 %0, %1, 0, %2;" : "=r"(value) : "r"(word), "r"({selector}));
-    return value;
-#else
-    return ({element})(word >> 8 * k);
-#endif
-}}
-"""
-
-_PRODUCT = """\
-typedef {type} product_t;
-// The product of some bytes; hidden from the compiler, which would multiply all of them in 64 bits.
-__device__ inline product_t whole(product_t product)
-{{
-    asm("" : "+r"(product));
-    return product;
-}}
-"""
-
 _LIMITS = {
     "float16": ("-__int_as_float(0x7f800000)", "__int_as_float(0x7f800000)"),
     "float32": ("-__int_as_float(0x7f800000)", "__int_as_float(0x7f800000)"),
@@ -201,36 +141,53 @@ def reducer_source(reducer: Reducer, dtype: str, *, far: bool = False) -> str:
     ``finished``, ``shuffled`` and, of bytes, ``byte_of``; of a located reducer, which of two is found (``better``, ``alike``), and
     ``absorbed_number``. What the reducer's expressions call stands before.
     """
-    value = reducer.value_type(dtype)
-    pieces = [f"typedef {value} value_t;\ntypedef {'long long' if far else 'int'} index_t;\n"]
+    value, own = reducer.value_type(dtype), reducer.own_type(dtype)
+    code = [fill(_CUDA["types"], value=value, index="long long" if far else "int")]
     called = f"{reducer.identity} {reducer.joined} {reducer.wanted}"
     for name, limit in zip(("lowest", "highest"), _LIMITS[dtype], strict=True):
         if name in called:
-            pieces.append(f"__device__ inline value_t {name}() {{ return value_t({limit}); }}\n")
+            code.append(fill(_CUDA["limit"], name=name, limit=limit))
     for name, comparison, instruction in (("larger", "a < b", "max"), ("smaller", "b < a", "min")):
         if name in called:
-            extreme = _EXTREME_FLOAT if value == "float" else _EXTREME
-            pieces.append(extreme.format(name=name, comparison=comparison, instruction=instruction))
+            extreme = _CUDA["extreme_float" if value == "float" else "extreme"]
+            code.append(fill(extreme, name=name, comparison=comparison, instruction=instruction))
     if reducer.located:
         beyond, not_beyond = (">", "<=") if reducer.wanted == "larger" else ("<", ">=")
-        pieces.append(_LOCATED.format(wanted=reducer.wanted, beyond=beyond, not_beyond=not_beyond))
+        code.append(fill(_CUDA["located"], wanted=reducer.wanted, beyond=beyond, not_beyond=not_beyond))
     else:
-        pieces.append(_PLAIN)
-    if dtype in BYTES:
-        kind, element, selector = ("int", "signed", "k * 0x1111 | 0x8880") if dtype == "int8" else ("unsigned", "unsigned", "k | 0x4440")
-        pieces.append(_BYTES.format(type=kind, element=f"{element} char", selector=selector))
+        code.append(_CUDA["plain"])
+    if dtype == "int8":
+        code.append(fill(_CUDA["byte_of"], type="int", byte="signed char", selector="k * 0x1111 | 0x8880"))
+    elif dtype in BYTES:
+        code.append(fill(_CUDA["byte_of"], type="unsigned", byte="unsigned char", selector="k | 0x4440"))
     if reducer.product_type(dtype):
-        pieces.append(_PRODUCT.format(type=reducer.product_type(dtype)))
-    own = reducer.own_type(dtype)
-    absorbed = reducer.absorbed if own == "acc_t" else "a + x"
-    result = "long long" if reducer.located else "value_t"
-    pieces.append(
-        f"""typedef {own} own_t;
-__device__ inline acc_t identity() {{ return {reducer.identity}; }}
-__device__ inline acc_t mapped({COMPUTE[dtype]} x, index_t index) {{ return {reducer.mapped}; }}
-__device__ inline acc_t joined(acc_t a, acc_t b) {{ return {joined(value, reducer.joined)}; }}
-__device__ inline own_t absorbed(own_t a, {COMPUTE[dtype]} x, index_t index) {{ return {absorbed}; }}
-__device__ inline {result} finished(acc_t a, long long count) {{ return {reducer.finished}; }}
-"""
+        code.append(fill(_CUDA["product"], type=reducer.product_type(dtype)))
+    joins = fill(
+        _CUDA["reducer"],
+        own=own,
+        element=COMPUTE[dtype],
+        result="long long" if reducer.located else "value_t",
+        identity=reducer.identity,
+        mapped=reducer.mapped,
+        joined=joined(value, reducer.joined),
+        absorbed=reducer.absorbed if own == "acc_t" else "a + x",
+        finished=reducer.finished,
     )
-    return "".join(pieces)
+    return "".join([*code, joins])
+
+
+MOST_KEYED = 2**24 - 1
+"""Rows of a block that keys can number; the number after them is that of the key of no byte."""
+
+
+def is_keyed(reducer: Reducer, dtype: str, width: int) -> bool:
+    """Tell whether a block of columns finds what it looks for by keys: among bytes that come in words."""
+    return reducer.located and dtype in BYTES and width % 4 == 0
+
+
+def accumulator_bytes(reducer: Reducer, dtype: str, *, far: bool = False) -> int:
+    """Return the size of an accumulator in memory."""
+    value = {"float": 4, "int": 4, "double": 8, "long long": 8}[reducer.value_type(dtype)]
+    if not reducer.located:
+        return value
+    return 16 if far else 2 * value

@@ -1,0 +1,118 @@
+"""How every verb is called: a function or a program, then its inputs, then keywords.
+
+``ss.compare(step, x, w, engines="async,graph", training=True)`` compares the engines on ``step(x, w, training=True)``. One rule says whose
+a keyword is, for every verb: a name that the verb has is the verb's, and every other name has to be a parameter of the function. Such
+*attributes* reach the function as they are. A keyword that could be either, since it was given and both have one, is refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from streamscope.capturing.function import CapturedFunction
+from streamscope.errors import KeywordError, ProgramError
+from streamscope.program.operation import Program
+from streamscope.program.user_line import user_line
+from streamscope.tracing import ProgramFunction
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def verb(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a verb of ``function(program, /, *inputs, ..., **attributes)``: plain functions become programs, and keywords are checked.
+
+    Raises
+    ------
+    KeywordError
+        Neither the verb nor the program has a keyword of that name, or both have.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    own = tuple(parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY)
+
+    @wraps(function)
+    def called(*arguments: P.args, **keywords: P.kwargs) -> R:
+        program, inputs = (as_program(arguments[0]), arguments[1:]) if arguments else (None, ())
+        _check_keywords(f"ss.{function.__name__}", own, program, inputs, keywords)
+        return function(program, *inputs, **keywords) if arguments else function(**keywords)  # type: ignore[call-arg, arg-type]
+
+    return called
+
+
+def as_program(given: object) -> object:
+    """Return what a verb was given, a plain function as the program that ``ss.program(function)`` is."""
+    return ProgramFunction(given) if callable(given) and not isinstance(given, ProgramFunction) else given
+
+
+def traced(caller: str, program: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Program:
+    """Return the traced program that a verb was given, traced or not; ``caller`` is how errors name the verb.
+
+    Raises
+    ------
+    ProgramError
+        It is not a program, or the inputs do not fit it.
+    """
+    if isinstance(program, Program):
+        return program
+    if isinstance(program, CapturedFunction):
+        check_captured(caller, program, inputs)
+        return program.trace()
+    if isinstance(program, ProgramFunction):
+        return program.trace(*inputs, **attributes)
+    raise no_program(caller, program)
+
+
+def check_captured(caller: str, program: CapturedFunction, inputs: Sequence[Any]) -> None:
+    """Check that captured code, which has its inputs already, got no others.
+
+    Raises
+    ------
+    ProgramError
+        It got some.
+    """
+    if inputs:
+        raise ProgramError(f"captured {program.name!r} takes no inputs: the capture holds its own", hint=f"call {caller}(captured)")
+
+
+def no_program(caller: str, given: object) -> ProgramError:
+    """Return the error of a verb that was given something else than a function or a program."""
+    return ProgramError(
+        f"{caller} wants a function or a program, not a {type(given).__name__}", hint=f"{caller}(function, *inputs), and keywords"
+    )
+
+
+def _check_keywords(caller: str, own: Collection[str], program: object, inputs: Sequence[Any], keywords: Mapping[str, object]) -> None:
+    theirs, takes_all = _attributes_of(program, len(inputs))
+    name = getattr(program, "name", "the function")
+    for keyword in keywords:
+        if keyword in own and keyword in theirs:
+            raise KeywordError(
+                f"{caller} at {user_line()}: {keyword}= is a keyword of {caller}, and {name!r} has a parameter of that name",
+                hint=f"rename the parameter, or bind it before: functools.partial({name}, {keyword}=...)",
+            )
+        if keyword not in own and keyword not in theirs and not takes_all:
+            near = get_close_matches(keyword, (*own, *theirs), n=1)
+            every = ", ".join(own) + (f"; {name!r} has {', '.join(theirs)}" if theirs else "")
+            raise KeywordError(
+                f"{caller} at {user_line()} has no keyword {keyword!r}", hint=f"did you mean {near[0]}?" if near else f"it has {every}"
+            )
+
+
+def _attributes_of(program: object, count: int) -> tuple[list[str], bool]:
+    """Return which parameters a program's function has beside its first ``count`` inputs, and whether it takes any name."""
+    if not isinstance(program, ProgramFunction):
+        return [], False  # A traced program's attributes are settled, and captured code has none.
+    try:
+        parameters = list(inspect.signature(program.function).parameters.values())
+    except (TypeError, ValueError):  # a built-in function without a signature
+        return [], False
+    positional = [parameter for parameter in parameters if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, _NAMED[0])]
+    filled = {parameter.name for parameter in positional[:count]}
+    names = [parameter.name for parameter in parameters if parameter.kind in _NAMED and parameter.name not in filled]
+    return names, any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)

@@ -1,0 +1,67 @@
+"""`ss.prepare`: a program for one engine on one device, ready to run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamscope.calling import traced, verb
+from streamscope.capturing.function import CapturedFunction
+from streamscope.devices.protocol import Device
+from streamscope.engines.prepared import Prepared, prepare_traced
+from streamscope.program.operation import Program
+from streamscope.program.variable import ArraySpec
+from streamscope.tracing import ProgramFunction
+
+
+@verb
+def prepare(
+    program: ProgramFunction | CapturedFunction | Program,
+    /,
+    *inputs: Any,
+    engine: str = "async",
+    device: str | Device = "auto",
+    streams: int = 2,
+    **attributes: Any,
+) -> Prepared:
+    """Prepare a program for one engine on one device: plan it, allocate its memory, pack its arguments, load its inputs.
+
+    Parameters
+    ----------
+    program : callable, ProgramFunction, CapturedFunction or Program
+        A function over variables, what `capture` returned, or what ``trace`` of a program function returned.
+    *inputs : array
+        Arguments of the program: NumPy or CuPy arrays, or an `ArraySpec` each, which loads nothing. Captured code takes none. A traced
+        program takes its inputs or none.
+    engine : {"sync", "async", "dual", "graph", "graph-dual"}
+    device : {"auto", "cuda", "simulated"} or Device
+    streams : int
+        Compute streams that ``dual`` and ``graph-dual`` may use; 1 to 128.
+    **attributes : object
+        Passed on to the function as they are, for example ``training=True``.
+
+    Returns
+    -------
+    Prepared
+        Call its ``run()``, then ``outputs()``. ``load()`` gives it other inputs of the same shapes.
+
+    Raises
+    ------
+    ProgramError
+        The program or its inputs are wrong.
+    EngineError
+        The engine is unknown, or ``streams`` is out of range.
+    DeviceError
+        The device is missing, an operation cannot run on it, or its memory is too small.
+
+    Examples
+    --------
+    >>> x = np.arange(4, dtype=np.float32)
+    >>> prepared = ss.prepare(lambda x: x * x + x, x, engine="graph", device="simulated")
+    >>> prepared.run()
+    >>> prepared.outputs()
+    [array([ 0.,  2.,  6., 12.], dtype=float32)]
+    """
+    made = prepare_traced(traced("ss.prepare", program, inputs, attributes), engine, device, streams=streams)
+    if inputs and not any(isinstance(value, ArraySpec) for value in inputs):
+        made.load(inputs)
+    return made

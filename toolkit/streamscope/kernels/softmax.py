@@ -1,0 +1,233 @@
+"""Kernels of softmax, log-softmax and their gradients: how threads share rows, and what fills ``cuda/softmax.cuh``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streamscope.kernels.cuda import fill, pieces
+from streamscope.kernels.named_source import PLACE_OF_NAME, named_source
+from streamscope.kernels.reduce.reduction_kernels import THREADS, across_source
+from streamscope.kernels.source import KernelSource
+from streamscope.kernels.types_source import COMPUTE, STORAGE, VECTORS, conversions_source, loaded, stored
+
+
+@dataclass(frozen=True)
+class RowFunction:
+    """What is joined over a row, and what each element becomes.
+
+    Attributes
+    ----------
+    inputs : tuple of str
+        Names of the arrays.
+    accumulator : str
+        CUDA source of ``acc_t`` with ``identity``, ``term`` (of one element), ``joined`` and ``shuffled``: what one reading of a row joins.
+    value : str
+        CUDA expression of a result, from the inputs' elements and the joined ``row``.
+    staged : str, optional
+        If given, a row that is kept in registers is joined in two steps: first the ``largest`` of x, then the sum of this expression of x.
+    kept : str, optional
+        What becomes of the kept x meanwhile.
+    closing : str, optional
+        What is computed once from the ``total`` of the second step.
+    closed : str, optional
+        The result, from the kept x and that ``closing``.
+    """
+
+    inputs: tuple[str, ...]
+    accumulator: str
+    value: str
+    kept: str = ""
+    staged: str = ""
+    closing: str = ""
+    closed: str = ""
+
+
+_CUDA = pieces("softmax")
+_MAXIMUM_AND_SUM = _CUDA["maximum_and_sum"]
+
+
+def _sum_of(term: str) -> str:
+    return fill(_CUDA["sum"], term=term)
+
+
+ROW_FUNCTIONS: Mapping[str, RowFunction] = {
+    "softmax": RowFunction(("x",), _MAXIMUM_AND_SUM, "exp(x - row.m) / total(row)", "exp(x - largest)", "x", "1 / total", "x * closing"),
+    "log_softmax": RowFunction(
+        ("x",), _MAXIMUM_AND_SUM, "x - row.m - log(total(row))", "x - largest", "exp(x)", "log(total)", "x - closing"
+    ),
+    "softmax_gradient": RowFunction(("dy", "y"), _sum_of("dy * y"), "y * (dy - row)"),
+    "log_softmax_gradient": RowFunction(("dy", "y"), _sum_of("dy"), "dy - exp(y) * row"),
+}
+"""What the kernels compute; the gradients take the incoming gradient and the result."""
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """How threads share the rows.
+
+    Attributes
+    ----------
+    width : int
+        Elements that a thread loads at once.
+    lanes : int
+        Threads that share a row: a power of two up to `MOST_THREADS`.
+    items : int
+        Loads of a thread that it keeps in registers; 0 if the row is too long for that and is read twice.
+    """
+
+    width: int
+    lanes: int
+    items: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return max(THREADS, self.lanes)
+
+
+MOST_THREADS = 1024
+MOST_KEPT = {THREADS: 16, 512: 32, MOST_THREADS: 32}
+"""Registers that a thread has for elements of a row, over all inputs, by the threads that share it. Few keep more threads busy, so a row
+is spread over `THREADS` first; of longer rows a thread keeps more."""
+
+
+def row_form(columns: int, itemsize: int, inputs: int, *, aligned: bool) -> RowForm:
+    """Return a good form for rows of so many elements."""
+    width = 16 // itemsize if aligned and columns % (16 // itemsize) == 0 else 1
+    loads = -(-columns // width)
+    lanes = min(32, 1 << (loads - 1).bit_length())
+
+    def kept() -> int:
+        return -(-loads // lanes) * width * inputs * max(1, itemsize // 4)
+
+    for most_lanes, registers in MOST_KEPT.items():
+        # Places of single elements take registers too, which are few then.
+        most_kept = registers // 2 if width == 1 and most_lanes == MOST_THREADS else registers
+        while kept() > most_kept and lanes < most_lanes:
+            lanes *= 2
+        if kept() <= most_kept:
+            return RowForm(width, lanes, -(-loads // lanes))
+    return RowForm(width, THREADS, 0)
+
+
+def softmax_source(function: str, dtype: str, form: RowForm, *, accumulate: bool = False) -> KernelSource:
+    """Return the kernel of one of `ROW_FUNCTIONS` along the last axis: ``(inputs..., out, rows, columns)``, which writes or adds."""
+    role = ROW_FUNCTIONS[function]
+    width, lanes = form.width, form.lanes
+    joins = across_source("across", "acc_t", "joined(value, shuffled(value, offset))", "joined", lanes)
+    body = _kept if form.items else _read_twice
+    if role.staged and form.items:
+        body = _kept_in_two_steps
+        shuffled = "__shfl_xor_sync(0xffffffffu, value, offset)"
+        joins = across_source("across_larger", "real", f"larger(value, {shuffled})", "larger", lanes)
+        joins += across_source("across_sum", "real", f"sum(value, {shuffled})", "sum", lanes)
+    kernel = fill(
+        _CUDA["rows"],
+        threads=form.threads,
+        name=PLACE_OF_NAME,
+        parameters=_parameters(role, dtype),
+        lanes=lanes,
+        tasks=form.threads // lanes,
+        width=width,
+        row_pointers="\n".join(f"const {STORAGE[dtype]}* {name}_row = {name} + row_index * columns;" for name in role.inputs),
+        element=STORAGE[dtype],
+        body=body(role, dtype, form, accumulate=accumulate),
+    )
+    code = f"{_arithmetic(role, dtype)}\n{joins}\n{kernel}"
+    return named_source(f"{function}_{dtype}{'_to' * accumulate}_x{width}_lanes{lanes}", code)
+
+
+def softmax_columns_source(function: str, dtype: str, *, accumulate: bool = False) -> KernelSource:
+    """Return the kernel along an axis with others behind it: ``(inputs..., out, rows, columns, inner)``, a thread for each line."""
+    role, place = ROW_FUNCTIONS[function], "first + i * inner"
+    target, value = f"out[{place}]", f"value(row, {', '.join(f'{name}_i' for name in role.inputs)})"
+    kernel = fill(
+        _CUDA["columns"],
+        threads=THREADS,
+        name=PLACE_OF_NAME,
+        parameters=_parameters(role, dtype),
+        elements=", ".join(loaded(dtype, f"{name}[{place}]") for name in role.inputs),
+        items=" ".join(f"const real {name}_i = {loaded(dtype, f'{name}[{place}]')};" for name in role.inputs),
+        write=stored(dtype, target, f"{loaded(dtype, target)} + {value}" if accumulate else value),
+    )
+    return named_source(f"{function}_{dtype}{'_to' * accumulate}_columns", f"{_arithmetic(role, dtype)}\n{kernel}")
+
+
+def _arithmetic(role: RowFunction, dtype: str) -> str:
+    infinite = "__longlong_as_double(0x7ff0000000000000LL)" if dtype == "float64" else "__int_as_float(0x7f800000)"
+    arithmetic = fill(
+        _CUDA["arithmetic"],
+        real=COMPUTE[dtype],
+        power=_CUDA["half_power" if dtype == "float16" else "power"],
+        accumulator=fill(role.accumulator, infinite=infinite),
+        inputs=", ".join(f"real {name}" for name in role.inputs),
+        value=role.value,
+    )
+    return f"{conversions_source((dtype,))}{VECTORS}{arithmetic}"
+
+
+def _parameters(role: RowFunction, dtype: str) -> str:
+    return ", ".join(f"const {STORAGE[dtype]}* {name}" for name in role.inputs) + f", {STORAGE[dtype]}* out"
+
+
+def _kept(role: RowFunction, dtype: str, form: RowForm, *, accumulate: bool) -> str:
+    """Return statements that read a row into registers, join it and write it."""
+    elements = ", ".join(loaded(dtype, f"{name}_kept[i].item[k]") for name in role.inputs)
+    loads = " ".join(f"{name}_kept[i] = fetched<{form.width}>({name}_row + at);" for name in role.inputs)
+    return fill(
+        _CUDA["kept"],
+        declared="\n".join(f"vector<{STORAGE[dtype]}, {form.width}> {name}_kept[{form.items}];" for name in role.inputs),
+        load=_over_kept(form, loads),
+        join=_over_kept(form, _each(form, f"row = joined(row, term({elements}));")),
+        write=_over_kept(form, _written(dtype, form, f"value(row, {elements})", accumulate=accumulate)),
+    )
+
+
+def _kept_in_two_steps(role: RowFunction, dtype: str, form: RowForm, *, accumulate: bool) -> str:
+    """Return statements for a row in registers: its maximum, then a sum, so that each element is raised to a power once only."""
+    kept = f"kept[i * {form.width} + k]"
+    load = f"const vector<{STORAGE[dtype]}, {form.width}> x = fetched<{form.width}>(x_row + at);\n"
+    take = _each(form, f"{{ {kept} = {loaded(dtype, 'x.item[k]')}; row.m = larger(row.m, {kept}); }}")
+    step = _each(form, f"{{ real& x = {kept}; x = {role.kept.replace('exp', 'power')}; row.s += {role.staged.replace('exp', 'power')}; }}")
+    return fill(
+        _CUDA["kept_in_two_steps"],
+        count=form.items * form.width,
+        load=_over_kept(form, load + take),
+        step=_over_kept(form, step),
+        closing=role.closing,
+        write=_over_kept(form, _written(dtype, form, f"({role.closed.replace('x', kept)})", accumulate=accumulate)),
+    )
+
+
+def _read_twice(role: RowFunction, dtype: str, form: RowForm, *, accumulate: bool) -> str:
+    """Return statements that read a row to join it, and again, from the cache if it is there still, to write it."""
+    vector, elements = f"vector<{STORAGE[dtype]}, {form.width}>", ", ".join(loaded(dtype, f"{name}_i.item[k]") for name in role.inputs)
+    return fill(
+        _CUDA["read_twice"],
+        width=form.width,
+        of_turn=form.lanes * form.width,
+        load=" ".join(f"const {vector} {name}_i = fetched<{form.width}>({name}_row + at);" for name in role.inputs),
+        join=f"\n{_each(form, f'row = joined(row, term({elements}));')}",
+        write=_written(dtype, form, f"value(row, {elements})", accumulate=accumulate),
+    )
+
+
+def _over_kept(form: RowForm, statements: str) -> str:
+    """Return a loop over a thread's loads of a row, with ``at`` the first element of each."""
+    return fill(_CUDA["over_kept"], items=form.items, lanes=form.lanes, width=form.width, statements=statements)
+
+
+def _each(form: RowForm, statement: str) -> str:
+    return fill(_CUDA["each"], width=form.width, statement=statement)
+
+
+def _written(dtype: str, form: RowForm, value: str, *, accumulate: bool) -> str:
+    total = f"{loaded(dtype, 'result.item[k]')} + {value}" if accumulate else value
+    return fill(
+        _CUDA["written"],
+        element=STORAGE[dtype],
+        width=form.width,
+        start=f" = fetched<{form.width}>(target + at)" if accumulate else "",
+        each=_each(form, f"{{ {stored(dtype, 'result.item[k]', total)} }}"),
+    )
