@@ -14,7 +14,7 @@ from streamscope.errors import ProgramError
 from streamscope.ops.application import Request, require
 from streamscope.ops.binary import add
 from streamscope.ops.definition import Definition
-from streamscope.ops.pointwise import Elementwise
+from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.program.symbol import Symbol
 
 Array = npt.NDArray[Any]

@@ -16,7 +16,7 @@ from streamscope.engines.pushed.scheduler import Scheduler
 from streamscope.engines.pushed.variable import DynamicVariable, VariableState, buffer_of
 from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred
-from streamscope.ops.copies import to_device, to_host
+from streamscope.ops.host import to_device, to_host
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, Place
 

@@ -16,9 +16,9 @@ from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.broadcast_sum import FittedSum, bind_sum, fresh_sums
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require
-from streamscope.ops.checked_line import CheckedLine
 from streamscope.ops.definition import Definition
-from streamscope.ops.pointwise import Elementwise, broadcast_shape, evaluated, operand_values
+from streamscope.ops.elementwise_operator import Elementwise, broadcast_shape, evaluated, operand_values
+from streamscope.ops.one_line import CheckedLine
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind, Reference
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import current_tracer
