@@ -17,8 +17,7 @@ from streamscope.kernels.compile.nvrtc import compile_unit, supported_architectu
 from streamscope.kernels.expression import mistakes
 from streamscope.kernels.expression.expressions import mistake_for
 from streamscope.kernels.expression.mistakes import mistake_in
-from streamscope.kernels.expression.tokens import WORDS_OF_TYPES
-from streamscope.kernels.signature import KEYWORDS
+from streamscope.kernels.expression.tokens import KEYWORDS, WORDS_OF_TYPES
 
 NAMES, NUMBERS = st.sampled_from(["x", "a", "T(x)", "x1", "_b"]), st.sampled_from(["1", "2.5f", ".5", "1e-3", "0x1F", "3u", "1.5e+4f"])
 SIGNS = ("+", "-", "*", "/", "%", "&", "|", "^", "<", ">", "<<", ">>", "&&", "||", "==", "!=", "<=", ">=")

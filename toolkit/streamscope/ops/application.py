@@ -157,14 +157,3 @@ def require_float(specs: Sequence[ArraySpec], operator: str, hint: str = "") -> 
         f"dtypes {', '.join(spec.dtype.name for spec in specs)} do not fit",
         f"use one of {', '.join(FLOATS)} for all arguments{'; ' if hint else ''}{hint}",
     )
-
-
-def example(operator: str, arguments: str, shown: str) -> str:
-    """Return the *Examples* section of an operator's documentation: what it prints for some arguments, under an engine."""
-    return f"""
-    Examples
-    --------
-    >>> with ss.Engine(device="simulated") as engine:
-    ...     print(engine.run(ss.program(ss.ops.{operator}), {arguments}))
-    {shown}
-"""

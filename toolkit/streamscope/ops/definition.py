@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.ops.application import example
-
 Reference = Callable[..., Any]
 
 
@@ -55,8 +53,8 @@ class Definition:
         Operands that are whole numbers stay whole beside floating-point ones.
     domain : (float, float)
         Between which numbers an operand is interesting: where tests take their values from.
-    example : tuple of str
-        Operands, as lists, and what the operator prints for them, for its documentation.
+    example : str
+        The *Examples* section of its documentation.
     """
 
     name: str
@@ -78,7 +76,7 @@ class Definition:
     unknown: str = ""
     vouched: bool = False
     keep_whole: bool = False
-    example: tuple[str, ...] = ()
+    example: str = ""
 
     def expression_for(self, dtype: np.dtype[Any]) -> str:
         """Return the expression for operands that are taken in a dtype."""
@@ -102,6 +100,7 @@ def call_signature(definition: Definition) -> inspect.Signature:
 def documentation(definition: Definition) -> str:
     """Return the documentation of the operator."""
     operands = ", ".join(definition.operands)
+    code = f"{definition.whole} or {definition.expression}" if definition.whole else definition.expression
     gradient = "It has a gradient." if definition.gradient is not None else "It has no gradient."
     return f"""{definition.summary}
 
@@ -116,12 +115,5 @@ def documentation(definition: Definition) -> str:
 
     Notes
     -----
-    CUDA: ``{definition.whole + " or " if definition.whole else ""}{definition.expression}``, half computed in float. {gradient}
-{_example(definition)}"""
-
-
-def _example(definition: Definition) -> str:
-    if not definition.example:
-        return "    "
-    *operands, shown = definition.example
-    return example(definition.name, ", ".join(f"np.array({operand})" for operand in operands), shown) + "    "
+    CUDA: ``{code}``, half computed in float. {gradient}{definition.example}
+    """

@@ -17,6 +17,7 @@ from streamscope.kernels.form import MOST_ITEMS, THREADS, Variant
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require, shape_of
 from streamscope.ops.definition import Definition, Reference, call_signature, documentation
+from streamscope.ops.examples import example_of
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import current_tracer
@@ -244,7 +245,10 @@ def defined(
 ) -> Elementwise:
     """Make an operator that is ``like`` itself in NumPy unless there is another reference; see `Definition`."""
     gradients = (gradient,) if isinstance(gradient, str) else gradient
-    return Elementwise(Definition(name, summary, operands, expression, like, reference or like, gradient=gradients, **others))
+    shown = example_of(name)
+    return Elementwise(
+        Definition(name, summary, operands, expression, like, reference or like, gradient=gradients, example=shown, **others)
+    )
 
 
 def evaluated(signature: Signature) -> Reference:

@@ -45,6 +45,12 @@ def to_device(x: object, *, out: object = None) -> Symbol:
         In host memory.
     out : variable, optional
         Where the result goes, in device memory; by default a new variable.
+
+    Examples
+    --------
+    >>> print(ss.program(ss.ops.to_device).trace(np.ones(4)))
+    to_device: 1 operation, 2 variables
+         0  %1:float64[4] = to_device(%0:float64[4])    # ...
     """
     return cast("Symbol", _to_device(x, out=out))
 
@@ -58,6 +64,12 @@ def to_host(x: object, *, out: object = None) -> Symbol:
         In device memory.
     out : variable, optional
         Where the result goes, in host memory; by default a new variable.
+
+    Examples
+    --------
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(lambda x: ss.ops.to_host(x * 2)), np.array([1.0, 2.0])))
+    [2. 4.]
     """
     return cast("Symbol", _to_host(x, out=out))
 
@@ -88,6 +100,15 @@ def host_function(function: Callable[..., Any] | None = None, *, results: Result
     ProgramError
         An argument is of another kind, ``results`` are not possible, or ``duration_us`` is negative. When it is applied: the function
         cannot take that many arguments, or its result is unknown.
+
+    Examples
+    --------
+    >>> @ss.ops.host_function(duration_us=50)
+    ... def doubled(x):
+    ...     return 2 * x
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(doubled), np.array([1.0, 2.0])))
+    [2. 4.]
     """
     _check_function(function)
     duration_ns = _duration_ns(duration_us)

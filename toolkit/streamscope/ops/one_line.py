@@ -71,6 +71,13 @@ def elementwise(
     ------
     ProgramError
         The line is no assignment, an expression is certainly wrong, a name is reserved or unknown, or the functions' source reads files.
+
+    Examples
+    --------
+    >>> leaky = ss.ops.elementwise("y = x > 0 ? x : a * x", gradient={"x": "x > 0 ? dy : a * dy"})
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(lambda x: leaky(x, 0.5)), np.array([-2.0, 3.0])))
+    [-1.  3.]
     """
     check_kinds("ss.elementwise", _KINDS, line, name, operands, gradient, reference, like, functions)
     match = _LINE.fullmatch(line)

@@ -25,6 +25,7 @@ from streamscope.ops.application import (
     shape_of,
     specs_of,
 )
+from streamscope.ops.examples import example_of
 from streamscope.ops.linear import accumulation_dtype
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
@@ -73,7 +74,7 @@ class Softmax:
 
     def __init__(self, name: str, summary: str, function: Callable[..., Array], gradient: Callable[..., Array]) -> None:
         self.__name__ = name
-        self.__doc__ = _documentation(summary)
+        self.__doc__ = _documentation(name, summary)
         self._forward = _operator(name, function)
         self._backward = _operator(f"{name}_gradient", gradient)
 
@@ -197,7 +198,7 @@ def _address(array: Any) -> int:
     return int(array.data.ptr) if hasattr(array, "data") and hasattr(array.data, "ptr") else 0
 
 
-def _documentation(summary: str) -> str:
+def _documentation(name: str, summary: str) -> str:
     return f"""{summary}
 
     Parameters
@@ -208,7 +209,7 @@ def _documentation(summary: str) -> str:
     out : variable, optional
         Where the result goes, which may be the argument (in place); by default a new variable.
     request : {{"write", "add", "null"}}
-        Whether ``out`` is replaced, added to or left alone.
+        Whether ``out`` is replaced, added to or left alone.{example_of(name)}
     """
 
 
