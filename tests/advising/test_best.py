@@ -24,7 +24,7 @@ X = np.linspace(0.5, 1, 256, dtype=np.float32)
 @ss.program
 def chain(x):
     for _ in range(6):
-        x = ss.relu(x)
+        x = ss.ops.relu(x)
     return x
 
 
@@ -32,8 +32,8 @@ def chain(x):
 def two_chains(x):
     left, right = x, x
     for _ in range(4):
-        left, right = ss.relu(left), ss.relu(right)
-    return ss.add(left, right)
+        left, right = ss.ops.relu(left), ss.ops.relu(right)
+    return ss.ops.add(left, right)
 
 
 @ss.program
@@ -71,7 +71,7 @@ def test_the_choice_is_ready_to_run():
 def test_inputs_that_the_program_changes_are_loaded_for_the_next_run():
     @ss.program
     def doubled(x):
-        return ss.add(x, x, out=x)
+        return ss.ops.add(x, x, out=x)
 
     choice = ss.best(doubled, X, device="simulated")
     choice.prepared.run()

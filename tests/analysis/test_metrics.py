@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from tests.counting import calls_of
 
 from streamscope.analysis import measure
-from streamscope.analysis.definitions import AGAINST, QUANTITIES, format_mib, format_us
+from streamscope.analysis.definitions import AGAINST, QUANTITIES
 from streamscope.analysis.table import metrics_table
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.spans import COLUMN_DTYPES
+from streamscope.words import format_mib, format_us
 
 LAUNCH, EVENT, KERNEL, COPY, HOST, SYNC = (SpanKind[name] for name in ("LAUNCH", "EVENT", "KERNEL", "COPY", "HOST", "SYNC"))
 REPEATS_NS = [100_000, 101_000, 99_000, 100_000, 102_000, 98_000, 100_000]

@@ -51,10 +51,10 @@ def plan_of(*steps, lanes=LANES):
 def spread(traced, lane_of=lambda launch: launch.operation % len(LANES), *, graph=False):
     """Return a plan whose launches lie on chosen lanes, whatever a scheduler would choose; with ``graph``, captured where it can be."""
     if not graph:
-        steps, events = repeating_steps(traced.operations, range(len(LANES)), lane_of)
+        steps, events = repeating_steps(traced.operations, len(LANES), lane_of)
         return Plan("spread", traced, LANES, tuple(steps), events)
-    steps, events = captured_steps(traced.operations, range(len(LANES)), lane_of, 0)
-    return Plan("spread", traced, LANES, (Replay(steps),), events)
+    steps, events = captured_steps(traced.operations, len(LANES), lane_of, 0)
+    return Plan("spread", traced, LANES, (Replay(tuple(steps)),), events)
 
 
 @st.composite

@@ -25,9 +25,9 @@ X = np.arange(4, dtype=np.float32)
 
 @ss.program
 def crossed(x, y):
-    left = ss.multiply(x, x)
-    right = ss.multiply(y, y)
-    return ss.add(left, right)
+    left = ss.ops.multiply(x, x)
+    right = ss.ops.multiply(y, y)
+    return ss.ops.add(left, right)
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_work_grows_with_the_program_and_no_faster():
         @ss.program
         def large(*variables):
             for a, b, out in choices:
-                ss.add(variables[a], variables[b], out=variables[out])
+                ss.ops.add(variables[a], variables[b], out=variables[out])
             return variables
 
         return spread(large.trace(*[X] * 100))

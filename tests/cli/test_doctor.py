@@ -88,7 +88,7 @@ def test_a_missing_jupyterlab_does_not(monkeypatch):
 
 
 def test_a_front_end_that_was_not_built(monkeypatch, tmp_path):
-    monkeypatch.setattr("streamscope_widgets.bundle.BUNDLE", tmp_path / "timeline.js")
+    monkeypatch.setattr("streamscope_widgets.payload.BUNDLE", tmp_path / "timeline.js")
     check = by_name(diagnose())["timeline"]
     assert check.state == "lacking"
     assert "make setup" in check.todo

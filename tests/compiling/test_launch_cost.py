@@ -31,7 +31,7 @@ def test_on_a_gpu():
     from streamscope.program.variable import ArraySpec
 
     device = ss.open_device("cuda")
-    log = ss.warm(ss.program(ss.relu), X, device=device, progress=False)
+    log = ss.warm(ss.program(ss.ops.relu), X, device=device, progress=False)
     assert log.launch_cost is launch_cost(device)
     assert 500 < log.launch_cost.plain_ns < 50_000
     # A launch keeps what it needs, its stream too.

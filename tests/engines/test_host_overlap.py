@@ -52,7 +52,7 @@ class Opened:
 
         @ss.program
         def step(x, values):
-            return ss.relu(x), let_go(values)
+            return ss.ops.relu(x), let_go(values)
 
         self.gate, self.inputs = None, (np.arange(-3, 3, dtype=np.float32), np.arange(3.0))
         self.prepared = ss.prepare(step.trace(*self.inputs), engine=engine, device=device)

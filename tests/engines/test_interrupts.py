@@ -50,10 +50,10 @@ def shifted(values):
 @ss.program
 def step(x, raw):
     """Two branches, a host step, and an input that is written over."""
-    left, right = ss.multiply(x, x), ss.add(x, x)
-    y = ss.to_device(shifted(raw))
-    x = ss.add(left, right, out=x)
-    return x, ss.multiply(y, x)
+    left, right = ss.ops.multiply(x, x), ss.ops.add(x, x)
+    y = ss.ops.to_device(shifted(raw))
+    x = ss.ops.add(left, right, out=x)
+    return x, ss.ops.multiply(y, x)
 
 
 EVERY = "STREAMSCOPE_EVERY_INTERRUPT" in os.environ
@@ -77,7 +77,7 @@ class Bystander:
     """Another program on the device, that is under way while the first is interrupted."""
 
     def __init__(self, device):
-        self.prepared = prepare_traced(ss.program(lambda x: ss.multiply(ss.add(x, x, out=x), x)).trace(INPUTS[0]), "dual", device)
+        self.prepared = prepare_traced(ss.program(lambda x: ss.ops.multiply(ss.ops.add(x, x, out=x), x)).trace(INPUTS[0]), "dual", device)
         self.prepared.load(INPUTS[:1])
         for _ in range(3):
             self.prepared.run()

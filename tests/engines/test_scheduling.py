@@ -19,10 +19,10 @@ from streamscope.engines import PLANNERS
 from streamscope.engines.plan import CallHost, Issue, Plan
 from streamscope.engines.prediction import Chip, makespan_ns
 from streamscope.engines.prepared import Prepared, prepare_traced
-from streamscope.engines.tasks import Tasks, dependencies, without_implied
 from streamscope.errors import EngineError
 from streamscope.ops import add, multiply, relu
 from streamscope.ops.convolutions import convolution_backward
+from streamscope.order.graph import DependencyGraph, dependencies, without_implied
 from streamscope.program.operation import Program
 from streamscope.program.reference import run_reference
 from streamscope.trace.spans import SpanKind
@@ -253,9 +253,9 @@ def test_the_longest_path_is_issued_first():
         return x, y
 
     made = two_paths.trace(np.ones(4, np.float32), np.ones(4, np.float32))
-    tasks = Tasks(made.operations, [10.0, 10.0, 10.0, 25.0, 25.0])
-    assert tasks.upward_ranks_ns() == [30.0, 20.0, 10.0, 50.0, 25.0]
-    assert tasks.by_rank() == [3, 0, 4, 1, 2]
+    graph = DependencyGraph(made.operations, [10.0, 10.0, 10.0, 25.0, 25.0])
+    assert graph.upward_ranks_ns() == [30.0, 20.0, 10.0, 50.0, 25.0]
+    assert graph.by_rank() == [3, 0, 4, 1, 2]
 
 
 def test_issue_by_rank_lets_a_second_branch_begin_at_once():

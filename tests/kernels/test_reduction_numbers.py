@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
+from tests.combinations import in_pairs
 from tests.kernels.reduction_runs import FLOATS, TOLERANCE, WHOLE, expected_of, numbers, plan_of, run
 
 from streamscope.kernels.reduce import reduction_plan
@@ -42,14 +44,14 @@ FUNCTIONS = [*(name for name in REDUCERS if not name.startswith("norm")), *(f"no
 
 
 def cases():
-    for name in FUNCTIONS:
-        for dtype in FLOATS + WHOLE:
-            for shape, axis in LAYOUTS:
-                everywhere = name in ("sum", "argmax") and dtype in ("float16", "float32", "int8")
-                if (everywhere or (shape, axis) in FEW) and not (name.startswith("arg") and isinstance(axis, tuple)):
-                    yield name, dtype, shape, axis
+    """Every function in every dtype; and every layout for a value and for a place, in a dtype of each width that counts."""
+    chosen = [*in_pairs(FUNCTIONS, FLOATS + WHOLE, FEW), *product(("sum", "argmax"), ("float16", "float32", "int8"), LAYOUTS)]
+    for name, dtype, (shape, axis) in dict.fromkeys(chosen):
+        if not (name.startswith("arg") and isinstance(axis, tuple)):
+            yield name, dtype, shape, axis
 
 
+WITH_IDENTITY = ["sum", "prod", "any", "all", "nansum"]
 TIES = [((60, 37), 1), ((60, 300), 1), ((37, 60), 0), ((131, 24), 0), ((3, 50, 16), 1)]
 LARGE = [
     ("sum", "float32", (1, 300_000), 1),
@@ -74,6 +76,8 @@ def reductions(build):
         for shape, axis in TIES if name.startswith("arg") else ():
             for dtype in (*FLOATS, "int8"):
                 sources |= {step.source: step.source for step in plan_of(name, dtype, shape, axis)[0].steps}
+    for name in WITH_IDENTITY:
+        sources |= {step.source: step.source for step in plan_of(name, "float32", (4, 0), 1)[0].steps}
     for options in ({}, {"add": True}, {"strides": (2, 60)}, {"strides": (-33, -1)}):
         for name in ("sum", "argmin", "norm 2.0"):
             sources |= {step.source: step.source for step in plan_of(name, "float32", (20, 33), 1, **options)[0].steps}
@@ -109,17 +113,20 @@ def test_split_reductions(reductions, name, dtype, shape, axis):
     np.testing.assert_allclose(got, expected_of(name, x, axis), rtol=1e-4, atol=1e-2)
 
 
-@pytest.mark.parametrize("name", ["sum", "argmax", "argmin", "max"])
-@pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_counting_with_64_bits(build, monkeypatch, name, dtype):
+def test_counting_with_64_bits(build, monkeypatch):
     """No array of a test is that long, so the limit is set low."""
     monkeypatch.setattr(reduction_plan, "INDEX32_COUNT", 2)
     plan_reduction.cache_clear()
     layouts = [((4, 3333), 1), ((333, 40), 0), ((100_000,), None), ((3, 50, 16), 1)]
-    plans = [plan_of(name, dtype, *layout) for layout in layouts]
+    plans = [
+        (*case, *plan_of(*case))
+        for name in ("sum", "argmax", "argmin", "max")
+        for dtype in ("float32", "int8")
+        for case in [(name, dtype, *layout) for layout in layouts]
+    ]
     plan_reduction.cache_clear()
-    bench = build({step.source: step.source for plan, _ in plans for step in plan.steps})
-    for (shape, axis), (plan, result) in zip(layouts, plans, strict=True):
+    bench = build({step.source: step.source for *_, plan, _ in plans for step in plan.steps})
+    for name, dtype, shape, axis, plan, result in plans:
         assert "typedef long long index_t" in plan.steps[0].source.code
         x = numbers(shape, dtype, name)
         got = run(bench, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
@@ -189,11 +196,10 @@ def test_the_first_of_the_best_is_found_wherever_it_is(reductions, name, dtype):
             np.testing.assert_array_equal(got, getattr(np, name)(given, axis=axis))
 
 
-@pytest.mark.parametrize("name", ["sum", "prod", "any", "all", "nansum"])
-def test_nothing_to_reduce_gives_the_identity(build, name):
+@pytest.mark.parametrize("name", WITH_IDENTITY)
+def test_nothing_to_reduce_gives_the_identity(reductions, name):
     plan, result = plan_of(name, "float32", (4, 0), 1)
-    bench = build({step.source: step.source for step in plan.steps})
-    got = run(bench, plan, 0, np.full(result.shape, 9, result.dtype))
+    got = run(reductions, plan, 0, np.full(result.shape, 9, result.dtype))
     np.testing.assert_array_equal(got, expected_of(name, np.zeros((4, 0), np.float32), 1))
 
 

@@ -35,7 +35,7 @@ def sources(operator):
 
 
 def words_of_sources():
-    code = re.sub(r"//.*|\"[^\"]*\"", "", "\n".join(sources(ss.multiply)))
+    code = re.sub(r"//.*|\"[^\"]*\"", "", "\n".join(sources(ss.ops.multiply)))
     return sorted({word for word in WORD.findall(code) if not word.startswith(("multiply_", "__"))} - RESERVED)
 
 

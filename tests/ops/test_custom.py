@@ -242,7 +242,7 @@ def test_a_variable_is_no_attribute():
         raise AssertionError("it runs on a GPU only")
 
     with pytest.raises(ProgramError, match=r"scaled was given the variable 'relu_0' for p=, which is an attribute.*name p in reads="):
-        ss.program(lambda x: scaled(x, p=ss.relu(x))).trace(np.ones(4, np.float32))
+        ss.program(lambda x: scaled(x, p=ss.ops.relu(x))).trace(np.ones(4, np.float32))
 
 
 @pytest.mark.parametrize("wrong", [lambda attributes: attributes["nope"], lambda attributes: attributes.p, lambda *, p: True])

@@ -7,14 +7,14 @@ from xml.etree import ElementTree as ET
 import plotly.graph_objects as go
 import pytest
 
+from streamscope.analysis.table import metrics_text
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.engines.graphs.view import GraphView
-from streamscope.kernels.compile.compilation_log import Stage, StageTime
+from streamscope.kernels.compile.compilation_log import CompileStage, StageTime
+from streamscope.trace import TimelineGroup
 from streamscope.trace.spans import SpanBuilder, SpanKind
-from streamscope_widgets.payload import TimelineGroup
 from streamscope_widgets.report import report
-from streamscope_widgets.static_timeline import timeline_svg
-from streamscope_widgets.summary import summary_text
+from streamscope_widgets.still_timeline import timeline_svg
 from streamscope_widgets.svg_chart import chart_svg
 from streamscope_widgets.worker_picture import workers_svg
 
@@ -44,7 +44,7 @@ PICTURES = {
     "timeline": lambda trace: timeline_svg([TimelineGroup(trace, label=HOSTILE)]),
     "chart": chart,
     "graph": lambda _: GraphView(HOSTILE, 0, (GraphNode(NodeKind.KERNEL, HOSTILE),)).svg(),
-    "workers": lambda _: workers_svg([StageTime(Stage.COMPILE, "k", HOSTILE, 0, 10)]),
+    "workers": lambda _: workers_svg([StageTime(CompileStage.COMPILE, "k", HOSTILE, 0, 10)]),
 }
 
 
@@ -62,6 +62,6 @@ def test_a_report_can_be_written(trace, tmp_path):
 
 
 def test_a_summary_can_be_printed(trace):
-    said = summary_text(HOSTILE, trace.info.device, {}, HOSTILE)
+    said = metrics_text(HOSTILE, trace.info.device, {}, HOSTILE)
     assert said.startswith(f"{SHOWN} · ")
     said.encode()

@@ -71,8 +71,8 @@ def test_node_is_asked_of_pypi_only_where_there_is_none(hook, repository, tmp_pa
 
 def test_missing_bundle_is_an_error_with_a_remedy(tmp_path, monkeypatch):
     from streamscope.errors import OutputError
-    from streamscope_widgets import bundle as bundle_module
+    from streamscope_widgets import payload
 
-    monkeypatch.setattr(bundle_module, "BUNDLE", tmp_path / "timeline.js")
+    monkeypatch.setattr(payload, "BUNDLE", tmp_path / "timeline.js")
     with pytest.raises(OutputError, match="make setup"):
-        bundle_module.bundle_source()
+        payload.bundle_source()

@@ -8,8 +8,8 @@ from io import BytesIO
 import pytest
 from tests.widgets.conftest import until
 
+from streamscope.trace import TimelineGroup
 from streamscope.trace.spans import SpanBuilder, SpanKind
-from streamscope_widgets.payload import TimelineGroup
 from streamscope_widgets.report import report
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("bundle")]

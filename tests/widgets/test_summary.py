@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.analysis import assess, measure
+from streamscope.analysis.table import metrics_text
 from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.spans import COLUMN_DTYPES
-from streamscope_widgets.static_timeline import GUTTER, MARGIN, MOST_BYTES, WIDTH, timeline_svg
-from streamscope_widgets.summary import summary_html, summary_text
+from streamscope_widgets.still_timeline import GUTTER, MARGIN, MOST_BYTES, WIDTH, timeline_svg
+from streamscope_widgets.summary import summary_html
 
 SAFE_TAGS = {"div", "p", "table", "thead", "tbody", "tr", "th", "td", "br", "details", "summary", "img"}
 SVG = "{http://www.w3.org/2000/svg}"
@@ -135,7 +136,7 @@ def test_simulated_times_are_labelled_everywhere():
     assert "Simulated times" in html
     assert "All times in this table are simulated." in html
     assert any("simulated time" in text for text in texts(picture_of(html)))
-    assert "All times in this table are simulated." in summary_text("chain", device, metrics, verdict)
+    assert "All times in this table are simulated." in metrics_text("chain", device, metrics, verdict)
     measured = summary_html("chain", *comparison())
     assert "imulated" not in measured
     assert "imulated" not in picture_of(measured)
@@ -145,7 +146,7 @@ def test_plain_text_is_aligned_and_ends_in_its_notes():
     device, _, metrics, verdict = comparison()
     metrics["graph"] = replace(metrics["graph"], flags=("a warning", "another"))
     metrics["async"] = replace(metrics["async"], flags=("another",))
-    lines = summary_text("chain", device, metrics, verdict).splitlines()
+    lines = metrics_text("chain", device, metrics, verdict).splitlines()
     assert lines[:3] == ["chain · NVIDIA H200", verdict.text, ""]
     head, rule, *rows = lines[3:7]
     ends = [match.end() for match in re.finditer("-+", rule)]

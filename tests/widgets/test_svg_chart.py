@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.errors import TraceError
-from streamscope_widgets import palette
+from streamscope_widgets.show import palette
 from streamscope_widgets.svg_chart import WIDTH, chart_svg, ticks
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
+from streamscope import display
 from streamscope.arguments import shown as in_short
 from streamscope.errors import ProgramError
 
@@ -38,22 +38,6 @@ def showing(title: str, *, progress: bool | Progress) -> Iterator[Progress]:
         raise ProgramError(f"progress={in_short(progress)} is neither a truth value nor a function", hint=hint)
     elif not progress:
         yield lambda what, step, steps: None
-    elif _in_notebook():
-        from streamscope_widgets.progress import notebook_progress
-
-        with notebook_progress() as shown:
-            yield shown
     else:
-        from rich.progress import Progress as Bar
-
-        from streamscope.cli.terminal import notes
-
-        with Bar(console=notes(), transient=True) as bar:
-            task = bar.add_task(title, total=None)
-            yield lambda what, step, steps: bar.update(task, completed=step, total=steps, description=what)
-
-
-def _in_notebook() -> bool:
-    """Tell whether a Jupyter kernel runs this; Rich's bar would leave a widget there that a reopened notebook cannot show."""
-    ipython = sys.modules.get("IPython")
-    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+        with display.progress_bar(title) as shown:
+            yield shown

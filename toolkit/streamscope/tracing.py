@@ -78,8 +78,13 @@ class ProgramFunction:
         return self.function(*arguments, **attributes)
 
     def source(self, *inputs: Any, **attributes: Any) -> str:
-        """Return the CUDA source of all kernels that the program needs for inputs like these: `Program.source`."""
-        return self.trace(*inputs, **attributes).source()
+        """Return the CUDA source of the generated kernels for inputs like these, each once, below a line with the operations that run it.
+
+        Libraries (cuBLAS, cuDNN), functions of the user's and captured code bring kernels of their own, which are not here.
+        """
+        from streamscope.kernels.compile.program_kernels import program_source
+
+        return program_source(self.trace(*inputs, **attributes))
 
     def trace(self, *arguments: Any, **attributes: Any) -> Program:
         """Trace the function for arrays (NumPy, CuPy, or anything with shape and dtype) like ``arguments``.

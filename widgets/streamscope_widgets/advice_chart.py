@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamscope.advising.advice import Advice
 from streamscope.advising.break_even import chain_async_ns, chain_graph_ns, replays_to_pay
 from streamscope.advising.device_costs import DeviceCosts
-from streamscope.advising.forecast import Forecast
 from streamscope.advising.regions import LONGEST_US, SHORTEST_US
-from streamscope.analysis.definitions import format_us
-from streamscope_widgets import palette
+from streamscope.words import format_us
 from streamscope_widgets.advice_marks import BANDS, COUNT_TICKS, LENGTH_TICKS, SHADES, Panel, Point, headline, panels, ticks
+from streamscope_widgets.show import palette
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -25,8 +25,9 @@ CHAIN_LENGTHS = (10, 100, 1000)
 FONT = {"family": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif", "size": 13, "color": palette.INK}
 
 
-def advice_chart(costs: DeviceCosts, forecast: Forecast | None) -> go.Figure:
+def advice_chart(advice: Advice) -> go.Figure:
     """Draw which engine wins over kernel length and number of kernels, for chains and for independent branches."""
+    costs, forecast = advice.costs, advice.forecast
     from plotly.subplots import make_subplots
 
     both = panels(costs, forecast)
@@ -42,8 +43,9 @@ def advice_chart(costs: DeviceCosts, forecast: Forecast | None) -> go.Figure:
     return figure
 
 
-def capture_chart(costs: DeviceCosts, forecast: Forecast | None) -> go.Figure:
+def capture_chart(advice: Advice) -> go.Figure:
     """Draw after how many replays a graph has paid for its capture, over kernel length, for chains of several lengths."""
+    costs, forecast = advice.costs, advice.forecast
     import plotly.graph_objects as go
 
     figure = go.Figure()

@@ -16,7 +16,7 @@ from streamscope.advising.device_costs import DeviceCosts
 from streamscope.advising.forecast import Forecast
 from streamscope.advising.regions import LONGEST_US, SHORTEST_US, Regions, branch_regions, chain_regions
 from streamscope.advising.wording import BRANCH, range_words
-from streamscope.analysis.definitions import format_us
+from streamscope.words import format_us
 
 Array = npt.NDArray[np.float64]
 

@@ -11,8 +11,8 @@ import numpy as np
 from streamscope.advising.device_costs import DeviceCosts
 from streamscope.advising.forecast import Forecast
 from streamscope.errors import printable
-from streamscope_widgets import palette
 from streamscope_widgets.advice_marks import COUNT_TICKS, LENGTH_TICKS, Array, Line, Panel, Point, headline, panels, shade, ticks
+from streamscope_widgets.show import palette
 
 WIDTH, HEIGHT = 980, 420
 PANEL_WIDTH, PANEL_HEIGHT, TOP, LEFTS = 400, 268, 96, (58, 560)

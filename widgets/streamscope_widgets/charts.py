@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamscope.analysis.definitions import format_us
 from streamscope.analysis.launches import launch_latency_ns
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import Order, quantiles
 from streamscope.analysis.verdict import difference, fastest, order, reference_engine
 from streamscope.errors import TraceError
-from streamscope_widgets import palette
-from streamscope_widgets.static_timeline import Group
+from streamscope.trace import TimelineGroup
+from streamscope.words import format_us
+from streamscope_widgets.show import palette
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -144,7 +144,7 @@ def speedup_chart(metrics: Mapping[str, EngineMetrics]) -> go.Figure:
     return _styled(figure, metrics, _speedup_title(metrics, base_engine), f"speed-up against {base_engine}, ×", rows=len(engines))
 
 
-def launch_overhead_chart(groups: Sequence[Group]) -> go.Figure:
+def launch_overhead_chart(groups: Sequence[TimelineGroup]) -> go.Figure:
     """Draw the distribution of launch latency for each engine: quartiles as a box, the 5th and 95th percentiles as whiskers.
 
     Quantiles are computed here, so the figure stays small however many launches there were. Engines without launches are left out.

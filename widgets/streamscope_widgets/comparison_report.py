@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamscope.analysis.definitions import format_mib, format_us
 from streamscope.analysis.operations import OperationTable, operation_table
 from streamscope.analysis.table import SIMULATED_CAPTION, MetricsTable, device_words, metrics_table
 from streamscope.errors import TraceError
+from streamscope.words import format_mib, format_us
 from streamscope_widgets import charts, svg_chart
 from streamscope_widgets.report import report
+from streamscope_widgets.show.html import Column, Html, Row, fill, joined, page_table
+from streamscope_widgets.summary import columns_of, note_lines, rows_of
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -70,44 +70,40 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
     )
 
 
-def _verdict(comparison: Comparison) -> str:
+def _verdict(comparison: Comparison) -> Html:
     """Put the answer first: what it is bound by and what is fastest; then what each change does."""
-    text = comparison.assessment.text
-    warning = comparison.verdict.removesuffix(text).strip()
-    provisos, sentences = [], re.split(r"(?<=\.) (?=[A-Z])", text)
-    if comparison.device.simulated:
-        provisos = [sentences.pop(0)]
-    lead = sentences if len(sentences) < 3 else [sentences[0], sentences[-1]]
-    paragraphs = (("warning", warning), ("verdict", " ".join(lead)), ("changes", " ".join((*sentences[1:-1], *provisos))))
-    evidence = "".join(f"<li>{escape(line)}</li>" for line in comparison.assessment.evidence)
-    shown = "".join(f'<p class="{name}">{escape(words)}</p>' for name, words in paragraphs if words)
-    return f"{shown}<details><summary>What this rests on</summary><ul>{evidence}</ul></details>"
+    found = comparison.assessment
+    last, fastest = (found.choice, found.fastest) if found.choice else (found.fastest, "")
+    paragraphs = (
+        ("warning", [found.warning]),
+        ("verdict", [found.bound, last]),
+        ("changes", [found.changed, fastest, found.proviso, found.unchecked]),
+    )
+    shown = [fill('<p class="{}">{}</p>', name, " ".join(filter(None, words))) for name, words in paragraphs if any(words)]
+    evidence = fill("<ul>{}</ul>", [fill("<li>{}</li>", line) for line in found.evidence])
+    return joined([*shown, _folded("What this rests on", evidence)])
 
 
-def _metrics(table: MetricsTable, comparison: Comparison) -> str:
-    heads = "".join(
-        f'<th title="{escape(text)}">{escape(words)}</th>' for words, text in zip(table.headings, table.definitions, strict=True)
-    )
-    rows = "".join(
-        f"<tr class='{'best' if engine in table.best else ''}'><td>{escape(table.names[engine])}</td>{_cells(cells)}</tr>"
-        for engine, cells in table.cells.items()
-    )
-    caption = f'<p class="simulated">{SIMULATED_CAPTION}</p>' if comparison.device.simulated else ""
-    notes = "<br>".join(f"[{number}] {escape(note)}" for number, note in enumerate(table.notes, 1))
-    meanings = "".join(
-        f"<dt>{escape(words)}</dt><dd>{escape(text)}</dd>" for words, text in zip(table.headings, table.definitions, strict=True)
-    )
-    return (
-        f"{caption}<table><thead><tr><th>engine</th>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-        f'<p class="notes">{notes}</p><details><summary>What the columns mean</summary><dl>{meanings}</dl></details>'
+def _metrics(table: MetricsTable, comparison: Comparison) -> Html:
+    caption = fill('<p class="simulated">{}</p>', SIMULATED_CAPTION) if comparison.device.simulated else Html()
+    meanings = [
+        fill("<dt>{}</dt><dd>{}</dd>", heading, meaning) for heading, meaning in zip(table.headings, table.definitions, strict=True)
+    ]
+    return joined(
+        [
+            caption,
+            page_table(columns_of(table), rows_of(table)),
+            fill('<p class="notes">{}</p>', note_lines(table)),
+            _folded("What the columns mean", fill("<dl>{}</dl>", meanings)),
+        ]
     )
 
 
-def _cells(cells: tuple[str, ...]) -> str:
-    return "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+def _folded(summary: str, *parts: str) -> Html:
+    return fill("<details><summary>{}</summary>{}</details>", summary, parts)
 
 
-def _charts(comparison: Comparison) -> str:
+def _charts(comparison: Comparison) -> Html:
     metrics, groups = comparison.metrics, comparison.groups()
     drawings: tuple[Callable[[], go.Figure], ...] = (
         lambda: charts.makespan_chart(metrics),
@@ -117,30 +113,30 @@ def _charts(comparison: Comparison) -> str:
     )
     if not any(m.overlap for m in metrics.values()):
         drawings = drawings[:-1]  # The table says 0, and a picture of nothing says no more.
-    return f'<div class="charts">{"".join(_drawn(drawings))}</div>'
+    return fill('<div class="charts">{}</div>', list(_drawn(drawings)))
 
 
-def _drawn(drawings: tuple[Callable[[], go.Figure], ...]) -> Iterator[str]:
+def _drawn(drawings: tuple[Callable[[], go.Figure], ...]) -> Iterator[Html]:
     """Draw charts, each unless there is nothing to draw: no launches, no time."""
     for draw in drawings:
         try:
             figure = draw()
         except TraceError:
             continue
-        yield f"<div>{svg_chart.chart_svg(figure)}</div>"
+        yield fill("<div>{}</div>", Html(svg_chart.chart_svg(figure)))
 
 
-def _operations(comparison: Comparison) -> str:
+def _operations(comparison: Comparison) -> Html:
     table = operation_table({engine: run.trace for engine, run in comparison.items()})
     total = len(table.operation)
     slowdown = table.slowdown() if table.engines else table.duration_ns
-    heads = "".join(f"<th>{escape(engine)}, µs</th>" for engine in table.engines)
-    rows = "".join(_operation_row(table, slowdown, row) for row in _shown(table))
+    columns = [Column("operation"), *(Column(f"{engine}, µs") for engine in table.engines)]
     shown = f"The {MOST_OPERATIONS} longest of {total:,}. " if total > MOST_OPERATIONS else ""
     brackets = f"In brackets: how much longer than under {_reference(table)}, from {HINDERED_FROM}× on: what its neighbours cost it."
-    return (
-        f"<details><summary>Each operation under every engine ({total:,})</summary><p class='notes'>{escape(shown + brackets)}</p>"
-        f"<table><thead><tr><th>operation</th>{heads}</tr></thead><tbody>{rows}</tbody></table></details>"
+    return _folded(
+        f"Each operation under every engine ({total:,})",
+        fill('<p class="notes">{}</p>', shown + brackets),
+        page_table(columns, [_operation_row(table, slowdown, row) for row in _shown(table)]),
     )
 
 
@@ -156,22 +152,22 @@ def _reference(table: OperationTable) -> str:
     return "sync" if "sync" in table.engines else table.engines[0] if table.engines else "none"
 
 
-def _operation_row(table: OperationTable, slowdown: np.ndarray, row: int) -> str:
+def _operation_row(table: OperationTable, slowdown: np.ndarray, row: int) -> Row:
     part = f".{table.part[row]}" if table.part[row] else ""
-    cells = "".join(_duration(ns, ratio) for ns, ratio in zip(table.duration_ns[row], slowdown[row], strict=True))
-    return f"<tr><td>{table.operation[row]}{part} {escape(table.name[row])}</td>{cells}</tr>"
+    durations = (_duration(ns, ratio) for ns, ratio in zip(table.duration_ns[row], slowdown[row], strict=True))
+    return Row((f"{table.operation[row]}{part} {table.name[row]}", *durations))
 
 
 def _duration(duration_ns: float, ratio: float) -> str:
     if np.isnan(duration_ns):
-        return "<td>–</td>"
-    hindered = f' <span class="hindered">({ratio:.2f}×)</span>' if ratio >= HINDERED_FROM else ""
-    return f"<td>{format_us(duration_ns / 1000)}{hindered}</td>"
+        return "–"
+    words = format_us(duration_ns / 1000)
+    return fill('{} <span class="hindered">({:.2f}×)</span>', words, ratio) if ratio >= HINDERED_FROM else words
 
 
-def _provenance(comparison: Comparison) -> str:
-    rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>" for name, text in _facts(comparison))
-    return f'<details><summary>Where the numbers come from</summary><table class="facts"><tbody>{rows}</tbody></table></details>'
+def _provenance(comparison: Comparison) -> Html:
+    facts = page_table((Column(), Column()), map(Row, _facts(comparison)))
+    return _folded("Where the numbers come from", fill('<div class="facts">{}</div>', facts))
 
 
 def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:

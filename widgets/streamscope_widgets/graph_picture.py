@@ -10,14 +10,14 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.engines.graphs.layout import Box, Layout, layout
 from streamscope.engines.graphs.view import GraphView
-from streamscope.errors import printable
-from streamscope_widgets import palette
-from streamscope_widgets.static_timeline import data_uri
+from streamscope.words import counted, shortened
+from streamscope_widgets.show import palette
+from streamscope_widgets.show.html import Html, fill
+from streamscope_widgets.show.svg import data_uri, document, shape, text, words
 
 BOX_WIDTH, BOX_HEIGHT, STRIPE = 248, 26, 5
 COLUMN_GAP, ROW_GAP, PADDING = 40, 18, 14
@@ -49,17 +49,22 @@ _KIND_COLOURS = {
 }
 
 
-def graph_html(view: GraphView) -> str:
+def graph_html(view: GraphView) -> Html:
     """Return a graph as HTML for a notebook, with a tooltip for each box."""
     picture = _Picture.of(view)
-    name = f"graph-{secrets.token_hex(4)}"
-    areas = "".join(
-        f'<area shape="rect" coords="{x:.0f},{y:.0f},{x + BOX_WIDTH:.0f},{y + BOX_HEIGHT}" title="{escape(tip)}" alt="{escape(tip)}">'
-        for x, y, tip in picture.tips()
+    area = '<area shape="rect" coords="{:.0f},{:.0f},{:.0f},{:.0f}" title="{tip}" alt="{tip}">'
+    return fill(
+        '<div style="overflow:auto;max-height:{most}px">'
+        '<img src="{source}" alt="{title}" usemap="#{name}" width="{width}" height="{height}" style="max-width:none;border-radius:6px">'
+        '<map name="{name}">{areas}</map></div>',
+        most=MOST_HEIGHT,
+        source=data_uri(picture.svg()),
+        title=picture.title,
+        name=f"graph-{secrets.token_hex(4)}",
+        width=picture.width,
+        height=picture.height,
+        areas=[fill(area, x, y, x + BOX_WIDTH, y + BOX_HEIGHT, tip=tip) for x, y, tip in picture.tips()],
     )
-    size = f'width="{picture.width}" height="{picture.height}" style="max-width:none;border-radius:6px"'
-    image = f'<img src="{data_uri(picture.svg())}" alt="{escape(picture.title)}" usemap="#{name}" {size}>'
-    return f'<div style="overflow:auto;max-height:{MOST_HEIGHT}px">{image}<map name="{name}">{areas}</map></div>'
 
 
 def graph_svg(view: GraphView) -> str:
@@ -91,7 +96,7 @@ class _Picture:
         colours = {name: palette.KERNELS[rank % len(palette.KERNELS)] for rank, (name, _) in enumerate(kernels.most_common())}
         laid_out = layout(view.nodes, view.lanes)
         lanes = f", {len(laid_out.lanes)} streams" if len(laid_out.lanes) > 1 else ""
-        return cls(f"{view.title}: a graph of {_counted(len(view.nodes), 'node')}{lanes}", view.nodes, laid_out, colours)
+        return cls(f"{view.title}: a graph of {counted(len(view.nodes), 'node')}{lanes}", view.nodes, laid_out, colours)
 
     @property
     def top(self) -> float:
@@ -126,50 +131,53 @@ class _Picture:
         return [f"nodes {box.nodes[0]} to {box.nodes[-1]}, one after the other", *lines[:TIP_LINES], *more]
 
     def svg(self) -> str:
-        size = f'width="{self.width}" height="{self.height}" viewBox="0 0 {self.width} {self.height}"'
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" class="g" {size} role="img" aria-label="{_xml(self.title)}">'
-        marker = '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-        arrow = f'<defs>{marker}<path class="tip" d="M0 .8 8 4 0 7.2z"/></marker></defs>'
-        card = f'<rect class="card" width="100%" height="100%" rx="6"/><text class="title" x="{PADDING}" y="22">{_xml(self.title)}</text>'
-        edges = "".join(f'<path class="edge" marker-end="url(#tip)" d="{path}"/>' for path in self.edges())
-        boxes = "".join(self.box(box) for box in self.layout.boxes)
-        return "".join([head, f"<style>{STYLE}</style>", arrow, card, *self.lanes(), edges, boxes, "</svg>"])
+        arrow = shape("path", class_="tip", d="M0 .8 8 4 0 7.2z")
+        marker = shape(
+            "marker", arrow, id="tip", viewBox="0 0 8 8", refX=7, refY=4, markerWidth=7, markerHeight=7, orient="auto"
+        )  # fmt: skip
+        card = shape("rect", class_="card", width="100%", height="100%", rx=6)
+        title = text(PADDING, 22, self.title, class_="title")
+        edges = [shape("path", class_="edge", marker_end="url(#tip)", d=path) for path in self.edges()]
+        boxes = [self.box(box) for box in self.layout.boxes]
+        head = [shape("style", STYLE), shape("defs", marker), card, title]
+        return document(self.width, self.height, *head, *self.lanes(), *edges, *boxes, label=self.title, card=False, class_="g")
 
     def lanes(self) -> Iterator[str]:
         """Yield a band behind the columns of each stream, with its name."""
         for lane in self.layout.lanes:
             if lane.name:
                 x, width = self.x(lane.first) - COLUMN_GAP / 2 + 3, lane.count * (BOX_WIDTH + COLUMN_GAP) - 6
-                height = self.height - HEAD - PADDING / 2
-                yield f'<rect class="band" x="{x:.0f}" y="{HEAD}" width="{width:.0f}" height="{height:.0f}" rx="6"/>'
-                yield f'<text class="soft" x="{x + COLUMN_GAP / 2 - 3:.0f}" y="{HEAD + 16}">{_xml(lane.name)}</text>'
+                yield shape("rect", class_="band", x=x, y=HEAD, width=width, height=self.height - HEAD - PADDING / 2, rx=6)
+                yield text(x + COLUMN_GAP / 2 - 3, HEAD + 16, lane.name, class_="soft")
 
     def box(self, box: Box) -> str:
         """Draw one box: a stripe in the kernel's colour, the name, and the shape in faint ink."""
         node, x, y = self.nodes[box.nodes[0]], self.x(box.column), self.y(box.level)
-        name, shape = (node.name, node.shape) if len(box.nodes) == 1 else self.summary(box)
-        room = int((BOX_WIDTH - STRIPE - 22) / CHARACTER) - len(shape)
-        deep = f'<rect class="box" x="{x + 3:.0f}" y="{y + 3:.0f}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="4"/>'
-        frame = f'<rect class="box" x="{x:.0f}" y="{y:.0f}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="4"/>'
-        words = f'<text x="{x + STRIPE + 8:.0f}" y="{y + 17:.0f}">{_xml(_shortened(name, room))}</text>'
-        beside = f'<text class="soft" x="{x + BOX_WIDTH - 8:.0f}" y="{y + 17:.0f}" text-anchor="end">{_xml(shape)}</text>' if shape else ""
-        tip = f"<title>{_xml(chr(10).join(self.tip(box)))}</title>"
-        return f"<g>{tip}{deep if len(box.nodes) > 1 else ''}{frame}{self.stripe(box)}{words}{beside}</g>"
+        name, extent = (node.name, node.shape) if len(box.nodes) == 1 else self.summary(box)
+        room = int((BOX_WIDTH - STRIPE - 22) / CHARACTER) - len(extent)
+        frames = [
+            shape("rect", class_="box", x=x + shift, y=y + shift, width=BOX_WIDTH, height=BOX_HEIGHT, rx=4)
+            for shift in ((3, 0) if len(box.nodes) > 1 else (0,))
+        ]
+        tip = shape("title", words("\n".join(self.tip(box))))
+        parts = [tip, *frames, *self.stripe(box), text(x + STRIPE + 8, y + 17, shortened(name, room))]
+        if extent:
+            parts.append(text(x + BOX_WIDTH - 8, y + 17, extent, class_="soft", text_anchor="end"))
+        return shape("g", *parts)
 
-    def stripe(self, box: Box) -> str:
-        """Draw the stripe at the left edge of a box; that of a folded chain has the colours of its nodes, by their share."""
+    def stripe(self, box: Box) -> Iterator[str]:
+        """Yield the stripe at the left edge of a box; that of a folded chain has the colours of its nodes, by their share."""
         colours = Counter(self.colour(self.nodes[index]) for index in box.nodes)
-        x, y, parts = self.x(box.column), self.y(box.level) + 0.5, []
+        x, y = self.x(box.column), self.y(box.level) + 0.5
         for colour, count in colours.most_common():
             height = (BOX_HEIGHT - 1) * count / len(box.nodes)
-            parts.append(f'<rect x="{x + 0.5:.1f}" y="{y:.1f}" width="{STRIPE}" height="{height:.1f}" fill="{colour}"/>')
+            yield shape("rect", x=x + 0.5, y=y, width=STRIPE, height=height, fill=colour)
             y += height
-        return "".join(parts)
 
     def summary(self, box: Box) -> tuple[str, str]:
         """Return what is written on a folded chain: its names, the most frequent first, and how many nodes it has."""
         names = Counter(self.nodes[index].name for index in box.nodes)
-        return ", ".join(name for name, _ in names.most_common()), _counted(len(box.nodes), "node")
+        return ", ".join(name for name, _ in names.most_common()), counted(len(box.nodes), "node")
 
     def colour(self, node: GraphNode) -> str:
         return self.colours[node.name] if node.kind is NodeKind.KERNEL else _KIND_COLOURS.get(node.kind, palette.HOST_CALL)
@@ -213,15 +221,3 @@ def _rounded(points: Sequence[tuple[float, float]], radius: float = 4) -> str:
 
 def _sign(value: float) -> int:
     return (value > 0) - (value < 0)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def _shortened(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: max(1, room - 1)].rstrip() + "…"
-
-
-def _xml(text: str) -> str:
-    return escape(printable(text))

@@ -3,8 +3,8 @@
 ::
 
     %%streamscope --engines async,graph -o runs
-    h = ss.relu(ss.matmul(x, w1))
-    ss.softmax(ss.matmul(h, w2))
+    h = ss.ops.relu(ss.ops.matmul(x, w1))
+    ss.ops.softmax(ss.ops.matmul(h, w2))
 
 The cell is a program (see `streamscope_widgets.cell_program`): the arrays that it reads are the inputs, its last expression is the
 result, and what it assigns stays inside. It is compiled once, outside the timing. Its errors are raised, so that a notebook that fails

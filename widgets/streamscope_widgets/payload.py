@@ -9,14 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.errors import TraceError
+from streamscope.errors import OutputError, TraceError
 from streamscope.trace.spans import HOST_KINDS, Basis, SpanKind, SpanTable
-from streamscope.trace.trace import Trace
+from streamscope.trace.trace import TimelineGroup, Trace
+from streamscope.words import time_text
+
+BUNDLE = Path(__file__).parent / "static" / "timeline.js"
 
 BASELINE = "async"
 ALIKE = 0.01
@@ -29,44 +33,6 @@ BASIS_WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class TimelineGroup:
-    """One trace as a timeline shows it.
-
-    Attributes
-    ----------
-    trace : Trace
-    makespan_ns : float, optional
-        Median makespan without recording, in nanoseconds; the trace's own extent stands in where it is unknown.
-    note : str
-        A remark for the header, after the comparison.
-    label : str
-        Name of the group; the engine's by default.
-    comparison : str, optional
-        How it compares with another group, in words; worked out from the makespans where None.
-
-    Raises
-    ------
-    TraceError
-        The makespan is negative or not finite.
-    """
-
-    trace: Trace
-    makespan_ns: float | None = None
-    note: str = ""
-    label: str = ""
-    comparison: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.makespan_ns is not None and not 0 <= self.makespan_ns < math.inf:
-            raise TraceError(f"makespan of {self.makespan_ns} ns is not a length of time")
-
-    @property
-    def extent_ns(self) -> int:
-        """End of the last span, in nanoseconds from the start of the run; 0 where nothing ends after that."""
-        return int(self.trace.spans.end_ns.max(initial=0))
-
-
 Traces = Sequence[Trace | TimelineGroup] | Mapping[str, Trace] | Mapping[str, TimelineGroup]
 
 
@@ -76,6 +42,23 @@ class Payload:
 
     header: Mapping[str, Any]
     block: bytes
+
+
+def bundle_source() -> str:
+    """Return the JavaScript that draws timelines, in notebooks and in reports.
+
+    Raises
+    ------
+    OutputError
+        The package was put on the path without being built.
+    """
+    try:
+        return BUNDLE.read_text(encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"the timeline's front end is missing: {BUNDLE.name} cannot be read ({error.strerror})",
+            hint="run `make setup`, or `python hatch_build.py` in the clone",
+        ) from error
 
 
 def as_groups(traces: Traces) -> tuple[TimelineGroup, ...]:
@@ -253,11 +236,3 @@ def _comparison(length: float, baseline: float, label: str) -> str:
     if ratio <= 1 + ALIKE:
         return f"as fast as {label}"
     return f"{ratio:.{1 if ratio >= 1.95 else 2}f}× {'faster' if length < baseline else 'slower'} than {label}"
-
-
-def time_text(ns: float) -> str:
-    """Return a time with three significant digits: ``"268 µs"``, ``"2.11 ms"``."""
-    scale, unit = next(((scale, unit) for scale, unit in ((1e9, "s"), (1e6, "ms")) if ns >= scale * 0.9995), (1e3, "µs"))
-    value = ns / scale
-    decimals = 0 if value == 0 else max(0, min(3, 2 - math.floor(math.log10(value * 1.0005))))
-    return f"{value:,.{decimals}f} {unit}"

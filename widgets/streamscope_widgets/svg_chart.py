@@ -13,7 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from streamscope.errors import TraceError, printable
-from streamscope_widgets import palette
+from streamscope_widgets.show import palette
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
 
-from streamscope_widgets.bundle import bundle_source
-from streamscope_widgets.payload import Payload, TimelineGroup, Traces, as_groups, encode
+from streamscope.trace import TimelineGroup
+from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode
+
+if TYPE_CHECKING:
+    from streamscope.comparing.comparison import Comparison
+    from streamscope.compiling.compare_compilation import CompilationComparison
+    from streamscope.kernels.compile.compilation_log import CompilationLog
 
 
 class TimelineWidget(anywidget.AnyWidget):
@@ -67,3 +72,20 @@ def timeline(traces: Traces) -> TimelineWidget:
         The front end was not built.
     """
     return TimelineWidget(as_groups(traces))
+
+
+def comparison_timeline(comparison: Comparison) -> TimelineWidget:
+    """Return the live timelines of all engines."""
+    return timeline(comparison.groups())
+
+
+def compilation_timeline(log: CompilationLog, label: str) -> TimelineWidget:
+    """Return the stages of a log, a lane a thread."""
+    return timeline([log.trace(label)])
+
+
+def compilation_comparison_timeline(comparison: CompilationComparison) -> TimelineWidget:
+    """Return compiling one by one and together on one time axis, a lane a thread."""
+    return timeline(
+        [comparison.one_by_one.trace("one by one", comparison.program), comparison.together.trace("together", comparison.program)]
+    )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from html import escape
 
-from streamscope.errors import printable
-from streamscope.kernels.compile.compilation_log import Stage, StageTime, lane_order
-from streamscope_widgets import palette
-from streamscope_widgets.static_timeline import FONT
+from streamscope.kernels.compile.compilation_log import CompileStage, StageTime, lane_order
+from streamscope_widgets.show import palette
+from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, ticks
 
 WIDTH, GUTTER, MARGIN, TOP = 980, 84, 14, 34
 ROW, BAR = 17, 12
@@ -19,12 +16,12 @@ MOST_BARS = 500
 MOST_ROWS = 32
 
 COLOURS = {
-    Stage.GENERATE: palette.KERNELS[2],
-    Stage.LOOK_UP: palette.KERNELS[4],
-    Stage.COMPILE: palette.KERNELS[0],
-    Stage.STORE: palette.KERNELS[1],
-    Stage.WAIT: palette.SYNC,
-    Stage.LOAD: palette.KERNELS[3],
+    CompileStage.GENERATE: palette.KERNELS[2],
+    CompileStage.LOOK_UP: palette.KERNELS[4],
+    CompileStage.COMPILE: palette.KERNELS[0],
+    CompileStage.STORE: palette.KERNELS[1],
+    CompileStage.WAIT: palette.SYNC,
+    CompileStage.LOAD: palette.KERNELS[3],
 }
 
 
@@ -48,15 +45,16 @@ def workers_svg(stages: Sequence[StageTime], axis_ns: int = 0) -> str:
     rows = {lane: number for number, lane in enumerate(lanes)}
     scale = (WIDTH - GUTTER - MARGIN) / length_ns
     longest = sorted((stage for stage in stages if stage.lane in rows), key=lambda stage: stage.start_ns - stage.end_ns)[:MOST_BARS]
-    bars = "".join(_bar(stage, clock, scale, TOP + rows[stage.lane] * ROW) for stage in longest)
+    bars = [_bar(stage, clock, scale, TOP + rows[stage.lane] * ROW) for stage in longest]
     bottom = TOP + len(lanes) * ROW
-    labels = "".join(_text(GUTTER - 8, TOP + number * ROW + 10, lane, "end") for lane, number in rows.items())
-    present = [stage for stage in Stage if any(each.stage is stage for each in stages)]
+    labels = [small_text(GUTTER - 8, TOP + number * ROW + 10, lane, "end") for lane, number in rows.items()]
     if left_out > 0:
-        labels += _text(GUTTER, bottom + 32, f"{left_out} more threads are not shown", "start")
-    body = f'<rect width="100%" height="100%" rx="6" fill="{palette.CARD}"/>{_legend(present)}{_axis(length_ns, scale, bottom)}'
-    size = f'viewBox="0 0 {WIDTH} {bottom + 44}" width="{WIDTH}" height="{bottom + 44}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {FONT}>{body}{labels}{bars}</svg>'
+        labels.append(small_text(GUTTER, bottom + 32, f"{left_out} more threads are not shown"))
+    present = [(str(stage), COLOURS[stage]) for stage in CompileStage if any(each.stage is stage for each in stages)]
+    legend, _ = lane_legend(present, MARGIN)
+    axis = lane_axis([(GUTTER + tick * 1e6 * scale, f"{tick:g}") for tick in ticks(0, length_ns / 1e6, 8)], TOP - 4, bottom)
+    title = small_text(WIDTH - MARGIN, bottom + 32, "time in which something was done, ms", "end")
+    return document(WIDTH, bottom + 44, *legend, *axis, title, *labels, *bars, font_family=FONT)
 
 
 class BusyClock:
@@ -90,33 +88,4 @@ class BusyClock:
 def _bar(stage: StageTime, clock: BusyClock, scale: float, top: float) -> str:
     left = GUTTER + clock.at(stage.start_ns) * scale
     width = max(0.5, (stage.end_ns - stage.start_ns) * scale)
-    return f'<rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="{BAR}" fill="{COLOURS[stage.stage]}"/>'
-
-
-def _axis(total_ns: int, scale: float, bottom: float) -> str:
-    step = _round_step(total_ns / 1e6 / 8)
-    parts = []
-    for tick in range(int(total_ns / 1e6 / step) + 1):
-        x = GUTTER + tick * step * 1e6 * scale
-        parts.append(f'<path stroke="{palette.RULE}" d="M{x:.1f} {TOP - 4}V{bottom}"/>')
-        parts.append(_text(x, bottom + 14, f"{tick * step:g}", "middle"))
-    return "".join(parts) + _text(WIDTH - MARGIN, bottom + 32, "time in which something was done, ms", "end")
-
-
-def _round_step(least: float) -> float:
-    """Return the smallest of 1, 2, 5 times a power of ten that is not below ``least``."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * 0.999)
-
-
-def _legend(stages: Sequence[Stage]) -> str:
-    parts, x = [], float(MARGIN)
-    for stage in stages:
-        parts.append(f'<rect x="{x:.0f}" y="9" width="10" height="10" rx="2" fill="{COLOURS[stage]}"/>{_text(x + 14, 18, stage, "start")}')
-        x += 14 + 6.0 * len(stage) + 16
-    return "".join(parts)
-
-
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    words = escape(printable(text))
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="10.5" fill="{palette.FAINT_INK}" text-anchor="{anchor}">{words}</text>'
+    return shape("rect", x=left, y=top, width=width, height=BAR, fill=COLOURS[stage.stage])

@@ -80,7 +80,7 @@ def test_numbers_flow_all_the_same(engine):
 
     @ss.program
     def step(a, b):
-        return ss.matmul(ss.matmul(a, b), b)
+        return ss.ops.matmul(ss.ops.matmul(a, b), b)
 
     random = np.random.default_rng(0)
     inputs = [random.standard_normal((128, 128)).astype(np.float32) for _ in range(2)]

@@ -220,7 +220,7 @@ def test_what_went_wrong_goes_with_the_variable_without_the_collector(name, erro
             before = faults()
             monkeypatch.setattr(engine._issuer, "_bound", interrupt)
             with contextlib.suppress(KeyboardInterrupt):
-                engine.push(ss.negative, reads=(x,), writes=(y,))
+                engine.push(ss.ops.negative, reads=(x,), writes=(y,))
             assert faults() == before + 1
             with contextlib.suppress(EngineError):
                 engine.wait_to_read(y)

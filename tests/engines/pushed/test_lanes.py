@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.pushed.lanes import Lane, merged, needed
+from streamscope.engines.pushed.lanes import Lane
 from streamscope.engines.pushed.placement import CROSSING_NS, earliest, expect
-from streamscope.engines.sync_objects import DependencyTracker
+from streamscope.order.clocks import fewest, merged
+from streamscope.order.hazards import HazardTracker
 
 LANES = 4
 SETS = st.sets(st.integers(0, 4), max_size=3)
@@ -31,21 +32,18 @@ class Work:
 def test_as_many_waits_as_with_the_whole_history(operations):
     device = SimulatedDevice()
     lanes = [Lane(device, index, LANES, str(index)) for index in range(LANES)]
-    tracker = DependencyTracker(range(LANES))
+    tracker = HazardTracker(LANES)
     variables = [Counted() for _ in range(5)]
     for number, reads, writes in operations:
         lane = lanes[number]
         stamps = [variables[v].writer for v in reads | writes] + [stamp for v in writes for stamp in variables[v].readers.values()]
         foreign = [stamp for stamp in stamps if stamp is not None and stamp.lane != number]
-        found = {(stamp.lane, stamp.position) for stamp in needed(lane.clock, foreign)}
+        found = {(stamp.lane, stamp.position) for stamp in fewest(lane.clock, foreign)}
         before = lane.waits
         lane.wait(foreign)
-        expected = tracker.needed(number, reads, writes)
+        expected, _ = tracker.issue(number, reads, writes)
         assert found == {(stamp.lane, stamp.position) for stamp in expected}
         assert lane.waits - before == len(expected)
-        for stamp in expected:
-            tracker.waited(number, stamp)
-        tracker.issued(number, reads, writes)
         stamp = lane.record()
         for v in reads - writes:
             variables[v].readers[number] = stamp

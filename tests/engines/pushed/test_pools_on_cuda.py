@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.devices.cuda.driver import libraries
 from streamscope.engines.pushed.event_pool import EventPool
 from streamscope.engines.pushed.memory_pool import MemoryPool
 from streamscope.errors import OutOfMemoryError
+from streamscope.kernels.library.libraries import libraries
 from streamscope.program.variable import ArraySpec, Place
 
 pytestmark = pytest.mark.gpu

@@ -65,17 +65,17 @@ class WithoutOneWait:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, left_out: int | None) -> None:
         self.waits = 0
-        needed = lanes.needed
+        fewest = lanes.fewest
 
         def some(clock, stamps):
             kept = []
-            for stamp in needed(clock, stamps):
+            for stamp in fewest(clock, stamps):
                 if self.waits != left_out:
                     kept.append(stamp)
                 self.waits += 1
             return kept
 
-        monkeypatch.setattr(lanes, "needed", some)
+        monkeypatch.setattr(lanes, "fewest", some)
 
 
 def braid(engine: Engine) -> None:

@@ -62,8 +62,8 @@ class TestAThreadThatWaitsInAWayOfItsOwn:
         with Engine("async", device=SimulatedDevice()) as engine:
             h, x, called = engine.variable(ones(), place="host"), engine.variable(SPEC), threading.Event()
             engine.push(lambda values: values + 1, reads=(h,), writes=(h,))
-            engine.push(ss.to_device, reads=(h,), writes=(x,))
-            engine.push(ss.to_host, reads=(x,), writes=(h,))
+            engine.push(ss.ops.to_device, reads=(h,), writes=(x,))
+            engine.push(ss.ops.to_host, reads=(x,), writes=(h,))
             engine.push(lambda values: called.set(), reads=(h,))
             assert called.wait(60)
 
@@ -81,8 +81,8 @@ class TestAThreadThatWaitsInAWayOfItsOwn:
         engine = Engine("async", device=SimulatedDevice())
         h, x = engine.variable(ones(), place="host"), engine.variable(SPEC)
         engine.push(lambda values: values + 1, reads=(h,), writes=(h,))
-        engine.push(ss.to_device, reads=(h,), writes=(x,))
-        engine.push(ss.to_host, reads=(x,), writes=(h,))
+        engine.push(ss.ops.to_device, reads=(h,), writes=(x,))
+        engine.push(ss.ops.to_host, reads=(x,), writes=(h,))
         engine.push(lambda values: called.set(), reads=(h,))
         del engine
         assert called.wait(60)
@@ -93,7 +93,7 @@ class TestAThreadThatWaitsInAWayOfItsOwn:
             engine.push(lambda values: values + 1, reads=(h,), writes=(made,))
             pushes = 0
             while made.version == 0 and pushes < 1_000_000:
-                engine.push(ss.add, reads=(x, x), writes=(x,))
+                engine.push(ss.ops.add, reads=(x, x), writes=(x,))
                 pushes += 1
             assert made.version == 1
 

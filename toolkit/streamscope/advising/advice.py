@@ -7,10 +7,11 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamscope import display
 from streamscope.advising.break_even import graph_pays, launch_bound_below_ns, second_stream_pays
 from streamscope.advising.device_costs import DeviceCosts
 from streamscope.advising.forecast import Forecast
-from streamscope.advising.wording import advice_html, advice_text, verdict
+from streamscope.advising.wording import advice_text, verdict
 from streamscope.arguments import given_path
 from streamscope.errors import OutputError
 
@@ -43,15 +44,11 @@ class Advice:
 
     def chart(self) -> go.Figure:
         """Draw which engine wins over kernel length and number of kernels, with the program as a point (Plotly)."""
-        from streamscope_widgets.advice_chart import advice_chart
-
-        return advice_chart(self.costs, self.forecast)
+        return display.chart(self, "regions")
 
     def capture_chart(self) -> go.Figure:
         """Draw after how many replays a graph has paid for its capture, over kernel length (Plotly)."""
-        from streamscope_widgets.advice_chart import capture_chart
-
-        return capture_chart(self.costs, self.forecast)
+        return display.chart(self, "capture")
 
     def to_json(self) -> dict[str, Any]:
         """Return the advice as JSON values; what is infinite or not known becomes null."""
@@ -84,21 +81,15 @@ class Advice:
         OutputError
             The file cannot be written.
         """
-        from streamscope_widgets.advice_page import advice_page
-
-        return advice_page(self, given_path(path, error=OutputError))
+        return display.report(self, given_path(path, error=OutputError))
 
     def __str__(self) -> str:
         return advice_text(self.costs, self.forecast)
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
-        from streamscope_widgets.advice_picture import advice_svg
-        from streamscope_widgets.static_timeline import data_uri
-
-        picture = data_uri(advice_svg(self.costs, self.forecast))
-        return advice_html(self.costs, self.forecast, picture)
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
 
 
 def _forecast_json(forecast: Forecast) -> dict[str, Any]:

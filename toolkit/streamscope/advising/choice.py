@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from streamscope import display
 from streamscope.analysis.statistics import MedianInterval
 from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
@@ -99,10 +100,8 @@ class Choice:
 
         return choice_text(self)
 
-    def _repr_html_(self) -> str:
-        from streamscope.advising.rendering import choice_html
-
-        return choice_html(self)
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the choice as JSON values."""

@@ -11,13 +11,13 @@ from streamscope.advising.choice import Candidate, Choice, Standing
 from streamscope.advising.elimination import Elimination, Out, paired_ratios
 from streamscope.advising.reasons import reason
 from streamscope.advising.task import Entrant, Task
-from streamscope.analysis.definitions import format_mib
 from streamscope.analysis.metrics import device_memory_bytes
 from streamscope.analysis.statistics import MedianInterval, median_interval
 from streamscope.devices.protocol import Device
 from streamscope.engines.plan import Plan, Replay
 from streamscope.errors import EngineError, OutOfMemoryError
 from streamscope.progress import Progress
+from streamscope.words import format_mib
 
 SIMPLEST_FIRST = ("sync", "async", "dual", "graph", "graph-dual")
 """By how much there is to understand, and by the memory that they hold at least: one stream, more streams, graphs, both."""

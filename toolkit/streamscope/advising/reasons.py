@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from streamscope.advising.choice import Candidate, Standing
 from streamscope.advising.elimination import MARGIN
-from streamscope.analysis.definitions import format_us
 from streamscope.trace.trace import DeviceInfo
+from streamscope.words import format_us
 
 
 def reason(candidates: Sequence[Candidate], rounds: int, device: DeviceInfo) -> str:

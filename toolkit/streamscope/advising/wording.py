@@ -1,10 +1,8 @@
-"""Advice in words: the verdict, and the costs that it rests on, as text and as static HTML."""
+"""Advice in words: the verdict, and the costs that it rests on, as text."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
-from html import escape
 from math import isfinite
 
 from streamscope.advising.break_even import (
@@ -18,9 +16,8 @@ from streamscope.advising.break_even import (
 )
 from streamscope.advising.device_costs import COSTS, DeviceCosts, Fitted
 from streamscope.advising.forecast import Forecast
-from streamscope.advising.rendering import CELL, SANS
-from streamscope.analysis.definitions import format_us
 from streamscope.analysis.table import device_words
+from streamscope.words import format_us
 
 ALIKE = 0.05
 """Speed-ups closer to 1 than this are told as no difference."""
@@ -41,7 +38,7 @@ def program_words(costs: DeviceCosts, forecast: Forecast) -> str:
     if not forecast.kernels:
         return f"{forecast.program} launches no kernels."
     count = f"{forecast.kernels:,} kernels of {format_us(forecast.kernel_ns / 1e3)} µs" if forecast.kernels > 1 else "one kernel"
-    word = _word(costs)
+    word = measured_word(costs)
     sentences = [f"Your {count}: {_graph_clause(forecast, word)}."]
     if forecast.per_branch:
         sentences.append(f"A second stream {_second_stream(forecast, word)}.")
@@ -75,43 +72,28 @@ def device_sentences(costs: DeviceCosts) -> str:
 
 def advice_text(costs: DeviceCosts, forecast: Forecast | None) -> str:
     """Return advice as plain text."""
-    rows = [(words, *_fitted(costs.fitted[name])) for name, words in COSTS.items()]
+    rows = [(words, *fitted_words(costs.fitted[name])) for name, words in COSTS.items()]
     width = max(len(words) for words, *_ in rows)
     lines = [f"{words.ljust(width)}  {value:>8} µs  {margin}" for words, value, margin in rows]
-    own = [] if forecast is None else ["", *_forecast_lines(forecast, _word(costs))]
+    own = [] if forecast is None else ["", *_forecast_lines(forecast, measured_word(costs))]
     return "\n".join([device_words(costs.device), *textwrap.wrap(verdict(costs, forecast), _WIDTH), *own, "", *lines, basis(costs)])
-
-
-def advice_html(costs: DeviceCosts, forecast: Forecast | None, picture: str) -> str:
-    """Return advice as HTML that needs no script and no style sheet; ``picture`` is the address of its picture."""
-    own, general = ("" if forecast is None else program_words(costs, forecast)), device_sentences(costs)
-    first, second = (own, general) if own else (general, "")
-    costs_rows = [(words, f"{value} µs", margin) for name, words in COSTS.items() for value, margin in [_fitted(costs.fitted[name])]]
-    word = _word(costs)
-    program = "" if forecast is None else _table(("engine", "predicted", word, "against async"), _forecast_rows(forecast, word))
-    return (
-        f'<div style="{SANS}"><p style="margin:0 0 2px 0;color:#808080">{escape(device_words(costs.device))}</p>'
-        f'<p style="margin:0 0 6px 0;font-size:15px">{escape(first)}</p><p style="margin:0 0 10px 0">{escape(second)}</p>'
-        f'<img style="max-width:100%;height:auto" alt="{escape(first)}" src="{picture}">{program}'
-        f'<details style="margin:6px 0 0 0;font-size:12px"><summary>The costs that this rests on</summary>'
-        f"{_table(('cost', 'fitted', '95 % interval'), costs_rows)}<p>{escape(basis(costs))}</p></details></div>"
-    )
 
 
 def basis(costs: DeviceCosts) -> str:
     """Say what the costs were fitted to, and how well they fit."""
     return (
-        f"Fitted by least squares to {costs.runs} {_word(costs)} times of small programs; "
+        f"Fitted by least squares to {costs.runs} {measured_word(costs)} times of small programs; "
         f"they are reproduced within {costs.residual * 100:.1f} % (root mean square)."
     )
 
 
-def _word(costs: DeviceCosts) -> str:
+def measured_word(costs: DeviceCosts) -> str:
     """Return what the times of a device are."""
     return "simulated" if costs.device.simulated else "measured"
 
 
-def _forecast_rows(forecast: Forecast, word: str) -> list[tuple[str, ...]]:
+def forecast_rows(forecast: Forecast, word: str) -> list[tuple[str, ...]]:
+    """Return for each engine its name, the predicted time, the found one, and both speed-ups against async."""
     return [
         (
             engine,
@@ -124,7 +106,7 @@ def _forecast_rows(forecast: Forecast, word: str) -> list[tuple[str, ...]]:
 
 
 def _forecast_lines(forecast: Forecast, word: str) -> list[str]:
-    rows = [("", "predicted", word, "against async"), *_forecast_rows(forecast, word)]
+    rows = [("", "predicted", word, "against async"), *forecast_rows(forecast, word)]
     return [f"{engine:<12}{predicted:>12}{found:>12}   {against}" for engine, predicted, found, against in rows]
 
 
@@ -133,13 +115,8 @@ def _found(forecast: Forecast, engine: str, word: str) -> str:
     return f"{found.median:.2f}× {word}" + (f" ({found.low:.2f} to {found.high:.2f})" if found.count > 1 else "")
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f'<th style="{CELL};font-weight:600">{escape(cell)}</th>' for cell in heads)
-    body = "".join(f"<tr>{''.join(f'<td style={chr(34)}{CELL}{chr(34)}>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<table style="border-collapse:collapse;font-size:12px"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-
-
-def _fitted(fitted: Fitted) -> tuple[str, str]:
+def fitted_words(fitted: Fitted) -> tuple[str, str]:
+    """Return a fitted cost in µs, and its margin."""
     margin = f"± {format_us(fitted.margin_ns / 1e3)}" if isfinite(fitted.margin_ns) else "not shown by these runs"
     return format_us(fitted.value_ns / 1e3), margin
 

@@ -17,6 +17,7 @@ from streamscope.analysis.metrics import EngineMetrics, busy_fraction, device_me
 from streamscope.analysis.overlap import gpu_busy_ns, kernel_count, overlap_fraction
 from streamscope.analysis.statistics import median_interval
 from streamscope.analysis.verdict import difference
+from streamscope.words import format_mib, format_us
 
 
 @dataclass(frozen=True)
@@ -89,22 +90,3 @@ def definition_of(function: Callable[..., Any]) -> str:
     lines = text.split("\n")
     rule = next((row for row, line in enumerate(lines) if line and set(line) == {"-"}), len(lines) + 1)
     return " ".join(" ".join(lines[: rule - 1]).replace("`", "").split())
-
-
-def format_us(value_us: float) -> str:
-    """Write a time in µs with three significant digits, and whole from 100 on, with thousands separated."""
-    return _three_digits(value_us)
-
-
-def format_mib(value_bytes: float) -> str:
-    """Write a size in MiB (1,048,576 bytes) as `format_us` writes a time; what is less than a thousandth is written as such."""
-    return "<0.001" if 0 < value_bytes < 0.0005 * _MIB else _three_digits(value_bytes / _MIB)
-
-
-_MIB = 1 << 20
-
-
-def _three_digits(value: float) -> str:
-    if abs(value) >= 100 or value == 0:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"

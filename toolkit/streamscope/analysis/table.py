@@ -1,4 +1,4 @@
-"""The table of engines, as words: what the notebook's summary, the report and the terminal all show, each in its own dress."""
+"""The table of engines, as words: the summary in a notebook, the report and the terminal all show it, each in its own dress."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from streamscope.analysis.definitions import AGAINST, QUANTITIES, Quantity
 from streamscope.analysis.metrics import EngineMetrics
-from streamscope.analysis.verdict import difference, fastest, reference_engine
+from streamscope.analysis.verdict import Verdict, difference, fastest, reference_engine
+from streamscope.errors import printable
 from streamscope.trace.trace import DeviceInfo
 
+ENGINE = "engine"
+"""Heading of the first column."""
 INTERVAL = "low to high"
 SIMULATED_CAPTION = "All times in this table are simulated."
 
@@ -62,6 +65,19 @@ def metrics_table(metrics: Mapping[str, EngineMetrics]) -> MetricsTable:
         best=best if len(best) < len(metrics) else (),
         notes=notes,
     )
+
+
+def metrics_text(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMetrics], verdict: Verdict | str) -> str:
+    """Return a comparison as plain text: title, verdict, aligned table, notes."""
+    table = metrics_table(metrics)
+    rows = [[ENGINE, *table.headings], *([table.names[engine], *cells] for engine, cells in table.cells.items())]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    caption = [SIMULATED_CAPTION] if device.simulated else []
+    notes = [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
+    parts = [f"{title} · {device_words(device)}", str(verdict), "", *(line.rstrip() for line in lines), *caption, *notes]
+    return printable("\n".join(parts))
 
 
 def device_words(device: DeviceInfo) -> str:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope import display
 from streamscope.arguments import shown
 from streamscope.auditing.dependencies import Dependencies
 from streamscope.auditing.findings import Finding, Kind, Severity
 from streamscope.auditing.guard import random_values
 from streamscope.auditing.races import capture_findings, issue_findings, race_findings
 from streamscope.auditing.redundancy import redundancy_findings
-from streamscope.auditing.rendering import audit_html, audit_text
+from streamscope.auditing.rendering import audit_text
 from streamscope.auditing.serialisation import serialisation, serialisation_findings
 from streamscope.auditing.touches import touch_findings
 from streamscope.calling import traced, verb
@@ -106,8 +107,8 @@ class Audit:
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
-        return audit_html(self.plan, self.findings, self.needed_ns, self.planned_ns, touches=self.touches)
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
 
 
 @verb

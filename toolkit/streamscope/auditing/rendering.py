@@ -1,11 +1,10 @@
-"""An audit as plain text and as static HTML: what was looked at, then the findings, the worst first."""
+"""An audit as plain text: what was looked at, then the findings, the worst first."""
 
 from __future__ import annotations
 
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from html import escape
 
 from streamscope.auditing.findings import Finding, Severity, count
 from streamscope.engines.plan import Plan
@@ -21,8 +20,6 @@ UNSEEN = (
 NOT_LOOKED = "Not seen: what operators touch besides what they declare, since touches=False left that out."
 
 _WIDTH = 120
-# Readable on white and on black alike.
-_COLOURS = {Severity.ERROR: "#d64545", Severity.WARNING: "#b7791f", Severity.NOTE: "#808080"}
 
 
 def headline(plan: Plan, findings: Sequence[Finding]) -> str:
@@ -51,27 +48,3 @@ def audit_text(plan: Plan, findings: Sequence[Finding], needed_ns: float, planne
         lines += ["", f"… and {len(findings) - SHOWN:,} more in .findings"]
     lines += ["", *textwrap.wrap(UNSEEN if touches else NOT_LOOKED, _WIDTH)]
     return "\n".join(lines)
-
-
-def audit_html(plan: Plan, findings: Sequence[Finding], needed_ns: float, planned_ns: float, *, touches: bool) -> str:
-    """Return an audit as HTML that needs no script and no style sheet, and takes its colours from the page."""
-    items = "".join(_finding_html(finding) for finding in findings[:SHOWN])
-    more = f"<p>… and {len(findings) - SHOWN:,} more in <code>.findings</code></p>" if len(findings) > SHOWN else ""
-    return (
-        '<div style="font-family:system-ui,-apple-system,Segoe UI,Roboto,sans-serif;font-size:13px;line-height:1.45;max-width:1000px">'
-        f'<p style="margin:0 0 2px 0;font-size:15px">{escape(headline(plan, findings))}</p>'
-        f'<p style="margin:0 0 10px 0;color:#808080">{escape(circumstances(plan, needed_ns, planned_ns))}</p>'
-        f'<ul style="list-style:none;margin:0;padding:0">{items}</ul>{more}'
-        f'<p style="margin:0;color:#808080;font-size:12px">{escape(UNSEEN if touches else NOT_LOOKED)}</p></div>'
-    )
-
-
-def _finding_html(finding: Finding) -> str:
-    colour = _COLOURS[finding.severity]
-    lines = f'<div style="color:#808080;font-size:12px">{escape(", ".join(finding.lines[:8]))}</div>' if finding.lines else ""
-    return (
-        f'<li style="margin:0 0 8px 0;padding:0 0 0 10px;border-left:3px solid {colour}">'
-        f'<div><span style="color:{colour};font-weight:600">{escape(finding.severity.value)}</span> · '
-        f"<b>{escape(finding.kind.value)}</b>: {escape(finding.message)}</div>"
-        f"<div>→ {escape(finding.advice)}</div>{lines}</li>"
-    )

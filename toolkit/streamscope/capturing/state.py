@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.devices.cuda.driver import libraries
+from streamscope.kernels.library.libraries import libraries
 from streamscope.tolerance import absolute_errors, allowed_of_others
 
 Array = npt.NDArray[Any]

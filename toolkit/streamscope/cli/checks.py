@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from streamscope import display
 from streamscope.errors import CompilationError, StreamscopeError
 
 if TYPE_CHECKING:
@@ -296,6 +297,4 @@ def _run(device: Any, function: Callable[..., Any], *inputs: Any) -> Any:
 
 
 def _bundle() -> str:
-    # Not imported by name: the library needs no widgets, and says here whether they are there.
-    source = importlib.import_module("streamscope_widgets.bundle").bundle_source()
-    return f"{len(source.encode()) / 1000:.0f} kB of JavaScript"
+    return f"{len(display.bundle_source().encode()) / 1000:.0f} kB of JavaScript"

@@ -7,11 +7,11 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from streamscope.errors import printable, readable
+from streamscope.display import console
+from streamscope.errors import readable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,25 +22,12 @@ PLAIN_SIGNS = str.maketrans("µ×·–−…→✓✗█▓░▏’", "ux---.>+
 
 def output() -> Console:
     """Return the console for what was asked for."""
-    return _console(stderr=False)
+    return console(stderr=False)
 
 
 def notes() -> Console:
     """Return the console for what accompanies it."""
-    return _console(stderr=True)
-
-
-def _console(*, stderr: bool) -> Console:
-    """Return a console that sends no control characters to the terminal but its own: names of files and engines may have some."""
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.segment import Segment
-
-    class Screen(Console):
-        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-            for text, style, control in super().render(renderable, options):
-                yield Segment(text if control else printable(text), style, control)
-
-    return Screen(stderr=stderr, highlight=False, markup=False, emoji=False)
+    return console(stderr=True)
 
 
 def complain(message: str, hint: str | None = None) -> None:

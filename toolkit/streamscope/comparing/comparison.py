@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope import display
 from streamscope.advising.choice import Choice
-from streamscope.analysis.definitions import format_mib
 from streamscope.analysis.metrics import EngineMetrics, measure
+from streamscope.analysis.table import metrics_text
 from streamscope.analysis.verdict import Verdict, assess, difference, reference_engine
 from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
 from streamscope.errors import EngineError, OutputError, TraceError
 from streamscope.files import filled_whole
 from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, opened, parsed, with_digest
-from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.trace.trace import DeviceInfo, TimelineGroup, Trace
 from streamscope.trace.values import AMOUNT, COUNTS, REPEATS, TEXT, VERSIONS, optional, plain
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from streamscope_widgets.payload import TimelineGroup
     from streamscope_widgets.timeline import TimelineWidget
 
 Array = npt.NDArray[Any]
@@ -35,7 +35,6 @@ Array = npt.NDArray[Any]
 NUMPY = "NumPy"
 PLAIN_CALL = "a plain call"
 """What results may have been compared with."""
-UNCHECKED = "Results were not checked: an operation has no NumPy reference, or is stateful."
 
 
 @dataclass(frozen=True)
@@ -137,24 +136,23 @@ class Comparison(Mapping[str, Run]):
 
     @cached_property
     def assessment(self) -> Verdict:
-        """The verdict with what it rests on; it ends with the engine that was chosen, if one was."""
-        found = assess(self.metrics, self.device)
+        """The verdict as data, with what it rests on."""
+        checked = [run for run in self._runs.values() if not np.isnan(run.tolerance)]
+        found = replace(
+            assess(self.metrics, self.device),
+            checked=bool(checked),
+            wrong=tuple(run.engine for run in checked if not run.correct),
+            checked_against=self.checked_against,
+        )
         if self.choice is None:
             return found
-        limited = "" if self.choice.memory_limit is None else f" within {format_mib(self.choice.memory_limit)} MiB"
-        chosen = f"Chosen{limited}: {self.choice.engine}."
-        return replace(found, text=f"{found.text} {chosen}", evidence=(*found.evidence, f"Chosen: {self.choice.reason}"))
+        evidence = (*found.evidence, f"Chosen: {self.choice.reason}")
+        return replace(found, chosen=self.choice.engine, memory_limit=self.choice.memory_limit, evidence=evidence)
 
     @property
     def verdict(self) -> str:
         """The verdict in plain words; wrong results come first."""
-        wrong = [engine for engine, run in self._runs.items() if not run.correct]
-        if all(np.isnan(run.tolerance) for run in self._runs.values()):
-            return f"{self.assessment.text} {UNCHECKED}"
-        if not wrong:
-            return self.assessment.text
-        told = f"they differ from those of {self.checked_against} by more than is allowed"
-        return f"RESULTS ARE WRONG under {', '.join(wrong)}: {told}. {self.assessment.text}"
+        return self.assessment.text
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the metrics as a DataFrame, one row an engine."""
@@ -193,8 +191,6 @@ class Comparison(Mapping[str, Run]):
 
     def groups(self) -> list[TimelineGroup]:
         """Return the traces with their makespans, as the timeline draws them."""
-        from streamscope_widgets.payload import TimelineGroup
-
         base = reference_engine(self.metrics)
         return [
             TimelineGroup(
@@ -207,9 +203,7 @@ class Comparison(Mapping[str, Run]):
 
     def timeline(self) -> TimelineWidget:
         """Return the live timelines of all engines on one time axis (a notebook widget)."""
-        from streamscope_widgets.timeline import timeline
-
-        return timeline(self.groups())
+        return display.timeline(self)
 
     def report(self, path: str | Path) -> Path:
         """Write one HTML file with verdict, metrics, charts and the live timeline; it needs no network. Return its path.
@@ -219,9 +213,7 @@ class Comparison(Mapping[str, Run]):
         OutputError
             The file cannot be written.
         """
-        from streamscope_widgets.comparison_report import comparison_report
-
-        return comparison_report(self, given_path(path, error=OutputError))
+        return display.report(self, given_path(path, error=OutputError))
 
     def save(self, folder: str | Path) -> Path:
         """Write ``comparison.json`` and a Parquet trace for each engine into a folder, and return it; `load_comparison` reads them.
@@ -239,16 +231,12 @@ class Comparison(Mapping[str, Run]):
         return target
 
     def __str__(self) -> str:
-        from streamscope_widgets.summary import summary_text
-
-        return summary_text(self.program, self.device, self.metrics, self.verdict)
+        return metrics_text(self.program, self.device, self.metrics, self.verdict)
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
-        from streamscope_widgets.summary import summary_html
-
-        return summary_html(self.program, self.device, self.groups(), self.metrics, self.verdict)
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
 
 
 def write_files(comparison: Comparison, folder: Path) -> None:

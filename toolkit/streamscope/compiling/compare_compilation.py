@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamscope import display
 from streamscope.arguments import whole_number
 from streamscope.calling import verb
 from streamscope.compiling.warming import target_of, traced_for
@@ -19,8 +20,8 @@ from streamscope.kernels.compile.batch import compile_batch
 from streamscope.kernels.compile.compilation_log import CompilationLog
 from streamscope.kernels.compile.groups import worker_count
 from streamscope.kernels.compile.kernel_cache import KernelCache
-from streamscope.kernels.compile.needed import needed_kernels
 from streamscope.kernels.compile.nvrtc import nvrtc_version
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.source import KernelSource
 from streamscope.program.operation import Program
 from streamscope.progress import Progress, showing
@@ -60,14 +61,10 @@ class CompilationComparison:
 
     def timeline(self) -> TimelineWidget:
         """Return both as live timelines on one time axis, a lane a thread (a notebook widget)."""
-        from streamscope_widgets.timeline import timeline
+        return display.timeline(self)
 
-        return timeline([self.one_by_one.trace("one by one", self.program), self.together.trace("together", self.program)])
-
-    def _repr_html_(self) -> str:
-        from streamscope_widgets.compilation_comparison_view import compilation_comparison_html
-
-        return compilation_comparison_html(self)
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
 
     def __repr__(self) -> str:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.
@@ -133,7 +130,7 @@ def compare_compilation(
     """
     traced = traced_for("ss.compare_compilation", program, inputs, attributes)
     _, target = target_of(device, architecture)
-    kernels = needed_kernels(traced)
+    kernels = program_kernels(traced)
     if not kernels:
         raise ProgramError(
             f"{traced.name!r} needs no kernel that is made at run time", hint="give it element-wise operations or reductions"

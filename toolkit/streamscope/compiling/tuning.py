@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamscope import display
 from streamscope.calling import verb
 from streamscope.compiling.warming import opened_cuda, traced_for
 from streamscope.devices.cuda import CudaDevice
@@ -81,10 +82,8 @@ class Tuning:
     kernels: tuple[TunedKernel, ...]
     log: CompilationLog
 
-    def _repr_html_(self) -> str:
-        from streamscope_widgets.tuning_view import tuning_html
-
-        return tuning_html(self)
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
 
     def __repr__(self) -> str:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.
@@ -221,7 +220,7 @@ def _tuned(problem: _Problem, device: CudaDevice) -> TunedKernel:
     medians = {variant: float(np.median(values)) for variant, values in times.items()}
     choice = fastest(medians)
     default = next(iter(candidates))
-    device.choices.keep(default, problem.size, choice, medians)
+    device.tuned.keep(default, problem.size, choice, medians)
     return TunedKernel(default.name, problem.shapes, medians, choice)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from streamscope.engines.issuing import captured_plan
 from streamscope.engines.lanes import Estimate, main_stream, own_branches
 from streamscope.engines.plan import Plan
-from streamscope.engines.segments import captured_plan
 from streamscope.program.operation import Program
 
 

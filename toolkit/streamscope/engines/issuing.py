@@ -1,162 +1,156 @@
-"""Issuing: from operations on lanes to steps with the fewest events."""
+"""Issuing: from operations on lanes to the steps of a plan, with the fewest events; in streams, and in captures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from itertools import groupby
+from typing import NamedTuple
 
-from streamscope.engines.plan import CallHost, HostWait, Issue, RecordEvent, Step, WaitEvent
-from streamscope.engines.sync_objects import HOST, START, DependencyTracker, Stamp
+from streamscope.engines.lanes import StreamOf, lanes_in_use
+from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, WaitEvent
 from streamscope.errors import EngineError
+from streamscope.order.clocks import Stamp
+from streamscope.order.hazards import HOST, HazardTracker
 from streamscope.program.launch import HostCall, Launch
-from streamscope.program.operation import Operation
+from streamscope.program.operation import Operation, Program
 
 LaneOf = Callable[[Launch], int]
+_MOST_ROUNDS = 8
 
 
-@dataclass(frozen=True)
-class _StampWait:
-    """A wait for a stamp, before it is known which event stands for it."""
+class _Work(NamedTuple):
+    """One step that does something, its lane, and the variables that it uses."""
 
+    step: Issue | CallHost | Replay
     lane: int
-    stamp: Stamp
+    reads: Collection[int]
+    writes: Collection[int]
 
 
-@dataclass
-class Issuer:
-    """Turns operations into steps, asking a tracker which waits they need.
+class _Issued(NamedTuple):
+    """A step behind the waits that it needs; None where there is nothing but waits."""
 
-    Attributes
-    ----------
-    tracker : DependencyTracker
-    origin : Stamp, optional
-        In a capture: what every lane must come after, so that it belongs to the capture.
-    """
-
-    tracker: DependencyTracker
-    origin: Stamp | None = None
-    _items: list[Issue | CallHost | _StampWait] = field(default_factory=list)
-    _stamps: list[Stamp | None] = field(default_factory=list)
-
-    def operation(self, operation: Operation, lane_of: LaneOf) -> None:
-        """Issue all that an operation does."""
-        if isinstance(operation.work, HostCall):
-            call = operation.work
-            self._issue(HOST, call.reads, call.writes, CallHost(call))
-        for launch in operation.launches:
-            lane = lane_of(launch)
-            self._issue(lane, launch.reads, launch.writes, Issue(launch, lane))
-
-    def wait(self, lane: int, stamp: Stamp) -> None:
-        """Let a lane wait for a stamp, unless it already comes after it."""
-        if not self.tracker.knows(lane, stamp):
-            self.tracker.waited(lane, stamp)
-            self._append(_StampWait(lane, stamp))
-
-    def _issue(self, lane: int, reads: Iterable[int], writes: Iterable[int], item: Issue | CallHost) -> None:
-        extra = [] if self.origin is None else [self.origin]
-        for stamp in self.tracker.needed(lane, reads, writes, extra):
-            self.tracker.waited(lane, stamp)
-            self._append(_StampWait(lane, stamp))
-        self._append(item, self.tracker.issued(lane, reads, writes))
-
-    def _append(self, item: Issue | CallHost | _StampWait, stamp: Stamp | None = None) -> None:
-        self._items.append(item)
-        self._stamps.append(stamp)
-
-    def steps(self, first: int, name_event: Callable[[Stamp], tuple[int, int]], events: dict[tuple[int, int], int]) -> list[Step]:
-        """Return the steps from item ``first`` on, with an event recorded after each item that something waits for.
-
-        ``name_event`` maps a stamp to the key of its event; ``events`` collects the number of each key's event.
-        """
-        items, stamps = self._items[first:], self._stamps[first:]
-        for item in items:
-            if isinstance(item, _StampWait):
-                events.setdefault(name_event(item.stamp), len(events))
-        steps: list[Step] = []
-        if self.origin is not None and (key := name_event(self.origin)) in events:
-            steps.append(RecordEvent(events[key], self.origin.lane))
-        for item, stamp in zip(items, stamps, strict=True):
-            if isinstance(item, _StampWait):
-                event = events[name_event(item.stamp)]
-                steps.append(HostWait(event) if item.lane == HOST else WaitEvent(event, item.lane))
-                continue
-            steps.append(item)
-            if stamp is not None and stamp.lane != HOST and name_event(stamp) in events:
-                steps.append(RecordEvent(events[name_event(stamp)], stamp.lane))
-        return steps
-
-    @property
-    def length(self) -> int:
-        """Number of items so far."""
-        return len(self._items)
+    step: Step | None
+    lane: int
+    waits: list[Stamp]
+    stamp: Stamp | None
 
 
-def repeating_steps(
-    operations: Sequence[Operation], lanes: Sequence[int], lane_of: LaneOf, *, runs_apart: bool = False
-) -> tuple[list[Step], int]:
+def repeating_steps(operations: Sequence[Operation], lanes: int, lane_of: LaneOf, *, runs_apart: bool = False) -> tuple[list[Step], int]:
     """Return the steps of a run that may follow another of the same program without a synchronisation, and the number of events.
 
-    The operations are issued several times in a row, until two rounds have the same waits; the last round's steps are the plan. A wait
-    for an item of the round before takes the event of the same item of this round, whose latest record, at the time of the call, is that
-    of the round before (in the first run there is none, and so nothing to wait for).
+    Parameters
+    ----------
+    operations : sequence of Operation
+        In the order of their issue.
+    lanes : int
+        Number of lanes.
+    lane_of : callable
+        The lane of a launch.
+    runs_apart : bool
+        As in a capture, every lane comes after what lane 0 holds already, and lane 0 after all of them.
 
     Raises
     ------
     EngineError
-        The rounds do not settle, which would be a defect of ours.
+        The waits do not settle, which would be a defect of ours.
     """
     if runs_apart:
-        # As in a capture: every lane comes after what lane 0 holds already, and lane 0 after all of them.
-        steps, used = captured_steps(operations, lanes, lane_of, 0)
-        return list(steps), used
-    issuer = Issuer(DependencyTracker(lanes))
-    rounds: list[tuple[list[Step], int]] = []
-    for _ in range(_MOST_ROUNDS):
-        first, before = issuer.length, {lane: issuer.tracker.tail(lane).position for lane in lanes}
-        for operation in operations:
-            issuer.operation(operation, lane_of)
-        each = {lane: issuer.tracker.tail(lane).position - before[lane] for lane in lanes}
-        events: dict[tuple[int, int], int] = {}
-        rounds.append((issuer.steps(first, _position_in_round(each), events), len(events)))
-        if len(rounds) > 1 and rounds[-1] == rounds[-2]:
-            return rounds[-1]
-    raise EngineError(f"the waits of {len(operations)} operations on {len(lanes)} lanes do not settle", hint="please report this program")
+        return captured_steps(operations, lanes, lane_of, 0)
+    return _repeating(_work(operations, lane_of), lanes, 0)
 
 
-_MOST_ROUNDS = 8
-
-
-def _position_in_round(items: Mapping[int, int]) -> Callable[[Stamp], tuple[int, int]]:
-    def name(stamp: Stamp) -> tuple[int, int]:
-        return stamp.lane, (stamp.position - 1) % items[stamp.lane]
-
-    return name
-
-
-def captured_steps(
-    operations: Sequence[Operation], lanes: Sequence[int], lane_of: LaneOf, first_event: int
-) -> tuple[tuple[Step, ...], int]:
+def captured_steps(operations: Sequence[Operation], lanes: int, lane_of: LaneOf, first_event: int) -> tuple[list[Step], int]:
     """Return the steps of a capture that begins and ends on lane 0, and the number of events used, numbered from ``first_event``.
 
     Every other lane forks from lane 0 before its first item and is joined to it at the end, as a capture demands.
     """
-    origin = Stamp(0, START)
-    issuer = Issuer(DependencyTracker(lanes), origin)
-    issuer.tracker.waited(0, origin)
+    tracker = HazardTracker(lanes)
+    issued = [_Issued(None, 0, [], tracker.start)]
+    for step, lane, reads, writes in _work(operations, lane_of):
+        issued.append(_Issued(step, lane, *tracker.issue(lane, reads, writes, (tracker.start,))))
+    waits, _ = tracker.issue(0, (), (), tracker.last)
+    issued.append(_Issued(None, 0, waits, None))
+    return _with_events(issued, lambda stamp: (stamp.lane, stamp.position), first_event)
+
+
+def segments(program: Program) -> list[tuple[bool, tuple[Operation, ...]]]:
+    """Split a program into greedy maximal runs of operations that are captured (True) and that are not (False).
+
+    Those are not that cannot be, and a run that launches nothing, as operations on empty arrays do.
+    """
+    runs = [(capturable, tuple(run)) for capturable, run in groupby(program.operations, key=lambda operation: operation.capturable)]
+    return [(capturable and any(operation.launches for operation in run), run) for capturable, run in runs]
+
+
+def captured_plan(engine: str, program: Program, order: Sequence[Operation], stream_of: StreamOf, *, scopes: bool = False) -> Plan:
+    """Make a plan whose capturable segments are graphs, launched on the main stream; the rest runs between them as usual.
+
+    Segments are those of the program; inside one, operations are captured in the given order. All device work is on the main stream,
+    graphs and single launches alike, so only host functions wait, each for the last thing on the stream that touched its variables, and
+    nothing waits for them (the host issues in order).
+    """
+    lanes = lanes_in_use([operation for operation in order if operation.capturable], stream_of)
+    position = {operation.id: index for index, operation in enumerate(order)}
+    work: list[_Work] = []
+    events = 0
+    for capturable, operations in segments(program):
+        if not capturable:
+            work += _work(operations, lambda launch: 0)
+            continue
+        ordered = sorted(operations, key=lambda operation: position[operation.id])
+        inner, used = captured_steps(ordered, len(lanes.names), lanes.of, events)
+        events += used
+        # Of launches: for an operation that launches nothing, nobody has to wait.
+        launches = [launch for operation in operations for launch in operation.launches]
+        reads = {variable for launch in launches for variable in launch.reads}
+        work.append(_Work(Replay(tuple(inner)), 0, reads, {variable for launch in launches for variable in launch.writes}))
+    steps, used = _repeating(work, 1, events)
+    return Plan(engine, program, lanes.names, tuple(steps), events + used, scopes)
+
+
+def _work(operations: Sequence[Operation], lane_of: LaneOf) -> list[_Work]:
+    work: list[_Work] = []
     for operation in operations:
-        issuer.operation(operation, lane_of)
-    tails = (issuer.tracker.tail(lane) for lane in lanes if lane != 0)
-    for stamp in issuer.tracker.needed(0, (), (), [tail for tail in tails if tail.position > START]):
-        issuer.wait(0, stamp)
+        if isinstance(call := operation.work, HostCall):
+            work.append(_Work(CallHost(call), HOST, call.reads, call.writes))
+        for launch in operation.launches:
+            lane = lane_of(launch)
+            work.append(_Work(Issue(launch, lane), lane, launch.reads, launch.writes))
+    return work
+
+
+def _repeating(work: Sequence[_Work], lanes: int, first_event: int) -> tuple[list[Step], int]:
+    """Return steps that may follow themselves, and the number of events.
+
+    The work is issued several times in a row, until two rounds have the same waits; the last round's steps are the plan. A wait for an item
+    of the round before takes the event of the same item of this round, whose latest record, at the time of the call, is that of the round
+    before (in the first run there is none, and so nothing to wait for).
+    """
+    tracker = HazardTracker(lanes)
+    items = Counter(lane for _, lane, _, _ in work)
+    rounds: list[tuple[list[Step], int]] = []
+    for _ in range(_MOST_ROUNDS):
+        issued = [_Issued(step, lane, *tracker.issue(lane, reads, writes)) for step, lane, reads, writes in work]
+        rounds.append(_with_events(issued, lambda stamp: (stamp.lane, (stamp.position - 1) % items[stamp.lane]), first_event))
+        if len(rounds) > 1 and rounds[-1] == rounds[-2]:
+            return rounds[-1]
+    raise EngineError(f"the waits of {len(work)} operations on {lanes} lanes do not settle", hint="please report this program")
+
+
+def _with_events(issued: Sequence[_Issued], key: Callable[[Stamp], tuple[int, int]], first_event: int) -> tuple[list[Step], int]:
+    """Return the steps with an event recorded after each item that something waits for, and the number of events; ``key`` names them."""
     events: dict[tuple[int, int], int] = {}
-    steps = issuer.steps(0, lambda stamp: (stamp.lane, stamp.position), events)
-    return tuple(_renumber(step, first_event) for step in steps), len(events)
-
-
-def _renumber(step: Step, first: int) -> Step:
-    if isinstance(step, RecordEvent):
-        return RecordEvent(step.event + first, step.lane)
-    if isinstance(step, WaitEvent):
-        return WaitEvent(step.event + first, step.lane)
-    return step
+    for item in issued:
+        for wait in item.waits:
+            events.setdefault(key(wait), first_event + len(events))
+    steps: list[Step] = []
+    for step, lane, waits, stamp in issued:
+        numbers = [events[key(wait)] for wait in waits]
+        steps += [HostWait(event) if lane == HOST else WaitEvent(event, lane) for event in numbers]
+        if step is not None:
+            steps.append(step)
+        if stamp is not None and events and (event := events.get(key(stamp))) is not None:
+            steps.append(RecordEvent(event, stamp.lane))
+    return steps, len(events)

@@ -15,7 +15,7 @@ from streamscope.devices.cost_model import CostModel
 from streamscope.engines.lanes import Estimate, StreamOf, checked_streams, main_stream
 from streamscope.engines.plan import Plan
 from streamscope.engines.prediction import makespan_ns, reference_model
-from streamscope.engines.tasks import Tasks, is_plain
+from streamscope.order.graph import DependencyGraph
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
 
@@ -53,34 +53,28 @@ class Schedule:
 
 @dataclass(frozen=True)
 class OrderingCosts:
-    """What it takes, beside the kernels themselves, to issue work and to order it, in ns.
+    """What it takes, beside the kernels themselves, to order work, in ns. The host's calls do not count: short kernels would stay on one.
 
     Attributes
     ----------
-    call_ns : callable
-        Host: the call that puts a launch on a stream.
-    fork_ns : float
-        Host: the record of an event and the wait for it.
     gap_ns : float
-        Device: from the end of what is before a kernel to its start.
+        From the end of what is before a kernel to its start.
     crossing_ns : float
-        Device: what comes on top where that is on another stream.
+        What comes on top where that is on another stream.
     """
 
-    call_ns: Callable[[Launch], float]
-    fork_ns: float
     gap_ns: float
     crossing_ns: float
 
 
 def on_streams(model: CostModel) -> OrderingCosts:
-    """Return the costs of work on streams, without the host's: with those, short kernels would never be spread."""
-    return OrderingCosts(lambda launch: 0.0, 0.0, model.kernel_gap_ns, model.drain_ns)
+    """Return the costs of work on streams."""
+    return OrderingCosts(model.kernel_gap_ns, model.drain_ns)
 
 
 def in_a_graph(model: CostModel) -> OrderingCosts:
-    """Return the costs of work in a graph, where the host has nothing to do and an edge costs the same within a stream and across."""
-    return OrderingCosts(lambda launch: 0.0, 0.0, model.graph_node_gap_ns, 0.0)
+    """Return the costs of work in a graph, where an edge costs the same within a stream and across."""
+    return OrderingCosts(model.graph_node_gap_ns, 0.0)
 
 
 def best_plan(program: Program, estimate: Estimate, streams: int, costs: Callable[[CostModel], OrderingCosts], make: MakePlan) -> Plan:
@@ -115,17 +109,22 @@ def may_open_scopes(program: Program) -> bool:
     return any(launch.library for launch in program.launches())
 
 
+def is_plain(operation: Operation) -> bool:
+    """Tell whether an operation is kernels only, none of them in an auxiliary scope."""
+    return bool(operation.launches) and all(one.kind is LaunchKind.KERNEL and not one.auxiliary for one in operation.launches)
+
+
 def schedules(program: Program, estimate: Estimate, most: int, costs: OrderingCosts) -> list[Schedule]:
     """Return the schedules worth a try, from one stream on; auxiliary scopes are on a second one in all of them."""
 
     def launch_ns(launch: Launch) -> float:
         return estimate(launch) + costs.gap_ns
 
-    tasks = Tasks(program.operations, [_duration_ns(operation, launch_ns) for operation in program.operations])
-    orders = (tuple(range(len(program.operations))), tuple(tasks.by_rank()))
+    graph = DependencyGraph(program.operations, [_duration_ns(operation, launch_ns) for operation in program.operations])
+    orders = (tuple(range(len(program.operations))), tuple(graph.by_rank()))
     found = [Schedule(orders[0], {(launch.operation, launch.part): int(launch.auxiliary) for launch in program.launches()})]
     for count in _counts(most):
-        made = [_Placing(tasks, launch_ns, costs, [0.0] * count).schedule(order) for order in orders]
+        made = [_Placing(graph, launch_ns, costs, [0.0] * count).schedule(order) for order in orders]
         found += [schedule for index, schedule in enumerate(made) if schedule not in (*found, *made[:index])]
         if max(schedule.width for schedule in made) < count:
             break  # The program has no use for more.
@@ -151,7 +150,7 @@ _COPY = -1
 class _Placing:
     """The state of list scheduling: until when the host and each stream are taken; when each operation is done, and on which stream."""
 
-    tasks: Tasks
+    graph: DependencyGraph
     launch_ns: Estimate
     costs: OrderingCosts
     taken_ns: list[float]
@@ -169,14 +168,14 @@ class _Placing:
 
     def put(self, position: int) -> None:
         """Place an operation and, with the first of a chain, the whole chain."""
-        operation = self.tasks.operations[position]
+        operation = self.graph.operations[position]
         if position in self.done_ns:
             return
         if isinstance(operation.work, HostCall):
             self.host_ns = max(self.host_ns, self._ready_ns(position, _COPY)) + operation.work.duration_ns
             self.done_ns[position] = self.host_ns
         elif is_plain(operation):
-            self._put_chain(self.tasks.chain(position, is_plain))
+            self._put_chain(self.graph.chain(position, is_plain))
         else:
             self._put_fixed(position)
 
@@ -185,8 +184,7 @@ class _Placing:
         home = self._home(chain[0])
         choices = range(min(self.used + 1, len(self.taken_ns)))
         end_ns, _, stream = min((self._end_ns(chain, stream), stream != home, stream) for stream in choices)
-        launches = [launch for position in chain for launch in self.tasks.operations[position].launches]
-        self.host_ns = self._issued_ns(chain, stream)
+        launches = [launch for position in chain for launch in self.graph.operations[position].launches]
         self.streams.update({(launch.operation, launch.part): stream for launch in launches})
         self.taken_ns[stream] = end_ns
         self.used = max(self.used, stream + 1)
@@ -195,25 +193,19 @@ class _Placing:
 
     def _end_ns(self, chain: Sequence[int], stream: int) -> float:
         """Return when a chain would be done on a stream: when the device is through with it, but not before the host has issued it."""
-        durations = [self.tasks.duration_ns[position] for position in chain]
+        durations = [self.graph.duration_ns[position] for position in chain]
         on_device_ns = max(self._ready_ns(chain[0], stream), self.taken_ns[stream]) + sum(durations)
-        return max(on_device_ns, self._issued_ns(chain, stream) + durations[-1])
-
-    def _issued_ns(self, chain: Sequence[int], stream: int) -> float:
-        """Return when the host would have issued a chain, with the waits that its first operation needs."""
-        foreign = {self.made_on[other] for other in self.tasks.before[chain[0]] if other in self.made_on} - {stream}
-        calls = (self.costs.call_ns(launch) for position in chain for launch in self.tasks.operations[position].launches)
-        return self.host_ns + len(foreign) * self.costs.fork_ns + sum(calls)
+        return max(on_device_ns, self.host_ns + durations[-1])
 
     def _ready_ns(self, position: int, stream: int) -> float:
         """Return when all is done that an operation follows on."""
-        earlier = self.tasks.before[position]
+        earlier = self.graph.before[position]
         crossing_ns = self.costs.crossing_ns
         return max((self.done_ns[one] + (0.0 if self.made_on.get(one, stream) == stream else crossing_ns) for one in earlier), default=0.0)
 
     def _home(self, position: int) -> int:
         """Return the stream of the latest operation that this one follows on."""
-        latest = max(self.tasks.before[position], key=self.done_ns.__getitem__, default=None)
+        latest = max(self.graph.before[position], key=self.done_ns.__getitem__, default=None)
         return 0 if latest is None else self.made_on.get(latest, 0)
 
     def _put_fixed(self, position: int) -> None:
@@ -221,10 +213,9 @@ class _Placing:
         beside = min(range(1, len(self.taken_ns)), key=self.taken_ns.__getitem__)
         ready_ns = self._ready_ns(position, 0)
         self.done_ns[position], self.made_on[position] = ready_ns, _COPY
-        for launch in self.tasks.operations[position].launches:
+        for launch in self.graph.operations[position].launches:
             stream = beside if launch.auxiliary else 0
             self.streams[launch.operation, launch.part] = stream
-            self.host_ns += self.costs.call_ns(launch)
             end_ns = max(ready_ns, self.host_ns) + self.launch_ns(launch)
             if launch.kind is LaunchKind.KERNEL:
                 end_ns = max(end_ns, self.taken_ns[stream] + self.launch_ns(launch))

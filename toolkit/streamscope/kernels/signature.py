@@ -11,7 +11,7 @@ import numpy as np
 from streamscope.kernels.elementwise.functions_source import functions_source
 from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.expression.wrapping import wrapped
-from streamscope.kernels.types_source import COMPUTE
+from streamscope.kernels.source import COMPUTE
 
 RESULT = "out"
 """What the kernels call the result's array."""

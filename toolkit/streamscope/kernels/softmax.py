@@ -6,10 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamscope.kernels.cuda import fill, pieces
-from streamscope.kernels.named_source import PLACE_OF_NAME, named_source
 from streamscope.kernels.reduce.reduction_kernels import THREADS, across_source
-from streamscope.kernels.source import KernelSource
-from streamscope.kernels.types_source import COMPUTE, STORAGE, VECTORS, conversions_source, loaded, stored
+from streamscope.kernels.source import (
+    COMPUTE,
+    PLACE_OF_NAME,
+    STORAGE,
+    VECTORS,
+    KernelSource,
+    conversions_source,
+    loaded,
+    named_source,
+    stored,
+)
 
 
 @dataclass(frozen=True)

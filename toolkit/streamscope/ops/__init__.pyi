@@ -49,12 +49,9 @@ from streamscope.ops.binary import right_shift as right_shift
 from streamscope.ops.binary import subtract as subtract
 from streamscope.ops.convolutions import convolution as convolution
 from streamscope.ops.convolutions import convolution_backward as convolution_backward
-from streamscope.ops.custom import operator as operator
-from streamscope.ops.host import host_function as host_function
 from streamscope.ops.host import to_device as to_device
 from streamscope.ops.host import to_host as to_host
 from streamscope.ops.linear import matmul as matmul
-from streamscope.ops.one_line import elementwise as elementwise
 from streamscope.ops.reductions import all as all
 from streamscope.ops.reductions import any as any
 from streamscope.ops.reductions import argmax as argmax

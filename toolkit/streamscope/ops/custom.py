@@ -126,7 +126,7 @@ def operator(
 
     Examples
     --------
-    >>> @ss.ops.operator(reads=["x"], writes=["y"], reference=lambda x: np.sort(x))
+    >>> @ss.operator(reads=["x"], writes=["y"], reference=lambda x: np.sort(x))
     ... def sort(x, y):
     ...     y[...] = x
     ...     y.sort()                             # CuPy's arrays on a GPU

@@ -103,7 +103,7 @@ def host_function(function: Callable[..., Any] | None = None, *, results: Result
 
     Examples
     --------
-    >>> @ss.ops.host_function(duration_us=50)
+    >>> @ss.host_function(duration_us=50)
     ... def doubled(x):
     ...     return 2 * x
     >>> with ss.Engine(device="simulated") as engine:

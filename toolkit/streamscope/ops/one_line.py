@@ -74,7 +74,7 @@ def elementwise(
 
     Examples
     --------
-    >>> leaky = ss.ops.elementwise("y = x > 0 ? x : a * x", gradient={"x": "x > 0 ? dy : a * dy"})
+    >>> leaky = ss.elementwise("y = x > 0 ? x : a * x", gradient={"x": "x > 0 ? dy : a * dy"})
     >>> with ss.Engine(device="simulated") as engine:
     ...     print(engine.run(ss.program(lambda x: leaky(x, 0.5)), np.array([-2.0, 3.0])))
     [-1.  3.]

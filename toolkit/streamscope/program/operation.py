@@ -118,15 +118,6 @@ class Program:
         for operation in self.operations:
             yield from operation.launches
 
-    def source(self) -> str:
-        """Return the CUDA source of the generated kernels, each once, below a line that says which operations it is of.
-
-        Libraries (cuBLAS, cuDNN), functions of the user's and captured code bring kernels of their own, which are not here.
-        """
-        from streamscope.kernels.compile.needed import program_source
-
-        return program_source(self)
-
     @property
     def changes_inputs(self) -> bool:
         """Whether an operation writes to an input, so that inputs must be filled again before each run."""

@@ -114,7 +114,7 @@ class Tracer:
         if symbol.place is None:
             symbol.place = place
         if symbol.place is not place:
-            copy = "ss.to_device" if place is Place.DEVICE else "ss.to_host"
+            copy = "ss.ops.to_device" if place is Place.DEVICE else "ss.ops.to_host"
             raise ProgramError(
                 f"{operator.name} at {where} wants {symbol.name!r} in {place.value} memory, but it lies in {symbol.place.value} memory",
                 hint=f"copy it first with {copy}",

@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any
 
 from streamscope.devices.cuda import CudaDevice
-from streamscope.devices.cuda.driver import libraries
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.engines.binding import Bound
 from streamscope.engines.capture import capturing
@@ -20,6 +19,7 @@ from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.interrupts import deferred
+from streamscope.kernels.library.libraries import libraries
 from streamscope.recording.events import add_device_span, add_host_span, device_lanes
 from streamscope.recording.passes import HostInterval, steps_of
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind

@@ -1,6 +1,6 @@
 """Traces: spans in columns, what is needed to read them, and the files that hold them."""
 
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
-from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+from streamscope.trace.trace import DeviceInfo, TimelineGroup, Trace, TraceInfo
 
-__all__ = ["Basis", "DeviceInfo", "SpanBuilder", "SpanKind", "SpanTable", "Trace", "TraceInfo"]
+__all__ = ["Basis", "DeviceInfo", "SpanBuilder", "SpanKind", "SpanTable", "TimelineGroup", "Trace", "TraceInfo"]

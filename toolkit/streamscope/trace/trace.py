@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import sys
 from collections.abc import Mapping
@@ -187,3 +188,41 @@ class Trace:
         from streamscope.trace.parquet import read_parquet
 
         return read_parquet(given_path(path, error=TraceError))
+
+
+@dataclass(frozen=True)
+class TimelineGroup:
+    """One trace as a timeline shows it.
+
+    Attributes
+    ----------
+    trace : Trace
+    makespan_ns : float, optional
+        Median makespan without recording, in nanoseconds; the trace's own extent stands in where it is unknown.
+    note : str
+        A remark for the header, after the comparison.
+    label : str
+        Name of the group; the engine's by default.
+    comparison : str, optional
+        How it compares with another group, in words; worked out from the makespans where None.
+
+    Raises
+    ------
+    TraceError
+        The makespan is negative or not finite.
+    """
+
+    trace: Trace
+    makespan_ns: float | None = None
+    note: str = ""
+    label: str = ""
+    comparison: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.makespan_ns is not None and not 0 <= self.makespan_ns < math.inf:
+            raise TraceError(f"makespan of {self.makespan_ns} ns is not a length of time")
+
+    @property
+    def extent_ns(self) -> int:
+        """End of the last span, in nanoseconds from the start of the run; 0 where nothing ends after that."""
+        return int(self.trace.spans.end_ns.max(initial=0))

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.devices.cuda.driver import checked, libraries
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.cuda.watchdog import Watchdog
 from streamscope.errors import DeviceError
+from streamscope.kernels.library.libraries import checked, libraries
 
 _GREATER_OR_EQUAL = 0  # CU_STREAM_WAIT_VALUE_GEQ
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from streamscope.devices.cuda.driver import checked, libraries
 from streamscope.devices.cuda.kernel_names import short_name
 from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.kernels.library.libraries import checked, libraries
 
 _KINDS = {
     "KERNEL": NodeKind.KERNEL,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from streamscope.devices.graph_node import GraphNode
 from streamscope.engines.graphs.view import GraphView
+from streamscope.engines.issuing import segments as split
 from streamscope.engines.plan import Issue, Replay
-from streamscope.engines.segments import segments as split
 from streamscope.program.launch import HostCall
 from streamscope.program.operation import Operation
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamscope import display
 from streamscope.arguments import given_path
 from streamscope.devices.graph_node import GraphNode
 from streamscope.engines.graphs.dot import dot
@@ -58,14 +59,10 @@ class GraphView:
 
     def svg(self) -> str:
         """Return a picture of the graph as an SVG document."""
-        from streamscope_widgets.graph_picture import graph_svg
+        return display.svg(self)
 
-        return graph_svg(self)
-
-    def _repr_html_(self) -> str:
-        from streamscope_widgets.graph_picture import graph_html
-
-        return graph_html(self)
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

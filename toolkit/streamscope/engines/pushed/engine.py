@@ -185,7 +185,7 @@ class Engine:
         is called with the NumPy arrays of ``reads`` on a worker thread, and returns what is written: an array, a tuple, or None. What it
         only reads is read-only.
 
-        Otherwise it is a *device operation*: an operator of Streamscope (``ss.add``, one made with ``ss.operator``), or a function of
+        Otherwise it is a *device operation*: an operator of Streamscope (``ss.ops.add``, one made with ``ss.operator``), or a function of
         several, as in a program. It is traced once for such shapes and attributes, and bound once to these variables; pushed again, it is
         only launched. So push the same function object again, not a new ``lambda`` each time. Functions made with ``ss.host_function`` are
         host operations.

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from streamscope.engines.pushed.issuing import Issuer
-from streamscope.engines.pushed.lanes import Clock, Stamp, needed
+from streamscope.engines.pushed.lanes import EventStamp
 from streamscope.engines.pushed.variable import VariableState, buffer_of
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred, let_through
+from streamscope.order.clocks import Clock, fewest
+from streamscope.order.hazards import HOST, unordered
 from streamscope.program.launch import HostCall
 from streamscope.program.variable import Place
 
@@ -58,17 +60,16 @@ class HostFunction:
         """What it only reads, each once."""
         return tuple(state for state in dict.fromkeys(self.arguments) if state not in self.writes)
 
-    def before(self, known: Clock) -> list[Stamp]:
+    def before(self, known: Clock) -> list[EventStamp]:
         """Return what the host must wait for first, given what it knows; the caller holds the lock."""
-        stamps = [state.writer for state in (*self.reads, *self.writes) if state.writer is not None]
-        return needed(known, stamps + [stamp for state in self.writes for stamp in state.readers.values()])
+        return fewest(known, unordered(HOST, known, self.reads, self.writes))
 
     def written(self) -> None:
         """Note that it has returned: its writes are finished, and the device has nothing to do with them any more."""
         for state in self.writes:
             state.version += 1
-            state.fault = state.writer = None
-            state.readers.clear()
+            state.fault = None
+            state.forget()
 
     def allocate(self, issuer: Issuer) -> None:
         """Get memory for what is written first by it; the caller holds the lock and has put off Ctrl-C.

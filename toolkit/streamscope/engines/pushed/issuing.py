@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 from streamscope.engines.plan import AUXILIARY, COPY_IN, COPY_OUT, MAIN
 from streamscope.engines.pushed.applications import Application, Part
 from streamscope.engines.pushed.faults import Fault, FaultLog
-from streamscope.engines.pushed.lanes import Clock, Lane, Stamp, merged
+from streamscope.engines.pushed.lanes import EventStamp, Lane
 from streamscope.engines.pushed.memory_pool import MemoryPool
 from streamscope.engines.pushed.placement import earliest, expect
 from streamscope.engines.pushed.variable import VariableState
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred
+from streamscope.order.clocks import Clock, merged
+from streamscope.order.hazards import note, unordered
 from streamscope.program.launch import LaunchKind
 from streamscope.program.user_line import user_line
 
@@ -75,18 +77,8 @@ class Issuer:
         self._issuing = True
         try:
             lane = application.lane or self._placed(application)
-            index, clock = lane.index, lane.clock
-            before: list[Stamp] = []
-            for state in application.reads:
-                stamp = state.writer
-                if stamp is not None and stamp.lane != index and clock[stamp.lane] < stamp.position:
-                    before.append(stamp)
-            for state in application.writes:
-                stamp = state.writer
-                if stamp is not None and stamp.lane != index and clock[stamp.lane] < stamp.position:
-                    before.append(stamp)
-                if state.readers:
-                    before += [stamp for stamp in state.readers.values() if stamp.lane != index]
+            index = lane.index
+            before = unordered(index, lane.clock, application.reads, application.writes)
             if before and application.launches:
                 lane.wait(before)
             for number, part in enumerate(application.parts):
@@ -104,12 +96,7 @@ class Issuer:
                     state.fault = None
             if application.launches:
                 stamp = lane.record()
-                for state in application.reads:
-                    state.readers[index] = stamp
-                for state in application.writes:
-                    if state.readers:
-                        state.readers.clear()
-                    state.writer = stamp
+                note(index, stamp, application.reads, application.writes)
                 if self._synchronous:
                     lane.stream.synchronize()
                     self.learn(stamp)
@@ -138,7 +125,7 @@ class Issuer:
                 return True
         return False
 
-    def learn(self, stamp: Stamp) -> None:
+    def learn(self, stamp: EventStamp) -> None:
         """Note that the host has waited for a stamp, so that all that is issued from now on comes after it."""
         self.known = merged(self.known, stamp.known)
         for lane in self.lanes:

@@ -70,8 +70,7 @@ class Lifetimes:
         self.live.pop(state.id, None)
         buffer, state.buffer = state.buffer, None
         if buffer is not None:
-            stamps = [*state.readers.values(), *([] if state.writer is None else [state.writer])]
-            latest = {stamp.lane: stamp for stamp in sorted(stamps, key=lambda stamp: stamp.position)}
+            latest = {stamp.lane: stamp for stamp in sorted(state.users, key=lambda stamp: stamp.position)}
             self._issuer.memory.free(buffer, [(self._issuer.lanes[stamp.lane].stream, stamp.lease) for stamp in latest.values()])
-        state.writer = state.fault = None
-        state.readers.clear()
+        state.fault = None
+        state.forget()

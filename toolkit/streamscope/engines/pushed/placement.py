@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamscope.engines.pushed.applications import Application
-from streamscope.engines.pushed.lanes import Lane, Stamp
+from streamscope.engines.pushed.lanes import EventStamp, Lane
 
 CROSSING_NS = 2_000.0
 """How long about until a stream goes on after an event of another one, the host's calls for event and wait included."""
@@ -16,7 +16,7 @@ def earliest(lanes: Sequence[Lane], application: Application, now_ns: float) -> 
 
     Of several, the one of what it must come after, which needs no wait; then the one that was given least to do so far.
     """
-    newest: Stamp | None = None
+    newest: EventStamp | None = None
     for states in (application.reads, application.writes):
         for state in states:
             stamp = state.writer

@@ -100,7 +100,7 @@ class Pusher:
             return
         with self._issuer.lock, deferred():
             self.check_open()
-            _check_alive(application.states)
+            self._check_alive(application.states)
             done = self._scheduler.submit(application, where, priority)
         self._wait_if_synchronous(done)
 
@@ -154,7 +154,7 @@ class Pusher:
                 f"{what} is a {type(variable).__name__}, not a variable of an engine", hint="make one with engine.variable(values)"
             )
         state: VariableState = variable._state  # noqa: SLF001 — the handle hides it from users, not from the engine
-        _check_alive((state,))
+        self._check_alive((state,))
         if self._lifetimes.live.get(state.id) is not state:
             raise ProgramError(f"{state.name!r} belongs to another engine", hint="use the engine that made it")
         return state
@@ -208,9 +208,15 @@ class Pusher:
         if self._issuer.torn:
             self._issuer.mend()
         self._lifetimes.collect()
-        _check_alive((*reads, *writes))
+        self._check_alive((*reads, *writes))
         for state in writes:
             state.written = True
+
+    def _check_alive(self, states: Iterable[VariableState]) -> None:
+        for state in states:
+            if state.deleted:
+                self.check_open()  # Closing the engine, on another thread, has deleted all.
+                raise ProgramError(f"{state.name!r} was deleted", hint="make a new variable")
 
     def _wait_if_synchronous(self, done: Latch | None) -> None:
         if done is not None and not self._scheduler.pools and not self._scheduler.is_inside:
@@ -218,12 +224,6 @@ class Pusher:
 
     def _states(self, argument: str, variables: tuple[DynamicVariable, ...]) -> States:
         return tuple(self.state_of(variable, f"{argument}[{number}]") for number, variable in enumerate(variables))
-
-
-def _check_alive(states: Iterable[VariableState]) -> None:
-    for state in states:
-        if state.deleted:
-            raise ProgramError(f"{state.name!r} was deleted", hint="make a new variable")
 
 
 def listed(argument: str, variables: Iterable[DynamicVariable]) -> tuple[DynamicVariable, ...]:

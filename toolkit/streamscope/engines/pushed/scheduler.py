@@ -13,7 +13,7 @@ from streamscope.engines.pushed.applications import Application
 from streamscope.engines.pushed.faults import Fault
 from streamscope.engines.pushed.host_operations import HostFunction
 from streamscope.engines.pushed.issuing import Issuer
-from streamscope.engines.pushed.lanes import Stamp, needed
+from streamscope.engines.pushed.lanes import EventStamp
 from streamscope.engines.pushed.latch import Latch
 from streamscope.engines.pushed.order import Order
 from streamscope.engines.pushed.queues import Operation, enter, idle, leave
@@ -21,6 +21,8 @@ from streamscope.engines.pushed.variable import VariableState
 from streamscope.engines.pushed.workers import Workers
 from streamscope.errors import EngineError, OutOfMemoryError
 from streamscope.interrupts import deferred
+from streamscope.order.clocks import fewest
+from streamscope.order.hazards import hazards
 from streamscope.program.user_line import user_line
 
 HostRun = Callable[[], "tuple[list[HostRun], BaseException | None]"]
@@ -151,7 +153,14 @@ class Scheduler:
                 raise interruption from None
 
     def _run(
-        self, operation: Operation, function: HostFunction, stamps: list[Stamp], done: Latch, step: Latch | None = None, *, skipped: bool
+        self,
+        operation: Operation,
+        function: HostFunction,
+        stamps: list[EventStamp],
+        done: Latch,
+        step: Latch | None = None,
+        *,
+        skipped: bool,
     ) -> tuple[list[HostRun], BaseException | None]:
         """Run a host operation and end its turns; whatever happens, they are ended."""
         failure: BaseException | None = None
@@ -179,7 +188,7 @@ class Scheduler:
             failure = None  # else it and this frame hold each other
         return ready, failure or interruption
 
-    def _begin(self, function: HostFunction, stamps: list[Stamp], step: Latch | None) -> Latch | None:
+    def _begin(self, function: HostFunction, stamps: list[EventStamp], step: Latch | None) -> Latch | None:
         """Wait for what a host operation needs of the device; return its next step, where the order counts."""
         if stamps:
             function.in_turn()
@@ -234,19 +243,18 @@ class Scheduler:
             What the variable holds is not what was asked for.
         """
         self.forbid_inside()
-        stamps: list[Stamp] = []
+        stamps: list[EventStamp] = []
         faults: list[Fault | None] = []
+
+        reads, writes = ((), (state,)) if write else ((state,), ())
 
         def look() -> None:
             faults.append(state.fault)
-            if state.writer is not None:
-                stamps.append(state.writer)
-            if write:
-                stamps.extend(state.readers.values())
+            stamps.extend(hazards(reads, writes))
 
         with self._issuer.lock, deferred():
             self._mend()
-            turn = self.take_turn(() if write else (state,), (state,) if write else (), look)
+            turn = self.take_turn(reads, writes, look)
         self.block_on(turn)
         self.wait_for(stamps)
         with self._issuer.lock:
@@ -301,13 +309,13 @@ class Scheduler:
         if self._issuer.torn:
             self._issuer.mend()
 
-    def wait_for(self, stamps: Sequence[Stamp]) -> None:
+    def wait_for(self, stamps: Sequence[EventStamp]) -> None:
         """Block the host until the device has done what the stamps stand for; raises what the device reports.
 
         The caller does not hold the lock.
         """
         issuer, failure = self._issuer, None
-        for stamp in needed(issuer.known, stamps):
+        for stamp in fewest(issuer.known, stamps):
             try:
                 stamp.lease.event.synchronize()
             except Exception as error:  # noqa: BLE001 — raised when all have been waited for

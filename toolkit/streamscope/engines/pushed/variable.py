@@ -6,18 +6,21 @@ from collections import deque
 from typing import TYPE_CHECKING
 from weakref import ref
 
+from streamscope.engines.pushed.lanes import EventStamp
 from streamscope.errors import ProgramError
+from streamscope.order.hazards import Accesses
 from streamscope.program.variable import ArraySpec, Place
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Buffer
     from streamscope.engines.pushed.faults import Fault
-    from streamscope.engines.pushed.lanes import Stamp
     from streamscope.engines.pushed.queues import Operation
 
 
-class VariableState:
+class VariableState(Accesses[EventStamp]):
     """What the engine knows of a variable; all of it is guarded by the engine's lock.
+
+    Its `Accesses` are device operations.
 
     Attributes
     ----------
@@ -30,10 +33,6 @@ class VariableState:
         An operation that writes it was pushed.
     deleted : bool
         `Engine.delete` was called, though it may not have had its turn yet.
-    writer : Stamp or None
-        The device operation that wrote it last, unless the host is known to have waited for it.
-    readers : dict of int to Stamp
-        The last device operation of each lane that has read it since.
     reading, writing : int, bool
         Operations that have their turn: any number of readers or one writer.
     waiting : deque of (Operation, bool)
@@ -47,11 +46,12 @@ class VariableState:
     """
 
     __slots__ = (
-        "buffer", "deleted", "fault", "handle", "id", "keys", "name", "place", "readers", "reading", "spec", "version", "waiting",
-        "writer", "writing", "written",
+        "buffer", "deleted", "fault", "handle", "id", "keys", "name", "place", "reading", "spec", "version", "waiting", "writing",
+        "written",
     )  # fmt: skip
 
     def __init__(self, number: int, spec: ArraySpec, place: Place, name: str) -> None:
+        super().__init__()
         self.id = number
         self.spec = spec
         self.place = place
@@ -60,8 +60,6 @@ class VariableState:
         self.version = 0
         self.written = False
         self.deleted = False
-        self.writer: Stamp | None = None
-        self.readers: dict[int, Stamp] = {}
         self.reading = 0
         self.writing = False
         self.waiting: deque[tuple[Operation, bool]] = deque()

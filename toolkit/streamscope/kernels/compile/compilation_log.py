@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from streamscope import display
 from streamscope.kernels.compile.cubin import Cubin, KernelResources
 from streamscope.kernels.compile.kernel_cache import Origin
 from streamscope.trace.spans import SpanBuilder, SpanKind
@@ -24,7 +25,7 @@ MOST_KEPT = 4096
 """Records that a log keeps, of each sort; the oldest go first."""
 
 
-class Stage(StrEnum):
+class CompileStage(StrEnum):
     """What is done to get from a program to kernels that can be launched. NVRTC makes machine code at once, so nothing is linked."""
 
     GENERATE = "generate"
@@ -47,7 +48,7 @@ class StageTime:
 
     Attributes
     ----------
-    stage : Stage
+    stage : CompileStage
     what : str
         The kernel, or how many.
     lane : str
@@ -58,7 +59,7 @@ class StageTime:
         Size of the cubin that came of it; 0 for none.
     """
 
-    stage: Stage
+    stage: CompileStage
     what: str
     lane: str
     start_ns: int
@@ -158,7 +159,7 @@ class CompilationLog:
             self.copy_to.add_stage(record)
 
     @contextmanager
-    def stage(self, stage: Stage, what: str, code_bytes: int = 0) -> Iterator[None]:
+    def stage(self, stage: CompileStage, what: str, code_bytes: int = 0) -> Iterator[None]:
         """Note the block as a stage, whether it succeeds or not."""
         start_ns = time.perf_counter_ns()
         try:
@@ -173,12 +174,12 @@ class CompilationLog:
         return {origin: counted[origin] for origin in Origin if counted[origin]}
 
     @property
-    def stage_ns(self) -> dict[Stage, int]:
+    def stage_ns(self) -> dict[CompileStage, int]:
         """Time of each stage, added up over all threads, in ns."""
-        totals: Counter[Stage] = Counter()
+        totals: Counter[CompileStage] = Counter()
         for record in list(self.stages):
             totals[record.stage] += record.end_ns - record.start_ns
-        return {stage: totals[stage] for stage in Stage if stage in totals}
+        return {stage: totals[stage] for stage in CompileStage if stage in totals}
 
     @property
     def wall_ns(self) -> int:
@@ -217,14 +218,10 @@ class CompilationLog:
 
     def timeline(self, label: str = "compilation") -> TimelineWidget:
         """Return the stages as a live timeline, a lane a thread (a notebook widget)."""
-        from streamscope_widgets.timeline import timeline
+        return display.timeline(self, label)
 
-        return timeline([self.trace(label)])
-
-    def _repr_html_(self) -> str:
-        from streamscope_widgets.compilation_view import compilation_html
-
-        return compilation_html(self)
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
 
     def __repr__(self) -> str:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.

@@ -18,11 +18,19 @@ from functools import lru_cache
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.elementwise.wrapping_source import added
 from streamscope.kernels.form import THREADS, Access, Form
-from streamscope.kernels.named_source import PLACE_OF_NAME, named_source
-from streamscope.kernels.placing_source import placing_source
+from streamscope.kernels.layout import placing_source
 from streamscope.kernels.signature import RESULT, Signature
-from streamscope.kernels.source import KernelSource
-from streamscope.kernels.types_source import COMPUTE, STORAGE, VECTORS, conversions_source, loaded, stored
+from streamscope.kernels.source import (
+    COMPUTE,
+    PLACE_OF_NAME,
+    STORAGE,
+    VECTORS,
+    KernelSource,
+    conversions_source,
+    loaded,
+    named_source,
+    stored,
+)
 
 _CUDA = pieces("elementwise")
 

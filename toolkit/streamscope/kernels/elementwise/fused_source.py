@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from streamscope.kernels.cuda import pieces
 from streamscope.kernels.elementwise.wrapping_source import added
 from streamscope.kernels.signature import Parameter, Signature
-from streamscope.kernels.types_source import COMPUTE
+from streamscope.kernels.source import COMPUTE
 
 ROUNDED, APART = pieces("fused").values()
 _CALL = re.compile(r"\b(\w+)\s*\(")

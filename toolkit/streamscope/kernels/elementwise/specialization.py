@@ -13,11 +13,9 @@ import numpy as np
 
 from streamscope.kernels.elementwise.elementwise_source import elementwise_source, placed_arrays
 from streamscope.kernels.form import DEFAULT, THREADS, Form, Variant, choose_form
-from streamscope.kernels.layout import Layout, broadcast_strides, compact, row_major
-from streamscope.kernels.placing_source import layout_numbers
+from streamscope.kernels.layout import StridedLayout, broadcast_strides, compact, layout_numbers, row_major
 from streamscope.kernels.signature import Signature
-from streamscope.kernels.source import KernelSource
-from streamscope.kernels.types_source import COMPUTE
+from streamscope.kernels.source import COMPUTE, KernelSource
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
@@ -90,7 +88,7 @@ def specialized(
     """
     target, size = shapes[-1], math.prod(shapes[-1])
     walked = [broadcast_strides(shape, steps, target) for shape, steps in zip(shapes, strides, strict=True)]
-    layout = compact(target, walked) if size else Layout((1,), ((1,),) * len(shapes))
+    layout = compact(target, walked) if size else StridedLayout((1,), ((1,),) * len(shapes))
     choice = choose_form(layout, [np.dtype(dtype).itemsize for dtype in signature.dtypes], addresses, variant)
     placed = placed_arrays(signature, choice.form)
     numbers = tuple(layout_numbers(layout, placed)) if placed else ()
@@ -123,8 +121,8 @@ def bind(
     shapes, addresses = [array.shape for array in arrays], [array.data.ptr for array in arrays]
     strides = [[step // array.itemsize for step in array.strides] for array in arrays]
     kernel = specialized(signature, shapes, strides, addresses, variant or DEFAULT)
-    if variant is None and bench.choices is not None:
-        chosen = bench.choices.of(kernel.source, kernel.size)
+    if variant is None and bench.tuned is not None:
+        chosen = bench.tuned.of(kernel.source, kernel.size)
         if chosen is not None:
             kernel = specialized(signature, shapes, strides, addresses, chosen)
     operands = iter(arrays)

@@ -17,13 +17,20 @@ import numpy as np
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.elementwise.specialization import CTYPES, Shape
 from streamscope.kernels.form import THREADS
-from streamscope.kernels.layout import INDEX32_LIMIT, Layout, broadcast_strides, compact, row_major
-from streamscope.kernels.named_source import PLACE_OF_NAME, named_source
-from streamscope.kernels.placing_source import layout_numbers, placing_source
+from streamscope.kernels.layout import INDEX32_LIMIT, StridedLayout, broadcast_strides, compact, layout_numbers, placing_source, row_major
 from streamscope.kernels.reduce.reduction_plan import LEAST_LOADS, MULTIPROCESSORS, in_turn
 from streamscope.kernels.signature import RESULT, Parameter, Signature
-from streamscope.kernels.source import KernelSource
-from streamscope.kernels.types_source import COMPUTE, STORAGE, VECTORS, conversions_source, loaded, stored
+from streamscope.kernels.source import (
+    COMPUTE,
+    PLACE_OF_NAME,
+    STORAGE,
+    VECTORS,
+    KernelSource,
+    conversions_source,
+    loaded,
+    named_source,
+    stored,
+)
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
@@ -119,7 +126,7 @@ class FittedSum:
     ----------
     signature : Signature
     form : SumForm
-    outer, inner : Layout
+    outer, inner : StridedLayout
         Of the results, and of what each is the sum of.
     size, count : int
         Results, and values of each.
@@ -129,8 +136,8 @@ class FittedSum:
 
     signature: Signature
     form: SumForm
-    outer: Layout
-    inner: Layout
+    outer: StridedLayout
+    inner: StridedLayout
     size: int
     count: int
     share: int
@@ -247,18 +254,18 @@ def _fitted(
     return FittedSum(signature, form, outer, inner, size, count, share)
 
 
-def _layout(shape: Shape, axes: Sequence[int], strides: Strides) -> Layout:
+def _layout(shape: Shape, axes: Sequence[int], strides: Strides) -> StridedLayout:
     """Return the simplest layout along some axes, in the order in which the first array, which has all of them, lies in memory."""
     extents = [shape[axis] for axis in axes]
     if 0 in extents:
-        return Layout((1,), ((0,),) * len(strides))  # nothing is addressed
+        return StridedLayout((1,), ((0,),) * len(strides))  # nothing is addressed
     first, *others = ([each[axis] for axis in axes] for each in strides)
     layout = compact(extents, [*others, first])
-    return Layout(layout.extents, (layout.strides[-1], *layout.strides[:-1]))
+    return StridedLayout(layout.extents, (layout.strides[-1], *layout.strides[:-1]))
 
 
 def _vectors(
-    outer: Layout, inner: Layout, itemsizes: Sequence[int], addresses: Sequence[int], *, beside: bool
+    outer: StridedLayout, inner: StridedLayout, itemsizes: Sequence[int], addresses: Sequence[int], *, beside: bool
 ) -> tuple[int, tuple[bool, ...]]:
     """Return how many elements vectors can have along the last axis of the results or of what is summed, and which arrays have any."""
     along, across = (outer, inner) if beside else (inner, outer)

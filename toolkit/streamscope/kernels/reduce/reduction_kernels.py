@@ -15,10 +15,8 @@ import numpy as np
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.elementwise.wrapping_source import added
 from streamscope.kernels.layout import INDEX32_LIMIT
-from streamscope.kernels.named_source import PLACE_OF_NAME, named_source
 from streamscope.kernels.reduce.reducers import BYTES, FACTORS, FLOATS, MOST_KEYED, Reducer, accumulator_bytes, is_keyed, reducer_source
-from streamscope.kernels.source import KernelSource
-from streamscope.kernels.types_source import STORAGE, VECTORS, conversions_source, loaded, stored
+from streamscope.kernels.source import PLACE_OF_NAME, STORAGE, VECTORS, KernelSource, conversions_source, loaded, named_source, stored
 
 THREADS = 256
 INDEX32_COUNT = INDEX32_LIMIT - THREADS * 8

@@ -11,12 +11,25 @@ import pytest
 import streamscope as ss
 from streamscope.errors import StreamscopeError
 from streamscope.kernels.compile.batch import compile_batch
-from streamscope.kernels.compile.needed import needed_kernels
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.form import Variant
 from streamscope.ops.operators import OPERATORS
 
 DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
-REDUCTIONS = [ss.sum, ss.mean, ss.prod, ss.nansum, ss.nanprod, ss.max, ss.min, ss.any, ss.all, ss.argmax, ss.argmin, ss.norm]
+REDUCTIONS = [
+    ss.ops.sum,
+    ss.ops.mean,
+    ss.ops.prod,
+    ss.ops.nansum,
+    ss.ops.nanprod,
+    ss.ops.max,
+    ss.ops.min,
+    ss.ops.any,
+    ss.ops.all,
+    ss.ops.argmax,
+    ss.ops.argmin,
+    ss.ops.norm,
+]
 SHAPES = [(4, 8), (3, 7), (1,), (300, 1000), (0, 4)]
 
 
@@ -49,30 +62,30 @@ def others(dtype, shape):
             yield (lambda a, reduction=reduction, axis=axis: reduction(a, axis=axis)), [x]
             if dtype.startswith("float") and hasattr(reduction, "gradient"):
                 yield (lambda a, reduction=reduction, axis=axis: reduction.gradient(reduction(a, axis=axis), a, axis=axis)), [x]
-    for function in (ss.softmax, ss.log_softmax):
+    for function in (ss.ops.softmax, ss.ops.log_softmax):
         for axis in (0, -1):
             yield (lambda a, function=function, axis=axis: function(a, axis=axis)), [x]
         yield (lambda a, function=function: function(a, out=a)), [x]
         yield (lambda a, b, function=function: function(a, out=b, request="add")), [x, x]
-    for function in (ss.softmax.gradient, ss.log_softmax.gradient):
+    for function in (ss.ops.softmax.gradient, ss.ops.log_softmax.gradient):
         for axis in (0, -1):
             yield (lambda dy, y, function=function, axis=axis: function(dy, y, axis=axis)), [x, x]
-    yield (lambda a, b: (a + b, a * b, b - a, ss.add_n(a, b, a))), [x, row]
+    yield (lambda a, b: (a + b, a * b, b - a, ss.ops.add_n(a, b, a))), [x, row]
     yield in_place, [x, x]
     yield add_to, [x, row, x, row]
     column = ones((600 * max(1, shape[0]), *shape[1:]), dtype)  # a sum of which comes in parts
     yield add_to, [column, row, column, row]
-    yield ss.program(lambda a, b: ss.tanh(ss.relu(a) * b) + a, fuse=True), [x, row]
+    yield ss.program(lambda a, b: ss.ops.tanh(ss.ops.relu(a) * b) + a, fuse=True), [x, row]
 
 
 def in_place(a, b):
-    ss.add(a, b, out=a)
-    ss.subtract(b, a, out=b, request="add")
+    ss.ops.add(a, b, out=a)
+    ss.ops.subtract(b, a, out=b, request="add")
     return a, b
 
 
 def add_to(dy, b, da, db):
-    ss.multiply.gradient(dy, dy, b, out=(da, db), request="add")
+    ss.ops.multiply.gradient(dy, dy, b, out=(da, db), request="add")
     return da, db
 
 
@@ -99,7 +112,7 @@ def every_program(dtype, shape):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_they_are_what_binding_asks_for(monkeypatch, dtype, shape):
     device, programs = ss.open_device("cuda"), every_program(dtype, shape)
-    compile_batch([source for program in programs for source in needed_kernels(program, device.choices)], device.architecture).check()
+    compile_batch([source for program in programs for source in program_kernels(program, device.tuned)], device.architecture).check()
     asked, module = set(), device.module
 
     def noting(source):
@@ -110,13 +123,13 @@ def test_they_are_what_binding_asks_for(monkeypatch, dtype, shape):
     for program in programs:
         asked.clear()
         ss.prepare(program, engine="dual", device=device)
-        assert asked == set(needed_kernels(program, device.choices)), str(program)
+        assert asked == set(program_kernels(program, device.tuned)), str(program)
 
 
 @pytest.mark.gpu
 def test_preparing_a_warm_program_compiles_nothing(monkeypatch):
     device = ss.open_device("cuda")
-    (program,) = traced([(lambda x: (ss.softmax(ss.relu(x)), ss.sum(x)), [ones((300, 1000), "float32")])])
+    (program,) = traced([(lambda x: (ss.ops.softmax(ss.ops.relu(x)), ss.ops.sum(x)), [ones((300, 1000), "float32")])])
     ss.warm(program, device=device, progress=False)
 
     def refuse(*_, **__):
@@ -146,7 +159,7 @@ def test_they_are_what_binding_to_real_memory_asks_for(host_bench, dtype, shape)
     assert len(programs) > 20
     found = 0
     for program in programs:
-        needed = needed_kernels(program)
+        needed = program_kernels(program)
         assert asked_on_the_host(host_bench(None), program) == list(needed), str(program)
         found += len(needed)
     assert found > 0
@@ -160,24 +173,24 @@ class Chosen:
 
 
 def test_what_tuning_chose_is_needed_instead(host_bench):
-    (program,) = traced([(lambda x: (ss.erf(x), ss.sum(x)), [ones((300, 1000), "float32")])])
+    (program,) = traced([(lambda x: (ss.ops.erf(x), ss.ops.sum(x)), [ones((300, 1000), "float32")])])
     bench = host_bench(None)
-    bench.choices = Chosen()
-    needed = needed_kernels(program, Chosen())
+    bench.tuned = Chosen()
+    needed = program_kernels(program, Chosen())
     assert asked_on_the_host(bench, program) == list(needed)
-    assert needed != needed_kernels(program)
-    assert len(needed) == len(needed_kernels(program))
+    assert needed != program_kernels(program)
+    assert len(needed) == len(program_kernels(program))
 
 
 def test_each_comes_once():
-    (program,) = traced([(lambda x: ss.relu(ss.relu(ss.relu(x))), [ones((4, 8), "float32")])])
-    (kernel,) = needed_kernels(program)
+    (program,) = traced([(lambda x: ss.ops.relu(ss.ops.relu(ss.ops.relu(x))), [ones((4, 8), "float32")])])
+    (kernel,) = program_kernels(program)
     assert kernel.name.startswith("relu_float32")
 
 
 def test_libraries_bring_their_own():
-    (program,) = traced([(lambda a: ss.relu(ss.matmul(a, a)), [ones((8, 8), "float32")])])
-    (kernel,) = needed_kernels(program)
+    (program,) = traced([(lambda a: ss.ops.relu(ss.ops.matmul(a, a)), [ones((8, 8), "float32")])])
+    (kernel,) = program_kernels(program)
     assert kernel.name.startswith("relu_float32")
 
 
@@ -186,12 +199,14 @@ def test_a_program_shows_its_sources():
 
     @ss.program
     def mixed(x, y):
-        return ss.relu(ss.softmax(x + y) @ x), ss.relu(x), ss.sum(x)
+        return ss.ops.relu(ss.ops.softmax(x + y) @ x), ss.ops.relu(x), ss.ops.sum(x)
 
     source = mixed.source(x, x)
-    kernels = needed_kernels(mixed.trace(x, x))
+    kernels = program_kernels(mixed.trace(x, x))
     assert [source.count(kernel.code) for kernel in kernels] == [1, 1, 1, 1]
-    assert re.search(r"^// relu \(operation 3, test_needed.py:\d+\), relu \(operation 4, test_needed.py:\d+\)$", source, re.MULTILINE)
+    assert re.search(
+        r"^// relu \(operation 3, test_program_kernels.py:\d+\), relu \(operation 4, test_program_kernels.py:\d+\)$", source, re.MULTILINE
+    )
     assert "matmul" not in source
     log = compile_log(mixed, x)
     assert {record.source for record in log.kernels} == {kernel.code for kernel in kernels}

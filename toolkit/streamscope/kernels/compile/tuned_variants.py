@@ -20,7 +20,7 @@ from streamscope.kernels.source import KernelSource
 FORMAT = 1
 
 
-class Choices:
+class TunedVariants:
     """What tuning has chosen on one device. A file that is broken or cannot be read counts as no choice.
 
     Parameters
@@ -70,17 +70,17 @@ class Choices:
         return f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}.json"
 
 
-def choices_of(device: str) -> Choices:
+def tuned_variants(device: str) -> TunedVariants:
     """Return what this process knows of choices on a device: all objects for it share them."""
     try:
-        return _choices_in(device, cache_folder().parent / "choices")
+        return _in_folder(device, cache_folder().parent / "choices")
     except OutputError:  # There is no home folder.
-        return _choices_in(device, None)
+        return _in_folder(device, None)
 
 
 @lru_cache(maxsize=8)
-def _choices_in(device: str, folder: Path | None) -> Choices:
-    return Choices(device, folder)
+def _in_folder(device: str, folder: Path | None) -> TunedVariants:
+    return TunedVariants(device, folder)
 
 
 def _plain(variant: Variant) -> dict[str, int | None]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from streamscope.kernels.compile.choices import Choices
+from streamscope.kernels.compile.tuned_variants import TunedVariants
 from streamscope.kernels.source import KernelSource
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
@@ -70,7 +70,7 @@ class _Array:
 class _NotingBench:
     """Takes kernels as the bench of the CUDA device does, and notes them."""
 
-    choices: Choices | None = None
+    tuned: TunedVariants | None = None
     sources: dict[KernelSource, None] = field(default_factory=dict)
 
     @property
@@ -86,7 +86,7 @@ class _NotingBench:
         return lambda: None
 
 
-def needed_kernels(program: Program, choices: Choices | None = None) -> tuple[KernelSource, ...]:
+def program_kernels(program: Program, tuned: TunedVariants | None = None) -> tuple[KernelSource, ...]:
     """Return the generated kernels that a program's launches need, each once, in program order.
 
     They are those for memory as it is allocated; an array of the user's that is aligned worse may need another form, which is then compiled
@@ -95,16 +95,16 @@ def needed_kernels(program: Program, choices: Choices | None = None) -> tuple[Ke
     Parameters
     ----------
     program : Program
-    choices : Choices, optional
+    tuned : TunedVariants, optional
         What tuning has found on the device.
     """
     if program.captured:
         return ()
-    return kernels_of_launches(program.launches(), [variable.spec for variable in program.variables], choices)
+    return kernels_of_launches(program.launches(), [variable.spec for variable in program.variables], tuned)
 
 
 def program_source(program: Program) -> str:
-    """Return the sources of a program's generated kernels; see `Program.source`."""
+    """Return the sources of a program's generated kernels, each once, below a line that says which operations it is of."""
     specs = [variable.spec for variable in program.variables]
     users: dict[KernelSource, list[str]] = {}
     for operation in program.operations if not program.captured else ():
@@ -113,9 +113,11 @@ def program_source(program: Program) -> str:
     return "\n".join(f"// {', '.join(names)}\n{kernel.code}" for kernel, names in users.items())
 
 
-def kernels_of_launches(launches: Iterable[Launch], specs: Sequence[ArraySpec], choices: Choices | None = None) -> tuple[KernelSource, ...]:
+def kernels_of_launches(
+    launches: Iterable[Launch], specs: Sequence[ArraySpec], tuned: TunedVariants | None = None
+) -> tuple[KernelSource, ...]:
     """Return the generated kernels that launches need; ``specs`` are those of the variables by id."""
-    bench = _NotingBench(choices)
+    bench = _NotingBench(tuned)
     for launch in launches:
         if launch.cuda is not None and not launch.library:
             reads, writes = ([_Array(specs[variable]) for variable in ids] for ids in (launch.reads, launch.writes))

@@ -1,17 +1,22 @@
-"""Tasks: a program's operations as a dependency graph, with critical paths and chains."""
+"""The dependency graph of a program's operations, with critical paths and chains."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from streamscope.program.launch import HostCall, LaunchKind
+from streamscope.order.hazards import Accesses, hazards, note
+from streamscope.program.launch import HostCall
 from streamscope.program.operation import Operation
+
+WINDOW = 4096
+"""How many operations back an implied dependency is noticed; one from further back stays, which costs a scheduler a little insight."""
 
 
 @dataclass
-class Tasks:
+class DependencyGraph:
     """Operations, by their position, with what they come after and what comes after them.
 
     Attributes
@@ -75,8 +80,24 @@ class Tasks:
         return chain
 
 
-WINDOW = 4096
-"""How many operations back an implied dependency is noticed; one from further back stays, which costs a scheduler a little insight."""
+def dependencies(operations: Sequence[Operation]) -> list[list[int]]:
+    """Return, for each operation, the positions of its `hazards`; some may imply others.
+
+    Host functions come one after the other in program order, since they may have effects that no variable shows.
+    """
+    accesses: defaultdict[int, Accesses[int]] = defaultdict(Accesses)
+    last_host: int | None = None
+    before: list[list[int]] = []
+    for position, operation in enumerate(operations):
+        reads = [accesses[variable] for variable in operation.reads if variable not in operation.writes]
+        writes = [accesses[variable] for variable in operation.writes]
+        earlier = set(hazards(reads, writes))
+        if isinstance(operation.work, HostCall):
+            earlier.update([] if last_host is None else [last_host])
+            last_host = position
+        before.append(sorted(earlier))
+        note(position, position, reads, writes)  # Each operation is a lane of its own: no order is given but by variables.
+    return before
 
 
 def without_implied(before: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -92,35 +113,3 @@ def without_implied(before: Sequence[Sequence[int]]) -> list[list[int]]:
         reduced.append([other for other in earlier if not implied >> (position - other - 1) & 1])
         ancestors.append((implied | direct) & ((1 << WINDOW) - 1))
     return reduced
-
-
-def is_plain(operation: Operation) -> bool:
-    """Tell whether an operation is kernels only, none of them in an auxiliary scope."""
-    return bool(operation.launches) and all(one.kind is LaunchKind.KERNEL and not one.auxiliary for one in operation.launches)
-
-
-def dependencies(operations: Sequence[Operation]) -> list[list[int]]:
-    """Return, for each operation, the positions of those that it must come right after.
-
-    A read comes after the last write (RAW); a write after the reads since then (WAR) or, where there are none, after that write (WAW).
-    Host functions come one after the other in program order, since they may have effects that no variable shows.
-    """
-    writer: dict[int, int] = {}
-    readers: dict[int, list[int]] = {}
-    last_host: int | None = None
-    before: list[list[int]] = []
-    for position, operation in enumerate(operations):
-        read_only = [v for v in operation.reads if v not in operation.writes]
-        earlier = {writer[v] for v in read_only if v in writer}
-        for v in operation.writes:
-            earlier.update(readers.get(v) or ([writer[v]] if v in writer else []))
-        if isinstance(operation.work, HostCall):
-            earlier.update([] if last_host is None else [last_host])
-            last_host = position
-        before.append(sorted(earlier))
-        for v in read_only:
-            readers.setdefault(v, []).append(position)
-        for v in operation.writes:
-            writer[v] = position
-            readers.pop(v, None)
-    return before

@@ -1,0 +1,149 @@
+"""Where results are shown. This module alone reaches `streamscope_widgets`, and chooses what draws a result by the result's type.
+
+Results call it: ``_repr_html_`` calls `html`, ``timeline()`` calls `timeline`, and so on. So no result knows how it is drawn.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamscope.errors import printable
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+    from IPython.core.interactiveshell import InteractiveShell
+    from rich.console import Console
+
+    from streamscope_widgets.timeline import TimelineWidget
+
+RENDERERS = {
+    "Advice": {
+        "html": "advice_view:advice_html",
+        "report": "advice_view:advice_page",
+        "regions": "advice_chart:advice_chart",
+        "capture": "advice_chart:capture_chart",
+    },
+    "Audit": {"html": "advice_view:audit_html"},
+    "Choice": {"html": "advice_view:choice_html"},
+    "Comparison": {
+        "html": "summary:comparison_html",
+        "timeline": "timeline:comparison_timeline",
+        "report": "comparison_report:comparison_report",
+    },
+    "CompilationComparison": {
+        "html": "compilation_view:compilation_comparison_html",
+        "timeline": "timeline:compilation_comparison_timeline",
+    },
+    "CompilationLog": {"html": "compilation_view:compilation_html", "timeline": "timeline:compilation_timeline"},
+    "GraphView": {"html": "graph_picture:graph_html", "svg": "graph_picture:graph_svg"},
+    "Tuning": {"html": "tuning_view:tuning_html"},
+}
+"""For each type of result, by its name: what draws it, as ``module:function`` of `streamscope_widgets`."""
+
+
+def html(result: object) -> str | None:
+    """Return a result as static HTML; None where the widgets are not installed, so that a notebook shows the text."""
+    try:
+        import streamscope_widgets  # noqa: F401
+    except ImportError:
+        return None
+    return str(_renderer(result, "html")(result))
+
+
+def svg(result: object) -> str:
+    """Return a result as an SVG document."""
+    return str(_renderer(result, "svg")(result))
+
+
+def timeline(result: object, *arguments: Any) -> TimelineWidget:
+    """Return a result as live timelines (a notebook widget)."""
+    widget: TimelineWidget = _renderer(result, "timeline")(result, *arguments)
+    return widget
+
+
+def chart(result: object, which: str) -> go.Figure:
+    """Return one of a result's charts (Plotly)."""
+    return _renderer(result, which)(result)
+
+
+def report(result: object, path: Path) -> Path:
+    """Write a result to one HTML file that needs no network, and return its path.
+
+    Raises
+    ------
+    OutputError
+        The file cannot be written.
+    """
+    written: Path = _renderer(result, "report")(result, path)
+    return written
+
+
+def bundle_source() -> str:
+    """Return the JavaScript that draws timelines.
+
+    Raises
+    ------
+    OutputError
+        It was not built.
+    """
+    return str(_widget("payload:bundle_source")())
+
+
+def register_magics(shell: InteractiveShell) -> None:
+    """Add ``%%streamscope`` to an IPython shell."""
+    _widget("magics:register")(shell)
+
+
+def progress_bar(title: str) -> AbstractContextManager[Callable[[str, int, int], None]]:
+    """Show a bar where the user is, in a notebook or in a terminal; give the function ``progress(what, step, steps)`` that moves it."""
+    if not _in_notebook():
+        return _terminal_progress(title)
+    bar: AbstractContextManager[Callable[[str, int, int], None]] = _widget("show.html:notebook_progress")()
+    return bar
+
+
+def console(*, stderr: bool) -> Console:
+    """Return a console that sends no control characters to the terminal but its own: names of files and engines may have some."""
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+    class Screen(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else printable(text), style, control)
+
+    return Screen(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+@contextmanager
+def _terminal_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
+    from rich.progress import Progress
+
+    with Progress(console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda what, step, steps: bar.update(task, completed=step, total=steps, description=what)
+
+
+def _in_notebook() -> bool:
+    """Tell whether a Jupyter kernel runs this; Rich's bar would leave a widget there that a reopened notebook cannot show."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+def _renderer(result: object, view: str) -> Callable[..., Any]:
+    """Return what draws a result; that of a base class where the class itself has none."""
+    kinds = [kind.__name__ for kind in type(result).__mro__ if view in RENDERERS.get(kind.__name__, {})]
+    return _widget(RENDERERS[kinds[0]][view])
+
+
+def _widget(place: str) -> Callable[..., Any]:
+    import streamscope_widgets
+
+    module, name = place.split(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(f"{streamscope_widgets.__name__}.{module}"), name)
+    return found

@@ -1,0 +1,108 @@
+"""Advice, choices of engines and audits as static HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from streamscope.advising.advice import Advice
+from streamscope.advising.choice import Choice
+from streamscope.advising.device_costs import COSTS
+from streamscope.advising.rendering import HEADINGS, choice_cells, choice_headline
+from streamscope.advising.wording import basis, device_sentences, fitted_words, forecast_rows, measured_word, program_words
+from streamscope.analysis.table import device_words
+from streamscope.auditing.audit import Audit
+from streamscope.auditing.findings import Finding, Severity
+from streamscope.auditing.rendering import NOT_LOOKED, SHOWN, UNSEEN, circumstances, headline
+from streamscope.files import written_whole
+from streamscope_widgets.advice_picture import advice_svg
+from streamscope_widgets.report import STYLE
+from streamscope_widgets.show.html import Column, Html, Row, above, block, fill, folded, image, lead, table
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>{title}</title>
+<style>{style} details, div {{ max-width: none !important; }}</style>
+</head>
+<body>{body}</body>
+</html>
+"""
+RULED = "border-bottom:1px solid #80808055"
+MOST_LINES = 8
+"""Source lines that are told of one finding."""
+# Readable on white and on black alike.
+COLOURS = {Severity.ERROR: "#d64545", Severity.WARNING: "#b7791f", Severity.NOTE: "#808080"}
+
+
+def advice_html(advice: Advice) -> Html:
+    """Return an advice as HTML: the verdict, the picture, and the costs that it rests on."""
+    costs, forecast = advice.costs, advice.forecast
+    own, general = ("" if forecast is None else program_words(costs, forecast)), device_sentences(costs)
+    first, second = (own, general) if own else (general, "")
+    word = measured_word(costs)
+    rows = [(words, f"{value} µs", margin) for name, words in COSTS.items() for value, margin in [fitted_words(costs.fitted[name])]]
+    return block(
+        above(device_words(costs.device)),
+        lead(first),
+        fill('<p style="margin:0 0 10px 0">{}</p>', second),
+        image(advice_svg(costs, forecast), first),
+        "" if forecast is None else _texts(("engine", "predicted", word, "against async"), forecast_rows(forecast, word)),
+        folded("The costs that this rests on", _texts(("cost", "fitted", "95 % interval"), rows), fill("<p>{}</p>", basis(costs))),
+    )
+
+
+def advice_page(advice: Advice, path: Path) -> Path:
+    """Write an advice to one HTML file that needs no network and has no scripts, and return its path.
+
+    Raises
+    ------
+    OutputError
+        The file cannot be written.
+    """
+    page = fill(PAGE, title=f"What pays · {device_words(advice.costs.device)}", style=Html(STYLE), body=advice_html(advice))
+    with written_whole(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return path
+
+
+def choice_html(choice: Choice) -> Html:
+    """Return a choice as HTML: the engine and the reason first, then the candidates."""
+    columns = [*(Column(heading, kind="text") for heading in HEADINGS[:-1]), Column(HEADINGS[-1], kind="prose")]
+    rows = [Row(choice_cells(each), bold=each.engine == choice.engine, style=RULED) for each in choice.candidates]
+    reason = fill("<b>{}</b>{}", choice.engine, choice.reason.removeprefix(choice.engine))
+    return block(above(choice_headline(choice)), lead(reason), table(columns, rows))
+
+
+def audit_html(audit: Audit) -> Html:
+    """Return an audit as HTML that takes its colours from the page: what was looked at, then the findings, the worst first."""
+    plan, more = audit.plan, len(audit.findings) - SHOWN
+    return block(
+        fill('<p style="margin:0 0 2px 0;font-size:15px">{}</p>', headline(plan, audit.findings)),
+        fill('<p style="margin:0 0 10px 0;color:#808080">{}</p>', circumstances(plan, audit.needed_ns, audit.planned_ns)),
+        fill('<ul style="list-style:none;margin:0;padding:0">{}</ul>', [_finding(finding) for finding in audit.findings[:SHOWN]]),
+        fill("<p>… and {:,} more in <code>.findings</code></p>", more) if more > 0 else "",
+        fill('<p style="margin:0;color:#808080;font-size:12px">{}</p>', UNSEEN if audit.touches else NOT_LOOKED),
+    )
+
+
+def _finding(finding: Finding) -> Html:
+    lines = ", ".join(finding.lines[:MOST_LINES])
+    return fill(
+        '<li style="margin:0 0 8px 0;padding:0 0 0 10px;border-left:3px solid {colour}">'
+        '<div><span style="color:{colour};font-weight:600">{severity}</span> · <b>{kind}</b>: {message}</div>'
+        "<div>→ {advice}</div>{lines}</li>",
+        colour=COLOURS[finding.severity],
+        severity=finding.severity.value,
+        kind=finding.kind.value,
+        message=finding.message,
+        advice=finding.advice,
+        lines=fill('<div style="color:#808080;font-size:12px">{}</div>', lines) if lines else "",
+    )
+
+
+def _texts(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Html:
+    return table([Column(heading, kind="text") for heading in headings], [Row(cells, style=RULED) for cells in rows])

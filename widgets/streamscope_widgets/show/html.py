@@ -1,0 +1,199 @@
+"""HTML by templates that escape what is filled in, and the few blocks that static results are made of.
+
+An untrusted notebook keeps inline styles, ``title=``, and pictures with a data URI. The blocks rest on nothing else.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Literal
+
+from streamscope.errors import printable
+from streamscope_widgets.show.svg import data_uri
+
+SANS = "font-family:system-ui,-apple-system,Segoe UI,Roboto,sans-serif"
+CODE = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace"
+LINE = "border-bottom:1px solid #888888"
+"""Under the heads of a table."""
+_CELLS = {
+    "number": "text-align:right;padding:3px 10px;white-space:nowrap",
+    "text": "text-align:left;padding:3px 10px;white-space:nowrap",
+    "code": f"text-align:left;padding:3px 10px;white-space:nowrap;{CODE}",
+    "prose": "text-align:left;padding:3px 10px",
+    "bar": "padding:3px 10px",
+}
+
+
+class Html(str):
+    """Text that is HTML or SVG already, so that a template takes it as it is."""
+
+    __slots__ = ()
+
+
+class _Filler(string.Formatter):
+    """Formats as `str.format` does; escapes what is not `Html`, and joins lists of it."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, Html):
+            return value
+        if isinstance(value, list | tuple):
+            return "".join(self.format_field(part, format_spec) for part in value)
+        return escape(printable(format(value, format_spec)))
+
+
+_FILLER = _Filler()
+
+
+def fill(template: str, /, *values: Any, **named: Any) -> Html:
+    """Fill a template like `str.format`, with every value escaped, quotes too; `Html`, and what lists hold of it, goes in as it is."""
+    return Html(_FILLER.vformat(template, values, named))
+
+
+def joined(parts: Iterable[str], between: str = "") -> Html:
+    """Join parts; those that are not `Html` are escaped."""
+    return Html(between.join(_FILLER.format_field(part, "") for part in parts))
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes
+    ----------
+    heading : str
+    meaning : str
+        Shown when the pointer rests on the heading.
+    kind : {"number", "text", "code", "prose", "bar"}
+        Numbers stand on the right; only prose is wrapped.
+    """
+
+    heading: str = ""
+    meaning: str = ""
+    kind: Literal["number", "text", "code", "prose", "bar"] = "number"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes
+    ----------
+    cells : sequence of str
+        As many as there are columns; `Html` is not escaped.
+    bold : bool or collection of int
+        Whether all cells are bold, or which.
+    title : str
+        Shown when the pointer rests on the first cell.
+    style : str
+        Added to the style of each cell.
+    """
+
+    cells: Sequence[str]
+    bold: bool | Collection[int] = False
+    title: str = ""
+    style: str = ""
+
+
+def table(columns: Sequence[Column], rows: Iterable[Row], *, style: str = "") -> Html:
+    """Return a table with its looks inline, for notebooks."""
+    heads = [
+        fill('<th style="{};{};vertical-align:bottom{};font-weight:600"{}>{}</th>', _CELLS[column.kind], LINE,
+             ";white-space:normal" if column.kind == "number" else "", _title(column.meaning), column.heading)
+        for column in columns
+    ]  # fmt: skip
+    return fill(
+        '<div style="overflow-x:auto">'
+        '<table style="border-collapse:collapse;margin:0 0 6px 0;font-size:12px;font-variant-numeric:tabular-nums{}">'
+        "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>",
+        style, heads, [_row(columns, row) for row in rows],
+    )  # fmt: skip
+
+
+def _row(columns: Sequence[Column], row: Row) -> Html:
+    bold = row.bold if isinstance(row.bold, Collection) else range(len(columns) if row.bold else 0)
+    cells = []
+    for number, (column, cell) in enumerate(zip(columns, row.cells, strict=True)):
+        style = ";".join(filter(None, (_CELLS[column.kind], row.style, "font-weight:700" if number in bold else "")))
+        cells.append(fill('<td style="{}"{}>{}</td>', style, _title("" if number else row.title), cell))
+    return fill("<tr>{}</tr>", cells)
+
+
+def page_table(columns: Sequence[Column], rows: Iterable[Row]) -> Html:
+    """Return a table that takes its looks from the page's style sheet; bold rows have the class ``best``."""
+    heads = [fill("<th{}>{}</th>", _title(column.meaning), column.heading) for column in columns]
+    body = [fill("<tr{}>{}</tr>", _class("best" if row.bold else ""), [fill("<td>{}</td>", cell) for cell in row.cells]) for row in rows]
+    head = fill("<thead><tr>{}</tr></thead>", heads) if any(column.heading for column in columns) else ""
+    return fill("<table>{}<tbody>{}</tbody></table>", head, body)
+
+
+def _title(text: str) -> Html:
+    return fill(' title="{}"', text) if text else Html()
+
+
+def _class(name: str) -> Html:
+    return fill(' class="{}"', name) if name else Html()
+
+
+def block(*parts: str) -> Html:
+    """Return the frame of a result in a notebook."""
+    return fill('<div style="{};font-size:13px;line-height:1.45;max-width:1000px">{}</div>', SANS, parts)
+
+
+def above(words: str) -> Html:
+    """Return the faint line above a result: what it is of."""
+    return fill('<p style="margin:0 0 2px 0;color:#808080">{}</p>', words)
+
+
+def lead(words: str) -> Html:
+    """Return the sentence that a result is."""
+    return fill('<p style="margin:0 0 10px 0;font-size:15px">{}</p>', words)
+
+
+def small(words: str) -> Html:
+    """Return a small paragraph; nothing where there are no words."""
+    return fill('<p style="margin:0 0 6px 0;font-size:12px">{}</p>', words) if words else Html()
+
+
+def folded(summary: str, *parts: str) -> Html:
+    """Return content that unfolds under a line."""
+    return fill('<details style="margin:0 0 10px 0;font-size:12px"><summary>{}</summary>{}</details>', summary, parts)
+
+
+def lines(texts: Iterable[str]) -> Html:
+    """Return texts below each other."""
+    return joined(texts, "<br>")
+
+
+def image(svg: str, alt: str) -> Html:
+    """Return an SVG document as a picture that untrusted notebooks keep."""
+    return fill('<img style="max-width:100%;height:auto" alt="{}" src="{}">', alt, data_uri(svg))
+
+
+def bar(length: float, colour: str) -> Html:
+    """Return a bar of ``length`` px for the cell of a table."""
+    width = max(1, round(length))
+    return fill('<div style="width:{}px;height:9px;border-radius:2px;background:{}"></div>', width, colour)
+
+
+@contextmanager
+def notebook_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar while the block runs, and give ``progress(what, step, steps)`` that moves it.
+
+    The bar leaves nothing behind: no widget, which a reopened notebook could not show, only an empty output.
+    """
+    from IPython.display import display
+
+    handle = display(_progress("starting", 0, 1), raw=True, display_id=True)  # type: ignore[no-untyped-call]
+    try:
+        yield lambda what, step, steps: handle.update(_progress(what, step, steps), raw=True)
+    finally:
+        handle.update({"text/html": "", "text/plain": ""}, raw=True)
+
+
+def _progress(what: str, step: int, steps: int) -> dict[str, str]:
+    shown = fill('<progress value="{}" max="{}" style="width:16em;vertical-align:middle"></progress> {}', step, steps, what)
+    return {"text/html": str(shown), "text/plain": f"{what} ({step} of {steps})"}
