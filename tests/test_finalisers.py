@@ -81,9 +81,8 @@ def test_temporaries_of_an_operation_are_given_back():
             before = engine.statistics.in_use_bytes
             engine.push(lambda a: ss.ops.multiply(ss.ops.add(a, a), a), reads=(x,), writes=(y,))
             assert engine.statistics.in_use_bytes > before
-            (application,) = (
-                engine._catalogue.get(key) for key in list(y._state.keys) if callable(key[0]) and key[0] is not ss.ops.to_device
-            )
+            keys = [key for key in engine._catalogue.keys_of(y._state) if callable(key[0]) and key[0] is not ss.ops.to_device]
+            (application,) = map(engine._catalogue.applications.__getitem__, keys)
             scratch = application.parts[0]._scratch
             del application
             let_go(scratch, at)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.advising.break_even import chain_async_ns, chain_graph_ns, graph_speedup, replays_to_pay
+from streamscope.advising.break_even import chain_ns, graph_speedup, replays_to_pay
 from streamscope.workloads import WORKLOADS
 from streamscope_widgets import advice_marks
 from streamscope_widgets.advice_picture import advice_svg
@@ -92,7 +92,7 @@ def test_the_capture_chart_is_what_a_capture_costs_over_what_a_replay_saves(chai
     line = next(trace for trace in figure.data if trace.name == "100 kernels")
     for index in (0, 40, 99):
         length_ns = line.x[index] * 1e3
-        saved_ns = chain_async_ns(chain.costs, 100, length_ns) - chain_graph_ns(chain.costs, 100, length_ns)
+        saved_ns = chain_ns(chain.costs, "async", 100, length_ns) - chain_ns(chain.costs, "graph", 100, length_ns)
         assert line.y[index] == pytest.approx(replays_to_pay(chain.costs, 100, saved_ns))
     (point,) = [trace for trace in figure.data if trace.name == "yours"]
     assert (point.x[0], point.y[0]) == (pytest.approx(0.872), chain.forecast.capture_replays)

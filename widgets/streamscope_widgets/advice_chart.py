@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.advising.advice import Advice
-from streamscope.advising.break_even import chain_async_ns, chain_graph_ns, replays_to_pay
+from streamscope.advising.break_even import LONGEST_US, SHORTEST_US, chain_ns, replays_to_pay
 from streamscope.advising.device_costs import DeviceCosts
-from streamscope.advising.regions import LONGEST_US, SHORTEST_US
 from streamscope.words import format_us
 from streamscope_widgets.advice_marks import BANDS, COUNT_TICKS, LENGTH_TICKS, SHADES, Panel, Point, headline, panels, ticks
 from streamscope_widgets.show import palette
@@ -77,7 +76,7 @@ def capture_chart(advice: Advice) -> go.Figure:
 
 def _replays(costs: DeviceCosts, count: int, length_ns: float) -> float | None:
     """Return after how many replays a chain's graph has paid; None if it never has."""
-    saved_ns = chain_async_ns(costs, count, length_ns) - chain_graph_ns(costs, count, length_ns)
+    saved_ns = float(chain_ns(costs, "async", count, length_ns) - chain_ns(costs, "graph", count, length_ns))
     replays = replays_to_pay(costs, count, saved_ns)
     return replays if isfinite(replays) else None
 

@@ -11,10 +11,9 @@ from math import log10
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.advising.break_even import graph_pays, second_stream_pays
+from streamscope.advising.break_even import LONGEST_US, SHORTEST_US, Regions, branch_regions, chain_regions, graph_pays, second_stream_pays
 from streamscope.advising.device_costs import DeviceCosts
 from streamscope.advising.forecast import Forecast
-from streamscope.advising.regions import LONGEST_US, SHORTEST_US, Regions, branch_regions, chain_regions
 from streamscope.advising.wording import BRANCH, range_words
 from streamscope.words import format_us
 

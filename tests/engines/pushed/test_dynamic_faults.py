@@ -51,8 +51,8 @@ def break_at_launch(engine):
     x = engine.variable(ones())
     engine.push(ss.ops.add, reads=(x, x), writes=(x,))
     engine.wait_all()
-    (key,) = (key for key in x._state.keys if key[0] is ss.ops.add)
-    (part,) = engine._catalogue.get(key).parts
+    (key,) = (key for key in engine._catalogue.keys_of(x._state) if key[0] is ss.ops.add)
+    (part,) = engine._catalogue.applications[key].parts
     calls = part.calls
 
     def launch():

@@ -116,7 +116,7 @@ def interrupt_at(patch: pytest.MonkeyPatch, engine: Engine, moment: str) -> None
         return stamp
 
     if moment == "before the launch":
-        application = next(reversed(engine._catalogue._applications._young.values()))
+        application = next(reversed(engine._catalogue.applications.values()))
         (part,) = application.parts
         for index in part.calls:
             patch.setitem(part.calls, index, (lambda: signal.raise_signal(signal.SIGINT), *part.calls[index]))

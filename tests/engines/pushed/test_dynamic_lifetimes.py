@@ -82,7 +82,7 @@ def test_caches_are_bounded(monkeypatch):
         for _ in range(100):
             engine.push(lambda a: ss.ops.multiply(ss.ops.add(a, a), a), reads=(x,), writes=(y,))  # A new function each time.
         assert len(engine._catalogue) <= 32
-        assert len(x._state.keys) <= 16
+        assert len(engine._catalogue.keys_of(x._state)) <= 16
         assert engine.statistics.in_use_bytes <= (2 + 16) * 512
         np.testing.assert_array_equal(engine.read(y), [2, 2, 2, 2])
 

@@ -13,7 +13,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.pushed.engine import Engine
-from streamscope.engines.pushed.queues import Operation
+from streamscope.engines.pushed.variable import Turn
 from streamscope.errors import EngineError, OutOfMemoryError
 from streamscope.program.variable import ArraySpec, Place
 
@@ -143,7 +143,7 @@ def test_host_operations_leave_no_garbage_for_the_collector(device):
     gc.collect()
     gc.disable()
     try:
-        before = sum(type(one) is Operation for one in gc.get_objects())
+        before = sum(type(one) is Turn for one in gc.get_objects())
         for _ in range(20):
             engine.write(h, np.ones(4))
         step = lambda values: values + 1  # noqa: E731 — it must have no other name
@@ -152,7 +152,7 @@ def test_host_operations_leave_no_garbage_for_the_collector(device):
         del step
         engine.wait_all()
         until(lambda: gone() is None)
-        assert sum(type(one) is Operation for one in gc.get_objects()) == before
+        assert sum(type(one) is Turn for one in gc.get_objects()) == before
     finally:
         gc.enable()
         engine.close()

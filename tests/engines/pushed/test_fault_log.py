@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.pushed.engine import Engine
-from streamscope.engines.pushed.faults import KEPT, Fault, FaultLog
-from streamscope.engines.pushed.tracebacks import kept
+from streamscope.engines.pushed.faults import KEPT, Fault, FaultLog, kept
 from streamscope.errors import EngineError, ProgramError
 
 

@@ -31,7 +31,7 @@ def joined(first, second):
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     """Functions are held by the thread that waits, so the simulated device's order of them does not count."""
-    monkeypatch.setattr("streamscope.engines.pushed.order.PATIENCE_S", 0.01)
+    monkeypatch.setattr("streamscope.engines.pushed.host_operations.PATIENCE_S", 0.01)
 
 
 @pytest.fixture(params=["async", "dual"])

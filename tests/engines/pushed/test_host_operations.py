@@ -11,7 +11,7 @@ from tests.engines.pushed.conftest import SPEC
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.pushed.engine import Engine
-from streamscope.engines.pushed.latch import Latch
+from streamscope.engines.pushed.workers import Latch
 from streamscope.errors import EngineError
 
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.pushed.event_pool import EventPool
+from streamscope.engines.pushed.lanes import EventPool
 from streamscope.engines.pushed.memory_pool import SMALLEST_BYTES, STEPS, MemoryPool, size_class
 from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.program.launch import Cost, Launch, LaunchKind

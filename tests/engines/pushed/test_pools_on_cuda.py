@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.engines.pushed.event_pool import EventPool
+from streamscope.engines.pushed.lanes import EventPool
 from streamscope.engines.pushed.memory_pool import MemoryPool
 from streamscope.errors import OutOfMemoryError
 from streamscope.kernels.library.libraries import libraries

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.engines.pushed.conftest import SPEC
 
-from streamscope.engines.pushed.queues import Operation, enter, idle, leave
-from streamscope.engines.pushed.variable import VariableState
+from streamscope.engines.pushed.variable import Turn, VariableState, enter, idle, leave
 from streamscope.program.variable import Place
 
 SETS = st.sets(st.integers(0, 3), max_size=3)
@@ -23,7 +22,7 @@ def conflict(one, other):
 def test_any_order_of_ends(accesses, data):
     states = [VariableState(number, SPEC, Place.HOST, "") for number in range(4)]
     accesses = [(reads - writes, writes) for reads, writes in accesses]
-    operations = [Operation([states[n] for n in reads], [states[n] for n in writes], lambda: None) for reads, writes in accesses]
+    operations = [Turn([states[n] for n in reads], [states[n] for n in writes], lambda: None) for reads, writes in accesses]
     running, started, ended, entered = [], [], set(), 0
 
     def begin(operation):

@@ -72,8 +72,22 @@ class Task:
     allowed: list[Array] | None = None
 
     @classmethod
-    def of(cls, function: object, inputs: Sequence[Any], caller: str, attributes: Mapping[str, Any] | None = None) -> Task:
-        """Trace a program function and compute its reference; ``caller`` is what errors name, and ``attributes`` are the function's own.
+    def of(
+        cls, function: object, inputs: Sequence[Any], caller: str, attributes: Mapping[str, Any] | None = None, *, checked: bool = True
+    ) -> Task:
+        """Trace a program function and, if its results are to be checked, compute its reference.
+
+        Parameters
+        ----------
+        function : object
+            What the verb was given.
+        inputs : sequence of array
+        caller : str
+            What errors call the verb.
+        attributes : mapping of str to object, optional
+            The function's own.
+        checked : bool
+            Whether there are expected results, where the program has a reference.
 
         Raises
         ------
@@ -92,7 +106,7 @@ class Task:
         plain = ProgramFunction(function.function).trace(*inputs, **(attributes or {}))
         program = fused(plain) if function.fuse else plain
         arrays = tuple(host_array(value) for value in inputs)
-        if not has_reference(program):
+        if not checked or not has_reference(program):
             return cls(program, arrays, None)
         expected = run_reference(plain, arrays)
         return cls(program, arrays, expected, allowed=allowed_errors(plain, arrays, expected))

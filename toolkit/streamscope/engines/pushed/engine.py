@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from functools import partial
 from operator import attrgetter
 from types import TracebackType
@@ -17,26 +17,20 @@ from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines.lanes import checked_streams
-from streamscope.engines.pushed.bulk import Bulk, checked_size
+from streamscope.engines.pushed.arguments import checked_count, checked_name, checked_place, chosen_engine, listed
 from streamscope.engines.pushed.catalogue import Catalogue
-from streamscope.engines.pushed.choice import checked_workers, chosen_engine
-from streamscope.engines.pushed.contents import Contents
+from streamscope.engines.pushed.contents import Contents, Lifetimes
 from streamscope.engines.pushed.issuing import Issuer
-from streamscope.engines.pushed.lifetimes import Lifetimes
-from streamscope.engines.pushed.lines import Lines
-from streamscope.engines.pushed.order import Order
 from streamscope.engines.pushed.programs import PreparedPrograms
-from streamscope.engines.pushed.pushing import Pusher, checked_name, listed
-from streamscope.engines.pushed.queues import idle
+from streamscope.engines.pushed.pushing import Pusher
 from streamscope.engines.pushed.scheduler import Scheduler
-from streamscope.engines.pushed.statistics import EngineStatistics
+from streamscope.engines.pushed.statistics import EngineStatistics, gathered
 from streamscope.engines.pushed.templates import typed
 from streamscope.engines.pushed.variable import DynamicVariable
 from streamscope.engines.pushed.workers import Workers
-from streamscope.errors import ProgramError, StreamscopeError
+from streamscope.errors import StreamscopeError
 from streamscope.forks import tell_children
 from streamscope.interrupts import deferred, when_gone
-from streamscope.program.variable import Place
 from streamscope.tracing import ProgramFunction
 
 Array = npt.NDArray[Any]
@@ -94,7 +88,10 @@ class Engine:
     ) -> None:
         self._name = chosen_engine(name)
         checked_streams(streams)
-        counts = [checked_workers(workers, "workers"), checked_workers(priority_workers, "priority_workers")]
+        counts = [
+            checked_count(f"{argument}={count!r}", count, "threads are started only when they are needed")
+            for argument, count in (("workers", workers), ("priority_workers", priority_workers))
+        ]
         self._device = open_device(device)
         synchronous = self._name == "sync"
         titles = [] if synchronous else ["streamscope worker", "streamscope priority worker"]
@@ -108,10 +105,8 @@ class Engine:
         self._contents = Contents(issuer, self._scheduler, self._pusher, self._lifetimes)
         self._programs = PreparedPrograms(issuer, self._name, streams)
         issuer.memory.reclaim = self._programs.kept.evict
-        self._hits = 0
-        self._lines = Lines()
         self._local = threading.local()
-        self._finalizer = when_gone(self, partial(_abandon, issuer, pools, self._lifetimes, self._scheduler.order), at_exit=True)
+        self._finalizer = when_gone(self, partial(self._scheduler.abandon, self._lifetimes), at_exit=True)
         tell_children(self)
 
     @property
@@ -127,25 +122,8 @@ class Engine:
     @property
     def statistics(self) -> EngineStatistics:
         """What the engine has done until now."""
-        issuer = self._issuer
         self._pusher.check_process()
-        with issuer.lock:
-            return EngineStatistics(
-                pushed=self._hits + self._pusher.pushed,
-                stream_waits=sum(lane.waits for lane in issuer.lanes),
-                host_waits=self._scheduler.host_waits,
-                events_created=sum(lane.events.created for lane in issuer.lanes),
-                events_recorded=sum(lane.events.recorded for lane in issuer.lanes),
-                threads=sum(len(pool.threads) for pool in self._scheduler.pools),
-                in_use_bytes=issuer.memory.in_use_bytes,
-                high_water_bytes=issuer.memory.high_water_bytes,
-                cache_hits=self._hits + self._pusher.found,
-                cache_misses=self._catalogue.misses,
-                program_runs=self._programs.runs,
-                programs_prepared=self._programs.prepared,
-                programs_evicted=self._programs.kept.evicted,
-                programs_kept=len(self._programs.kept),
-            )
+        return gathered(self._issuer, self._scheduler, self._pusher, self._catalogue, self._programs)
 
     def variable(self, values: Any, *, name: str | None = None, place: Literal["device", "host"] = "device") -> DynamicVariable:
         """Make a variable.
@@ -167,7 +145,7 @@ class Engine:
             The engine was closed.
         """
         self._enter()
-        return self._contents.made_of(values, _place(place), checked_name(name))
+        return self._contents.made_of(values, checked_place(place), checked_name(name))
 
     def push(
         self,
@@ -225,28 +203,8 @@ class Engine:
                 key = (*key, name, *((attribute, typed(value)) for attribute, value in attributes.items()))
         except (AttributeError, TypeError):
             key = None  # Something is wrong with the arguments; the slower way says what.
-        if key is None or not self._push_again(key, reads, writes, priority):
+        if key is None or not self._pusher.push_again(key, reads, writes, priority):
             self._pusher.push(key, function, reads, writes, priority, name, attributes)
-
-    def _push_again(
-        self, key: tuple[Any, ...], reads: tuple[DynamicVariable, ...], writes: tuple[DynamicVariable, ...], priority: int
-    ) -> bool:
-        """Push what was pushed before with the same variables; False if it was not. This is the quick path."""
-        issuer = self._issuer
-        with issuer.lock:
-            try:
-                application = self._catalogue.get(key)
-            except TypeError:  # It cannot be hashed.
-                return False
-            if application is None or self._lifetimes.dropped or issuer.torn or self._pusher.closed:
-                return False
-            self._hits += 1
-            if not self._pusher.bulks and (not self._scheduler.unfinished or idle(application.reads, application.writes)):
-                issuer.issue(application)
-                return True
-        line = self._lines.of(sys._getframe(2))  # noqa: SLF001 — as in `user_line`
-        self._pusher.push_known(application, line, priority, (reads, writes))
-        return True
 
     def write(self, variable: DynamicVariable, values: Any) -> None:
         """Replace a variable's values, in the order of what was pushed; returns when the values are copied away, not when they are there.
@@ -320,8 +278,7 @@ class Engine:
         self._pusher.flush()
         self._scheduler.wait_all()
 
-    @contextlib.contextmanager
-    def bulk(self, size: int = 16) -> Iterator[None]:
+    def bulk(self, size: int = 16) -> AbstractContextManager[None]:
         """Issue neighbouring device operations that the calling thread pushes in the block as one: one set of waits, one event.
 
         They are issued when there are ``size`` of them, before anything on the host or of another kind of stream, before a wait, and at the
@@ -333,19 +290,7 @@ class Engine:
             ``size`` is no whole number above 0.
         """
         self._enter()
-        checked_size(size)
-        thread, bulks = threading.get_ident(), self._pusher.bulks
-        if thread in bulks:
-            yield  # A block in a block fills the outer one's.
-            return
-        bulks[thread] = Bulk(size)
-        try:
-            yield
-        finally:
-            try:
-                self._pusher.flush()
-            finally:
-                del bulks[thread]
+        return self._pusher.bulk(checked_count(f"bulk(size={size!r})", size, "1 issues each operation by itself"))
 
     def run(self, program: ProgramFunction | CapturedFunction, *inputs: Any, **attributes: Any) -> Any:
         """Run a program and return its outputs: a NumPy array, or a tuple, as the program does.
@@ -431,25 +376,3 @@ class Engine:
         state = self._pusher.state_of(variable)
         self._pusher.flush()
         self._scheduler.wait(state, write=write)
-
-
-def _place(place: object) -> Place:
-    if not isinstance(place, str) or place not in ("device", "host"):
-        raise ProgramError(f"place={place!r} is neither 'device' nor 'host'")
-    return Place(place)
-
-
-def _abandon(issuer: Issuer, pools: tuple[Workers, ...], lifetimes: Lifetimes, order: Order | None) -> None:
-    """Let the threads of an engine that nobody holds any more end, and the device finish before its memory goes to others.
-
-    The threads first do what was pushed. As long as they do, they keep the memory; until this is called, ``lifetimes`` does.
-    """
-    if order is not None:
-        order.release()  # Nobody waits any more.
-    for pool in pools:
-        pool.stop(partial(_synchronize, issuer))
-    _synchronize(issuer)
-
-
-def _synchronize(issuer: Issuer) -> None:
-    issuer.device.let_finish([lane.stream for lane in issuer.lanes])

@@ -21,7 +21,7 @@ from streamscope.program.variable import ArraySpec, Place
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Block, Buffer, Device, Stream
-    from streamscope.engines.pushed.event_pool import Lease
+    from streamscope.engines.pushed.lanes import Lease
 
 After: TypeAlias = "tuple[tuple[Stream, Lease], ...]"
 """What the use of a block must come after: events, each with its stream."""

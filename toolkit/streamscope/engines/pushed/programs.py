@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from streamscope.capturing.function import CapturedFunction
 from streamscope.engines.prepared import Prepared, prepare_traced
+from streamscope.engines.pushed.arguments import check_hashable
 from streamscope.engines.pushed.issuing import Issuer
-from streamscope.engines.pushed.pushing import check_hashable
 from streamscope.engines.pushed.templates import typed
 from streamscope.errors import OutOfMemoryError, ProgramError
 from streamscope.kernels.compile.free_memory import free_bytes
