@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +13,22 @@ import numpy as np
 from streamscope.kernels.elementwise.functions_source import functions_source
 from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.expression.wrapping import wrapped
-from streamscope.kernels.source import COMPUTE
+from streamscope.kernels.source import COMPUTE, STORAGE
 
 RESULT = "out"
 """What the kernels call the result's array."""
+
+CTYPES = {
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "signed char": ctypes.c_int8,
+    "short": ctypes.c_int16,
+    "int": ctypes.c_int32,
+    "long long": ctypes.c_int64,
+    "unsigned char": ctypes.c_uint8,
+    "bool": ctypes.c_bool,
+}
+"""What ctypes calls the C++ types of arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +108,19 @@ class Signature:
     def title(self) -> str:
         """Readable beginning of the kernel's name: the operator and the dtypes, each once where they are all the same."""
         return "_".join([self.name, *(self.dtypes[:1] if len(set(self.dtypes)) == 1 else self.dtypes), *["to"] * self.accumulate])
+
+    @property
+    def declarations(self) -> list[str]:
+        """What a kernel declares for the operands, in order, and for the result."""
+        operands = [
+            f"{COMPUTE[each.taken] if each.scalar else f'const {STORAGE[each.stored]}*'} {each.argument}" for each in self.parameters
+        ]
+        return [*operands, f"{STORAGE[self.result]}* {RESULT}"]
+
+    def arguments(self, arrays: Sequence[Any], numbers: Mapping[str, Any]) -> list[Any]:
+        """Return what a kernel is launched with for the operands, in order: arrays as they are, numbers as C++ has them."""
+        operands = iter(arrays)
+        return [CTYPES[COMPUTE[each.taken]](numbers[each.name].item()) if each.scalar else next(operands) for each in self.parameters]
 
     def device_functions(self) -> str:
         """Return the device functions that the expression calls, but for the shared ones."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from streamscope.arguments import shown
+from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reducers import FLOATS, REDUCERS, Reducer, power_norm
-from streamscope.kernels.reduce.reduction_kernels import THREADS
 from streamscope.kernels.reduce.reduction_plan import checked_axes, plan_reduction, reduced_shape
 from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require, shape_of, specs_of
 from streamscope.ops.examples import example_of

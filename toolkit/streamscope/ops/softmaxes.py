@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from streamscope.kernels.reduce.reduction_kernels import THREADS
+from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reduction_plan import checked_axes
 from streamscope.kernels.softmax import row_form, softmax_columns_source, softmax_source
 from streamscope.kernels.source import PlannedKernel

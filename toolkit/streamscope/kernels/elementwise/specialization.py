@@ -15,24 +15,12 @@ from streamscope.kernels.elementwise.elementwise_source import elementwise_sourc
 from streamscope.kernels.form import DEFAULT, THREADS, Form, Variant, choose_form
 from streamscope.kernels.layout import StridedLayout, broadcast_strides, compact, layout_numbers, row_major
 from streamscope.kernels.signature import Signature
-from streamscope.kernels.source import COMPUTE, KernelSource
+from streamscope.kernels.source import KernelSource
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
 
 Shape = tuple[int, ...]
-
-CTYPES = {
-    "float": ctypes.c_float,
-    "double": ctypes.c_double,
-    "signed char": ctypes.c_int8,
-    "short": ctypes.c_int16,
-    "int": ctypes.c_int32,
-    "long long": ctypes.c_int64,
-    "unsigned char": ctypes.c_uint8,
-    "bool": ctypes.c_bool,
-}
-"""What ctypes calls the C++ types of arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -125,12 +113,7 @@ def bind(
         chosen = bench.tuned.of(kernel.source, kernel.size)
         if chosen is not None:
             kernel = specialized(signature, shapes, strides, addresses, chosen)
-    operands = iter(arrays)
-    arguments = [
-        CTYPES[COMPUTE[parameter.taken]](scalars[parameter.name].item()) if parameter.scalar else next(operands)
-        for parameter in signature.parameters
-    ]
-    arguments += [arrays[-1], ctypes.c_longlong(kernel.size)]
+    arguments = [*signature.arguments(arrays, scalars), arrays[-1], ctypes.c_longlong(kernel.size)]
     if kernel.lead is not None:
         arguments.append(ctypes.c_int(kernel.lead))
     if kernel.numbers:

@@ -11,25 +11,21 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from streamscope.errors import ProgramError
+from streamscope.kernels.form import THREADS, VECTOR_BYTES
+from streamscope.kernels.layout import row_major
 from streamscope.kernels.reduce.reducers import MOST_KEYED, Reducer, accumulator_bytes, is_keyed
 from streamscope.kernels.reduce.reduction_kernels import (
     BYTES_WIDTH,
     INDEX32_COUNT,
-    THREADS,
-    VECTOR_BYTES,
     ColumnKernel,
     Pass,
     RowKernel,
-    ShortKernel,
     column_source,
-    elements_of_word,
     room_of_columns,
     room_of_rows,
     row_source,
-    short_capacity,
-    short_lanes,
-    short_source,
 )
+from streamscope.kernels.reduce.short_kernels import ShortKernel, elements_of_word, short_capacity, short_lanes, short_source
 from streamscope.kernels.source import PlannedKernel
 from streamscope.program.variable import ArraySpec
 
@@ -157,8 +153,7 @@ def plan_reduction(
     """
     if result.size == 0:
         return ReductionPlan(())
-    steps = strides if strides is not None else tuple(math.prod(x.shape[axis + 1 :]) for axis in range(len(x.shape)))
-    merged = _merged(x.shape, steps, axes)
+    merged = _merged(x.shape, strides if strides is not None else row_major(x.shape), axes)
     kept = [(extent, stride) for extent, stride, reduced in merged if not reduced]
     gone = [(extent, stride) for extent, stride, reduced in merged if reduced]
     short = _short(reducer, x, result, merged, add=add)
@@ -194,9 +189,9 @@ def _rows(reducer: Reducer, x: ArraySpec, result: ArraySpec, kept: list[RunOfAxe
     wave = room_of_rows(reducer, width).blocks * MULTIPROCESSORS
     # A warp to a row needs no barrier; it is enough where rows are many, or short.
     warp = vectors < 64 or (rows * outer * 32 >= wave * THREADS // 2 and vectors <= 32 * LONGEST_OF_WARP)
-    lanes = min(32, _power_of_two(-(-vectors // LOADS_OF_SHORT))) if warp else THREADS
+    lanes = min(32, power_of_two(-(-vectors // LOADS_OF_SHORT))) if warp else THREADS
     if warp and width == BYTES_WIDTH and lanes > FEW_LANES:
-        lanes = min(32, max(FEW_LANES, _power_of_two(-(-vectors // LOADS_OF_SHORT_BYTES))))
+        lanes = min(32, max(FEW_LANES, power_of_two(-(-vectors // LOADS_OF_SHORT_BYTES))))
     splits = 1
     if lanes == THREADS or outer > 1:
         most = -(-vectors // lanes) * outer // LEAST_LOADS
@@ -253,7 +248,7 @@ def _columns(
     while columns % width or address % (width * itemsize) or any(stride % width for _, stride in (*kept, *gone)):
         width //= 2
     vectors = math.prod(extent for extent, _ in kept) * columns // width
-    across = min(32, MOST_COLUMNS // width, _power_of_two(vectors))
+    across = min(32, MOST_COLUMNS // width, power_of_two(vectors))
     room = room_of_columns(reducer, width, width * itemsize)
     wave = room.blocks * MULTIPROCESSORS
     # Of short columns a thread takes some batches of loads, if the blocks that are left suffice, and joins with fewer others.
@@ -278,7 +273,7 @@ def _joined(
     if splits == 1:
         return ReductionPlan((first,))
     results = result.size
-    across = min(32, _power_of_two(results))
+    across = min(32, power_of_two(results))
     far = count >= INDEX32_COUNT
     kernel = ColumnKernel(1, across, 0, 1, far=far)
     source = partial(column_source, reducer, x.dtype.name, result.dtype.name, kernel, Pass.FINAL, add=add)
@@ -291,6 +286,6 @@ def _flat(axes: Sequence[RunOfAxes]) -> list[int]:
     return [number for axis in axes for number in axis]
 
 
-def _power_of_two(number: int) -> int:
-    """Return the smallest power of two that is not below a positive number."""
-    return 1 << (number - 1).bit_length()
+def power_of_two(number: int) -> int:
+    """Return the smallest power of two that is not below a number, at least 1."""
+    return 1 << max(0, number - 1).bit_length()
