@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streamscope.advising.advise import device_costs
-from streamscope.advising.probe_programs import chain, forked
+from streamscope.advising.device_costs import device_costs
+from streamscope.advising.probes import chain, forked
 from streamscope.advising.task import run_ns
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepared import prepare_traced

@@ -7,7 +7,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from streamscope import analysis as analysis
 from streamscope import ops as ops
-from streamscope.advising.advise import advise as advise
+from streamscope.advising.advice import advise as advise
 from streamscope.advising.best import best as best
 from streamscope.auditing.audit import audit as audit
 from streamscope.capturing.function import capture as capture

@@ -8,6 +8,7 @@ from math import isfinite
 from streamscope.advising.break_even import (
     WORTH,
     BreakEven,
+    chain_ns,
     fewest_kernels,
     graph_pays,
     launch_bound_below_ns,
@@ -52,7 +53,8 @@ def device_sentences(costs: DeviceCosts) -> str:
     """Say from which kernel length on a graph, or a second stream, pays on the device."""
     bound_ns = launch_bound_below_ns(costs)
     name, short_ns = costs.device.name, min(1000.0, max(bound_ns / 2, 100.0))
-    fewest, spared_ns = fewest_kernels(costs, short_ns), costs.ns("launch") - short_ns - costs.ns("graph_gap")
+    fewest = fewest_kernels(costs, short_ns)
+    spared_ns = float(chain_ns(costs, "async", 100, short_ns) - chain_ns(costs, "graph", 100, short_ns))
     host = (
         f"On the {name} kernels shorter than {_us(bound_ns)} wait for the host when they are launched one by one."
         if bound_ns
@@ -60,7 +62,7 @@ def device_sentences(costs: DeviceCosts) -> str:
     )
     graph = f"A graph makes a long chain at least {WORTH * 100:g} % faster {range_words(graph_pays(costs))}"
     enough = f", from {fewest} kernel{'s' if fewest > 1 else ''} on where they take {_us(short_ns)}" if fewest else ""
-    replays = replays_to_pay(costs, 100, 100 * spared_ns)
+    replays = replays_to_pay(costs, 100, spared_ns)
     paid = f"; capturing 100 of those costs as much as {_count(replays)} replays save" if isfinite(replays) else ""
     alone, inside = (second_stream_pays(costs, BRANCH, in_graph=in_graph) for in_graph in (False, True))
     streams = (

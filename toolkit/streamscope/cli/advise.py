@@ -41,7 +41,7 @@ def advise(
 
     Fits what launches, graphs and streams cost on this device to small measured programs; with a workload, predicts and measures it too.
     """
-    from streamscope.advising import advise as module
+    from streamscope.advising import advice
     from streamscope.files import writable_file
 
     values = setting_values(settings or [])
@@ -51,7 +51,7 @@ def advise(
     if out is not None:
         writable_file(out)
     program, inputs = (None, ()) if made is None else made
-    found = module.advise(program, *inputs, device=device, progress=notes().is_terminal)
+    found = advice.advise(program, *inputs, device=device, progress=notes().is_terminal)
     if as_json:
         typer.echo(json.dumps(found.to_json(), allow_nan=False))
     else:
