@@ -134,7 +134,15 @@ def compare(
             runs.append(Run(engine, makespans_ns, entrant.max_abs_error, entrant.tolerance, trace))
     title = "" if name is None else str(name)
     against = NUMPY if task.captured is None else PLAIN_CALL
-    return Comparison(title or task.program.name, opened.info, runs, choice=choice, settings=kept, checked_against=against)
+    return Comparison(
+        title or task.program.name,
+        opened.info,
+        runs,
+        choice=choice,
+        settings=kept,
+        checked_against=against,
+        not_checked=task.unchecked,
+    )
 
 
 @dataclass(frozen=True)

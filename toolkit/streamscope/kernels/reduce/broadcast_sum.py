@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.kernels.cuda import fill, pieces
-from streamscope.kernels.elementwise.fitting import Shape
+from streamscope.kernels.elementwise.specialization import Shape
 from streamscope.kernels.form import THREADS, VECTOR_BYTES
 from streamscope.kernels.layout import INDEX32_LIMIT, StridedLayout, broadcast_strides, compact, layout_numbers, placing_source, row_major
 from streamscope.kernels.reduce.reduction_plan import LEAST_LOADS, MULTIPROCESSORS, in_turn, power_of_two
