@@ -27,7 +27,7 @@ from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, ProgramError, WorkloadError
 from streamscope.progress import Progress, showing
 from streamscope.recording.device_log import recorder_of
-from streamscope.trace.values import MOST_REPEATS
+from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 
 AUTO = "auto"
