@@ -90,19 +90,34 @@ def auxiliary_stream() -> Iterator[AbstractContextManager[Any]]:
     """Put what the block launches on an auxiliary stream, inside an operator made with `ss.operator`.
 
     On entering, the auxiliary stream waits for the operator's; on leaving, the operator's for the auxiliary one; by events, never by the
-    host. What runs beside it on the operator's own stream goes inside the block, too::
-
-        with ss.auxiliary_stream() as main:
-            cupy.multiply(x, x, out=squared)
-            with main:
-                cupy.add(x, x, out=doubled)
-
-    Under an engine with one stream both are that stream, so the operator's code is the same.
+    host. What runs beside it on the operator's own stream goes inside the block, too. Under an engine with one stream both are that
+    stream, so the operator's code is the same.
 
     Raises
     ------
     ProgramError
-        Used outside an operator.
+        You used it outside an operator.
+
+    Examples
+    --------
+    The square and the double of one array, beside each other:
+
+    >>> @ss.operator(
+    ...     reads=["x"],
+    ...     writes=["squared", "doubled"],
+    ...     shapes=lambda x: {"squared": (x.shape, x.dtype), "doubled": (x.shape, x.dtype)},
+    ...     reference=lambda x: (x * x, x + x),
+    ... )
+    ... def square_and_double(x, squared, doubled):
+    ...     import cupy
+    ...     with ss.auxiliary_stream() as main:
+    ...         cupy.multiply(x, x, out=squared)
+    ...         with main:
+    ...             cupy.add(x, x, out=doubled)
+    >>> prepared = ss.prepare(lambda x: square_and_double(x), np.arange(3.0), device="simulated")
+    >>> prepared.run()
+    >>> prepared.outputs()
+    [array([0., 1., 4.]), array([0., 2., 4.])]
     """
     bench = _scope.get()
     if bench is None:
