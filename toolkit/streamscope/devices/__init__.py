@@ -72,4 +72,4 @@ def check_device(choice: object) -> None:
             raise DeviceError(f"unknown device {choice!r}", hint="choose auto, cuda or simulated")
     # A class that is not called yet has a property of that name.
     elif not isinstance(getattr(choice, "info", None), DeviceInfo):
-        raise DeviceError(f"{shown(choice)} is no device", hint="choose auto, cuda or simulated, or pass what ss.open_device returned")
+        raise DeviceError(f"{shown(choice)} is not a device", hint="choose auto, cuda or simulated, or pass what ss.open_device returned")

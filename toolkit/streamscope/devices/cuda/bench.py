@@ -41,7 +41,7 @@ class CudaBench:
         self.tuned = device.tuned
 
     def kernel(self, source: KernelSource, blocks: int, threads: int, arguments: Sequence[Any]) -> CudaCall:
-        """Prepare a kernel of our own; no blocks is no launch.
+        """Prepare a kernel of our own; without blocks, nothing is launched.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ def auxiliary_stream() -> Iterator[AbstractContextManager[Any]]:
     bench = _scope.get()
     if bench is None:
         raise ProgramError("ss.auxiliary_stream was used outside an operator", hint="use it in a function decorated with @ss.operator")
-    auxiliary = bench.device.auxiliary_of(bench.stream)
+    auxiliary = bench.stream.auxiliary
     if auxiliary is None:
         yield bench.stream.current()
         return
