@@ -127,7 +127,7 @@ def _parser() -> MagicArgumentParser:
 
 
 def _add(parser: MagicArgumentParser, option: Option) -> None:
-    kind = partial(_whole, least=option.least, most=option.most) if option.least is not None else str
+    kind = partial(_whole, least=option.least, most=option.most) if option.least is not None and option.most is not None else str
     choices = option.choices or None
     default = "" if option.default is None else f" [default: {option.default}]"
     parser.add_argument(
