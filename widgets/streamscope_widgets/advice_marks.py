@@ -14,7 +14,7 @@ import numpy.typing as npt
 from streamscope.advising.break_even import LONGEST_US, SHORTEST_US, Regions, branch_regions, chain_regions, graph_pays, second_stream_pays
 from streamscope.advising.device_costs import DeviceCosts
 from streamscope.advising.forecast import Forecast
-from streamscope.advising.wording import BRANCH, range_words
+from streamscope.advising.sentences import BRANCH, range_words
 from streamscope.words import format_us
 
 Array = npt.NDArray[np.float64]
