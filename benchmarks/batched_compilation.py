@@ -39,7 +39,7 @@ from streamscope.kernels.compile.kernel_cache import KernelCache
 from streamscope.kernels.compile.nvrtc import compile_unit, nvrtc_version
 from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.source import KernelSource
-from streamscope.ops.pointwise import Elementwise
+from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.tracing import ProgramFunction
 
 ARCHITECTURE, KERNELS, ROUNDS = "sm_90", 128, 7

@@ -26,7 +26,7 @@ def test_a_log_tells_it_to_the_log_that_gets_its_records():
 def test_on_a_gpu():
     from streamscope.compiling.launch_cost import launch_cost
     from streamscope.devices.cuda.bench import CudaBench
-    from streamscope.kernels.elementwise.fitting import bind
+    from streamscope.kernels.elementwise.specialization import bind
     from streamscope.ops.binary import add
     from streamscope.program.variable import ArraySpec
 

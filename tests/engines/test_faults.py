@@ -174,7 +174,7 @@ def test_a_launch_that_fails(device, engine, bystander, before, monkeypatch):
             raise DeviceError("invalid argument")
         return 0.0, 1.0
 
-    monkeypatch.setattr("streamscope.devices.simulated.core.Core.sway", refusing)
+    monkeypatch.setattr("streamscope.devices.simulated.core.Core.delay_and_stretch", refusing)
     prepared, expected = ready(launch_program(switch), engine, device)
     runs_right(prepared, expected, before)
     for _ in range(2):

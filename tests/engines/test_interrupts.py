@@ -19,10 +19,8 @@ from tests.interrupting import Countdown, Lines, traced
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.devices.simulated.events import SimulatedEvent
-from streamscope.devices.simulated.gates import SimulatedGate
 from streamscope.devices.simulated.graphs import SimulatedGraph
-from streamscope.devices.simulated.streams import SimulatedStream
+from streamscope.devices.simulated.streams import SimulatedEvent, SimulatedGate, SimulatedStream
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import prepare_traced
 from streamscope.program.reference import run_reference
@@ -136,7 +134,7 @@ def counted(countdown, calls=CALLS):
 def _few_samples(monkeypatch):
     monkeypatch.setattr(calibration, "PAIRS", 2)
     monkeypatch.setattr(calibration, "CLOCK_SAMPLES", 2)
-    monkeypatch.setitem(passes.MOST_VARIANTS, "simulated", 2)
+    monkeypatch.setattr(passes, "MOST_EXACT_VARIANTS", 2)
 
 
 @pytest.fixture(autouse=True)

@@ -21,11 +21,9 @@ import streamscope as ss
 from streamscope.errors import CacheWarning, CompilationError
 from streamscope.kernels.compile import batch as module
 from streamscope.kernels.compile.batch import compile_batch, compile_kernel
-from streamscope.kernels.compile.claims import Claims
 from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, compilations
-from streamscope.kernels.compile.cubin import resources_of
-from streamscope.kernels.compile.cubin_file import unpacked
-from streamscope.kernels.compile.kernel_cache import KernelCache, Origin, kernel_key
+from streamscope.kernels.compile.cubin import resources_of, unpacked
+from streamscope.kernels.compile.kernel_cache import Claims, KernelCache, Origin, kernel_key
 from streamscope.kernels.compile.nvrtc import compile_unit
 from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.source import KernelSource

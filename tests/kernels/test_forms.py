@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.kernels.elementwise.fitting import bind, fitted
+from streamscope.kernels.elementwise.specialization import bind, specialized
 from streamscope.kernels.form import Access, Form, Variant, choose_form
 from streamscope.kernels.layout import broadcast_strides, compact, row_major
 from streamscope.program.variable import ArraySpec
@@ -225,15 +225,15 @@ def test_nothing_is_launched_for_no_elements(host_bench, bound_program, shape):
     x = np.zeros(shape, np.float32)
     bound_program(Bench(None), lambda x: (ss.ops.relu(x), x + x, ss.ops.add(x, 2.0), *ss.ops.multiply.gradient(x, x, x)), [x])
     specs = [ArraySpec(shape, np.float32)] * 2
-    assert fitted(ss.ops.add.signature(specs, {}), [shape] * 3, [row_major(shape)] * 3).blocks == 0
+    assert specialized(ss.ops.add.signature(specs, {}), [shape] * 3, [row_major(shape)] * 3).blocks == 0
 
 
 def test_sizes_beyond_32_bits_get_their_own_kernel():
     specs = [ArraySpec((3,), np.float32)] * 2
     signature = ss.ops.add.signature(specs, {})
     shapes = [(2**16, 2**15), (2**15,), (2**16, 2**15)]
-    wide = fitted(signature, shapes, [row_major(shape) for shape in shapes])
-    narrow = fitted(signature, [(2**15, 2**15), (2**15,), (2**15, 2**15)], [(2**15, 1), (1,), (2**15, 1)])
+    wide = specialized(signature, shapes, [row_major(shape) for shape in shapes])
+    narrow = specialized(signature, [(2**15, 2**15), (2**15,), (2**15, 2**15)], [(2**15, 1), (1,), (2**15, 1)])
     assert "typedef long long index_t" in wide.source.code
     assert "typedef unsigned index_t" in narrow.source.code
     assert wide.source.name != narrow.source.name

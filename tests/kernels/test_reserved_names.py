@@ -12,7 +12,7 @@ import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.kernels.compile.batch import compile_batch
 from streamscope.kernels.compile.kernel_cache import KernelCache
-from streamscope.kernels.signature import RESERVED
+from streamscope.kernels.expression.tokens import RESERVED
 from streamscope.kernels.source import KernelSource
 from streamscope.program.reference import run_reference
 

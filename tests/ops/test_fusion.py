@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope.engines import PLANNERS
 from streamscope.errors import ProgramError
-from streamscope.ops.fusion_groups import MOST_ARRAYS, MOST_STEPS
+from streamscope.ops.fusion import MOST_ARRAYS, MOST_STEPS
 from streamscope.program.reference import has_reference, run_reference
 
 X = np.arange(-6, 6, dtype=np.float32).reshape(3, 4)

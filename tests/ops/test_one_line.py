@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.errors import ProgramError
-from streamscope.kernels.expression.expression_check import DEEPEST
 from streamscope.kernels.expression.expressions import compiled, names_in
-from streamscope.kernels.expression.operand_types import UnknownExpressionError
+from streamscope.kernels.expression.functions import UnknownExpressionError
+from streamscope.kernels.expression.mistakes import DEEPEST
 from streamscope.program.reference import has_reference
 
 LEAKY = "y = x > 0 ? x : a * x"

@@ -13,6 +13,7 @@ import pytest
 import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.program.variable import Place
+from streamscope.workloads import WORKLOADS
 
 X = np.ones((2, 4), np.float32)
 ROW = np.ones(4, np.float32)
@@ -457,3 +458,22 @@ class TestNesting:
 
         assert len(trace(function, X).operations) == 1
         assert said == ["relu was called outside a program"]
+
+
+def everything(x, w):
+    y = ss.ops.softmax(ss.ops.relu(x) @ w) + ss.ops.sum(x, axis=1, keepdims=True)
+    line = ss.elementwise("y = a * x + b", gradient={"x": "a * dy"})
+    gradients = *ss.ops.add.gradient(y, y, ss.ops.sum(y, axis=0)), ss.ops.prod.gradient(ss.ops.prod(y), y)
+    return line(2, y, 1), line.gradient(y, 2, y, 1)[1], *gradients
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_tracing_makes_no_source(monkeypatch, fuse):
+    monkeypatch.setattr("streamscope.kernels.source.KernelSource.__init__", lambda *_: pytest.fail("a source was made"))
+    x = np.zeros((37, 37), np.float32)
+    programs = [(ss.program(everything, fuse=fuse), (x, x))]
+    programs += [(ss.program(function, fuse=fuse), inputs) for function, inputs in (each.build() for each in WORKLOADS.values())]
+    for program, inputs in programs:
+        assert program.trace(*inputs).operations
+    with pytest.raises(pytest.fail.Exception, match="a source was made"):
+        programs[0][0].source(x, x)

@@ -25,8 +25,8 @@ RENDERERS = {
     "Advice": {
         "html": "advice_view:advice_html",
         "report": "advice_view:advice_page",
-        "regions": "advice_chart:advice_chart",
-        "capture": "advice_chart:capture_chart",
+        "regions": "advice_charts:advice_chart",
+        "capture": "advice_charts:capture_chart",
     },
     "Audit": {"html": "advice_view:audit_html"},
     "Choice": {"html": "advice_view:choice_html"},

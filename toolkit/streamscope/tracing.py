@@ -176,6 +176,18 @@ def program(function: Callable[..., Any] | None = None, *, fuse: bool = False) -
     ------
     ProgramError
         It is not callable.
+
+    Examples
+    --------
+    >>> @ss.program(fuse=True)
+    ... def step(x, w):
+    ...     return ss.ops.relu(x * w + 1)
+    >>> print(step.trace(np.ones(4), np.ones(4)))
+    step: 1 operation, 3 variables
+         0  %2:float64[4] = multiply+add+relu(%0:float64[4], %1:float64[4])    # ...
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(step, np.array([1.0, -2.0]), np.array([2.0, 3.0])))
+    [3. 0.]
     """
     if function is None:
         return partial(program, fuse=fuse)

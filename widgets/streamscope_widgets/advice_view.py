@@ -14,9 +14,10 @@ from streamscope.auditing.audit import Audit
 from streamscope.auditing.findings import Finding, Severity
 from streamscope.auditing.rendering import NOT_LOOKED, SHOWN, UNSEEN, circumstances, headline
 from streamscope.files import written_whole
-from streamscope_widgets.advice_picture import advice_svg
+from streamscope_widgets.advice_charts import regions_chart
 from streamscope_widgets.report import STYLE
 from streamscope_widgets.show.html import Column, Html, Row, above, block, fill, folded, image, lead, table
+from streamscope_widgets.show.still_chart import plane_svg
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -48,7 +49,7 @@ def advice_html(advice: Advice) -> Html:
         above(device_words(costs.device)),
         lead(first),
         fill('<p style="margin:0 0 10px 0">{}</p>', second),
-        image(advice_svg(costs, forecast), first),
+        image(plane_svg(regions_chart(costs, forecast)), first),
         "" if forecast is None else _texts(("engine", "predicted", word, "against async"), forecast_rows(forecast, word)),
         folded("The costs that this rests on", _texts(("cost", "fitted", "95 % interval"), rows), fill("<p>{}</p>", basis(costs))),
     )

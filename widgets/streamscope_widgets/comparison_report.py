@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,14 @@ from streamscope.analysis.operations import OperationTable, operation_table
 from streamscope.analysis.table import SIMULATED_CAPTION, MetricsTable, device_words, metrics_table
 from streamscope.errors import TraceError
 from streamscope.words import format_mib, format_us
-from streamscope_widgets import charts, svg_chart
+from streamscope_widgets import charts
 from streamscope_widgets.report import report
+from streamscope_widgets.show import still_chart
+from streamscope_widgets.show.chart import RowChart
 from streamscope_widgets.show.html import Column, Html, Row, fill, joined, page_table
 from streamscope_widgets.summary import columns_of, note_lines, rows_of
 
 if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
     from streamscope.comparing.comparison import Comparison
 
 MOST_OPERATIONS = 300
@@ -27,7 +28,7 @@ MOST_OPERATIONS = 300
 HINDERED_FROM = 1.1
 """An operation that takes this many times as long as under the reference engine is marked."""
 
-STYLE = f"""<style>{svg_chart.STYLE}
+STYLE = f"""<style>{still_chart.STYLE}
 :root {{ --alarm: #b3261e; }}
 @media (prefers-color-scheme: dark) {{ :root {{ --alarm: #ff8a80; }} }}
 @media print {{ :root {{ --alarm: #b3261e; }} }}
@@ -104,26 +105,25 @@ def _folded(summary: str, *parts: str) -> Html:
 
 
 def _charts(comparison: Comparison) -> Html:
-    metrics, groups = comparison.metrics, comparison.groups()
-    drawings: tuple[Callable[[], go.Figure], ...] = (
-        lambda: charts.makespan_chart(metrics),
-        lambda: charts.speedup_chart(metrics),
-        lambda: charts.launch_overhead_chart(groups),
-        lambda: charts.overlap_chart(metrics),
-    )
-    if not any(m.overlap for m in metrics.values()):
-        drawings = drawings[:-1]  # The table says 0, and a picture of nothing says no more.
-    return fill('<div class="charts">{}</div>', list(_drawn(drawings)))
+    metrics = comparison.metrics
+    described = [
+        partial(charts.makespans, metrics),
+        partial(charts.speedups, metrics),
+        partial(charts.launch_overheads, comparison.groups()),
+    ]
+    if any(m.overlap for m in metrics.values()):  # Otherwise the table says 0, and a picture of nothing says no more.
+        described.append(partial(charts.overlaps, metrics))
+    return fill('<div class="charts">{}</div>', list(_drawn(described)))
 
 
-def _drawn(drawings: tuple[Callable[[], go.Figure], ...]) -> Iterator[Html]:
+def _drawn(described: Sequence[Callable[[], RowChart]]) -> Iterator[Html]:
     """Draw charts, each unless there is nothing to draw: no launches, no time."""
-    for draw in drawings:
+    for describe in described:
         try:
-            figure = draw()
+            chart = describe()
         except TraceError:
             continue
-        yield fill("<div>{}</div>", Html(svg_chart.chart_svg(figure)))
+        yield fill("<div>{}</div>", Html(still_chart.row_svg(chart)))
 
 
 def _operations(comparison: Comparison) -> Html:

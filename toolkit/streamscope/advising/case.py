@@ -18,10 +18,9 @@ from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred, let_through
 from streamscope.ops.fusion import fused
 from streamscope.program.arrays import host_array
-from streamscope.program.moved_runs import errors
 from streamscope.program.operation import Program
 from streamscope.program.reference import has_reference, run_reference
-from streamscope.program.tolerance import allowed_alone, allowed_errors, allowed_of_others
+from streamscope.tolerance import absolute_errors, allowed_alone, allowed_errors, allowed_of_others
 from streamscope.tracing import ProgramFunction
 
 Array = npt.NDArray[Any]
@@ -184,7 +183,7 @@ def largest_error(
     for output, reference, limit in zip(outputs, expected, limits, strict=True):
         if reference.size == 0:
             continue
-        error, most = errors(output, reference), np.broadcast_to(limit, reference.shape)
+        error, most = absolute_errors(output, reference), np.broadcast_to(limit, reference.shape)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             share = np.where(error > 0, np.nan_to_num(error / most, nan=0.0, posinf=np.inf), 0.0)  # NaN: both are infinite, or both 0.
         place = np.unravel_index(np.argmax(share if share.any() else np.where(np.isfinite(most), most, -1.0)), share.shape)

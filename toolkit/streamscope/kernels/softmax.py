@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamscope.kernels.cuda import fill, pieces
-from streamscope.kernels.reduce.reduction_kernels import THREADS, across_source
+from streamscope.kernels.form import THREADS
+from streamscope.kernels.reduce.reduction_kernels import across_source
 from streamscope.kernels.source import (
     COMPUTE,
     PLACE_OF_NAME,

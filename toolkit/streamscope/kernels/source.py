@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from streamscope.kernels.cuda import pieces
 
@@ -47,6 +48,31 @@ class KernelSource:
 
     name: str
     code: str
+
+
+@dataclass(frozen=True)
+class PlannedKernel:
+    """A kernel that is launched over a known grid; its source is made when it is first asked for, which tracing does not.
+
+    Attributes
+    ----------
+    make : callable
+        Returns the source.
+    blocks, threads : int
+        Of the grid, and of each block.
+    numbers : tuple of int
+        Its arguments behind the pointers.
+    """
+
+    make: Callable[[], KernelSource]
+    blocks: int
+    threads: int
+    numbers: tuple[int, ...]
+
+    @cached_property
+    def source(self) -> KernelSource:
+        """The kernel's source."""
+        return self.make()
 
 
 def named_source(readable: str, code: str) -> KernelSource:

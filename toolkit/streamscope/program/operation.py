@@ -93,6 +93,16 @@ class Program:
     captured : bool
         It was captured from code that is not ours: its variables stand for the edges of the capture and do not tell all that operations
         share. So a run waits for the run before it as a whole, and the ``graph`` engine keeps these edges.
+
+    Examples
+    --------
+    >>> traced = ss.program(lambda x: ss.ops.relu(x) + 1).trace(np.ones(4, "float32"))
+    >>> print(traced)
+    <lambda>: 2 operations, 3 variables
+         0  %1:float32[4] = relu(%0:float32[4])    # ...
+         1  %2:float32[4] = add(%1:float32[4], b=1)    # ...
+    >>> [launch.name for launch in traced.launches()]
+    ['relu', 'add']
     """
 
     name: str

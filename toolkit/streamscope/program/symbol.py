@@ -38,6 +38,17 @@ class Symbol:
         None for an input that nothing has used yet: it lies where it is first used.
     written : bool
         False for `ss.empty` until an operation has written it.
+
+    Examples
+    --------
+    >>> @ss.program
+    ... def scaled(x):
+    ...     print(x, x.shape, x.dtype)           # called once, with a symbol
+    ...     return np.tanh(x) * 2 + 1            # NumPy's and Python's operators become operations
+    >>> traced = scaled.trace(np.ones((2, 3)))
+    x:float64[2, 3] (2, 3) float64
+    >>> [operation.name for operation in traced.operations]
+    ['tanh', 'multiply', 'add']
     """
 
     tracer: Tracer

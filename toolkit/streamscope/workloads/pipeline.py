@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamscope.ops import add, multiply, relu
-from streamscope.ops.copies import to_device, to_host
-from streamscope.ops.host import host_function
+from streamscope.ops.host import host_function, to_device, to_host
 from streamscope.program.symbol import Symbol
 from streamscope.tracing import program
 from streamscope.workloads.workload import Array, Made, Setting, Workload

@@ -15,7 +15,7 @@ from streamscope.engines.pushed.host_operations import HostFunction
 from streamscope.engines.pushed.variable import DynamicVariable, Handle, VariableState
 from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred
-from streamscope.ops.copies import to_device, to_host
+from streamscope.ops.host import to_device, to_host
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, Place
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from streamscope.kernels.compile.tuned_variants import TunedVariants
+from streamscope.kernels.layout import row_major
 from streamscope.kernels.source import KernelSource
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
@@ -63,7 +63,7 @@ class _Array:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        return tuple(self.itemsize * math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))
+        return tuple(self.itemsize * stride for stride in row_major(self.shape))
 
 
 @dataclass

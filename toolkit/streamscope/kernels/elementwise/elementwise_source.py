@@ -21,7 +21,6 @@ from streamscope.kernels.form import THREADS, Access, Form
 from streamscope.kernels.layout import placing_source
 from streamscope.kernels.signature import RESULT, Signature
 from streamscope.kernels.source import (
-    COMPUTE,
     PLACE_OF_NAME,
     STORAGE,
     VECTORS,
@@ -134,14 +133,7 @@ def _arrays(signature: Signature, form: Form) -> list[_Array]:
 
 def _kernel(signature: Signature, form: Form, arrays: list[_Array]) -> str:
     placed = any(array.placed for array in arrays)
-    operands = [f"{COMPUTE[p.taken] if p.scalar else f'const {STORAGE[p.stored]}*'} {p.argument}" for p in signature.parameters]
-    parameters = [
-        *operands,
-        f"{STORAGE[signature.result]}* {RESULT}",
-        "long long size",
-        *["int lead"] * form.masked,
-        *["layout at"] * placed,
-    ]
+    parameters = [*signature.declarations, "long long size", *["int lead"] * form.masked, *["layout at"] * placed]
     reads = arrays if signature.accumulate else arrays[:-1]
     common = {
         "threads": THREADS,

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.kernels.cuda import fill, pieces
-from streamscope.kernels.elementwise.fitting import CTYPES, Shape
-from streamscope.kernels.form import THREADS
+from streamscope.kernels.elementwise.specialization import Shape
+from streamscope.kernels.form import THREADS, VECTOR_BYTES
 from streamscope.kernels.layout import INDEX32_LIMIT, StridedLayout, broadcast_strides, compact, layout_numbers, placing_source, row_major
-from streamscope.kernels.reduce.reduction_plan import LEAST_LOADS, MULTIPROCESSORS, in_turn
+from streamscope.kernels.reduce.reduction_plan import LEAST_LOADS, MULTIPROCESSORS, in_turn, power_of_two
 from streamscope.kernels.signature import RESULT, Parameter, Signature
 from streamscope.kernels.source import (
     COMPUTE,
@@ -39,7 +39,6 @@ Strides = Sequence[Sequence[int]]
 
 BLOCKS = 4 * MULTIPROCESSORS
 """Of a big GPU at once: four a multiprocessor have enough loads under way, whatever registers the expression takes."""
-VECTOR_BYTES = 16
 MOST_LOADS = 2**14
 """That one thread adds up: each rounding of 2**-24 may go the same way."""
 BYTES_UNDER_WAY, OF_VECTORS = 32, 64
@@ -215,11 +214,7 @@ def bind_sum(bench: CudaBench, signature: Signature, arrays: Sequence[Any], scal
 
 
 def _bind(bench: CudaBench, kernel: FittedSum, arrays: Sequence[Any], scalars: Mapping[str, np.generic]) -> CudaCall:
-    operands = iter(arrays)
-    arguments = [
-        CTYPES[COMPUTE[parameter.taken]](scalars[parameter.name].item()) if parameter.scalar else next(operands)
-        for parameter in kernel.signature.parameters
-    ]
+    arguments = kernel.signature.arguments(arrays, scalars)
     outer = layout_numbers(kernel.outer, range(len(arrays)))
     inner = layout_numbers(kernel.inner, range(len(arrays) - 1))
     arguments += [arrays[-1], *map(ctypes.c_longlong, (kernel.size, kernel.count, kernel.share)), ctypes.c_uint(max(1, kernel.tiles))]
@@ -242,9 +237,9 @@ def _fitted(
     width, runs = _vectors(outer, inner, itemsizes, addresses, beside=beside)
     loads = (OF_VECTORS if width > 1 else BYTES_UNDER_WAY) // (width * max(itemsizes))
     step = 1 if beside else width
-    lanes = min(THREADS, _power_of_two(-(-count // (step * loads))))
+    lanes = min(THREADS, power_of_two(-(-count // (step * loads))))
     if beside:
-        lanes = min(lanes, THREADS // min(32, _power_of_two(-(-size // width))))
+        lanes = min(lanes, THREADS // min(32, power_of_two(-(-size // width))))
     form = SumForm(lanes, beside, width, runs, loads, outer.rank, inner.rank, math.prod(walked) >= INDEX32_LIMIT)
     of_thread = -(-count // (step * lanes))
     tiles = max(1, -(-size // form.across))
@@ -284,11 +279,6 @@ def _vectors(
     return (width, runs) if width > 1 else scalar
 
 
-def _power_of_two(number: int) -> int:
-    """Return the smallest power of two that is not below a number, at least 1."""
-    return 1 << max(0, number - 1).bit_length()
-
-
 def _runs(signature: Signature, form: SumForm) -> list[tuple[Parameter, bool]]:
     return list(zip(signature.arrays, form.runs, strict=True))
 
@@ -309,9 +299,7 @@ def _values(signature: Signature, form: SumForm) -> str:
 
 
 def _kernel(signature: Signature, form: SumForm) -> str:
-    arguments = [f"{COMPUTE[p.taken] if p.scalar else f'const {STORAGE[p.stored]}*'} {p.argument}" for p in signature.parameters]
-    arguments += [f"{STORAGE[signature.result]}* {RESULT}", "long long size", "long long count", "long long share", "unsigned tiles"]
-    arguments += ["kept::layout outer", "summed::layout inner"]
+    numbers = ["long long size", "long long count", "long long share", "unsigned tiles", "kept::layout outer", "summed::layout inner"]
     target = f"{RESULT}[from.{RESULT} + blockIdx.x / tiles * size + k]"
     groups = THREADS // form.lanes
     places = {"number": COMPUTE[signature.result], "results": form.results, "threads": THREADS}
@@ -324,7 +312,7 @@ def _kernel(signature: Signature, form: SumForm) -> str:
         _CUDA["kernel"],
         **places,
         name=PLACE_OF_NAME,
-        parameters=", ".join(arguments),
+        parameters=", ".join([*signature.declarations, *numbers]),
         column_of="%" if form.beside else "/",
         row_of="/" if form.beside else "%",
         of_thread=groups if form.beside else form.lanes,

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import streamscope as ss
+from streamscope import tolerance
 from streamscope.advising.case import Case, largest_error
-from streamscope.program import moved_runs
-from streamscope.program.moved_runs import Moves, moved_program
 from streamscope.program.reference import run_reference
-from streamscope.program.tolerance import BEHIND_OTHERS
+from streamscope.tolerance import BEHIND_OTHERS, Perturbation, perturbed_program
 from streamscope.workloads import WORKLOADS
 
 FLOATS = ["float16", "float32", "float64"]
@@ -118,10 +117,10 @@ def test_a_device_that_rounds_otherwise_is_right(monkeypatch, name, mean, dtype)
     x = normal((300, 40), dtype, mean)
     case = case_of(PROGRAMS[name], x)
     # Of half, which is rounded from float32, few elements come out as their neighbours.
-    monkeypatch.setattr(moved_runs, "MOVED", {"float16": 0.26, "float32": 1, "float64": 1})
-    monkeypatch.setattr(moved_runs, "JOINED", 0)
+    monkeypatch.setattr(tolerance, "PERTURBED_ULPS", {"float16": 0.26, "float32": 1, "float64": 1})
+    monkeypatch.setattr(tolerance, "PERTURBED_ULPS_JOINED", 0)
     for seed in range(100, 120):
-        other = moved_program(case.program, case.program.operations, Moves(np.random.default_rng(seed)))
+        other = perturbed_program(case.program, case.program.operations, Perturbation(np.random.default_rng(seed)))
         assert share_used(case, run_reference(other, (x,))) < 1
 
 

@@ -1,4 +1,4 @@
-"""Recall: the same results without computing them again, and never for other inputs."""
+"""The result cache: the same results without computing them again, and never for other inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.devices.simulated.recall import EXPENSIVE_FLOPS, Recall
+from streamscope.devices.simulated.result_cache import EXPENSIVE_FLOPS, ResultCache
 from streamscope.engines.prepared import prepare_traced
 from streamscope.program.launch import Cost, Launch, LaunchKind
 
@@ -37,40 +37,40 @@ def bits(arrays):
 
 @given(st.lists(st.tuples(st.sampled_from([0, 1]), FLOATS), max_size=12), st.sampled_from([0, 64, 1 << 20]))
 def test_results_are_those_of_the_reference(calls, most_bytes):
-    recall, launches = Recall(most_bytes), [COSTLY, replace(COSTLY, part=1)]
+    cache, launches = ResultCache(most_bytes), [COSTLY, replace(COSTLY, part=1)]
     for which, array in calls:
         expected = Reference()([array])
-        assert bits(recall.results(launches[which], Reference(), [array])) == bits(expected)
-        assert recall.nbytes <= most_bytes
+        assert bits(cache.results(launches[which], Reference(), [array])) == bits(expected)
+        assert cache.nbytes <= most_bytes
 
 
 def test_the_same_inputs_are_not_computed_again():
-    recall, reference, x = Recall(), Reference(), np.arange(4.0)
-    first = recall.results(COSTLY, reference, [x])
-    again = recall.results(COSTLY, reference, [x.copy()])
+    cache, reference, x = ResultCache(), Reference(), np.arange(4.0)
+    first = cache.results(COSTLY, reference, [x])
+    again = cache.results(COSTLY, reference, [x.copy()])
     assert (reference.calls, bits(first)) == (1, bits(again))
     # What is kept is a copy: memory is written over between runs.
     x += 1
-    recall.results(COSTLY, reference, [x])
+    cache.results(COSTLY, reference, [x])
     assert reference.calls == 2
-    recall.results(COSTLY, reference, [np.array([0.0, 1.0, 2.0, -3.0])])
+    cache.results(COSTLY, reference, [np.array([0.0, 1.0, 2.0, -3.0])])
     assert reference.calls == 3
 
 
 def test_what_is_cheap_is_computed_each_time():
     for cost in (replace(COSTLY.cost, flops=int(EXPENSIVE_FLOPS) - 1), replace(COSTLY.cost, bytes=int(EXPENSIVE_FLOPS))):
-        recall, reference = Recall(), Reference()
+        cache, reference = ResultCache(), Reference()
         for _ in range(3):
-            recall.results(replace(COSTLY, cost=cost), reference, [np.arange(4.0)])
-        assert (reference.calls, recall.nbytes) == (3, 0)
+            cache.results(replace(COSTLY, cost=cost), reference, [np.arange(4.0)])
+        assert (reference.calls, cache.nbytes) == (3, 0)
 
 
 def test_the_launch_that_was_not_asked_for_longest_is_forgotten_first():
-    recall, x = Recall(most_bytes=2 * (32 + 32)), np.arange(4.0)
+    cache, x = ResultCache(most_bytes=2 * (32 + 32)), np.arange(4.0)
     launches = [replace(COSTLY, operation=number) for number in range(3)]
     references = [Reference() for _ in launches]
     for which in (0, 1, 0, 2, 0, 1):
-        recall.results(launches[which], references[which], [x])
+        cache.results(launches[which], references[which], [x])
     assert [reference.calls for reference in references] == [1, 2, 1]
 
 

@@ -12,7 +12,7 @@ import streamscope as ss
 from streamscope.advising.case import Case
 from streamscope.ops.operators import OPERATORS
 from streamscope.ops.reductions import norm_of_order
-from streamscope.program.moved_runs import errors
+from streamscope.tolerance import absolute_errors
 from streamscope.workloads import WORKLOADS
 
 pytestmark = pytest.mark.gpu
@@ -34,7 +34,7 @@ def assert_allowed(device, titles, function, inputs):
     outputs = checked.prepared.outputs()
     with np.errstate(all="ignore"):
         off = {
-            title: float(np.max(np.nan_to_num(errors(got, right) / limit), initial=0.0))
+            title: float(np.max(np.nan_to_num(absolute_errors(got, right) / limit), initial=0.0))
             for title, got, right, limit in zip(titles, outputs, case.expected, case.allowed, strict=True)
         }
     closest = sorted(off, key=off.get)[-5:]

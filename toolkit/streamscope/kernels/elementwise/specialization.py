@@ -1,4 +1,4 @@
-"""Element-wise kernels fitted to arrays: the layout made compact, the widest form that the alignment allows, the arguments."""
+"""Element-wise kernels specialized for arrays: the layout made compact, the widest form that the alignment allows, the arguments."""
 
 from __future__ import annotations
 
@@ -12,36 +12,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.kernels.elementwise.elementwise_source import elementwise_source, placed_arrays
-from streamscope.kernels.form import DEFAULT, THREADS, Variant, choose_form
+from streamscope.kernels.form import DEFAULT, THREADS, Form, Variant, choose_form
 from streamscope.kernels.layout import StridedLayout, broadcast_strides, compact, layout_numbers, row_major
 from streamscope.kernels.signature import Signature
-from streamscope.kernels.source import COMPUTE, KernelSource
+from streamscope.kernels.source import KernelSource
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
 
 Shape = tuple[int, ...]
 
-CTYPES = {
-    "float": ctypes.c_float,
-    "double": ctypes.c_double,
-    "signed char": ctypes.c_int8,
-    "short": ctypes.c_int16,
-    "int": ctypes.c_int32,
-    "long long": ctypes.c_int64,
-    "unsigned char": ctypes.c_uint8,
-    "bool": ctypes.c_bool,
-}
-"""What ctypes calls the C++ types of arithmetic."""
-
 
 @dataclass(frozen=True)
-class Fitted:
-    """A kernel that fits some arrays, and what it is launched with besides them.
+class Specialized:
+    """A kernel that suits some arrays, and what it is launched with besides them.
 
     Attributes
     ----------
-    source : KernelSource
+    signature : Signature
+    form : Form
     blocks : int
         0 for empty arrays: nothing is launched.
     size : int
@@ -52,20 +41,26 @@ class Fitted:
         The kernel's layout argument; empty where it has none.
     """
 
-    source: KernelSource
+    signature: Signature
+    form: Form
     blocks: int
     size: int
     lead: int | None
     numbers: tuple[int, ...]
 
+    @property
+    def source(self) -> KernelSource:
+        """The kernel's source, made when it is first asked for."""
+        return elementwise_source(self.signature, self.form)
 
-def fitted(
+
+def specialized(
     signature: Signature,
     shapes: Sequence[Shape],
     strides: Sequence[Sequence[int]],
     addresses: Sequence[int] | None = None,
     variant: Variant = DEFAULT,
-) -> Fitted:
+) -> Specialized:
     """Return the kernel for arrays of these shapes and strides, at these addresses.
 
     Parameters
@@ -86,13 +81,13 @@ def fitted(
     placed = placed_arrays(signature, choice.form)
     numbers = tuple(layout_numbers(layout, placed)) if placed else ()
     lead = choice.lead if choice.form.masked else None
-    return Fitted(elementwise_source(signature, choice.form), choice.form.blocks(size, choice.lead), size, lead, numbers)
+    return Specialized(signature, choice.form, choice.form.blocks(size, choice.lead), size, lead, numbers)
 
 
 @lru_cache(maxsize=4096)
-def fitted_fresh(signature: Signature, shapes: tuple[Shape, ...], variant: Variant = DEFAULT) -> Fitted:
+def specialized_fresh(signature: Signature, shapes: tuple[Shape, ...], variant: Variant = DEFAULT) -> Specialized:
     """Return the kernel for freshly allocated arrays of these shapes: contiguous, and aligned."""
-    return fitted(signature, shapes, [row_major(shape) for shape in shapes], variant=variant)
+    return specialized(signature, shapes, [row_major(shape) for shape in shapes], variant=variant)
 
 
 def bind(
@@ -113,19 +108,33 @@ def bind(
     """
     shapes, addresses = [array.shape for array in arrays], [array.data.ptr for array in arrays]
     strides = [[step // array.itemsize for step in array.strides] for array in arrays]
-    kernel = fitted(signature, shapes, strides, addresses, variant or DEFAULT)
+    kernel = specialized(signature, shapes, strides, addresses, variant or DEFAULT)
     if variant is None and bench.tuned is not None:
         chosen = bench.tuned.of(kernel.source, kernel.size)
         if chosen is not None:
-            kernel = fitted(signature, shapes, strides, addresses, chosen)
-    operands = iter(arrays)
-    arguments = [
-        CTYPES[COMPUTE[parameter.taken]](scalars[parameter.name].item()) if parameter.scalar else next(operands)
-        for parameter in signature.parameters
-    ]
-    arguments += [arrays[-1], ctypes.c_longlong(kernel.size)]
+            kernel = specialized(signature, shapes, strides, addresses, chosen)
+    arguments = [*signature.arguments(arrays, scalars), arrays[-1], ctypes.c_longlong(kernel.size)]
     if kernel.lead is not None:
         arguments.append(ctypes.c_int(kernel.lead))
     if kernel.numbers:
         arguments.append((ctypes.c_longlong * len(kernel.numbers))(*kernel.numbers))
     return bench.kernel(kernel.source, kernel.blocks, THREADS, arguments)
+
+
+@dataclass(frozen=True)
+class ElementwiseCall:
+    """What prepares the launch of an element-wise kernel: a `Launch.cuda`.
+
+    Attributes
+    ----------
+    signature : Signature
+    numbers : mapping of str to number
+        The operands that are no arrays, by name.
+    """
+
+    signature: Signature
+    numbers: Mapping[str, np.generic]
+
+    def __call__(self, bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any], variant: Variant | None = None) -> CudaCall:
+        """Prepare the launch; where it accumulates, the last array that it reads is the one it writes."""
+        return bind(bench, self.signature, [*reads[: len(self.signature.arrays)], *writes], self.numbers, variant)

@@ -1,4 +1,4 @@
-"""Recall: what expensive launches computed last, so that the same numbers are not computed again."""
+"""What expensive launches computed last, so that the same numbers are not computed again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Computed:
         return sum(array.nbytes for array in (*self.arguments, *self.results))
 
 
-class Recall:
+class ResultCache:
     """The last results of each expensive launch, which it gives again for the same inputs, to the bit.
 
     A comparison runs a program dozens of times on the same inputs, and NumPy takes a thousand times longer for a convolution than a GPU.

@@ -1,8 +1,7 @@
-"""The element-wise operator: applies a definition to variables and Python numbers, and makes the kernel that this takes."""
+"""The element-wise operator: applies a definition to variables and Python numbers, and chooses the kernel that this takes."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
@@ -10,16 +9,15 @@ from typing import Any, cast
 import numpy as np
 
 from streamscope.errors import ProgramError
-from streamscope.kernels.elementwise.elementwise_call import ElementwiseCall
-from streamscope.kernels.elementwise.fitting import fitted_fresh
+from streamscope.kernels.elementwise.specialization import ElementwiseCall, specialized_fresh
 from streamscope.kernels.expression import c_arithmetic
 from streamscope.kernels.expression.expressions import compiled
 from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
-from streamscope.kernels.expression.wrapping import wrapping
 from streamscope.kernels.form import MOST_ITEMS, THREADS, Variant
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require, shape_of
-from streamscope.ops.definition import Definition, Reference
+from streamscope.ops.definition import Definition, Reference, call_signature, documentation
+from streamscope.ops.examples import example_of
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import current_tracer
@@ -47,8 +45,8 @@ class Elementwise:
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
         self.__name__ = definition.name
-        self.__doc__ = _documentation(definition)
-        self.__signature__ = _call_signature(definition)
+        self.__doc__ = documentation(definition)
+        self.__signature__ = call_signature(definition)
         self._operator = Operator(definition.name, self._infer, self._build, in_place=True)
 
     def __repr__(self) -> str:
@@ -105,7 +103,7 @@ class Elementwise:
         ProgramError
             The operator is not differentiable, or the operands do not fit.
         """
-        from streamscope.ops.gradients import gradients
+        from streamscope.ops.elementwise_gradients import gradients
 
         return gradients(self, dy, operands, out=out, request=request)
 
@@ -147,11 +145,11 @@ class Elementwise:
         (result,) = self._infer(specs, {"scalars": scalars})
         if gradient_of is not None:
             require(items is None, self.__name__, "items= is not for gradients", "leave it out")
-            from streamscope.ops.gradients import gradient_source
+            from streamscope.ops.elementwise_gradients import gradient_source
 
             return gradient_source(self, gradient_of, specs, scalars, accumulate=request == "add")
         signature = self.signature(specs, scalars, accumulate=request == "add")
-        return fitted_fresh(signature, tuple(spec.shape for spec in (*specs, result)), Variant(items=items)).source.code
+        return specialized_fresh(signature, tuple(spec.shape for spec in (*specs, result)), Variant(items=items)).source.code
 
     def signature(self, specs: Sequence[ArraySpec], scalars: Scalars, *, accumulate: bool = False) -> Signature:
         """Return what the kernel computes, for arrays of these dtypes and these numbers."""
@@ -201,7 +199,7 @@ class Elementwise:
         promoted = self.promoted(specs, scalars)
         numbers = self.numbers(promoted, scalars)
         signature = self.signature(specs, scalars, accumulate=accumulate)
-        kernel = fitted_fresh(signature, tuple(spec.shape for spec in (*specs, result)))
+        kernel = specialized_fresh(signature, tuple(spec.shape for spec in (*specs, result)))
 
         moved = sum(spec.nbytes for spec in (*application.read_specs, result))
         return (
@@ -232,6 +230,25 @@ class Elementwise:
             return [np.asarray(values).astype(signature.result, copy=False)]
 
         return reference
+
+
+def defined(
+    operands: tuple[str, ...],
+    name: str,
+    summary: str,
+    expression: str,
+    like: np.ufunc,
+    gradient: str | tuple[str | None, ...] | None = None,
+    *,
+    reference: Reference | None = None,
+    **others: Any,
+) -> Elementwise:
+    """Make an operator that is ``like`` itself in NumPy unless there is another reference; see `Definition`."""
+    gradients = (gradient,) if isinstance(gradient, str) else gradient
+    shown = example_of(name)
+    return Elementwise(
+        Definition(name, summary, operands, expression, like, reference or like, gradient=gradients, example=shown, **others)
+    )
 
 
 def evaluated(signature: Signature) -> Reference:
@@ -294,45 +311,14 @@ def _signature(
         Parameter(name, taken.name if is_scalar else np.dtype(kind).name, taken.name, is_scalar)
         for name, kind, taken, is_scalar in zip(definition.operands, kinds, promoted.taken, scalar, strict=True)
     )
-    return wrapping(
-        Signature(
-            definition.name,
-            parameters,
-            promoted.result.name,
-            definition.expression_for(promoted.first),
-            promoted.first.name,
-            definition.lets,
-            definition.functions,
-            accumulate,
-        )
+    return Signature(
+        definition.name,
+        parameters,
+        promoted.result.name,
+        definition.expression_for(promoted.first),
+        promoted.first.name,
+        definition.lets,
+        definition.functions,
+        accumulate,
+        wraps=True,
     )
-
-
-def _call_signature(definition: Definition) -> inspect.Signature:
-    """Return how the operator is called; a program that is an operator takes the names of its arguments from it."""
-    options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in (("out", None), ("request", "write"))
-    ]
-    taken = {option.name for option in options}
-    operands = [inspect.Parameter(name + "_" * (name in taken), inspect.Parameter.POSITIONAL_ONLY) for name in definition.operands]
-    return inspect.Signature([*operands, *options])
-
-
-def _documentation(definition: Definition) -> str:
-    operands = ", ".join(definition.operands)
-    gradient = "It has a gradient." if definition.gradient is not None else "It has no gradient."
-    return f"""{definition.summary}
-
-    Parameters
-    ----------
-    {operands} : variable or number
-        At least one is a variable. Shapes broadcast and dtypes promote as those of NumPy's ``{definition.like.__name__}``.
-    out : variable, optional
-        Where the result goes, which may be an operand (in place); by default a new variable.
-    request : {{"write", "add", "null"}}
-        Whether ``out`` is replaced, added to or left alone.
-
-    Notes
-    -----
-    CUDA: ``{definition.whole + " or " if definition.whole else ""}{definition.expression}``, half computed in float. {gradient}
-    """

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamscope.kernels.elementwise.elementwise_call import ElementwiseCall
-from streamscope.kernels.elementwise.fitting import Fitted, Shape, fitted_fresh
-from streamscope.kernels.expression.operand_types import UnknownExpressionError
-from streamscope.kernels.expression.wrapping import wrapping
+from streamscope.kernels.elementwise.specialization import ElementwiseCall, Shape, Specialized, specialized_fresh
+from streamscope.kernels.expression.functions import UnknownExpressionError
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.broadcast_sum import FittedSum, bind_sum, fresh_sums
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require
-from streamscope.ops.checked_line import CheckedLine
 from streamscope.ops.definition import Definition
-from streamscope.ops.pointwise import Elementwise, broadcast_shape, evaluated, operand_values
+from streamscope.ops.elementwise_operator import Elementwise, broadcast_shape, evaluated, operand_values
+from streamscope.ops.one_line import CheckedLine
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind, Reference
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import current_tracer
@@ -110,17 +108,16 @@ def _signature(
     text = " ".join([expression, *([forward.expression] if needs_result else []), *(value for _, value in definition.lets)])
     used = tuple(parameter for parameter in forward.parameters if re.search(rf"\b{parameter.name}\b", text))
     name = f"{definition.name}_gradient" + (f"_{operand}" if len(definition.operands) > 1 else "")
-    return wrapping(
-        Signature(
-            name,
-            (Parameter("dy", upstream, forward.result), *used),
-            result,
-            expression,
-            forward.arithmetic,
-            (*definition.lets, *[(definition.result, forward.expression)] * needs_result),
-            definition.functions,
-            accumulate,
-        )
+    return Signature(
+        name,
+        (Parameter("dy", upstream, forward.result), *used),
+        result,
+        expression,
+        forward.arithmetic,
+        (*definition.lets, *[(definition.result, forward.expression)] * needs_result),
+        definition.functions,
+        accumulate,
+        wraps=True,
     )
 
 
@@ -166,9 +163,9 @@ def _launch(application: Application, signature: Signature, scalars: Numbers) ->
     )
 
 
-def _fresh_kernels(signature: Signature, shapes: tuple[Shape, ...]) -> Sequence[Fitted | FittedSum]:
+def _fresh_kernels(signature: Signature, shapes: tuple[Shape, ...]) -> Sequence[Specialized | FittedSum]:
     """Return the kernels for freshly allocated arrays: one, or two where sums are computed in parts."""
-    return [fitted_fresh(signature, shapes)] if shapes[0] == shapes[-1] else fresh_sums(signature, shapes)
+    return [specialized_fresh(signature, shapes)] if shapes[0] == shapes[-1] else fresh_sums(signature, shapes)
 
 
 def gradient_source(operator: Elementwise, name: str, specs: Sequence[ArraySpec], scalars: Mapping[str, Any], *, accumulate: bool) -> str:
