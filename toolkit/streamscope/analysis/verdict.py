@@ -118,6 +118,8 @@ class Verdict:
         The numbers that it rests on, a line each.
     checked : bool or None
         Whether the results could be compared with others; None where nobody said.
+    not_checked : tuple of str
+        Outputs that could not be compared, where others could.
     wrong : tuple of str
         Engines whose results differ by more than is allowed from those of ``checked_against``.
     checked_against : str
@@ -135,6 +137,7 @@ class Verdict:
     gain: Change
     evidence: tuple[str, ...]
     checked: bool | None = None
+    not_checked: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
     checked_against: str = ""
     chosen: str = ""
@@ -216,8 +219,13 @@ class Verdict:
 
     @property
     def unchecked(self) -> str:
-        """That results could not be checked; empty where they were."""
-        return "Results were not checked: an operation has no NumPy reference, or is stateful." if self.checked is False else ""
+        """Which results could not be checked; empty where all were."""
+        if self.checked is False:
+            return "Results were not checked: an operation has no NumPy reference, or is stateful."
+        if not self.not_checked:
+            return ""
+        depend = "depend" if len(self.not_checked) > 1 else "depends"
+        return f"Not checked: {listed(self.not_checked)}, which {depend} on an operation that has no NumPy reference, or is stateful."
 
 
 def verdict(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> str:

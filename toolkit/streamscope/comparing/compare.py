@@ -133,7 +133,15 @@ def compare(
             runs.append(Run(engine, makespans_ns, each.max_abs_error, each.tolerance, trace))
     title = "" if name is None else str(name)
     against = NUMPY if case.captured is None else PLAIN_CALL
-    return Comparison(title or case.program.name, opened.info, runs, choice=choice, settings=kept, checked_against=against)
+    return Comparison(
+        title or case.program.name,
+        opened.info,
+        runs,
+        choice=choice,
+        settings=kept,
+        checked_against=against,
+        not_checked=case.unchecked,
+    )
 
 
 @dataclass(frozen=True)
