@@ -53,14 +53,16 @@ class Schedule:
 
 @dataclass(frozen=True)
 class OrderingCosts:
-    """What it takes, beside the kernels themselves, to order work, in ns. The host's calls do not count: short kernels would stay on one.
+    """Times that ordering costs beside the kernels themselves, in ns.
+
+    The host's calls do not count, or short kernels would never be spread.
 
     Attributes
     ----------
     gap_ns : float
-        From the end of what is before a kernel to its start.
+        From the end of the work before a kernel to its start.
     crossing_ns : float
-        What comes on top where that is on another stream.
+        On top of that, where that work is on another stream.
     """
 
     gap_ns: float
@@ -89,7 +91,7 @@ def best_plan(program: Program, estimate: Estimate, streams: int, costs: Callabl
     Raises
     ------
     EngineError
-        ``streams`` is no whole number from 1 to `MOST_STREAMS`.
+        ``streams`` is not a whole number from 1 to `MOST_STREAMS`.
     """
     most = checked_streams(streams)
     if most == 1:
