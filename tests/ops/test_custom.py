@@ -4,9 +4,9 @@ import reprlib
 
 import numpy as np
 import pytest
-from streamscope.advising.case import Case, largest_error
 
 import streamscope as ss
+from streamscope.advising.case import Case, largest_error
 from streamscope.errors import DeviceError, ProgramError
 from streamscope.program.reference import has_reference, run_reference
 

@@ -14,8 +14,8 @@ from streamscope.analysis.statistics import MedianInterval
 from streamscope.analysis.table import device_words
 from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
+from streamscope.trace.stored import AMOUNT, COUNT, TEXT, optional
 from streamscope.trace.trace import DeviceInfo
-from streamscope.trace.values import AMOUNT, COUNT, TEXT, optional
 from streamscope.words import format_mib, format_us
 
 if TYPE_CHECKING:
