@@ -8,7 +8,7 @@ import pytest
 
 from streamscope.analysis.table import metrics_text
 from streamscope.devices.graph_node import GraphNode, NodeKind
-from streamscope.engines.graphs.view import GraphView
+from streamscope.engines.graphs import GraphView
 from streamscope.kernels.compile.compilation_log import CompileStage, StageTime
 from streamscope.trace import TimelineGroup
 from streamscope.trace.spans import SpanBuilder, SpanKind
