@@ -100,23 +100,23 @@ class Bench:
                 peers["cupy"] = partial(getattr(cp, in_cupy), *self.inputs[:count], out=out)
             options = {} if in_torch == "relu" else {"out": torch.as_tensor(out, device="cuda")}
             peers["torch"] = partial(getattr(torch, in_torch), *self.tensors[:count], **options)
-            listed[name] = (getattr(ss, name), count, peers)
+            listed[name] = (getattr(ss.ops, name), count, peers)
         for name, in_torch in REDUCTIONS.items():
             for where, axis in AXES.items():
                 options = {} if axis is None else {"dim": axis}
                 peers = {"cupy": partial(getattr(cp, name), self.inputs[0], axis=axis)}
                 if not (whole and name == "mean"):  # PyTorch has none
                     peers["torch"] = partial(getattr(torch, in_torch), self.tensors[0], **options)
-                listed[f"{name} {where}"] = (partial(getattr(ss, name), axis=axis), 1, peers)
+                listed[f"{name} {where}"] = (partial(getattr(ss.ops, name), axis=axis), 1, peers)
         if whole:
             return listed
         norms: dict[str, Call] = {
             "cupy": partial(cp.linalg.norm, self.inputs[0].reshape(-1)),
             "torch": partial(torch.linalg.vector_norm, self.tensors[0]),
         }
-        listed["norm all"] = (ss.norm, 1, norms)
+        listed["norm all"] = (ss.ops.norm, 1, norms)
         for name in ("softmax", "log_softmax"):
-            listed[name] = (getattr(ss, name), 1, {"torch": partial(getattr(torch, name), self.tensors[0], 1)})
+            listed[name] = (getattr(ss.ops, name), 1, {"torch": partial(getattr(torch, name), self.tensors[0], 1)})
         return listed
 
     def measure(self, device: Device, function: Callable[..., Any], count: int, peers: dict[str, Call]) -> dict[str, Any]:

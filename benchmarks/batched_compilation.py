@@ -36,10 +36,10 @@ from streamscope.kernels.compile.batch import compile_batch, group_count
 from streamscope.kernels.compile.compilation_log import CompilationLog
 from streamscope.kernels.compile.groups import grouped, unit_code, worker_count
 from streamscope.kernels.compile.kernel_cache import KernelCache
-from streamscope.kernels.compile.needed import needed_kernels
 from streamscope.kernels.compile.nvrtc import compile_unit, nvrtc_version
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.source import KernelSource
-from streamscope.ops.pointwise import Elementwise
+from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.tracing import ProgramFunction
 
 ARCHITECTURE, KERNELS, ROUNDS = "sm_90", 128, 7
@@ -60,13 +60,13 @@ def kernels_of(names: Sequence[str], dtypes: Sequence[str]) -> list[KernelSource
     for dtype in dtypes:
         x = np.ones((1024, 1024), dtype)
         for name in names:
-            operator = getattr(ss, name)
+            operator = getattr(ss.ops, name)
             for operands in ((x,), (x, x)):
                 try:
                     traced = ss.program(lambda *arrays, operator=operator: operator(*arrays)).trace(*operands)
                 except ss.StreamscopeError:
                     continue  # another number of operands, or not for this dtype
-                found.update(dict.fromkeys(needed_kernels(traced)))
+                found.update(dict.fromkeys(program_kernels(traced)))
     return list(found)
 
 
@@ -79,18 +79,24 @@ def bert_like() -> tuple[ProgramFunction, tuple[Any, ...]]:
     """Return the forward pass of an encoder layer, and the gradients of what is not a matrix product."""
 
     def normalised(x: Any, gain: Any, bias: Any) -> Any:
-        centred = x - ss.mean(x, axis=-1, keepdims=True)
-        return centred * ss.rsqrt(ss.mean(ss.square(centred), axis=-1, keepdims=True) + 1e-5) * gain + bias
+        centred = x - ss.ops.mean(x, axis=-1, keepdims=True)
+        return centred * ss.ops.rsqrt(ss.ops.mean(ss.ops.square(centred), axis=-1, keepdims=True) + 1e-5) * gain + bias
 
     @ss.program
     def encoder_layer(x: Any, wq: Any, wk: Any, wv: Any, wo: Any, w1: Any, b1: Any, w2: Any, b2: Any, gain: Any, bias: Any) -> Any:
-        scores = ss.softmax((x @ wq) @ wk * 0.125)
+        scores = ss.ops.softmax((x @ wq) @ wk * 0.125)
         y = normalised(x + (scores @ wv) @ wo, gain, bias)
-        h = ss.bias_add(y @ w1, b1)
-        gelu = h * 0.5 * (1.0 + ss.erf(h * 0.70710678))
-        z = normalised(y + ss.bias_add(gelu @ w2, b2), gain, bias)
+        h = ss.ops.bias_add(y @ w1, b1)
+        gelu = h * 0.5 * (1.0 + ss.ops.erf(h * 0.70710678))
+        z = normalised(y + ss.ops.bias_add(gelu @ w2, b2), gain, bias)
         dz = z * 0.01
-        return z, ss.softmax.gradient(scores, scores), ss.sum(dz, axis=0), ss.sum(dz * z, axis=0), dz * (1.0 - ss.square(ss.tanh(z)))
+        return (
+            z,
+            ss.ops.softmax.gradient(scores, scores),
+            ss.ops.sum(dz, axis=0),
+            ss.ops.sum(dz * z, axis=0),
+            dz * (1.0 - ss.ops.square(ss.ops.tanh(z))),
+        )
 
     x, square, gain = (np.ones(shape, np.float16) for shape in ((128, 768), (768, 768), (768,)))
     wide, tall, wide_bias = (np.ones(shape, np.float16) for shape in ((768, 3072), (3072, 768), (3072,)))
@@ -103,17 +109,17 @@ def resnet_like() -> tuple[ProgramFunction, tuple[Any, ...]]:
     @ss.program
     def residual_block(x: Any, w1: Any, w2: Any, gain: Any, bias: Any) -> Any:
         def normalised(y: Any) -> Any:
-            centred = y - ss.mean(y, axis=(0, 1, 2), keepdims=True)
-            return centred * ss.rsqrt(ss.mean(ss.square(centred), axis=(0, 1, 2), keepdims=True) + 1e-5) * gain + bias
+            centred = y - ss.ops.mean(y, axis=(0, 1, 2), keepdims=True)
+            return centred * ss.ops.rsqrt(ss.ops.mean(ss.ops.square(centred), axis=(0, 1, 2), keepdims=True) + 1e-5) * gain + bias
 
-        y = ss.relu(normalised(ss.convolution(x, w1, padding=1)))
-        z = ss.relu(normalised(ss.convolution(y, w2, padding=1)) + x)
-        pooled = ss.mean(z, axis=(1, 2))
-        loss = ss.log_softmax(pooled)
-        dloss = ss.log_softmax.gradient(loss, pooled)
-        dz = ss.multiply(z, ss.greater(z, 0.0))
-        dx, dw = ss.convolution_backward(y, w2, dz, padding=1)
-        return loss, dloss, dx, dw, ss.sum(dz, axis=(0, 1, 2)), ss.sum(dz * y, axis=(0, 1, 2)), w1 - 0.01 * dw, ss.norm(dw)
+        y = ss.ops.relu(normalised(ss.ops.convolution(x, w1, padding=1)))
+        z = ss.ops.relu(normalised(ss.ops.convolution(y, w2, padding=1)) + x)
+        pooled = ss.ops.mean(z, axis=(1, 2))
+        loss = ss.ops.log_softmax(pooled)
+        dloss = ss.ops.log_softmax.gradient(loss, pooled)
+        dz = ss.ops.multiply(z, ss.ops.greater(z, 0.0))
+        dx, dw = ss.ops.convolution_backward(y, w2, dz, padding=1)
+        return loss, dloss, dx, dw, ss.ops.sum(dz, axis=(0, 1, 2)), ss.ops.sum(dz * y, axis=(0, 1, 2)), w1 - 0.01 * dw, ss.ops.norm(dw)
 
     x, w, channel = (np.ones(shape, np.float16) for shape in ((8, 56, 56, 64), (64, 3, 3, 64), (64,)))
     return residual_block, (x, w, w, channel, channel)
@@ -205,7 +211,7 @@ def main() -> None:
     sets = {
         "arithmetic": spread(kernels_of(ARITHMETIC, ("float32", "float64", "int16", "int32", "int64", "uint8")), KERNELS),
         "all": spread(
-            kernels_of([name for name in dir(ss) if isinstance(getattr(ss, name), Elementwise)], ("float16", "float32", "float64")),
+            kernels_of([name for name in dir(ss.ops) if isinstance(getattr(ss.ops, name), Elementwise)], ("float16", "float32", "float64")),
             KERNELS,
         ),
     }
@@ -216,7 +222,7 @@ def main() -> None:
         "rounds": ROUNDS,
         "sets": {name: measured(sources, alternatives=True) for name, sources in sets.items()},
         "programs": {
-            name: measured(needed_kernels(program.trace(*arrays)), alternatives=False) for name, (program, arrays) in programs.items()
+            name: measured(program_kernels(program.trace(*arrays)), alternatives=False) for name, (program, arrays) in programs.items()
         },
         "processor": platform.processor() or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),

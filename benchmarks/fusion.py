@@ -36,9 +36,9 @@ def chain(x: Any, y: Any) -> Any:
 
 def block(x: Any, bias: Any, scale: Any) -> Any:
     """Return what stands between the matrix products of a network: bias, relu, scale, softmax, and a residual with its own activation."""
-    h = ss.relu(ss.bias_add(x, bias)) * scale
-    p = ss.softmax(h * 0.125)
-    return ss.mish(p * h + x) * 0.5
+    h = ss.ops.relu(ss.ops.bias_add(x, bias)) * scale
+    p = ss.ops.softmax(h * 0.125)
+    return ss.ops.mish(p * h + x) * 0.5
 
 
 def word(fuse: bool) -> str:  # noqa: FBT001 — names it

@@ -37,7 +37,7 @@ STREAM_ARGUMENT = 8
 def chain(x: Any, y: Any) -> Any:
     """Add a thousand times, in place."""
     for _ in range(LENGTH):
-        x = ss.add(x, y, out=x)
+        x = ss.ops.add(x, y, out=x)
     return x
 
 

@@ -55,7 +55,7 @@ class Nothing:
 def pushes(engine: ss.Engine) -> Callable[[], None]:
     """Return a function that pushes the same addition again and again."""
     x, y = (engine.variable(values) for values in (np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32)))
-    push, add = engine.push, ss.add
+    push, add = engine.push, ss.ops.add
 
     def push_all() -> None:
         for _ in range(PUSHES):
@@ -89,7 +89,7 @@ def peers(device: Any) -> dict[str, Callable[[], None]]:
     @ss.program
     def chain(x: Any, y: Any) -> Any:
         for _ in range(PUSHES):
-            x = ss.add(x, y, out=x)
+            x = ss.ops.add(x, y, out=x)
         return x
 
     inputs = [np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32)]

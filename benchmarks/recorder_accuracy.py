@@ -40,7 +40,7 @@ def durations_program() -> tuple[ProgramFunction, list[Any]]:
     def durations(*pairs: Any) -> tuple[Any, ...]:
         results: list[Any] = []
         for _ in range(3):
-            results += [ss.add(a, b) for a, b in zip(pairs[::2], pairs[1::2], strict=True)]
+            results += [ss.ops.add(a, b) for a, b in zip(pairs[::2], pairs[1::2], strict=True)]
         return tuple(results)
 
     random = np.random.default_rng(0)

@@ -58,7 +58,7 @@ def main() -> None:
             bench.inputs = [whole[: math.prod(wanted)].reshape(wanted)]
             bench.tensors = [torch.as_tensor(bench.inputs[0], device="cuda")]
             for name in ("sum", "argmax") if len(axes) == 1 else ("sum",):
-                function = partial(getattr(ss, name), axis=axes if len(axes) > 1 else axes[0])
+                function = partial(getattr(ss.ops, name), axis=axes if len(axes) > 1 else axes[0])
                 measured = bench.measure(device, function, 1, peers_of(bench, name, axes))
                 rows.append({"kind": kind, "function": name, "dtype": dtype, "shape": wanted, "axes": axes} | measured)
                 print(

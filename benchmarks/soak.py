@@ -37,8 +37,8 @@ TOLERANCE = {"device_bytes": 0, "pool_bytes": 0, "host_bytes": 8 << 20, "threads
 def chain(x: Any, y: Any) -> Any:
     """Apply a thousand operations in place, to values that stay what they are."""
     for _ in range(LENGTH // 2):
-        x = ss.add(x, y, out=x)
-        x = ss.subtract(x, y, out=x)
+        x = ss.ops.add(x, y, out=x)
+        x = ss.ops.subtract(x, y, out=x)
     return x
 
 
@@ -96,10 +96,10 @@ def pushing(device: Device) -> Callable[[], int]:
     def run() -> int:
         fresh = engine.variable(ss.ArraySpec((SIZE,), np.dtype(np.int32)))
         for _ in range(LENGTH // 4):
-            engine.push(ss.add, reads=(x, y), writes=(fresh,))
-            engine.push(ss.subtract, reads=(fresh, y), writes=(x,))
-            engine.push(ss.maximum, reads=(x, y), writes=(fresh,))
-            engine.push(ss.minimum, reads=(x, fresh), writes=(fresh,))
+            engine.push(ss.ops.add, reads=(x, y), writes=(fresh,))
+            engine.push(ss.ops.subtract, reads=(fresh, y), writes=(x,))
+            engine.push(ss.ops.maximum, reads=(x, y), writes=(fresh,))
+            engine.push(ss.ops.minimum, reads=(x, fresh), writes=(fresh,))
         engine.delete(fresh)
         engine.wait_all()
         return LENGTH

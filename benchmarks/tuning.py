@@ -27,7 +27,7 @@ DTYPES = ("float16", "float32")
 
 def functions(x: Any, y: Any, bias: Any) -> Any:
     """Return each operator's result, and those of some with two operands."""
-    return *(getattr(ss, name)(x) for name in NAMES), x + y, x / y, ss.hypot(x, y), ss.greater(x, y), ss.bias_add(x, bias)
+    return *(getattr(ss.ops, name)(x) for name in NAMES), x + y, x / y, ss.ops.hypot(x, y), ss.ops.greater(x, y), ss.ops.bias_add(x, bias)
 
 
 def words(variant: Variant) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 import streamscope as ss
 from streamscope.analysis.verdict import difference, fastest
 from streamscope.words import format_us
+from streamscope.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("accuracy.md", "performance.md")
@@ -77,7 +78,7 @@ def kernel_times() -> str:
 def simulated_times() -> str:
     """Return how much faster than async engines look on the simulated device and on a GPU."""
     rows = []
-    for name, workload in ss.WORKLOADS.items():
+    for name, workload in WORKLOADS.items():
         function, inputs = workload.build()
         simulated = ss.compare(function, *inputs, device="simulated", repeats=1, progress=False).metrics
         real = recording(name).metrics
@@ -94,7 +95,7 @@ def simulated_times() -> str:
 def engines() -> str:
     """Return the makespans of each workload."""
     rows = []
-    recordings = {name: recording(name) for name in ss.WORKLOADS}
+    recordings = {name: recording(name) for name in WORKLOADS}
     for name, runs in recordings.items():
         metrics = runs.metrics
         winners = fastest(metrics)

@@ -69,7 +69,7 @@ def test_a_variable_is_deleted(name):
         x = engine.variable(np.ones(4))
         for at in MOMENTS:
             let_go([engine.variable(np.ones(NBYTES))], at)
-            engine.push(ss.add, reads=(x, x), writes=(x,), name=f"number {at}")
+            engine.push(ss.ops.add, reads=(x, x), writes=(x,), name=f"number {at}")
             engine.wait_all()
             assert engine.statistics.in_use_bytes < NBYTES
 
@@ -79,9 +79,10 @@ def test_temporaries_of_an_operation_are_given_back():
         with ss.Engine("async", device=SimulatedDevice()) as engine:
             x, y = engine.variable(np.ones(NBYTES)), engine.variable(np.ones(NBYTES))
             before = engine.statistics.in_use_bytes
-            engine.push(lambda a: ss.multiply(ss.add(a, a), a), reads=(x,), writes=(y,))
+            engine.push(lambda a: ss.ops.multiply(ss.ops.add(a, a), a), reads=(x,), writes=(y,))
             assert engine.statistics.in_use_bytes > before
-            (application,) = (engine._catalogue.get(key) for key in list(y._state.keys) if callable(key[0]) and key[0] is not ss.to_device)
+            keys = [key for key in engine._catalogue.keys_of(y._state) if callable(key[0]) and key[0] is not ss.ops.to_device]
+            (application,) = map(engine._catalogue.applications.__getitem__, keys)
             scratch = application.parts[0]._scratch
             del application
             let_go(scratch, at)
@@ -97,7 +98,7 @@ def test_a_prepared_program_waits_for_its_streams_and_keeps_its_memory_until_the
             def let_finish(self, streams, finished=finished, memory=memory):
                 finished.append(all(buffer() is not None for buffer in memory))
 
-        prepared = prepare_traced(ss.program(lambda x: ss.add(x, x)).trace(np.ones(4)), engine, Noting())
+        prepared = prepare_traced(ss.program(lambda x: ss.ops.add(x, x)).trace(np.ones(4)), engine, Noting())
         prepared.load([np.ones(4)])
         prepared.run()
         prepared.wait()  # What is pending on a simulated device holds its memory.

@@ -19,11 +19,11 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 @ss.program(fuse=True)
 def decorated(x):
-    return ss.relu(x) * 2
+    return ss.ops.relu(x) * 2
 
 
 def plain(x):
-    return ss.relu(x) + 1
+    return ss.ops.relu(x) + 1
 
 
 of_a_function = ss.program(plain, fuse=True)

@@ -30,12 +30,12 @@ NO_PATHS = [None, 3, b"a", X, "", "a\0b"]
 
 @ss.program
 def relu(x):
-    return ss.relu(x)
+    return ss.ops.relu(x)
 
 
 @ss.program
 def added(a, b):
-    return ss.relu(a) + b
+    return ss.ops.relu(a) + b
 
 
 compare = partial(ss.compare, relu, X, device="simulated", progress=False)
@@ -148,7 +148,7 @@ def test_what_is_neither_a_truth_value_nor_a_function(progress):
 @pytest.mark.parametrize("architecture", ["sm_90 ", "sm_90\n", "compute_90", "sm_123", "", b"sm_90", 90, True, X])
 def test_what_is_no_architecture(architecture):
     pytest.importorskip("cuda.bindings.nvrtc")
-    for call in (relu.compile, partial(ss.warm, relu), partial(ss.compare_compilation, relu)):
+    for call in (partial(ss.warm, relu), partial(ss.compare_compilation, relu)):
         check(partial(call, X, architecture=architecture, progress=False), CompilationError, "architecture=", "sm_80, ", "sm_90, ")
 
 
@@ -184,7 +184,7 @@ def test_a_program_that_returns_something_else(result):
 
 
 def test_a_program_that_returns_one_good_and_one_bad_result():
-    check(partial(ss.compare, ss.program(lambda x: (ss.relu(x), 1.0)), X), ProgramError, "returned a float instead")
+    check(partial(ss.compare, ss.program(lambda x: (ss.ops.relu(x), 1.0)), X), ProgramError, "returned a float instead")
 
 
 WRONG_ARRAYS = {

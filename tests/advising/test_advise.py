@@ -120,5 +120,5 @@ def test_it_is_json():
 
 
 def test_what_is_no_program():
-    with pytest.raises(ProgramError, match="advise wants a program"):
-        ss.advise(np.add, np.ones(3), device="simulated")
+    with pytest.raises(ProgramError, match="advise wants a function or a program"):
+        ss.advise(np.ones(3), device="simulated")

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.advising.conftest import rounds_to_tell
 
 import streamscope as ss
+from streamscope.advising.best import Selection
+from streamscope.advising.case import Case
 from streamscope.advising.choice import Standing
-from streamscope.advising.contest import Contest
-from streamscope.advising.elimination import MARGIN, Elimination, rounds_to_tell
-from streamscope.advising.task import Task
+from streamscope.advising.elimination import MARGIN, Elimination
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import prepared as prepared_module
 from streamscope.errors import EngineError, OutOfMemoryError, ProgramError
@@ -24,7 +25,7 @@ X = np.linspace(0.5, 1, 256, dtype=np.float32)
 @ss.program
 def chain(x):
     for _ in range(6):
-        x = ss.relu(x)
+        x = ss.ops.relu(x)
     return x
 
 
@@ -32,8 +33,8 @@ def chain(x):
 def two_chains(x):
     left, right = x, x
     for _ in range(4):
-        left, right = ss.relu(left), ss.relu(right)
-    return ss.add(left, right)
+        left, right = ss.ops.relu(left), ss.ops.relu(right)
+    return ss.ops.add(left, right)
 
 
 @ss.program
@@ -71,7 +72,7 @@ def test_the_choice_is_ready_to_run():
 def test_inputs_that_the_program_changes_are_loaded_for_the_next_run():
     @ss.program
     def doubled(x):
-        return ss.add(x, x, out=x)
+        return ss.ops.add(x, x, out=x)
 
     choice = ss.best(doubled, X, device="simulated")
     choice.prepared.run()
@@ -130,26 +131,26 @@ def test_a_limit_below_everything_says_what_each_engine_needs():
 
 
 def test_an_engine_that_runs_out_of_memory_is_ruled_out(monkeypatch):
-    enter = Task.enter
+    prepare = Case.prepare
 
-    def cramped(task, engine, device, streams):
+    def cramped(case, engine, device, streams):
         if engine == "graph":
             raise OutOfMemoryError("1 byte too many")
-        return enter(task, engine, device, streams)
+        return prepare(case, engine, device, streams)
 
-    monkeypatch.setattr(Task, "enter", cramped)
+    monkeypatch.setattr(Case, "prepare", cramped)
     choice = ss.best(chain, X, device="simulated")
     assert "graph (device memory ran out: 1 byte too many)" in choice.reason
 
 
 def test_wrong_results_are_ruled_out(monkeypatch):
-    enter = Task.enter
+    prepare = Case.prepare
 
-    def broken(task, engine, device, streams):
-        entrant = enter(task, engine, device, streams)
-        return replace(entrant, max_abs_error=1.0) if engine.startswith("graph") else entrant
+    def broken(case, engine, device, streams):
+        checked = prepare(case, engine, device, streams)
+        return replace(checked, max_abs_error=1.0) if engine.startswith("graph") else checked
 
-    monkeypatch.setattr(Task, "enter", broken)
+    monkeypatch.setattr(Case, "prepare", broken)
     choice = ss.best(chain, X, device="simulated")
     assert choice.engine == "async"
     assert "graph (its results are wrong: off by 1, tolerance" in choice.reason
@@ -167,8 +168,8 @@ def test_a_segment_that_could_not_be_captured_rules_out(monkeypatch):
 
 def test_noise_is_told_where_there_is_some(monkeypatch):
     """Every launch is late by a random time: rounds are counted, and intervals are given."""
-    start, random = Contest.elimination, np.random.default_rng(0)
-    monkeypatch.setattr(Contest, "elimination", lambda contest: Elimination(start(contest).names, exact=False))
+    start, random = Selection.elimination, np.random.default_rng(0)
+    monkeypatch.setattr(Selection, "elimination", lambda selection: Elimination(start(selection).names, exact=False))
     device = SimulatedDevice(delays=lambda launch, stream: (float(random.uniform(0, 500)), 1.0))
     choice = ss.best(chain, X, device=device, engines="sync,graph")
     graph, sync = choice.candidates
@@ -178,8 +179,8 @@ def test_noise_is_told_where_there_is_some(monkeypatch):
 
 
 def test_wrong_arguments():
-    with pytest.raises(ProgramError, match="best wants a program"):
-        ss.best(lambda x: x, X)
+    with pytest.raises(ProgramError, match="best wants a function or a program"):
+        ss.best(3, X)
     with pytest.raises(EngineError, match="unknown engine 'warp'"):
         ss.best(chain, X, engines="warp")
     with pytest.raises(EngineError, match="out of range"):
@@ -204,8 +205,8 @@ def test_compare_with_auto_marks_the_choice(tmp_path):
 
 
 def test_compare_takes_more_rounds_where_the_choice_needs_them(monkeypatch):
-    start = Contest.elimination
-    monkeypatch.setattr(Contest, "elimination", lambda contest: Elimination(start(contest).names, exact=False))
+    start = Selection.elimination
+    monkeypatch.setattr(Selection, "elimination", lambda selection: Elimination(start(selection).names, exact=False))
     compared = ss.compare(two_chains, X, device="simulated", engines="auto", repeats=1, progress=False)
     assert compared.choice.engine == "graph-dual"
     assert compared["graph"].metrics.repeats == rounds_to_tell(5)

@@ -10,9 +10,10 @@ import pytest
 from streamscope.advising.break_even import (
     BRANCHED,
     WORTH,
+    branch_regions,
     branched_ns,
-    chain_async_ns,
-    chain_graph_ns,
+    chain_ns,
+    chain_regions,
     fewest_kernels,
     graph_pays,
     graph_speedup,
@@ -20,7 +21,6 @@ from streamscope.advising.break_even import (
     replays_to_pay,
     second_stream_pays,
 )
-from streamscope.advising.regions import branch_regions, chain_regions
 from streamscope.devices.cost_model import CostModel
 
 LENGTHS_NS = (500.0, 1_000.0, 1_700.0, 2_000.0, 5_000.0, 20_000.0, 80_000.0)
@@ -30,8 +30,8 @@ LENGTHS_NS = (500.0, 1_000.0, 1_700.0, 2_000.0, 5_000.0, 20_000.0, 80_000.0)
 @pytest.mark.parametrize("length_ns", LENGTHS_NS)
 def test_a_chain_is_predicted(costs, simulated_chain_ns, count, length_ns):
     alone, replayed = (simulated_chain_ns(engine, count, length_ns) for engine in ("async", "graph"))
-    assert chain_async_ns(costs, count, length_ns) == pytest.approx(alone, rel=0.03)
-    assert chain_graph_ns(costs, count, length_ns) == pytest.approx(replayed, rel=0.03)
+    assert chain_ns(costs, "async", count, length_ns) == pytest.approx(alone, rel=0.03)
+    assert chain_ns(costs, "graph", count, length_ns) == pytest.approx(replayed, rel=0.03)
     assert graph_speedup(costs, count, length_ns) == pytest.approx(alone / replayed, rel=0.03)
 
 
@@ -114,7 +114,7 @@ def test_regions_are_won_by_the_simplest_engine_near_the_fastest(costs):
     for regions in (chain_regions(costs), branch_regions(costs)):
         for row, column in ((0, 0), (3, 9), (-1, 4), (-1, -1)):
             count, length_ns = int(regions.counts[row]), float(regions.lengths_us[column]) * 1e3
-            times = {"async": chain_async_ns(costs, count, length_ns), "graph": chain_graph_ns(costs, count, length_ns)}
+            times = {engine: chain_ns(costs, engine, count, length_ns) for engine in ("async", "graph")}
             if len(regions.engines) > 2:
                 times = {engine: branched_ns(costs, engine, count, length_ns) for engine in BRANCHED}
             winner = next(engine for engine in regions.engines if times[engine] <= (1 + WORTH) * min(times.values()))

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 import streamscope as ss
-from streamscope.advising.advise import device_costs
 from streamscope.advising.break_even import BRANCHED
 from streamscope.advising.choice import Standing
+from streamscope.advising.device_costs import device_costs
 from streamscope.workloads import WORKLOADS
 
 pytestmark = pytest.mark.gpu

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from streamscope.advising.advise import device_costs
-from streamscope.advising.device_costs import COSTS, Fitted, fit
-from streamscope.advising.probing import CAPTURED, samples
+from streamscope.advising.device_costs import COSTS, Fitted, device_costs, fit
+from streamscope.advising.probes import CAPTURED, samples
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
 
@@ -85,7 +84,7 @@ def test_it_is_measured_once_for_a_device_and_again_for_another(costs, monkeypat
         calls.append(device)
         return costs
 
-    monkeypatch.setattr("streamscope.advising.advise.fitted_costs", counted)
+    monkeypatch.setattr("streamscope.advising.device_costs.fitted_costs", counted)
     assert device_costs(SimulatedDevice()) is costs
     assert calls == []
     slower = SimulatedDevice(replace(CostModel.load(), launch_ns=4_321.0))

@@ -12,8 +12,7 @@ from streamscope.engines import PLANNERS
 from streamscope.engines.issuing import captured_steps, repeating_steps
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent
 from streamscope.ops import add, multiply, relu
-from streamscope.ops.copies import to_device, to_host
-from streamscope.ops.host import host_function
+from streamscope.ops.host import host_function, to_device, to_host
 from streamscope.program.launch import Cost, HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.variable import ArraySpec, Place

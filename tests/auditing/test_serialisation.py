@@ -90,7 +90,7 @@ def test_thousands_of_orders_are_one_finding():
 
     @ss.program
     def wide(x):
-        return tuple(ss.relu(x) for _ in range(2000))
+        return tuple(ss.ops.relu(x) for _ in range(2000))
 
     for engine in ("sync", "async"):
         (finding,) = audit(wide, np.ones(4, np.float32), engine=engine, touches=False).findings

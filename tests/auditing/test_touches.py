@@ -147,7 +147,7 @@ def test_results_that_do_not_fit(reference, problem):
 def test_after_a_result_that_does_not_fit_the_audit_goes_on():
     def step(x):
         broken = operator(lambda x: x[0])(x)
-        return operator(lambda x: np.empty_like(x) * 2)(ss.relu(broken))
+        return operator(lambda x: np.empty_like(x) * 2)(ss.ops.relu(broken))
 
     assert [finding.kind for finding in findings(step, X)] == [Kind.WRONG_RESULT, Kind.UNWRITTEN, Kind.NEEDLESS_READ]
 
@@ -303,8 +303,8 @@ def test_a_read_that_these_values_do_not_show_is_found_needed_with_random_ones()
 
 
 def test_one_variable_read_twice_and_arrays_without_elements():
-    assert findings(lambda x: ss.add(x, x), X) == []
-    assert findings(one(ss.relu), X[:0]) == []
+    assert findings(lambda x: ss.ops.add(x, x), X) == []
+    assert findings(one(ss.ops.relu), X[:0]) == []
 
 
 def test_an_index_that_random_values_may_not_be():
@@ -361,20 +361,20 @@ def test_methods_of_two_objects_are_not_taken_for_each_other():
 def test_an_audit_inside_an_audit():
     @ss.host_function
     def nested(x):
-        assert audit(ss.program(one(ss.relu)), x).ok
+        assert audit(ss.program(one(ss.ops.relu)), x).ok
         return x + 1
 
     assert findings(one(nested), X) == []
 
 
 def test_an_operator_without_a_reference_is_named():
-    finding = only(lambda x: ss.relu(operator(None)(x)), X)
+    finding = only(lambda x: ss.ops.relu(operator(None)(x)), X)
     assert (finding.kind, finding.severity) == (Kind.UNCHECKED, Severity.NOTE)
     assert [operation.id for operation in finding.operations] == [0]
 
 
 def test_launches_that_touch_what_their_operation_does_not_declare():
-    traced = ss.program(two(ss.add)).trace(X, X)
+    traced = ss.program(two(ss.ops.add)).trace(X, X)
     (operation,) = traced.operations
 
     def found(**changes):

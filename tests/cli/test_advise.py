@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import streamscope
-from streamscope.advising import advise as advising
-from streamscope.advising.advise import device_costs
+from streamscope.advising import advice as advising
+from streamscope.advising.device_costs import device_costs
 from streamscope.cli.main import main
 from streamscope.comparing.comparison import load_comparison
 from streamscope.devices.simulated import SimulatedDevice

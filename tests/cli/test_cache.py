@@ -10,8 +10,7 @@ from streamscope.cli import cache as module
 from streamscope.cli.cache import Share, shares_of
 from streamscope.cli.main import main
 from streamscope.errors import NoDeviceError
-from streamscope.kernels.compile.cubin import Cubin
-from streamscope.kernels.compile.cubin_file import packed
+from streamscope.kernels.compile.cubin import Cubin, packed
 from streamscope.kernels.compile.kernel_cache import kernel_cache
 
 

@@ -27,7 +27,7 @@ WRONG_VALUES = [None, "zz", 5, -1, 0.5, [], {}, [None], "removed"]
 
 @ss.program
 def relu(x):
-    return ss.relu(x)
+    return ss.ops.relu(x)
 
 
 @pytest.fixture(scope="module")

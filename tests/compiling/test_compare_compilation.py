@@ -11,10 +11,10 @@ import pytest
 import streamscope as ss
 from streamscope.compiling.compare_compilation import compare_compilation, never_compiled
 from streamscope.errors import CompilationError, ProgramError
-from streamscope.kernels.compile.compilation_log import Stage
+from streamscope.kernels.compile.compilation_log import CompileStage
 from streamscope.kernels.compile.kernel_cache import Origin
-from streamscope.kernels.compile.needed import needed_kernels
 from streamscope.kernels.compile.nvrtc import compile_unit
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.source import KernelSource
 
 pytest.importorskip("cuda.bindings.nvrtc")
@@ -24,7 +24,7 @@ X = np.ones((8, 16), np.float32)
 
 @ss.program
 def step(x):
-    return ss.softmax(ss.relu(x)), ss.tanh(x) * 2.0, ss.sum(x)
+    return ss.ops.softmax(ss.ops.relu(x)), ss.ops.tanh(x) * 2.0, ss.ops.sum(x)
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +35,11 @@ def compared():
 
 def test_both_compile_every_kernel(compared):
     comparison, _ = compared
-    names = sorted(kernel.name for kernel in needed_kernels(step.trace(X)))
+    names = sorted(kernel.name for kernel in program_kernels(step.trace(X)))
     for log in (comparison.one_by_one, comparison.together):
         assert sorted(record.name for record in log.kernels) == names
         assert {record.origin for record in log.kernels} == {Origin.COMPILED}
-    compiled = [sum(stage.stage is Stage.COMPILE for stage in log.stages) for log in (comparison.one_by_one, comparison.together)]
+    compiled = [sum(stage.stage is CompileStage.COMPILE for stage in log.stages) for log in (comparison.one_by_one, comparison.together)]
     assert compiled[0] == len(names) > compiled[1]
 
 
@@ -64,7 +64,7 @@ def test_what_may_be_chance_is_not_called_faster(compared, ratios, words):
 
 
 def test_one_kernel_alone_has_nothing_to_gain():
-    comparison = compare_compilation(ss.program(ss.relu), X, device="simulated", repeats=1, progress=False)
+    comparison = compare_compilation(ss.program(ss.ops.relu), X, device="simulated", repeats=1, progress=False)
     assert str(comparison).startswith("relu: 1 kernel compiles in ")
     assert str(comparison).endswith(": alone, one by one and together are the same")
 
@@ -100,7 +100,7 @@ def test_no_source_is_like_one_before():
 def test_kernels_that_do_not_compile_are_told_as_they_are():
     bad, worse = (ss.elementwise(f"y = {name}(x)", name=name, reference=np.negative) for name in ("bad", "worse"))
     with pytest.raises(CompilationError) as caught:
-        compare_compilation(ss.program(lambda x: (ss.relu(x), bad(x), worse(x))), X, device="simulated", progress=False)
+        compare_compilation(ss.program(lambda x: (ss.ops.relu(x), bad(x), worse(x))), X, device="simulated", progress=False)
     message = caught.value.message
     first = re.match(
         r"2 kernels did not compile \(((bad|worse)_\w+), \w+\); the first:\n"
@@ -114,7 +114,7 @@ def test_kernels_that_do_not_compile_are_told_as_they_are():
 
 def test_what_needs_no_kernel():
     with pytest.raises(ProgramError, match="needs no kernel that is made at run time"):
-        compare_compilation(ss.program(ss.matmul), X, X.T.copy(), device="simulated", progress=False)
+        compare_compilation(ss.program(ss.ops.matmul), X, X.T.copy(), device="simulated", progress=False)
 
 
 @pytest.mark.parametrize("architecture", ["sm_1", "sm_90 ", "compute_90", "", b"sm_90", 90])

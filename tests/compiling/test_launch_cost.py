@@ -26,12 +26,12 @@ def test_a_log_tells_it_to_the_log_that_gets_its_records():
 def test_on_a_gpu():
     from streamscope.compiling.launch_cost import launch_cost
     from streamscope.devices.cuda.bench import CudaBench
-    from streamscope.kernels.elementwise.fitting import bind
+    from streamscope.kernels.elementwise.specialization import bind
     from streamscope.ops.binary import add
     from streamscope.program.variable import ArraySpec
 
     device = ss.open_device("cuda")
-    log = ss.warm(ss.program(ss.relu), X, device=device, progress=False)
+    log = ss.warm(ss.program(ss.ops.relu), X, device=device, progress=False)
     assert log.launch_cost is launch_cost(device)
     assert 500 < log.launch_cost.plain_ns < 50_000
     # A launch keeps what it needs, its stream too.

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope.compiling.tuning import LEAST_GAIN, VARIANTS, TunedKernel, Tuning, fastest, tune
 from streamscope.errors import CacheWarning, DeviceError, ProgramError
-from streamscope.kernels.compile.choices import Choices, choices_of
 from streamscope.kernels.compile.compilation_log import CompilationLog
-from streamscope.kernels.compile.needed import needed_kernels
+from streamscope.kernels.compile.program_kernels import program_kernels
+from streamscope.kernels.compile.tuned_variants import TunedVariants, tuned_variants
 from streamscope.kernels.form import DEFAULT, Variant
 from streamscope.kernels.source import KernelSource
 from streamscope.program.reference import run_reference
@@ -29,7 +29,7 @@ NARROW = Variant(8, 2)
 
 @ss.program
 def step(x, y):
-    return ss.erf(x) + y, ss.erf(y), ss.sum(x), ss.relu(x)
+    return ss.ops.erf(x) + y, ss.ops.erf(y), ss.ops.sum(x), ss.ops.relu(x)
 
 
 def test_a_simulated_device_has_nothing_to_time():
@@ -38,8 +38,8 @@ def test_a_simulated_device_has_nothing_to_time():
 
 
 def test_what_is_no_program():
-    with pytest.raises(ProgramError, match=r"ss\.tune wants a program, not a function"):
-        tune(lambda x: x, X, progress=False)
+    with pytest.raises(ProgramError, match=r"ss\.tune wants a function or a program, not a int"):
+        tune(3, X, progress=False)
 
 
 @given(st.dictionaries(st.sampled_from(VARIANTS[1:]), st.floats(1.0, 1e9)), st.floats(1.0, 1e9))
@@ -55,8 +55,8 @@ def test_the_fastest_is_chosen_where_it_is_not_by_chance(others, default):
 
 class TestChoices:
     def test_they_last(self, tmp_path):
-        Choices("a GPU", tmp_path).keep(SOURCE, 100, NARROW, {DEFAULT: 2.0, NARROW: 1.0})
-        assert Choices("a GPU", tmp_path).of(SOURCE, 100) == NARROW
+        TunedVariants("a GPU", tmp_path).keep(SOURCE, 100, NARROW, {DEFAULT: 2.0, NARROW: 1.0})
+        assert TunedVariants("a GPU", tmp_path).of(SOURCE, 100) == NARROW
         (path,) = tmp_path.iterdir()
         content = json.loads(path.read_text())
         assert content["medians_ns"][1] == {"vector_bytes": 8, "items": 2, "median_ns": 1.0}
@@ -67,8 +67,8 @@ class TestChoices:
         [("another", SOURCE, 100), ("a GPU", KernelSource("k", SOURCE.code + " "), 100), ("a GPU", SOURCE, 101)],
     )
     def test_they_count_for_one_device_kernel_and_size(self, tmp_path, device, source, size):
-        Choices("a GPU", tmp_path).keep(SOURCE, 100, NARROW, {DEFAULT: 2.0, NARROW: 1.0})
-        assert Choices(device, tmp_path).of(source, size) is None
+        TunedVariants("a GPU", tmp_path).keep(SOURCE, 100, NARROW, {DEFAULT: 2.0, NARROW: 1.0})
+        assert TunedVariants(device, tmp_path).of(source, size) is None
 
     @pytest.mark.parametrize(
         "content",
@@ -86,33 +86,33 @@ class TestChoices:
         ],
     )
     def test_a_broken_file_is_no_choice(self, tmp_path, content):
-        Choices("a GPU", tmp_path).keep(SOURCE, 100, NARROW, {DEFAULT: 2.0, NARROW: 1.0})
+        TunedVariants("a GPU", tmp_path).keep(SOURCE, 100, NARROW, {DEFAULT: 2.0, NARROW: 1.0})
         (path,) = tmp_path.iterdir()
         path.write_text(content)
-        assert Choices("a GPU", tmp_path).of(SOURCE, 100) is None
+        assert TunedVariants("a GPU", tmp_path).of(SOURCE, 100) is None
 
     def test_where_they_cannot_be_written_they_last_as_long_as_the_process(self, tmp_path):
         (tmp_path / "file").write_text("in the way")
-        choices = Choices("a GPU", tmp_path / "file")
+        tuned = TunedVariants("a GPU", tmp_path / "file")
         with pytest.warns(CacheWarning, match="cannot be kept"):
-            choices.keep(SOURCE, 100, NARROW, {DEFAULT: 2.0, NARROW: 1.0})
-        assert choices.of(SOURCE, 100) == NARROW
+            tuned.keep(SOURCE, 100, NARROW, {DEFAULT: 2.0, NARROW: 1.0})
+        assert tuned.of(SOURCE, 100) == NARROW
 
     @pytest.mark.usefixtures("homeless")
     def test_without_a_home_folder_they_last_as_long_as_the_process(self):
-        choices = choices_of("a GPU of nobody's")
-        assert choices.of(SOURCE, 100) is None
-        choices.keep(SOURCE, 100, NARROW, {DEFAULT: 2.0, NARROW: 1.0})
-        assert choices_of("a GPU of nobody's").of(SOURCE, 100) == NARROW
+        tuned = tuned_variants("a GPU of nobody's")
+        assert tuned.of(SOURCE, 100) is None
+        tuned.keep(SOURCE, 100, NARROW, {DEFAULT: 2.0, NARROW: 1.0})
+        assert tuned_variants("a GPU of nobody's").of(SOURCE, 100) == NARROW
 
 
 def test_a_program_needs_the_kernels_that_were_chosen(tmp_path):
-    traced = ss.program(ss.relu).trace(X)
-    choices = Choices("a GPU", tmp_path)
-    (default,) = needed_kernels(traced)
-    assert needed_kernels(traced, choices) == (default,)
-    choices.keep(default, X.size, NARROW, {DEFAULT: 2.0, NARROW: 1.0})
-    (chosen,) = needed_kernels(traced, choices)
+    traced = ss.program(ss.ops.relu).trace(X)
+    tuned = TunedVariants("a GPU", tmp_path)
+    (default,) = program_kernels(traced)
+    assert program_kernels(traced, tuned) == (default,)
+    tuned.keep(default, X.size, NARROW, {DEFAULT: 2.0, NARROW: 1.0})
+    (chosen,) = program_kernels(traced, tuned)
     assert chosen.name.startswith("relu_float16_x4x2_")
 
 
@@ -146,8 +146,8 @@ def test_on_a_gpu(tmp_path, monkeypatch):
     # Whatever was chosen, another choice is used just as well, and computes the same bits.
     results = []
     for choice in (DEFAULT, NARROW, Variant(4, 4)):
-        for source in needed_kernels(step.trace(X, X)):
-            choices_of(device.info.name).keep(source, X.size, choice, {DEFAULT: 2.0})
+        for source in program_kernels(step.trace(X, X)):
+            tuned_variants(device.info.name).keep(source, X.size, choice, {DEFAULT: 2.0})
         prepared = ss.prepare(step.trace(X, X), engine="graph", device=ss.open_device("cuda"))
         prepared.load([X, X])
         prepared.run()

@@ -8,10 +8,10 @@ import pytest
 import streamscope as ss
 from streamscope.compiling import warming
 from streamscope.errors import CompilationError, DeviceError, ProgramError
-from streamscope.kernels.compile.compilation_log import Stage
+from streamscope.kernels.compile.compilation_log import CompileStage
 from streamscope.kernels.compile.cubin import Cubin
 from streamscope.kernels.compile.kernel_cache import Origin, kernel_cache
-from streamscope.kernels.compile.needed import needed_kernels
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.form import Variant
 
 pytest.importorskip("cuda.bindings.nvrtc")
@@ -20,7 +20,7 @@ X = np.ones((8, 16), np.float32)
 
 @ss.program
 def step(x):
-    return ss.softmax(ss.relu(x)), ss.sum(x)
+    return ss.ops.softmax(ss.ops.relu(x)), ss.ops.sum(x)
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +37,9 @@ def test_first_compiled_then_there():
     second = ss.warm(step.trace(X), device="simulated", progress=False)
     kernel_cache().forget()
     third = ss.warm(step, X, device="simulated", progress=False)
-    assert names(first) == names(second) == names(third) == sorted(source.name for source in needed_kernels(step.trace(X)))
+    assert names(first) == names(second) == names(third) == sorted(source.name for source in program_kernels(step.trace(X)))
     assert [list(log.counts) for log in (first, second, third)] == [[Origin.COMPILED], [Origin.MEMORY], [Origin.DISK]]
-    assert Stage.GENERATE in first.stage_ns
+    assert CompileStage.GENERATE in first.stage_ns
     assert {record.architecture for record in first.kernels} == {"sm_90"}
 
 
@@ -52,7 +52,7 @@ def test_the_session_knows_of_it():
 def test_another_architecture():
     log = ss.warm(step, X, architecture="sm_100", progress=False)
     assert {record.architecture for record in log.kernels} == {"sm_100"}
-    assert Stage.LOAD not in log.stage_ns
+    assert CompileStage.LOAD not in log.stage_ns
 
 
 def test_with_an_architecture_the_device_is_not_opened(monkeypatch):
@@ -76,7 +76,7 @@ def test_progress_is_told():
 
 
 def test_a_program_of_no_kernels():
-    log = ss.warm(ss.program(lambda x: ss.matmul(x, x)), np.ones((8, 8), np.float32), device="simulated", progress=False)
+    log = ss.warm(ss.program(lambda x: ss.ops.matmul(x, x)), np.ones((8, 8), np.float32), device="simulated", progress=False)
     assert log.counts == {}
     assert "No kernel has been asked for" in log._repr_html_()
 
@@ -84,7 +84,7 @@ def test_a_program_of_no_kernels():
 @pytest.mark.parametrize(
     ("program", "inputs", "options", "error", "match"),
     [
-        (lambda x: x, (X,), {}, ProgramError, "ss.warm wants a program, not a function"),
+        (3, (X,), {}, ProgramError, "ss.warm wants a function or a program, not a int"),
         (step.trace(X), (X,), {}, ProgramError, "takes no inputs here, got 1"),
         (step, (X,), {"architecture": "sm_123"}, CompilationError, "architecture='sm_123' is no architecture"),
         (step, (X,), {"architecture": ""}, CompilationError, "architecture='' is no architecture"),
@@ -101,8 +101,8 @@ def test_wrong_arguments(program, inputs, options, error, match):
 def test_a_kernel_that_does_not_compile_leaves_the_others():
     bad = ss.elementwise("y = undeclared(x)", name="bad", reference=np.negative)
     with pytest.raises(CompilationError, match=r"(?s)kernel 'bad_\w+' did not compile.*\"undeclared\" is undefined.* \| "):
-        ss.warm(ss.program(lambda x: (ss.relu(x), bad(x), ss.sum(x))), X, device="simulated", progress=False)
-    log = ss.warm(ss.program(lambda x: (ss.relu(x), ss.sum(x))), X, device="simulated", progress=False)
+        ss.warm(ss.program(lambda x: (ss.ops.relu(x), bad(x), ss.ops.sum(x))), X, device="simulated", progress=False)
+    log = ss.warm(ss.program(lambda x: (ss.ops.relu(x), ss.ops.sum(x))), X, device="simulated", progress=False)
     assert list(log.counts) == [Origin.MEMORY]
 
 
@@ -112,7 +112,7 @@ class TunedDevice:
     architecture = "sm_90"
 
     def __init__(self):
-        self.choices = self
+        self.tuned = self
         self.loaded = {}
 
     def of(self, source, size):
@@ -127,8 +127,8 @@ def test_on_a_tuned_device_the_chosen_variants_are_compiled(monkeypatch):
     device = TunedDevice()
     monkeypatch.setattr(warming, "opened_cuda", lambda _: device)
     monkeypatch.setattr("streamscope.compiling.launch_cost.launch_cost", lambda _: None)
-    traced = ss.program(ss.erf).trace(np.ones((300, 1000), np.float32))
+    traced = ss.program(ss.ops.erf).trace(np.ones((300, 1000), np.float32))
     ss.warm(traced, progress=False)
-    assert tuple(device.loaded) == needed_kernels(traced, device)
-    assert tuple(device.loaded) != needed_kernels(traced)
+    assert tuple(device.loaded) == program_kernels(traced, device)
+    assert tuple(device.loaded) != program_kernels(traced)
     assert all(isinstance(cubin, Cubin) for cubin in device.loaded.values())

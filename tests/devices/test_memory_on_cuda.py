@@ -35,7 +35,7 @@ def through_a_temporary(x, y):
 
 @ss.program
 def steps(x):
-    return ss.relu(through_a_temporary(ss.add(x, x)))
+    return ss.ops.relu(through_a_temporary(ss.ops.add(x, x)))
 
 
 def ready(program, engine, device):
@@ -82,7 +82,7 @@ def test_a_variable_that_does_not_fit_is_named_by_its_operation(device, engine):
 
     @ss.program
     def too_large(x):
-        return huge(ss.relu(x))
+        return huge(ss.ops.relu(x))
 
     with pytest.raises(OutOfMemoryError, match=r"^huge \(operation 1, test_memory_on_cuda.py:\d+\) needs 35,184,372,088,832 bytes"):
         prepare_traced(too_large.trace(X), engine, device)
@@ -102,7 +102,7 @@ def test_an_operator_that_asks_for_too_much_is_named_and_the_engine_goes_on(devi
 
     @ss.program
     def meal(x):
-        return hungry(ss.relu(x))
+        return hungry(ss.ops.relu(x))
 
     prepared = prepare_traced(meal.trace(X), engine, device)
     prepared.load([X])
@@ -133,7 +133,7 @@ def test_streams_do_not_share_workspaces_and_that_is_counted(device):
 def test_matrix_products_side_by_side_have_a_workspace_each(device):
     @ss.program
     def side_by_side(a, b):
-        return ss.add(ss.matmul(a, a), ss.matmul(b, b))
+        return ss.ops.add(ss.ops.matmul(a, a), ss.ops.matmul(b, b))
 
     a = np.eye(64, dtype=np.float32)
     alone, dual = (prepare_traced(side_by_side.trace(a, a), engine, device) for engine in ("graph", "dual"))

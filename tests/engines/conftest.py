@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from streamscope.ops import add, multiply, relu
-from streamscope.ops.copies import to_device, to_host
-from streamscope.ops.host import host_function
+from streamscope.ops.host import host_function, to_device, to_host
 from streamscope.program.operation import Program
 from streamscope.program.reference import run_reference
 from streamscope.program.symbol import Symbol

@@ -20,7 +20,7 @@ DEVICE_VARIABLES, HOST_VARIABLES = 75, 25
 SHAPE = (7,)
 
 weigh = ss.elementwise("weigh = (3 * a) ^ (5 * b)")
-DEVICE_OPERATORS = (ss.add, ss.bitwise_xor, weigh)
+DEVICE_OPERATORS = (ss.ops.add, ss.ops.bitwise_xor, weigh)
 
 
 @ss.host_function(duration_us=2.0)
@@ -93,7 +93,7 @@ def random_program(seed: int, operations: int, *, host_share: float = 0.05) -> R
         def copy(operator: Any, source: _Place, target: _Place, progress: float) -> None:
             result = target.free(progress)
             if result is None:
-                combine(device, ss.add, progress)
+                combine(device, ss.ops.add, progress)
                 return
             read = source.near(progress)
             operator(source.variables[read], out=target.variables[result])
@@ -105,9 +105,9 @@ def random_program(seed: int, operations: int, *, host_share: float = 0.05) -> R
             if kind < host_share:
                 combine(host, mix, progress)
             elif kind < 2 * host_share:
-                copy(ss.to_device, host, device, progress)
+                copy(ss.ops.to_device, host, device, progress)
             elif kind < 3 * host_share:
-                copy(ss.to_host, device, host, progress)
+                copy(ss.ops.to_host, device, host, progress)
             else:
                 combine(device, chance.choice(DEVICE_OPERATORS), progress)
         # Every variable is used, so that each comes to lie in its memory.

@@ -10,8 +10,7 @@ from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import ProgramError
 from streamscope.ops import add, multiply
-from streamscope.ops.copies import to_device
-from streamscope.ops.host import host_function
+from streamscope.ops.host import host_function, to_device
 from streamscope.program.reference import run_reference
 from streamscope.tracing import program
 

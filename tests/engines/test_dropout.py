@@ -68,7 +68,7 @@ def counted(x, y, counter, *, training=False):
 
 @ss.program
 def with_a_counter(x, counter, *, training):
-    y, after = counted(ss.relu(x), counter, training=training)
+    y, after = counted(ss.ops.relu(x), counter, training=training)
     return y + 1, after
 
 
@@ -149,7 +149,7 @@ def test_with_its_state_in_python_it_is_captured_only_where_it_passes_on_its_inp
 
     @ss.program
     def step(x):
-        return dropout(ss.relu(x), training=training) + 1
+        return dropout(ss.ops.relu(x), training=training) + 1
 
     prepared = ss.prepare(step.trace(X), engine="graph", device="simulated")
     seen = set()

@@ -28,15 +28,15 @@ def on_host(values):
 @ss.program
 def mixed(x, none):
     """Two kernels that do something, beside others, copies and a host step of empty arrays."""
-    empty = ss.relu(ss.add(none, none))
-    back = ss.to_device(on_host(ss.to_host(empty)))
-    return ss.add(x, x), ss.sum(ss.multiply(back, empty)), back
+    empty = ss.ops.relu(ss.ops.add(none, none))
+    back = ss.ops.to_device(on_host(ss.ops.to_host(empty)))
+    return ss.ops.add(x, x), ss.ops.sum(ss.ops.multiply(back, empty)), back
 
 
 @ss.program
 def nothing(none):
     """Only empty arrays."""
-    return ss.relu(ss.add(none, none))
+    return ss.ops.relu(ss.ops.add(none, none))
 
 
 @pytest.mark.parametrize("device", ["simulated", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -61,10 +61,10 @@ def test_every_engine_and_recorder(function, inputs, kernels, engine, device):
 @ss.program
 def empty_steps_between(x, none):
     """Empty arrays before, between and behind kernels and host steps of others."""
-    first = on_host(ss.to_host(ss.relu(none)))
-    y = ss.add(x, x)
-    second = on_host(ss.to_host(ss.to_device(first)))
-    return on_host(ss.to_host(ss.multiply(y, y))), ss.to_device(second)
+    first = on_host(ss.ops.to_host(ss.ops.relu(none)))
+    y = ss.ops.add(x, x)
+    second = on_host(ss.ops.to_host(ss.ops.to_device(first)))
+    return on_host(ss.ops.to_host(ss.ops.multiply(y, y))), ss.ops.to_device(second)
 
 
 @pytest.mark.parametrize("engine", ["graph", "graph-dual"])
@@ -92,7 +92,7 @@ def test_the_host_waits_for_nothing_before_its_functions_on_empty_arrays(engine)
 
 def test_an_operator_of_the_users_that_launches_nothing_is_not_replayed(monkeypatch):
     """A graph without nodes costs as much to launch as another."""
-    prepared = prepare_traced(ss.program(lambda x: ss.add(x, x)).trace(X), "graph", SimulatedDevice())
+    prepared = prepare_traced(ss.program(lambda x: ss.ops.add(x, x)).trace(X), "graph", SimulatedDevice())
     (replay,) = prepared.bound
     for bound in replay.inner:
         bound.call = int
@@ -111,14 +111,14 @@ def test_pushed_operations_on_empty_arrays_put_nothing_on_a_stream(name):
     with ss.Engine(name, device="simulated") as engine:
         x, none = engine.variable(X), engine.variable(NONE)
         back, h = engine.variable(ss.ArraySpec(NONE.shape, NONE.dtype)), engine.variable(NONE, place="host")
-        engine.push(ss.add, reads=(x, x), writes=(x,))
+        engine.push(ss.ops.add, reads=(x, x), writes=(x,))
         engine.wait_all()
         before = engine.statistics
-        engine.push(ss.add, reads=(x, x), writes=(x,))
-        engine.push(ss.add, reads=(none, none), writes=(none,))
-        engine.push(ss.to_host, reads=(none,), writes=(h,))
+        engine.push(ss.ops.add, reads=(x, x), writes=(x,))
+        engine.push(ss.ops.add, reads=(none, none), writes=(none,))
+        engine.push(ss.ops.to_host, reads=(none,), writes=(h,))
         engine.push(on_host, reads=(h,), writes=(h,))
-        engine.push(ss.to_device, reads=(h,), writes=(back,))
+        engine.push(ss.ops.to_device, reads=(h,), writes=(back,))
         assert engine.read(back).shape == NONE.shape
         assert none.version == back.version == 1
         after = engine.statistics

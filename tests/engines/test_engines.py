@@ -158,7 +158,7 @@ def test_segments_are_captured_around_host_functions():
     def halve(values):
         return values / 2
 
-    from streamscope.ops.copies import to_device, to_host
+    from streamscope.ops.host import to_device, to_host
 
     @program
     def mixed(x):

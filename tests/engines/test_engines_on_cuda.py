@@ -67,7 +67,7 @@ def test_an_operator_of_the_users_own_with_an_auxiliary_scope(device, engine):
     def scoped(x):
         for _ in range(5):
             doubled, squared = double_and_square(x)
-            x = ss.add(doubled, squared)
+            x = ss.ops.add(doubled, squared)
         return x
 
     inputs = [np.linspace(-0.2, 0.2, 1 << 16, dtype=np.float32)]
@@ -88,7 +88,7 @@ def test_an_operator_that_synchronizes_breaks_its_capture_only(device, engine):
 
     @ss.program
     def broken(x):
-        return ss.relu(impatient(ss.relu(x)))
+        return ss.ops.relu(impatient(ss.ops.relu(x)))
 
     inputs = [np.arange(8, dtype=np.float32)]
     prepared = prepare_traced(broken.trace(*inputs), engine, device)
@@ -134,7 +134,7 @@ def test_pytorch_through_an_external_stream(device):
 
     @ss.program
     def mixed(x):
-        return ss.relu(torch_tanh(ss.add(x, x)))
+        return ss.ops.relu(torch_tanh(ss.ops.add(x, x)))
 
     inputs = [np.linspace(-2, 2, 1000, dtype=np.float32)]
     traced = mixed.trace(*inputs)

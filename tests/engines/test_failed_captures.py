@@ -19,7 +19,7 @@ X = np.arange(1.0, 9.0)
 @ss.program
 def chain(x):
     """Three operations; the second is the one that gets broken."""
-    return ss.add(ss.relu(ss.multiply(x, x)), x)
+    return ss.ops.add(ss.ops.relu(ss.ops.multiply(x, x)), x)
 
 
 def synchronizes(prepared, bound, call):

@@ -37,7 +37,7 @@ def engine(request):
 @pytest.fixture
 def bystander(device):
     """Another program on the device, with runs under way; call it to see that it computes what it should."""
-    prepared = prepare_traced(ss.program(lambda x: ss.multiply(ss.add(x, x, out=x), x)).trace(X), "graph-dual", device)
+    prepared = prepare_traced(ss.program(lambda x: ss.ops.multiply(ss.ops.add(x, x, out=x), x)).trace(X), "graph-dual", device)
     prepared.load([X])
     for _ in range(3):
         prepared.run()
@@ -89,9 +89,9 @@ def host_program(switch):
 
     @ss.program
     def mixed(x):
-        y = ss.multiply(x, x)
-        back = fragile(ss.to_host(y))
-        return ss.add(ss.to_device(back), y)
+        y = ss.ops.multiply(x, x)
+        back = fragile(ss.ops.to_host(y))
+        return ss.ops.add(ss.ops.to_device(back), y)
 
     return mixed
 
@@ -129,7 +129,7 @@ def operator_program(switch):
             raise ValueError("the operator is broken")
         cupy.add(x, 1, out=y)
 
-    return ss.program(lambda x: ss.relu(fragile(ss.multiply(x, x))))
+    return ss.program(lambda x: ss.ops.relu(fragile(ss.ops.multiply(x, x))))
 
 
 @pytest.mark.parametrize("before", [0, 1, 3])
@@ -162,7 +162,7 @@ def launch_program(switch):
 
         cupy.RawKernel(ONE_MORE, "one_more")((1,), (4096 if switch.on else x.size,), (x, y))
 
-    return ss.program(lambda x: ss.relu(fragile(ss.multiply(x, x))))
+    return ss.program(lambda x: ss.ops.relu(fragile(ss.ops.multiply(x, x))))
 
 
 @pytest.mark.parametrize("before", [0, 1, 3])
@@ -174,7 +174,7 @@ def test_a_launch_that_fails(device, engine, bystander, before, monkeypatch):
             raise DeviceError("invalid argument")
         return 0.0, 1.0
 
-    monkeypatch.setattr("streamscope.devices.simulated.core.Core.sway", refusing)
+    monkeypatch.setattr("streamscope.devices.simulated.core.Core.delay_and_stretch", refusing)
     prepared, expected = ready(launch_program(switch), engine, device)
     runs_right(prepared, expected, before)
     for _ in range(2):
@@ -237,7 +237,7 @@ def test_who_wants_to_stop_is_not_taken_for_a_fault(engine, stop):
         return x + 1
 
     fragile = ss.operator(lambda x, y: None, reads=["x"], writes=["y"], reference=reference)
-    prepared, expected = ready(ss.program(lambda x: ss.relu(fragile(x))), engine, SimulatedDevice())
+    prepared, expected = ready(ss.program(lambda x: ss.ops.relu(fragile(x))), engine, SimulatedDevice())
     runs_right(prepared, expected)
     switch.on = True
     with pytest.raises(stop):

@@ -8,7 +8,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.graphs.counts import GraphCounts
+from streamscope.engines.graphs import GraphCounts
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError, OutOfMemoryError, ProgramError
 from streamscope.program.reference import run_reference
@@ -27,9 +27,9 @@ def plus_one(values):
 @ss.program
 def mixed(x, y, raw):
     """Two graphs with a host function between them; ``x`` is in the first only."""
-    z = ss.relu(ss.multiply(x, y))
-    copied = ss.to_device(plus_one(raw))
-    return ss.add(ss.add(z, copied), y)
+    z = ss.ops.relu(ss.ops.multiply(x, y))
+    copied = ss.ops.to_device(plus_one(raw))
+    return ss.ops.add(ss.ops.add(z, copied), y)
 
 
 def prepared_and_run(function, engine, inputs, runs=3):
@@ -59,7 +59,7 @@ def test_bound_memory_is_read_in_place(engine, runs):
 def test_a_hundred_buffers_are_one_instantiation_and_a_hundred_updates(engine):
     @ss.program
     def chain(x, y):
-        return ss.relu(ss.add(ss.multiply(x, y), y))
+        return ss.ops.relu(ss.ops.add(ss.ops.multiply(x, y), y))
 
     prepared = prepared_and_run(chain, engine, (X, Y))
     for number in range(100):
@@ -89,7 +89,7 @@ def test_only_graphs_that_use_the_memory_are_updated():
 def test_memory_that_the_program_changes(engine):
     @ss.program
     def count(x):
-        return ss.add(x, x, out=x)
+        return ss.ops.add(x, x, out=x)
 
     prepared = prepared_and_run(count, engine, (X,))
     mine = np.ones(8)
@@ -142,7 +142,7 @@ def test_another_topology_is_refused_and_said():
         @ss.program
         def chain(x):
             for _ in range(count):
-                x = ss.relu(x)
+                x = ss.ops.relu(x)
             return x
 
         return chain.trace(X)

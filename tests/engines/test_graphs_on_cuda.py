@@ -14,8 +14,8 @@ from tests.engines.graphs.dot_language import read_dot
 import streamscope as ss
 from streamscope.devices.graph_node import NodeKind
 from streamscope.engines import PLANNERS
-from streamscope.engines.capture import captured
-from streamscope.engines.graphs.counts import GraphCounts
+from streamscope.engines.binding import captured
+from streamscope.engines.graphs import GraphCounts
 from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError, EngineError
@@ -42,7 +42,7 @@ def device():
 @ss.program
 def chain(x, y):
     """Three kernels."""
-    return ss.add(ss.relu(ss.multiply(x, y)), y)
+    return ss.ops.add(ss.ops.relu(ss.ops.multiply(x, y)), y)
 
 
 def ran(function, engine, device, inputs, runs=3, **options):
@@ -86,7 +86,7 @@ def test_each_node_belongs_to_the_operation_that_made_it(device, workload, engin
 def test_copies_say_their_bytes(device):
     @ss.program
     def there_and_back(raw):
-        return ss.to_host(ss.relu(ss.to_device(raw)))
+        return ss.ops.to_host(ss.ops.relu(ss.ops.to_device(raw)))
 
     (view,) = ran(there_and_back, "graph", device, [X]).graphs
     assert [(node.kind, node.nbytes) for node in view.nodes if node.kind is NodeKind.COPY] == [(NodeKind.COPY, X.nbytes)] * 2
@@ -118,8 +118,8 @@ def double_and_square(x, doubled, squared):
 @ss.program
 def scoped(x):
     """An operator with a scope between two others."""
-    doubled, squared = double_and_square(ss.relu(x))
-    return ss.add(doubled, squared)
+    doubled, squared = double_and_square(ss.ops.relu(x))
+    return ss.ops.add(doubled, squared)
 
 
 def test_auxiliary_streams_inside_a_capture_are_parallel_branches(device):
@@ -171,8 +171,8 @@ def test_libraries_take_other_arrays(cupy, device):
 def test_copies_take_another_host_buffer(device):
     @ss.program
     def doubled(raw):
-        x = ss.to_device(raw)
-        return ss.add(x, x)
+        x = ss.ops.to_device(raw)
+        return ss.ops.add(x, x)
 
     prepared = ran(doubled, "graph", device, [X])
     buffer = device.allocate(prepared.program.variables[0].spec, Place.HOST)
@@ -206,7 +206,7 @@ def test_other_shapes_of_the_same_function(device, engine):
 def test_another_topology_is_refused_and_said(device):
     @ss.program
     def longer(x, y):
-        return ss.relu(ss.add(ss.relu(ss.multiply(x, y)), y))
+        return ss.ops.relu(ss.ops.add(ss.ops.relu(ss.ops.multiply(x, y)), y))
 
     prepared = ran(chain, "graph", device, [X, Y])
     prepared.retrace(longer.trace(X, Y))
@@ -280,7 +280,7 @@ def test_the_program_runs_on_and_a_note_says_why(cupy, device, engine, fault):
 
     @ss.program
     def broken(x):
-        return ss.relu(faulty(ss.relu(x)))
+        return ss.ops.relu(faulty(ss.ops.relu(x)))
 
     prepared = prepare_traced(broken.trace(X), engine, device)
     prepared.load([X])
@@ -310,7 +310,7 @@ def test_ctrl_c_while_capturing(cupy, device, engine):
 
     @ss.program
     def broken(x):
-        return ss.relu(interrupts(ss.relu(x)))
+        return ss.ops.relu(interrupts(ss.ops.relu(x)))
 
     prepared = prepare_traced(broken.trace(X), engine, device)
     prepared.load([X])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.analysis.intervals import intersection_ns, union
+from streamscope.analysis.overlap import intersection_ns, union
 from streamscope.trace.spans import SpanKind
 from streamscope.workloads import WORKLOADS
 
@@ -52,7 +52,7 @@ class Opened:
 
         @ss.program
         def step(x, values):
-            return ss.relu(x), let_go(values)
+            return ss.ops.relu(x), let_go(values)
 
         self.gate, self.inputs = None, (np.arange(-3, 3, dtype=np.float32), np.arange(3.0))
         self.prepared = ss.prepare(step.trace(*self.inputs), engine=engine, device=device)

@@ -19,10 +19,8 @@ from tests.interrupting import Countdown, Lines, traced
 
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.devices.simulated.events import SimulatedEvent
-from streamscope.devices.simulated.gates import SimulatedGate
 from streamscope.devices.simulated.graphs import SimulatedGraph
-from streamscope.devices.simulated.streams import SimulatedStream
+from streamscope.devices.simulated.streams import SimulatedEvent, SimulatedGate, SimulatedStream
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import prepare_traced
 from streamscope.program.reference import run_reference
@@ -50,10 +48,10 @@ def shifted(values):
 @ss.program
 def step(x, raw):
     """Two branches, a host step, and an input that is written over."""
-    left, right = ss.multiply(x, x), ss.add(x, x)
-    y = ss.to_device(shifted(raw))
-    x = ss.add(left, right, out=x)
-    return x, ss.multiply(y, x)
+    left, right = ss.ops.multiply(x, x), ss.ops.add(x, x)
+    y = ss.ops.to_device(shifted(raw))
+    x = ss.ops.add(left, right, out=x)
+    return x, ss.ops.multiply(y, x)
 
 
 EVERY = "STREAMSCOPE_EVERY_INTERRUPT" in os.environ
@@ -77,7 +75,7 @@ class Bystander:
     """Another program on the device, that is under way while the first is interrupted."""
 
     def __init__(self, device):
-        self.prepared = prepare_traced(ss.program(lambda x: ss.multiply(ss.add(x, x, out=x), x)).trace(INPUTS[0]), "dual", device)
+        self.prepared = prepare_traced(ss.program(lambda x: ss.ops.multiply(ss.ops.add(x, x, out=x), x)).trace(INPUTS[0]), "dual", device)
         self.prepared.load(INPUTS[:1])
         for _ in range(3):
             self.prepared.run()
@@ -136,7 +134,7 @@ def counted(countdown, calls=CALLS):
 def _few_samples(monkeypatch):
     monkeypatch.setattr(calibration, "PAIRS", 2)
     monkeypatch.setattr(calibration, "CLOCK_SAMPLES", 2)
-    monkeypatch.setitem(passes.MOST_VARIANTS, "simulated", 2)
+    monkeypatch.setattr(passes, "MOST_EXACT_VARIANTS", 2)
 
 
 @pytest.fixture(autouse=True)

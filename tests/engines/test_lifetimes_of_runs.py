@@ -19,7 +19,7 @@ X = np.ones((4, 4), np.float32)
 
 @ss.program
 def step(x):
-    return ss.relu(x) + x
+    return ss.ops.relu(x) + x
 
 
 class Noting(SimulatedDevice):
@@ -50,7 +50,7 @@ def test_who_lets_a_prepared_program_go_waits_for_its_streams(engine):
 def test_the_streams_are_those_of_the_last_trace():
     device = Noting()
     prepared = prepare_traced(step.trace(X), "dual", device)
-    prepared.retrace(ss.program(lambda x: (ss.relu(x), ss.tanh(x))).trace(X))
+    prepared.retrace(ss.program(lambda x: (ss.ops.relu(x), ss.ops.tanh(x))).trace(X))
     streams = set(prepared.streams.values())
     del prepared
     gc.collect()

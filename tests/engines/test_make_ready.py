@@ -14,9 +14,9 @@ from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import CompilationError
-from streamscope.kernels.compile.compilation_log import Stage, compilations
+from streamscope.kernels.compile.compilation_log import CompileStage, compilations
 from streamscope.kernels.compile.kernel_cache import Origin
-from streamscope.kernels.compile.needed import needed_kernels
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.program.reference import run_reference
 
 X = np.linspace(-1, 1, 96, dtype=np.float32).reshape(8, 12)
@@ -25,17 +25,17 @@ broken = ss.elementwise("y = undeclared_function(x)", reference=np.negative)
 
 @ss.program
 def step(x):
-    return ss.softmax(ss.relu(x) + ss.tanh(x)), ss.sum(x * 2.0, axis=0)
+    return ss.ops.softmax(ss.ops.relu(x) + ss.ops.tanh(x)), ss.ops.sum(x * 2.0, axis=0)
 
 
 @ss.program
 def same_kernels(x):
-    return ss.relu(x), ss.tanh(x)
+    return ss.ops.relu(x), ss.ops.tanh(x)
 
 
 @ss.program
 def half_broken(x):
-    return ss.relu(x), broken(x)
+    return ss.ops.relu(x), broken(x)
 
 
 class Noting(SimulatedDevice):
@@ -74,7 +74,7 @@ def unopened(empty_cache):
     pytest.importorskip("cuda.bindings.nvrtc")
     device = CudaDevice.__new__(CudaDevice)
     device.properties = {"major": 9, "minor": 0}
-    device._modules, device._ready, device.loads, device.choices = {}, WeakValueDictionary(), [], None
+    device._modules, device._ready, device.loads, device.tuned = {}, WeakValueDictionary(), [], None
 
     def load(cubins, log=None):
         device.loads.append(dict(cubins))
@@ -88,7 +88,7 @@ def test_the_kernels_of_a_program_are_compiled_together_once(unopened):
     traced = step.trace(X)
     unopened.make_ready(traced)
     assert unopened.loads == [unopened._modules]
-    assert set(unopened._modules) == set(needed_kernels(traced))
+    assert set(unopened._modules) == set(program_kernels(traced))
     assert len(unopened._modules) == 6
     assert max(cubin.kernels for cubin in unopened._modules.values()) > 1
     for again in (traced, step.trace(X), same_kernels.trace(X)):
@@ -99,7 +99,7 @@ def test_the_kernels_of_a_program_are_compiled_together_once(unopened):
 def test_a_program_that_is_known_is_not_looked_through_again(unopened, monkeypatch):
     traced = step.trace(X)
     unopened.make_ready(traced)
-    monkeypatch.setattr("streamscope.devices.cuda.device.needed_kernels", lambda program: pytest.fail("looked through again"))
+    monkeypatch.setattr("streamscope.devices.cuda.device.program_kernels", lambda program: pytest.fail("looked through again"))
     unopened.make_ready(traced)
     del traced
     gc.collect()
@@ -128,6 +128,6 @@ def test_on_a_gpu_no_kernel_is_compiled_by_itself(empty_cache, monkeypatch, engi
     for found, expected in zip(prepared.outputs(), run_reference(traced, [X]), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
     records, times = list(log.kernels), list(log.stages)
-    assert [record.origin for record in records] == [Origin.COMPILED] * len(needed_kernels(traced))
+    assert [record.origin for record in records] == [Origin.COMPILED] * len(program_kernels(traced))
     cubins = {record.cubin.digest for record in records}
-    assert sum(time.stage is Stage.LOAD for time in times) == len(cubins) < len(records)
+    assert sum(time.stage is CompileStage.LOAD for time in times) == len(cubins) < len(records)

@@ -15,7 +15,7 @@ from streamscope.engines import PLANNERS
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import OutOfMemoryError
 from streamscope.ops import add, relu
-from streamscope.ops.copies import to_device
+from streamscope.ops.host import to_device
 from streamscope.tracing import program
 
 X = np.arange(256, dtype=np.float64)  # 2 KiB

@@ -23,7 +23,7 @@ X = np.linspace(-1, 1, 16)
 @ss.program
 def chain(x, y):
     """Four operations that can go side by side in part."""
-    return ss.add(ss.relu(ss.multiply(x, y)), ss.multiply(y, y))
+    return ss.ops.add(ss.ops.relu(ss.ops.multiply(x, y)), ss.ops.multiply(y, y))
 
 
 def in_threads(work):
@@ -73,7 +73,7 @@ def shifted(values):
 @ss.program
 def with_a_host_step(x, y):
     """Kernels, copies and a host step."""
-    return ss.add(ss.to_device(shifted(ss.to_host(ss.multiply(x, y)))), ss.relu(y))
+    return ss.ops.add(ss.ops.to_device(shifted(ss.ops.to_host(ss.ops.multiply(x, y)))), ss.ops.relu(y))
 
 
 def uses(device, engine, number):
@@ -116,7 +116,7 @@ class TestOnADeviceThatThreadsShare:
                 x, h = pushing.variable(X), pushing.variable(X, place="host")
                 for turn in range(TURNS):
                     pushing.push(shifted, reads=(h,), writes=(h,))
-                    pushing.push(ss.to_device, reads=(h,), writes=(x,))
+                    pushing.push(ss.ops.to_device, reads=(h,), writes=(x,))
                     np.testing.assert_array_equal(pushing.read(x), pushing.read(h))
                     (expected,) = run_reference(with_a_host_step.trace(X, X), [X, X * turn])
                     np.testing.assert_array_equal(pushing.run(with_a_host_step, X, X * turn), expected)

@@ -15,7 +15,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.cuda.bench import CudaBench, PackedArguments
-from streamscope.kernels.types_source import HALF_CONVERSIONS
+from streamscope.kernels.source import HALF_CONVERSIONS
 
 PRELUDE = Path(__file__).with_name("host_cuda.h")
 SANITIZED = "-fsanitize=signed-integer-overflow,integer-divide-by-zero,shift"
@@ -46,7 +46,7 @@ class HostBench:
     A kernel fails that does what C++ leaves undefined: the compiler for GPUs may take it that this never happens.
     """
 
-    choices = None
+    tuned = None
 
     def __init__(self, path, sources):
         self.library = ctypes.CDLL(str(path.with_suffix(".so")))
@@ -70,7 +70,7 @@ class HostBench:
 class DeferredBench:
     """Host memory, and kernels taken as the CUDA device's bench takes them; they can run once `finish` has built them all together."""
 
-    choices = None
+    tuned = None
 
     def __init__(self, build):
         self.build = build
@@ -109,7 +109,7 @@ class DeferredBench:
 class GpuBench:
     """The same for a GPU."""
 
-    choices = None
+    tuned = None
 
     def __init__(self):
         device = ss.open_device("cuda")
@@ -213,11 +213,11 @@ def a_few_sources():
     """Return sources of all sorts of kernels, one each."""
     float32, float16 = np.ones((4, 8), np.float32), np.ones((1, 7), np.float16)
     return [
-        *sources_of(ss.add, float32, float32),
-        *sources_of(ss.add, float32, float32[0]),
-        *sources_of(ss.multiply, np.ones((3, 7)), float16),
-        *sources_of(lambda x, y: ss.add(x, x, out=y, request="add"), float16, float16),
-        *sources_of(lambda x, b: ss.multiply.gradient(x, x, b), float32, float32[0]),
+        *sources_of(ss.ops.add, float32, float32),
+        *sources_of(ss.ops.add, float32, float32[0]),
+        *sources_of(ss.ops.multiply, np.ones((3, 7)), float16),
+        *sources_of(lambda x, y: ss.ops.add(x, x, out=y, request="add"), float16, float16),
+        *sources_of(lambda x, b: ss.ops.multiply.gradient(x, x, b), float32, float32[0]),
     ]
 
 

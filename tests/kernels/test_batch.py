@@ -21,13 +21,11 @@ import streamscope as ss
 from streamscope.errors import CacheWarning, CompilationError
 from streamscope.kernels.compile import batch as module
 from streamscope.kernels.compile.batch import compile_batch, compile_kernel
-from streamscope.kernels.compile.claims import Claims
-from streamscope.kernels.compile.compilation_log import CompilationLog, Stage, compilations
-from streamscope.kernels.compile.cubin import resources_of
-from streamscope.kernels.compile.cubin_file import unpacked
-from streamscope.kernels.compile.kernel_cache import KernelCache, Origin, kernel_key
-from streamscope.kernels.compile.needed import needed_kernels
+from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, compilations
+from streamscope.kernels.compile.cubin import resources_of, unpacked
+from streamscope.kernels.compile.kernel_cache import Claims, KernelCache, Origin, kernel_key
 from streamscope.kernels.compile.nvrtc import compile_unit
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.source import KernelSource
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
@@ -53,11 +51,11 @@ def generated():
 
     @ss.program
     def step(x, row):
-        y = ss.softmax(ss.tanh(x) + row)
-        return y, ss.sum(x, axis=0), ss.max(y), ss.argmax(y, axis=1), ss.log_softmax(x), x * 2.0
+        y = ss.ops.softmax(ss.ops.tanh(x) + row)
+        return y, ss.ops.sum(x, axis=0), ss.ops.max(y), ss.ops.argmax(y, axis=1), ss.ops.log_softmax(x), x * 2.0
 
     dtypes = (np.float16, np.float32, np.float64)
-    return list(dict.fromkeys(s for dtype in dtypes for s in needed_kernels(step.trace(np.ones((8, 33), dtype), np.ones(33, dtype)))))
+    return list(dict.fromkeys(s for dtype in dtypes for s in program_kernels(step.trace(np.ones((8, 33), dtype), np.ones(33, dtype)))))
 
 
 def sections(image):
@@ -104,7 +102,7 @@ def test_where_kernels_come_from(cache):
         {Origin.MEMORY: 4, Origin.COMPILED: 2},
         {Origin.DISK: 6},
     ]
-    assert Stage.COMPILE not in third.log.stage_ns
+    assert CompileStage.COMPILE not in third.log.stage_ns
     assert works(third, sources)
 
 
@@ -338,7 +336,7 @@ def test_who_never_delivers_is_waited_for_a_while(cache, monkeypatch):
     assert other.take(kernel_key(kernels(1)[0], SM))
     result = compile_batch(kernels(2), SM, cache=cache)
     assert works(result, kernels(2))
-    assert Stage.WAIT in result.log.stage_ns
+    assert CompileStage.WAIT in result.log.stage_ns
 
 
 def test_patience_begins_when_the_waiting_does(cache, monkeypatch):
@@ -373,9 +371,9 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {here!r})
 from test_batch import SM, compile_batch, kernels, module, works
-from streamscope.kernels.compile.compilation_log import Stage
+from streamscope.kernels.compile.compilation_log import CompileStage
 from streamscope.kernels.compile.kernel_cache import KernelCache
-from streamscope.kernels.compile.needed import needed_kernels
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.compile.nvrtc import compile_unit
 
 def told(code, name, architecture):
@@ -391,7 +389,7 @@ except KeyboardInterrupt:
     print("interrupted", len(cache.claims._held), flush=True)
 module.compile_unit = compile_unit
 result = compile_batch(sources, SM, workers=2, cache=cache)
-print("works", works(result, sources), "waited", Stage.WAIT in result.log.stage_ns, flush=True)
+print("works", works(result, sources), "waited", CompileStage.WAIT in result.log.stage_ns, flush=True)
 """
 
 

@@ -15,14 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from streamscope.kernels.compile.claims import Claims
-from streamscope.kernels.compile.kernel_cache import KernelCache
+from streamscope.kernels.compile.kernel_cache import Claims, KernelCache
 
 KEYS = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(40)]
 HOLDER = """
 import sys
 from pathlib import Path
-from streamscope.kernels.compile.claims import Claims
+from streamscope.kernels.compile.kernel_cache import Claims
 claims = Claims(Path(sys.argv[1]))
 print([claims.take(key) for key in sys.argv[2:]], flush=True)
 sys.stdin.read()
@@ -93,7 +92,7 @@ def test_a_killed_holder_blocks_nobody(tmp_path, holder):
 
 
 def _child(cache, key, answer):
-    with cache.folder._mutex:
+    with cache._mutex:
         answer.send(cache.claims.take(key))
     answer.recv()
 
@@ -104,7 +103,7 @@ def test_a_forked_process_holds_nothing_of_its_parents(tmp_path):
     cache = KernelCache(tmp_path)
     assert cache.claims.take(KEYS[0])
     here, there = multiprocessing.Pipe()
-    with cache.claims._mutex, cache.folder._mutex:  # as other threads may have them while this one forks
+    with cache.claims._mutex, cache._mutex:  # as other threads may have them while this one forks
         child = multiprocessing.get_context("fork").Process(target=_child, args=(cache, KEYS[0], there))
         child.start()
     try:

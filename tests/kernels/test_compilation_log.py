@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.kernels.compile import compilation_log as module
-from streamscope.kernels.compile.compilation_log import CompilationLog, KernelRecord, LaunchCost, Stage, StageTime, lane_order
+from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, KernelRecord, LaunchCost, StageTime, lane_order
 from streamscope.kernels.compile.cubin import Cubin
 from streamscope.kernels.compile.kernel_cache import Origin
 from streamscope.trace.spans import SpanKind
@@ -24,13 +24,13 @@ def log_of(*stages):
 
 def test_times_by_hand():
     log = log_of(
-        (Stage.LOOK_UP, "host", 100, 110),
-        (Stage.COMPILE, "worker 1", 110, 160),
-        (Stage.COMPILE, "worker 2", 120, 170),
-        (Stage.STORE, "worker 1", 160, 165),
-        (Stage.LOAD, "host", 300, 320),
+        (CompileStage.LOOK_UP, "host", 100, 110),
+        (CompileStage.COMPILE, "worker 1", 110, 160),
+        (CompileStage.COMPILE, "worker 2", 120, 170),
+        (CompileStage.STORE, "worker 1", 160, 165),
+        (CompileStage.LOAD, "host", 300, 320),
     )
-    assert log.stage_ns == {Stage.LOOK_UP: 10, Stage.COMPILE: 100, Stage.STORE: 5, Stage.LOAD: 20}
+    assert log.stage_ns == {CompileStage.LOOK_UP: 10, CompileStage.COMPILE: 100, CompileStage.STORE: 5, CompileStage.LOAD: 20}
     assert log.wall_ns == 90  # 100 to 170 and 300 to 320
 
 
@@ -39,7 +39,7 @@ intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambd
 
 @given(intervals)
 def test_wall_clock_is_the_time_in_which_something_was_done(found):
-    log = log_of(*((Stage.COMPILE, f"worker {number}", start, end) for number, (start, end) in enumerate(found)))
+    log = log_of(*((CompileStage.COMPILE, f"worker {number}", start, end) for number, (start, end) in enumerate(found)))
     assert log.wall_ns == len({tick for start, end in found for tick in range(start, end)})
 
 
@@ -56,13 +56,13 @@ def test_every_record_goes_to_the_session_too():
     cost = LaunchCost("a GPU", 1.0, 2.0, 3.0)
     log.add_kernel(KernelRecord("k", "sm_90", Origin.FAILED))
     log.note_launch_cost(cost)
-    with pytest.raises(ZeroDivisionError), log.stage(Stage.COMPILE, "k", 7):
+    with pytest.raises(ZeroDivisionError), log.stage(CompileStage.COMPILE, "k", 7):
         raise ZeroDivisionError
     for each in (log, session):
         assert each.counts == {Origin.FAILED: 1}
         assert each.launch_cost is cost
         (stage,) = each.stages
-        assert (stage.stage, stage.what, stage.lane, stage.code_bytes) == (Stage.COMPILE, "k", "host", 7)
+        assert (stage.stage, stage.what, stage.lane, stage.code_bytes) == (CompileStage.COMPILE, "k", "host", 7)
         assert stage.end_ns >= stage.start_ns
 
 
@@ -72,7 +72,7 @@ def test_it_is_bounded(monkeypatch):
 
 
 def test_it_is_read_while_it_is_written():
-    log, ended, failed = log_of((Stage.COMPILE, "host", 0, 1)), threading.Event(), []
+    log, ended, failed = log_of((CompileStage.COMPILE, "host", 0, 1)), threading.Event(), []
 
     def read():
         while not ended.is_set():
@@ -84,7 +84,7 @@ def test_it_is_read_while_it_is_written():
     thread = threading.Thread(target=read)
     thread.start()
     for number in range(3000):
-        log.add_stage(StageTime(Stage.COMPILE, "k", "host", number, number + 1))
+        log.add_stage(StageTime(CompileStage.COMPILE, "k", "host", number, number + 1))
         log.add_kernel(KernelRecord("k", "sm_90", Origin.MEMORY))
     ended.set()
     thread.join()
@@ -92,12 +92,12 @@ def test_it_is_read_while_it_is_written():
 
 
 def test_its_lanes_are_in_order():
-    stages = [StageTime(Stage.COMPILE, "k", lane, 0, 1) for lane in ("worker 10", "worker 2", "host", "worker 1")]
+    stages = [StageTime(CompileStage.COMPILE, "k", lane, 0, 1) for lane in ("worker 10", "worker 2", "host", "worker 1")]
     assert lane_order(stages) == ["host", "worker 1", "worker 2", "worker 10"]
 
 
 def test_as_a_trace():
-    log = log_of((Stage.LOOK_UP, "host", 1000, 1100), (Stage.COMPILE, "worker 1", 1100, 1900))
+    log = log_of((CompileStage.LOOK_UP, "host", 1000, 1100), (CompileStage.COMPILE, "worker 1", 1100, 1900))
     log.add_kernel(KernelRecord("k", "sm_80", Origin.FAILED))
     trace = log.trace("batched", "step")
     assert (trace.info.engine, trace.info.program) == ("batched", "step")
@@ -117,8 +117,8 @@ def test_an_empty_log():
 
 def test_both_ways_on_one_axis():
     timeline = pytest.importorskip("streamscope_widgets.timeline")
-    one = log_of((Stage.COMPILE, "worker 1", 5000, 9000))
-    many = log_of((Stage.COMPILE, "worker 1", 0, 1000), (Stage.COMPILE, "worker 2", 0, 1100))
+    one = log_of((CompileStage.COMPILE, "worker 1", 5000, 9000))
+    many = log_of((CompileStage.COMPILE, "worker 1", 0, 1000), (CompileStage.COMPILE, "worker 2", 0, 1100))
     widget = timeline.timeline([one.trace("one by one"), many.trace("batched")])
     assert isinstance(widget, timeline.TimelineWidget)
     assert isinstance(many.timeline(), timeline.TimelineWidget)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.kernels.compile.cubin import Cubin
-from streamscope.kernels.compile.cubin_file import CHECKSUM_END, HEADER_START, MAGIC, checksum_of, header_of, packed, unpacked
+from streamscope.kernels.compile.cubin import CHECKSUM_END, HEADER_START, MAGIC, Cubin, checksum_of, header_of, packed, unpacked
 
 WHOLE = Cubin(b"\x7fELF machine code" * 9, "sm_90", "13.0", 123_456_789, 3)
 CONTENT = packed(WHOLE)

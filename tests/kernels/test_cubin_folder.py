@@ -15,8 +15,7 @@ import pytest
 
 from streamscope.errors import CacheWarning, OutputError
 from streamscope.kernels.compile import cubin_folder
-from streamscope.kernels.compile.cubin import Cubin
-from streamscope.kernels.compile.cubin_file import CHECKSUM_END, HEADER_START, MAGIC, packed
+from streamscope.kernels.compile.cubin import CHECKSUM_END, HEADER_START, MAGIC, Cubin, packed
 from streamscope.kernels.compile.cubin_folder import STALE_S, CubinFolder
 
 

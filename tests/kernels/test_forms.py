@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.kernels.elementwise.fitting import bind, fitted
+from streamscope.kernels.elementwise.specialization import bind, specialized
 from streamscope.kernels.form import Access, Form, Variant, choose_form
 from streamscope.kernels.layout import broadcast_strides, compact, row_major
 from streamscope.program.variable import ArraySpec
@@ -122,7 +122,7 @@ class Prepared:
             Placed(bench, shape, dtype, offset, view if len(shape) else None, seed)
             for seed, (shape, dtype, offset, view) in enumerate(zip((first, second), dtypes, offsets, views, strict=False))
         ]
-        operator, self.function, self.accumulate = getattr(ss, name), FUNCTIONS[name], accumulate
+        operator, self.function, self.accumulate = getattr(ss.ops, name), FUNCTIONS[name], accumulate
         specs = [ArraySpec(each.before.shape, each.before.dtype) for each in self.operands]
         shape = np.broadcast_shapes(first, second)
         promoted = operator.promoted(specs, {})
@@ -223,17 +223,17 @@ def test_nothing_is_launched_for_no_elements(host_bench, bound_program, shape):
             raise AssertionError("a kernel was asked for")
 
     x = np.zeros(shape, np.float32)
-    bound_program(Bench(None), lambda x: (ss.relu(x), x + x, ss.add(x, 2.0), *ss.multiply.gradient(x, x, x)), [x])
+    bound_program(Bench(None), lambda x: (ss.ops.relu(x), x + x, ss.ops.add(x, 2.0), *ss.ops.multiply.gradient(x, x, x)), [x])
     specs = [ArraySpec(shape, np.float32)] * 2
-    assert fitted(ss.add.signature(specs, {}), [shape] * 3, [row_major(shape)] * 3).blocks == 0
+    assert specialized(ss.ops.add.signature(specs, {}), [shape] * 3, [row_major(shape)] * 3).blocks == 0
 
 
 def test_sizes_beyond_32_bits_get_their_own_kernel():
     specs = [ArraySpec((3,), np.float32)] * 2
-    signature = ss.add.signature(specs, {})
+    signature = ss.ops.add.signature(specs, {})
     shapes = [(2**16, 2**15), (2**15,), (2**16, 2**15)]
-    wide = fitted(signature, shapes, [row_major(shape) for shape in shapes])
-    narrow = fitted(signature, [(2**15, 2**15), (2**15,), (2**15, 2**15)], [(2**15, 1), (1,), (2**15, 1)])
+    wide = specialized(signature, shapes, [row_major(shape) for shape in shapes])
+    narrow = specialized(signature, [(2**15, 2**15), (2**15,), (2**15, 2**15)], [(2**15, 1), (1,), (2**15, 1)])
     assert "typedef long long index_t" in wide.source.code
     assert "typedef unsigned index_t" in narrow.source.code
     assert wide.source.name != narrow.source.name

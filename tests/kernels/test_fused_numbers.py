@@ -26,26 +26,26 @@ helped_too = ss.elementwise("y = helper(x)", name="helped", functions=HELPER.for
 
 
 def chain(x, y):
-    return ss.relu((x + y) * 1.5 - x) / (y * y + 1)
+    return ss.ops.relu((x + y) * 1.5 - x) / (y * y + 1)
 
 
 def dtypes(x, y):
-    small = ss.floor_divide(x, 0.25) > y
-    return ss.add_n(x, small, 2, y) * small, ss.square(x) - ss.sin(y)
+    small = ss.ops.floor_divide(x, 0.25) > y
+    return ss.ops.add_n(x, small, 2, y) * small, ss.ops.square(x) - ss.ops.sin(y)
 
 
 def broadcasting(x, y):
-    return ss.maximum(ss.tanh(x + y), y) * x
+    return ss.ops.maximum(ss.ops.tanh(x + y), y) * x
 
 
 def adding(x, y):
-    total = ss.multiply(x, y)
-    ss.multiply(x, x, out=total, request="add")
-    return ss.relu(total)
+    total = ss.ops.multiply(x, y)
+    ss.ops.multiply(x, x, out=total, request="add")
+    return ss.ops.relu(total)
 
 
 def gradients(x, y):
-    dx, dy = ss.divide.gradient(ss.tanh(x), x, y)
+    dx, dy = ss.ops.divide.gradient(ss.ops.tanh(x), x, y)
     return dx * 2 + dy
 
 
@@ -54,7 +54,7 @@ def own_functions(x, y):
 
 
 def whole_numbers(x, y):
-    return ss.bitwise_xor(x * x + 100, y) // 3 - x
+    return ss.ops.bitwise_xor(x * x + 100, y) // 3 - x
 
 
 def values(dtype, shape=(SIZE,), seed=0):
@@ -154,7 +154,7 @@ def test_half_is_rounded_between(machine_code):
 
 def test_contraction_inside_an_operation_does_not_depend_on_its_neighbours(machine_code):
     """Alone the square is a multiplication and the rest is contracted; one must not take the other's product."""
-    found = machine_code(lambda a, b: fma(a, a, b) * ss.square(a), A, A)
+    found = machine_code(lambda a, b: fma(a, a, b) * ss.ops.square(a), A, A)
     width = 4
     assert (found["FFMA"], found["FMUL"]) == (width, 2 * width)
 

@@ -10,8 +10,7 @@ from streamscope.errors import CompilationError
 from streamscope.kernels.compile import groups
 from streamscope.kernels.compile.batch import MOST_IN_GROUP, group_count
 from streamscope.kernels.compile.groups import WORKER_BYTES, blamed, grouped, keeps_to_itself, unique_sources, unit_code, worker_count
-from streamscope.kernels.source import KernelSource
-from streamscope.kernels.types_source import HALF_CONVERSIONS, VECTORS
+from streamscope.kernels.source import HALF_CONVERSIONS, VECTORS, KernelSource
 
 
 def kernel(name, body="", before=""):

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from streamscope.errors import CacheWarning, OutputError
 from streamscope.kernels.compile import kernel_cache as module
-from streamscope.kernels.compile.cubin import Cubin
-from streamscope.kernels.compile.cubin_file import MAGIC, packed
+from streamscope.kernels.compile.cubin import MAGIC, Cubin, packed
 from streamscope.kernels.compile.kernel_cache import KernelCache, Origin, cache_folder, kernel_cache, kernel_key
 from streamscope.kernels.source import KernelSource
 

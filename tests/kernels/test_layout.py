@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.kernels.layout import INDEX32_LIMIT, broadcast_strides, compact, divisor, row_major
-from streamscope.kernels.placing_source import layout_numbers
+from streamscope.kernels.layout import INDEX32_LIMIT, broadcast_strides, compact, divisor, layout_numbers, row_major
 
 
 @given(st.integers(1, INDEX32_LIMIT - 1), st.integers(0, INDEX32_LIMIT - 1))

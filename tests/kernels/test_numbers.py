@@ -145,22 +145,22 @@ def test_what_is_computed_for_half_apart_has_all_its_digits(of_all_halves, name)
 
 
 def in_place(a, b):
-    ss.add(a, b, out=a)
-    ss.multiply(a, a, out=b)
-    ss.relu(a, out=a)
-    ss.subtract(b, a, out=b, request="add")
+    ss.ops.add(a, b, out=a)
+    ss.ops.multiply(a, a, out=b)
+    ss.ops.relu(a, out=a)
+    ss.ops.subtract(b, a, out=b, request="add")
     return a, b
 
 
 def in_place_broadcast(a, b):
-    ss.multiply(a, b, out=a)
-    ss.add_n(a, b, a, out=a)
+    ss.ops.multiply(a, b, out=a)
+    ss.ops.add_n(a, b, a, out=a)
     return a
 
 
 NUMBERS = {
-    "float32": lambda x: (x + 1, 1 - x, x * 0.1, 2.0 / x, x**2, 2**x, x > 0.5, ss.maximum(x, 1), ss.smooth_l1(x, 0.5)),
-    "float16": lambda x: (x + 1, 1 - x, x * 0.1, 2.0 / x, x > 0.5, ss.minimum(0.1, x)),
+    "float32": lambda x: (x + 1, 1 - x, x * 0.1, 2.0 / x, x**2, 2**x, x > 0.5, ss.ops.maximum(x, 1), ss.ops.smooth_l1(x, 0.5)),
+    "float16": lambda x: (x + 1, 1 - x, x * 0.1, 2.0 / x, x > 0.5, ss.ops.minimum(0.1, x)),
     "int8": lambda x: (x + 1, 1 - x, x * 3, 2.0 / x, x // 2, 7 % x, x << 1, x == 3, x + 0.5),
     "bool": lambda x: (x + 1, x | True, x * 0.5, x ^ np.True_),
 }
@@ -174,8 +174,8 @@ def more_programs(new_bench, bound_program):
         a, b = ordinary("add", dtype), ordinary("add", dtype, 1)
         made += [(bound_program(bench, in_place, [a, b]), [a, b])]
         made += [(bound_program(bench, in_place_broadcast, [a.reshape(7, 29), b[:29]]), [a.reshape(7, 29), b[:29]])]
-        made += [(bound_program(bench, ss.add_n, [a] * 40), [a] * 40)]
-        made += [(bound_program(bench, ss.exp, [a[0].reshape(())]), [a[0].reshape(())])]
+        made += [(bound_program(bench, ss.ops.add_n, [a] * 40), [a] * 40)]
+        made += [(bound_program(bench, ss.ops.exp, [a[0].reshape(())]), [a[0].reshape(())])]
     for dtype, function in NUMBERS.items():
         x = ordinary("power" if dtype != "int8" else "add", dtype)
         made += [(bound_program(bench, function, [x]), [x])]

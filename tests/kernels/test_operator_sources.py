@@ -48,8 +48,8 @@ def forms():
         ]:
             for request in ("write", "add"):
                 for items in (1, 2):
-                    yield ss.multiply.source(first, second, shapes=shapes, request=request, items=items)
-    yield from (ss.power.source(2.0, dtype) for dtype in FLOATS)
+                    yield ss.ops.multiply.source(first, second, shapes=shapes, request=request, items=items)
+    yield from (ss.ops.power.source(2.0, dtype) for dtype in FLOATS)
 
 
 def gradients(traced_sources):
@@ -103,8 +103,8 @@ def test_names_are_unique_and_of_their_content(sources):
 
 
 def test_a_source_is_readable():
-    assert re.sub(r"_x4_[0-9a-f]{8}", "_x4_NAME", ss.sigmoid.source("float32")).endswith(PLAIN)
-    code = ss.add.source("float16", "float32", shapes=[(4, 8), (8,)])
+    assert re.sub(r"_x4_[0-9a-f]{8}", "_x4_NAME", ss.ops.sigmoid.source("float32")).endswith(PLAIN)
+    code = ss.ops.add.source("float16", "float32", shapes=[(4, 8), (8,)])
     assert "const half_t* in_a, const float* in_b, float* out, long long size, layout at)" in code
     assert "value(load(held_in_a.item[3]), held_in_b.item[3])" in code
 
@@ -135,44 +135,46 @@ sigmoid_float32_x4_NAME(const float* in_x, float* out, long long size)
 @pytest.mark.parametrize(
     ("of", "arguments", "options"),
     [
-        (ss.add, ("float32", "float32"), {}),
-        (ss.add, ("float32", "float16"), {}),
-        (ss.add, ("float32", 1.0), {}),
-        (ss.add, ("float32", "float32"), {"request": "add"}),
-        (ss.add, ("float32", "float32"), {"items": 2}),
-        (ss.add, ("float32", "float32"), {"shapes": [(4, 8), (8,)]}),
-        (ss.add, ("float32", "float32"), {"shapes": [(4, 7), (7,)]}),
-        (ss.subtract, ("float32", "float32"), {}),
+        (ss.ops.add, ("float32", "float32"), {}),
+        (ss.ops.add, ("float32", "float16"), {}),
+        (ss.ops.add, ("float32", 1.0), {}),
+        (ss.ops.add, ("float32", "float32"), {"request": "add"}),
+        (ss.ops.add, ("float32", "float32"), {"items": 2}),
+        (ss.ops.add, ("float32", "float32"), {"shapes": [(4, 8), (8,)]}),
+        (ss.ops.add, ("float32", "float32"), {"shapes": [(4, 7), (7,)]}),
+        (ss.ops.subtract, ("float32", "float32"), {}),
     ],
 )
 def test_what_a_source_depends_on(of, arguments, options):
     code = of.source(*arguments, **options)
-    plain = ss.add.source("float32", "float32")
-    assert (code == plain) == (of is ss.add and arguments == ("float32", "float32") and not options)
+    plain = ss.ops.add.source("float32", "float32")
+    assert (code == plain) == (of is ss.ops.add and arguments == ("float32", "float32") and not options)
     assert code == of.source(*arguments, **options)
 
 
 def test_a_new_shape_or_number_needs_no_new_kernel():
-    assert ss.add.source("float32", "float32", shapes=[(4, 8), (8,)]) == ss.add.source("float32", "float32", shapes=[(9, 64), (64,)])
-    assert ss.add.source("float32", 1.0) == ss.add.source("float32", 2)
+    assert ss.ops.add.source("float32", "float32", shapes=[(4, 8), (8,)]) == ss.ops.add.source(
+        "float32", "float32", shapes=[(9, 64), (64,)]
+    )
+    assert ss.ops.add.source("float32", 1.0) == ss.ops.add.source("float32", 2)
 
 
 @pytest.mark.parametrize("arguments", [("float32",), ("float32", "float32", "float32"), (1.0, 2.0), ("bool", "complex64")])
 def test_sources_that_cannot_be(arguments):
     with pytest.raises(ProgramError):
-        ss.add.source(*arguments)
+        ss.ops.add.source(*arguments)
 
 
 def test_the_source_of_a_gradient():
-    code = ss.multiply.source("float32", "float16", shapes=[(4, 8), (8,)], gradient_of="b")
+    code = ss.ops.multiply.source("float32", "float16", shapes=[(4, 8), (8,)], gradient_of="b")
     assert "multiply_gradient_b_float32_float32_float16_sum_beside_" in code
     assert "return dy * a;" in code
-    in_parts = ss.multiply.source("float32", "float32", shapes=[(4096, 8), (8,)], gradient_of="b")
+    in_parts = ss.ops.multiply.source("float32", "float32", shapes=[(4096, 8), (8,)], gradient_of="b")
     assert in_parts.index("multiply_gradient_b_float32_sum_") < in_parts.index("multiply_gradient_b_parts_float32_sum_")
-    assert "return dy * y * sigmoid(-x);" in ss.sigmoid.source("float32", gradient_of="x")
+    assert "return dy * y * sigmoid(-x);" in ss.ops.sigmoid.source("float32", gradient_of="x")
     with pytest.raises(ProgramError, match="exp: x is int32, which has no gradient"):
-        ss.exp.source("int32", gradient_of="x")
+        ss.ops.exp.source("int32", gradient_of="x")
     with pytest.raises(ProgramError, match="multiply: it has no gradient of 'b'"):
-        ss.multiply.source("float32", 2.0, gradient_of="b")
+        ss.ops.multiply.source("float32", 2.0, gradient_of="b")
     with pytest.raises(ProgramError, match="add: request='null' has no kernel"):
-        ss.add.source("float32", 2.0, request="null")
+        ss.ops.add.source("float32", 2.0, request="null")

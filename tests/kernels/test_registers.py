@@ -73,7 +73,7 @@ def test_reductions_do_not_spill():
 
 def test_softmax_does_not_spill():
     sources = {
-        _kernel(name, ArraySpec((64, columns), dtype), 1, 2 if "gradient" in name else 1, aligned=True)[0]
+        _kernel(name, ArraySpec((64, columns), dtype), 1, 2 if "gradient" in name else 1, aligned=True).source
         for name in ("softmax", "log_softmax", "softmax_gradient", "log_softmax_gradient")
         for dtype in ("float16", "float32", "float64")
         for columns in (1024, 4096, 8192, 16_384, 32_768, 12_001, 16_383, 32_767)

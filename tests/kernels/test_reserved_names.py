@@ -12,7 +12,7 @@ import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.kernels.compile.batch import compile_batch
 from streamscope.kernels.compile.kernel_cache import KernelCache
-from streamscope.kernels.signature import RESERVED
+from streamscope.kernels.expression.tokens import RESERVED
 from streamscope.kernels.source import KernelSource
 from streamscope.program.reference import run_reference
 
@@ -35,7 +35,7 @@ def sources(operator):
 
 
 def words_of_sources():
-    code = re.sub(r"//.*|\"[^\"]*\"", "", "\n".join(sources(ss.multiply)))
+    code = re.sub(r"//.*|\"[^\"]*\"", "", "\n".join(sources(ss.ops.multiply)))
     return sorted({word for word in WORD.findall(code) if not word.startswith(("multiply_", "__"))} - RESERVED)
 
 

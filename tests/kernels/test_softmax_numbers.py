@@ -44,17 +44,17 @@ def kernels(build):
                 for aligned in (True, False):
                     for add in (False, True) if shape in ADDING else (False,):
                         inputs = 2 if "gradient" in name else 1
-                        source, *_ = _kernel(name, ArraySpec(shape, dtype), axis, inputs, aligned=aligned, add=add)
+                        source = _kernel(name, ArraySpec(shape, dtype), axis, inputs, aligned=aligned, add=add).source
                         sources[source] = source
     return build(sources)
 
 
 def run(bench, name, axis, *arrays, aligned=True, out=None, add=False):
     spec = ArraySpec(arrays[0].shape, arrays[0].dtype)
-    source, blocks, threads, numbers = _kernel(name, spec, axis, len(arrays), aligned=aligned, add=add)
+    kernel = _kernel(name, spec, axis, len(arrays), aligned=aligned, add=add)
     result = np.zeros(spec.shape, spec.dtype) if out is None else out
     pointers = [ctypes.c_void_p(array.ctypes.data) for array in (*arrays, result)]
-    bench.kernel(source, blocks, threads, [*pointers, *map(ctypes.c_longlong, numbers)])()
+    bench.kernel(kernel.source, kernel.blocks, kernel.threads, [*pointers, *map(ctypes.c_longlong, kernel.numbers)])()
     return result
 
 

@@ -32,16 +32,16 @@ FUSED = {
     "(x + 1) > x": lambda x, y: (x + 1) > x,
     "(x - y) < x": lambda x, y: (x - y) < x,
     "(x * 2) // 2": lambda x, y: (x * 2) // 2,
-    "relu(square(x))": lambda x, y: ss.relu(ss.square(x)),
-    "sqrt(relu(x * x))": lambda x, y: ss.sqrt(ss.relu(x * x)),
-    "sign(abs(x))": lambda x, y: ss.sign(ss.abs(x)),
-    "-x > 0": lambda x, y: ss.relu(-x) + (-x > 0),
-    "add_n": lambda x, y: ss.add_n(x, y, x, y, 1) > x,
-    "added to": lambda x, y: ss.add(x, y, out=x + 1, request="add") > y,
+    "relu(square(x))": lambda x, y: ss.ops.relu(ss.ops.square(x)),
+    "sqrt(relu(x * x))": lambda x, y: ss.ops.sqrt(ss.ops.relu(x * x)),
+    "sign(abs(x))": lambda x, y: ss.ops.sign(ss.ops.abs(x)),
+    "-x > 0": lambda x, y: ss.ops.relu(-x) + (-x > 0),
+    "add_n": lambda x, y: ss.ops.add_n(x, y, x, y, 1) > x,
+    "added to": lambda x, y: ss.ops.add(x, y, out=x + 1, request="add") > y,
     "shifts": lambda x, y: (x << y) >> y,
-    "quotients": lambda x, y: (x // y) * y + x % y - ss.fmod(x, y),
-    "power": lambda x, y: ss.abs(ss.power(x, y & 7)) > 0,
-    "divisors": lambda x, y: ss.lcm(x, y) + ss.gcd(x, y),
+    "quotients": lambda x, y: (x // y) * y + x % y - ss.ops.fmod(x, y),
+    "power": lambda x, y: ss.ops.abs(ss.ops.power(x, y & 7)) > 0,
+    "divisors": lambda x, y: ss.ops.lcm(x, y) + ss.ops.gcd(x, y),
 }
 
 
@@ -83,7 +83,7 @@ def programs(new_bench, bound_program):
 
 
 def in_streamscope(compute):
-    return lambda x, y: compute(ss, x, y)
+    return lambda x, y: compute(ss.ops, x, y)
 
 
 @pytest.mark.parametrize("dtype", WIDE)
@@ -110,8 +110,8 @@ def test_random_programs_of_whole_numbers_are_numpys_fused_or_not(programs, seed
 
 def reduced(x, y):
     return (
-        *(operator(x, axis=axis) for operator in (ss.sum, ss.prod, ss.nansum) for axis in (0, 1, None)),
-        ss.max(x, axis=1, out=y, request="add"),
+        *(operator(x, axis=axis) for operator in (ss.ops.sum, ss.ops.prod, ss.ops.nansum) for axis in (0, 1, None)),
+        ss.ops.max(x, axis=1, out=y, request="add"),
     )
 
 
@@ -258,7 +258,7 @@ def instructions(source):
 X = np.ones(1024, np.int32)
 
 
-@pytest.mark.parametrize("function", [lambda x: (x + 1) > x, ss.elementwise("y = x + 1 > x"), lambda x: ss.sign(ss.abs(x)) >= 0])
+@pytest.mark.parametrize("function", [lambda x: (x + 1) > x, ss.elementwise("y = x + 1 > x"), lambda x: ss.ops.sign(ss.ops.abs(x)) >= 0])
 def test_a_compiler_for_gpus_cannot_take_it_that_nothing_overflows(traced_sources, function):
     (source,) = traced_sources(ss.program(function, fuse=True), X)
     assert any(each.startswith("ld.global") for each in instructions(source))
@@ -267,7 +267,7 @@ def test_a_compiler_for_gpus_cannot_take_it_that_nothing_overflows(traced_source
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply"])
 def test_to_wrap_costs_no_instruction(traced_sources, name):
     """Unsigned numbers never overflow, so their kernel has all that is needed."""
-    (source,) = traced_sources(getattr(ss, name), X, X)
+    (source,) = traced_sources(getattr(ss.ops, name), X, X)
     plain = source.code.replace(*re.findall(r"return (.*);  // (.*)\n", source.code)[0])
     assert plain != source.code
     assert sorted(instructions(source)) == sorted(instructions(type(source)(source.name, plain)))

@@ -31,7 +31,7 @@ def next_line():
 def test_what_does_not_compile_is_told_by_the_users_line():
     place = next_line()
     bad = ss.elementwise("y = 2 * undeclared(x) + (x).part", name="bad", reference=np.negative)
-    error = refused(lambda x: (bad(x), ss.relu(x)), X)
+    error = refused(lambda x: (bad(x), ss.ops.relu(x)), X)
     message = error.message.splitlines()
     assert message[0].startswith(f'ss.elementwise("y = 2 * undeclared(x) + (x).part") at {place}: kernel \'bad_float32')
     assert message[0].endswith("did not compile for sm_90")
@@ -78,7 +78,7 @@ def test_lines_of_functions_are_counted_as_the_compiler_does(end):
 def test_what_the_assembler_rejects_is_told_by_the_users_line():
     place = next_line()
     bad = ss.elementwise("y = twice(x)", functions=FUNCTIONS.replace("int unused", 'asm("bogus.f32 %0, %0;" : "+f"(x))').replace("z", "x"))
-    assert refused(lambda x: (bad(x), ss.relu(x)), X).message.splitlines() == [
+    assert refused(lambda x: (bad(x), ss.ops.relu(x)), X).message.splitlines() == [
         f'ss.elementwise("y = twice(x)") at {place}: kernel {kernel_of(bad)!r} did not compile for sm_90',
         "error: Not a name of any known instruction: 'bogus'",
         '    functions=, line 3 |     asm("bogus.f32 %0, %0;" : "+f"(x));',
@@ -105,7 +105,7 @@ def test_what_does_not_compile_of_a_gradient_or_a_fused_kernel_is_told_by_its_ex
     assert f"\n    {place} | dy * undeclared(z)\n" in refused(bad.gradient, X, X).message
     place = next_line()
     bad = ss.elementwise("y = undeclared(x) * 3", name="bad", reference=np.positive)
-    assert f"\n    {place} | undeclared(x) * 3\n" in refused(lambda x: bad(ss.relu(x)) + 1, X, fuse=True).message
+    assert f"\n    {place} | undeclared(x) * 3\n" in refused(lambda x: bad(ss.ops.relu(x)) + 1, X, fuse=True).message
 
 
 def test_of_several_that_do_not_compile_the_first_is_told():

@@ -48,7 +48,7 @@ def convolutions(draw):
 @given(convolutions())
 def test_forward(case):
     x, w, stride, padding = case
-    (y,) = run(lambda x, w: ss.convolution(x, w, stride=stride, padding=padding), x, w)
+    (y,) = run(lambda x, w: ss.ops.convolution(x, w, stride=stride, padding=padding), x, w)
     np.testing.assert_allclose(y, correlated(x, w, stride, padding), rtol=1e-10, atol=1e-10)
 
 
@@ -56,7 +56,7 @@ def test_forward(case):
 def test_gradients_are_slopes(case, data):
     x, w, stride, padding = case
     dy = np.random.default_rng(0).standard_normal(correlated(x, w, stride, padding).shape)
-    dx, dw = run(lambda x, w, dy: ss.convolution_backward(x, w, dy, stride=stride, padding=padding), x, w, dy)
+    dx, dw = run(lambda x, w, dy: ss.ops.convolution_backward(x, w, dy, stride=stride, padding=padding), x, w, dy)
 
     def loss(x, w):
         return float((correlated(x, w, stride, padding) * dy).sum())
@@ -76,7 +76,7 @@ def test_gradients_are_adjoint_to_the_forward_pass(case):
     x, w, stride, padding = case
     y = correlated(x, w, stride, padding)
     dy = np.random.default_rng(1).standard_normal(y.shape)
-    dx, dw = run(lambda x, w, dy: ss.convolution_backward(x, w, dy, stride=stride, padding=padding), x, w, dy)
+    dx, dw = run(lambda x, w, dy: ss.ops.convolution_backward(x, w, dy, stride=stride, padding=padding), x, w, dy)
     inner = float((dy * y).sum())
     np.testing.assert_allclose([float((dx * x).sum()), float((dw * w).sum())], inner, rtol=1e-9, atol=1e-9)
 
@@ -84,9 +84,9 @@ def test_gradients_are_adjoint_to_the_forward_pass(case):
 def test_by_hand():
     x = np.arange(9.0).reshape(1, 3, 3, 1)
     w = np.array([[1.0, 0.0], [0.0, 2.0]]).reshape(1, 2, 2, 1)
-    (y,) = run(ss.convolution, x, w)
+    (y,) = run(ss.ops.convolution, x, w)
     np.testing.assert_array_equal(y[0, :, :, 0], [[0 + 8, 1 + 10], [3 + 14, 4 + 16]])
-    dx, dw = run(ss.convolution_backward, x, w, np.ones((1, 2, 2, 1)))
+    dx, dw = run(ss.ops.convolution_backward, x, w, np.ones((1, 2, 2, 1)))
     np.testing.assert_array_equal(dx[0, :, :, 0], [[1, 1, 0], [1, 3, 2], [0, 2, 2]])
     np.testing.assert_array_equal(dw[0, :, :, 0], [[0 + 1 + 3 + 4, 1 + 2 + 4 + 5], [3 + 4 + 6 + 7, 4 + 5 + 7 + 8]])
 
@@ -94,11 +94,11 @@ def test_by_hand():
 def test_half_accumulates_in_single_precision():
     # In half, 2,048 + 1 is 2,048.
     x, w = np.ones((1, 1, 1, 4096), np.float16), np.ones((1, 1, 1, 4096), np.float16)
-    (y,) = run(ss.convolution, x, w)
+    (y,) = run(ss.ops.convolution, x, w)
     assert y.dtype == np.float16
     assert y.item() == 4096
     pixels, few = np.ones((1, 64, 64, 1), np.float16), np.ones((1, 1, 1, 1), np.float16)
-    _, dw = run(ss.convolution_backward, pixels, few, pixels)
+    _, dw = run(ss.ops.convolution_backward, pixels, few, pixels)
     assert dw.dtype == np.float16
     assert dw.item() == 4096
 
@@ -120,25 +120,25 @@ def test_half_accumulates_in_single_precision():
 )
 def test_what_does_not_fit(x, w, attributes, said):
     with pytest.raises(ProgramError, match=f"convolution: .*{said}"):
-        run(lambda x, w: ss.convolution(x, w, **attributes), np.ones(x), np.ones(w))
+        run(lambda x, w: ss.ops.convolution(x, w, **attributes), np.ones(x), np.ones(w))
     with pytest.raises(ProgramError, match=f"convolution_backward: .*{said}"):
-        run(lambda x, w, dy: ss.convolution_backward(x, w, dy, **attributes), np.ones(x), np.ones(w), np.ones((1, 4, 4, 3)))
+        run(lambda x, w, dy: ss.ops.convolution_backward(x, w, dy, **attributes), np.ones(x), np.ones(w), np.ones((1, 4, 4, 3)))
 
 
 def test_a_gradient_of_another_shape_than_the_output():
     with pytest.raises(ProgramError, match=rf"gradient \(1, 4, 4, 2\) does not have the output's shape, \(1, 4, 4, 3\).*{LAYOUT}"):
-        run(ss.convolution_backward, np.ones((1, 4, 4, 2)), np.ones((3, 1, 1, 2)), np.ones((1, 4, 4, 2)))
+        run(ss.ops.convolution_backward, np.ones((1, 4, 4, 2)), np.ones((3, 1, 1, 2)), np.ones((1, 4, 4, 2)))
 
 
 def test_whole_numbers_are_refused():
     with pytest.raises(ProgramError, match=f"convolution: dtypes int32, int32 do not fit.*use one of float16.*{LAYOUT}"):
-        run(ss.convolution, np.ones((1, 4, 4, 2), np.int32), np.ones((3, 1, 1, 2), np.int32))
+        run(ss.ops.convolution, np.ones((1, 4, 4, 2), np.int32), np.ones((3, 1, 1, 2), np.int32))
 
 
 def test_cost_of_the_forward_pass(launches):
     # x 2x8x6x4, w 5x3x3x4, stride 2, padding 1: y 2x4x3x5.
     (launch,) = launches(
-        lambda x, w: ss.convolution(x, w, stride=2, padding=1), np.ones((2, 8, 6, 4), np.float16), np.ones((5, 3, 3, 4), np.float16)
+        lambda x, w: ss.ops.convolution(x, w, stride=2, padding=1), np.ones((2, 8, 6, 4), np.float16), np.ones((5, 3, 3, 4), np.float16)
     )
     assert launch.cost.bytes == (384 + 180 + 120) * 2
     assert launch.cost.flops == 2 * 120 * 36
@@ -148,7 +148,7 @@ def test_cost_of_the_forward_pass(launches):
 
 def test_the_backward_pass_is_two_launches_of_which_one_may_run_aside(launches):
     weight, data = launches(
-        lambda x, w, dy: ss.convolution_backward(x, w, dy, padding=1),
+        lambda x, w, dy: ss.ops.convolution_backward(x, w, dy, padding=1),
         np.ones((1, 56, 56, 64), np.float16),
         np.ones((64, 3, 3, 64), np.float16),
         np.ones((1, 56, 56, 64), np.float16),

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.kernels.compile.nvrtc import compile_unit, supported_architectures
-from streamscope.kernels.expression import known_functions
-from streamscope.kernels.expression.expression_check import mistake_in
+from streamscope.kernels.expression import mistakes
 from streamscope.kernels.expression.expressions import mistake_for
-from streamscope.kernels.expression.tokens import WORDS_OF_TYPES
-from streamscope.kernels.signature import KEYWORDS
+from streamscope.kernels.expression.mistakes import mistake_in
+from streamscope.kernels.expression.tokens import KEYWORDS, WORDS_OF_TYPES
 
 NAMES, NUMBERS = st.sampled_from(["x", "a", "T(x)", "x1", "_b"]), st.sampled_from(["1", "2.5f", ".5", "1e-3", "0x1F", "3u", "1.5e+4f"])
 SIGNS = ("+", "-", "*", "/", "%", "&", "|", "^", "<", ">", "<<", ">>", "&&", "||", "==", "!=", "<=", ">=")
@@ -301,7 +300,7 @@ def test_what_takes_no_number_is_refused_whoever_answers_for_it():
 
 def test_cuda_has_the_functions_that_are_taken_for_its_own():
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
-    asked = "\n".join(f"using ::{name};" for name in sorted(known_functions._CUDA))
+    asked = "\n".join(f"using ::{name};" for name in sorted(mistakes._CUDA))
     assert compile_unit(f"namespace asked {{\n{asked}\n}}", "asked", "sm_90") == (ANY, "")
 
 

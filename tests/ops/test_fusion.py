@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope.engines import PLANNERS
 from streamscope.errors import ProgramError
-from streamscope.ops.fusion_groups import MOST_ARRAYS, MOST_STEPS
+from streamscope.ops.fusion import MOST_ARRAYS, MOST_STEPS
 from streamscope.program.reference import has_reference, run_reference
 
 X = np.arange(-6, 6, dtype=np.float32).reshape(3, 4)
@@ -30,7 +30,7 @@ def names(function, *arrays):
 
 class TestGroups:
     def test_a_chain_becomes_one_operation(self):
-        program = fused(lambda x, b: ss.relu(x + b) * 2, X, ROW)
+        program = fused(lambda x, b: ss.ops.relu(x + b) * 2, X, ROW)
         (operation,) = program.operations
         assert (operation.name, operation.id, operation.reads, operation.writes) == ("add+relu+multiply", 0, (0, 1), (2,))
         (launch,) = operation.launches
@@ -39,7 +39,7 @@ class TestGroups:
         assert (program.inputs, program.outputs) == ((0, 1), (2,))
 
     def test_it_is_off_unless_asked_for(self):
-        assert len(ss.program(lambda x: ss.relu(x + x)).trace(X).operations) == 2
+        assert len(ss.program(lambda x: ss.ops.relu(x + x)).trace(X).operations) == 2
 
     def test_a_decorator_with_the_option(self):
         @ss.program(fuse=True)
@@ -58,8 +58,8 @@ class TestGroups:
     def test_many_names_are_shortened(self):
         def function(x):
             for _ in range(4):
-                x = ss.tanh(x)
-            return ss.relu(x)
+                x = ss.ops.tanh(x)
+            return ss.ops.relu(x)
 
         assert names(function, X) == ["tanh+...+relu (5)"]
 
@@ -71,22 +71,22 @@ class TestGroups:
 
     def test_what_somebody_else_reads_is_written(self):
         def function(x, w):
-            y = ss.relu(x + x)
-            return ss.tanh(y), y @ w
+            y = ss.ops.relu(x + x)
+            return ss.ops.tanh(y), y @ w
 
         assert names(function, X, np.ones((4, 4), np.float32)) == ["add+relu", "tanh", "matmul"]
 
     def test_an_output_is_written(self):
         def function(x):
             y = x + x
-            return y, ss.relu(y)
+            return y, ss.ops.relu(y)
 
         assert names(function, X) == ["add", "relu"]
 
     def test_branches_that_meet_are_one(self):
         def function(x):
             y = x * x
-            return (y + x) * ss.tanh(y)
+            return (y + x) * ss.ops.tanh(y)
 
         assert names(function, X) == ["multiply+...+multiply (4)"]
 
@@ -94,39 +94,39 @@ class TestGroups:
         """The sum would need what the matrix product makes of a member of its own group."""
 
         def function(x):
-            y = ss.relu(x)
+            y = ss.ops.relu(x)
             return y + (y @ x)
 
         assert names(function, np.ones((3, 3))) == ["relu", "matmul", "add"]
 
     def test_another_result_shape_is_another_group(self):
-        assert names(lambda x, b: ss.relu(x) + ss.tanh(ss.relu(b)), X, ROW) == ["relu+tanh", "relu+add"]
+        assert names(lambda x, b: ss.ops.relu(x) + ss.ops.tanh(ss.ops.relu(b)), X, ROW) == ["relu+tanh", "relu+add"]
 
     def test_operations_between_do_not_matter(self):
         def function(x, w):
             y = x + x
             z = w @ w
-            return ss.relu(y), z
+            return ss.ops.relu(y), z
 
         assert names(function, X, np.ones((2, 2), np.float32)) == ["matmul", "add+relu"]
 
     def test_a_gradient_that_does_not_sum_is_element_wise(self):
         def function(x, b, dy):
-            dx, db = ss.multiply.gradient(ss.tanh(dy), x, b)
-            return ss.relu(dx), ss.relu(db)
+            dx, db = ss.ops.multiply.gradient(ss.ops.tanh(dy), x, b)
+            return ss.ops.relu(dx), ss.ops.relu(db)
 
         assert names(function, X, ROW, X) == ["tanh", "multiply_gradient_b", "multiply_gradient_a+relu", "relu"]
 
     def test_what_is_overwritten_before_the_end_keeps_an_operation_apart(self):
         def function(x, w):
-            y = ss.tanh(w)
-            ss.relu(x, out=w)
+            y = ss.ops.tanh(w)
+            ss.ops.relu(x, out=w)
             return y + x, w
 
         assert names(function, X, X) == ["tanh", "relu", "add"]
 
     def test_an_input_that_is_changed_is_changed(self):
-        program = fused(lambda x: ss.relu(ss.add(x, x, out=x)), X)
+        program = fused(lambda x: ss.ops.relu(ss.ops.add(x, x, out=x)), X)
         assert program.changes_inputs
         assert len(program.operations) == 2
 
@@ -134,8 +134,8 @@ class TestGroups:
         def function(x):
             buffer = ss.empty(X.shape)
             for _ in range(5):
-                ss.add(x, x, out=buffer)
-                x = ss.tanh(buffer, out=buffer)
+                ss.ops.add(x, x, out=buffer)
+                x = ss.ops.tanh(buffer, out=buffer)
             return x
 
         program = fused(function, X)
@@ -164,14 +164,14 @@ class TestGroups:
         np.testing.assert_array_equal(run_reference(program, [X] * (2 * MOST_ARRAYS))[0], 2 * MOST_ARRAYS * X)
 
     def test_empty_arrays_have_nothing_to_fuse(self):
-        program = fused(lambda x: ss.relu(x + x), X[:0])
+        program = fused(lambda x: ss.ops.relu(x + x), X[:0])
         assert not list(program.launches())
 
     def test_macros_stay_apart(self):
-        assert names(lambda x: ss.relu(macro(x + x)), X) == ["add", "y", "relu"]
+        assert names(lambda x: ss.ops.relu(macro(x + x)), X) == ["add", "y", "relu"]
 
     def test_an_operator_without_reference_has_none_fused(self):
-        assert not has_reference(fused(lambda x: ss.relu(no_reference(x)), X))
+        assert not has_reference(fused(lambda x: ss.ops.relu(no_reference(x)), X))
 
     def test_a_function_is_needed(self):
         with pytest.raises(ProgramError, match="wants a function, not a int"):
@@ -179,19 +179,19 @@ class TestGroups:
 
 
 FUNCTIONS = {
-    "relu": lambda a, b, **to: ss.relu(a, **to),
-    "square": lambda a, b, **to: ss.square(a, **to),
-    "scaled": lambda a, b, **to: ss.multiply(a, 1.5, **to),
-    "reversed": lambda a, b, **to: ss.subtract(2, a, **to),
-    "add": ss.add,
-    "multiply": ss.multiply,
-    "maximum": ss.maximum,
-    "less": ss.less,
+    "relu": lambda a, b, **to: ss.ops.relu(a, **to),
+    "square": lambda a, b, **to: ss.ops.square(a, **to),
+    "scaled": lambda a, b, **to: ss.ops.multiply(a, 1.5, **to),
+    "reversed": lambda a, b, **to: ss.ops.subtract(2, a, **to),
+    "add": ss.ops.add,
+    "multiply": ss.ops.multiply,
+    "maximum": ss.ops.maximum,
+    "less": ss.ops.less,
     "leaky": leaky,
-    "gradient": lambda a, b, **to: ss.tanh.gradient(b, a, **to),
-    "add_n": lambda a, b, **to: ss.add_n(a, b, a, 3, **{key: value for key, value in to.items() if key == "out"}),
-    "sum": lambda a, b, **to: ss.sum(a, axis=0, **{key: value for key, value in to.items() if key == "out"}),
-    "softmax": lambda a, b, **to: ss.softmax(a, **{key: value for key, value in to.items() if key == "out"}),
+    "gradient": lambda a, b, **to: ss.ops.tanh.gradient(b, a, **to),
+    "add_n": lambda a, b, **to: ss.ops.add_n(a, b, a, 3, **{key: value for key, value in to.items() if key == "out"}),
+    "sum": lambda a, b, **to: ss.ops.sum(a, axis=0, **{key: value for key, value in to.items() if key == "out"}),
+    "softmax": lambda a, b, **to: ss.ops.softmax(a, **{key: value for key, value in to.items() if key == "out"}),
 }
 INSTRUCTIONS = st.tuples(st.sampled_from(list(FUNCTIONS)), *[st.integers(0, 9)] * 3, st.sampled_from(["new", "new", "out", "out", "add"]))
 INPUTS = [
@@ -272,8 +272,8 @@ def test_every_engine_runs_it(function):
 
 def block(x, w, bias):
     """Softmax, bias, relu and their like, with a matrix product between."""
-    h = ss.relu(ss.bias_add(x @ w, bias)) * 0.5
-    return ss.softmax(h - ss.tanh(h)) + h
+    h = ss.ops.relu(ss.ops.bias_add(x @ w, bias)) * 0.5
+    return ss.ops.softmax(h - ss.ops.tanh(h)) + h
 
 
 BLOCK = (np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4), np.ones((4, 4), np.float32), ROW)
@@ -315,10 +315,10 @@ class TestOnCuda:
         fma = ss.elementwise("y = a * b + c")
 
         def function(a, b, c):
-            once = ss.relu(a * b)
+            once = ss.ops.relu(a * b)
             total = fma(once, a, c) + a * b
-            ss.multiply(a, c, out=total, request="add")
-            return ss.tanh(total - once * 3) / (b * b + 1)
+            ss.ops.multiply(a, c, out=total, request="add")
+            return ss.ops.tanh(total - once * 3) / (b * b + 1)
 
         assert_same_bits(*self.both(function, a, b, c, engine=engine))
 
@@ -337,7 +337,7 @@ class TestOnCuda:
 
         def function(x, row, column):
             y = (x * row + column) * 1.25 - row
-            return ss.maximum(y, column) * (y < row) + leaky(y, 0.1)
+            return ss.ops.maximum(y, column) * (y < row) + leaky(y, 0.1)
 
         for dtype in ("float16", "float32"):
             assert_same_bits(*self.both(function, x.astype(dtype), row.astype(dtype), column.astype(np.int8)))

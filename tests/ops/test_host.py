@@ -38,7 +38,7 @@ def test_arguments_that_the_function_does_not_take(evaluate):
         return values * 2
 
     with pytest.raises(ProgramError, match=r"twice cannot take 2 arguments: too many .*, applied to 'a', 'b' at test_host\.py"):
-        evaluate(lambda a, b: ss.to_device(twice(a, b)), X, X)
+        evaluate(lambda a, b: ss.ops.to_device(twice(a, b)), X, X)
 
 
 def test_a_built_in_function_that_tells_no_arguments(evaluate):

@@ -17,7 +17,7 @@ def test_values(rows, inner, columns, dtype, seed):
     random = np.random.default_rng(seed)
     # Whole numbers this small are exact in every dtype.
     a, b = (random.integers(-8, 9, shape).astype(dtype) for shape in ((rows, inner), (inner, columns)))
-    (result,) = run_reference(ss.program(ss.matmul).trace(a, b), [a, b])
+    (result,) = run_reference(ss.program(ss.ops.matmul).trace(a, b), [a, b])
     expected = [[sum(int(a[i, k]) * int(b[k, j]) for k in range(inner)) for j in range(columns)] for i in range(rows)]
     np.testing.assert_array_equal(result, expected)
     assert result.dtype == dtype
@@ -26,7 +26,7 @@ def test_values(rows, inner, columns, dtype, seed):
 def test_half_accumulates_in_single_precision(evaluate):
     # In half, 2,048 + 1 is 2,048.
     a, b = np.ones((1, 4096), np.float16), np.ones((4096, 1), np.float16)
-    assert evaluate(ss.matmul, a, b) == 4096
+    assert evaluate(ss.ops.matmul, a, b) == 4096
 
 
 @pytest.mark.parametrize(
@@ -41,17 +41,17 @@ def test_half_accumulates_in_single_precision(evaluate):
 )
 def test_shapes_that_do_not_fit(evaluate, a, b, said):
     with pytest.raises(ProgramError, match=f"matmul: .*{said}"):
-        evaluate(ss.matmul, np.ones(a), np.ones(b))
+        evaluate(ss.ops.matmul, np.ones(a), np.ones(b))
 
 
 def test_dtypes_that_do_not_fit(evaluate):
     with pytest.raises(ProgramError, match="matmul: dtypes float32, float16 do not fit"):
-        evaluate(ss.matmul, np.ones((2, 2), np.float32), np.ones((2, 2), np.float16))
+        evaluate(ss.ops.matmul, np.ones((2, 2), np.float32), np.ones((2, 2), np.float16))
 
 
 @pytest.mark.parametrize(("dtype", "matrix"), [("float16", True), ("float32", False), ("float64", False)])
 def test_cost(launches, dtype, matrix):
-    (launch,) = launches(ss.matmul, np.ones((100, 30), dtype), np.ones((30, 200), dtype))
+    (launch,) = launches(ss.ops.matmul, np.ones((100, 30), dtype), np.ones((30, 200), dtype))
     size = np.dtype(dtype).itemsize
     assert launch.cost.bytes == (100 * 30 + 30 * 200 + 100 * 200) * size
     assert launch.cost.flops == 2 * 100 * 30 * 200

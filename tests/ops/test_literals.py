@@ -8,7 +8,7 @@ import pytest
 import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.kernels.compile.nvrtc import compile_unit
-from streamscope.kernels.expression.literals import LiteralError, literal
+from streamscope.kernels.expression.tokens import LiteralError, literal
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.errors import ProgramError
-from streamscope.kernels.expression.expression_check import DEEPEST
 from streamscope.kernels.expression.expressions import compiled, names_in
-from streamscope.kernels.expression.operand_types import UnknownExpressionError
+from streamscope.kernels.expression.functions import UnknownExpressionError
+from streamscope.kernels.expression.mistakes import DEEPEST
 from streamscope.program.reference import has_reference
 
 LEAKY = "y = x > 0 ? x : a * x"
@@ -136,29 +136,29 @@ def test_an_assignment_of_nothing(line):
 
 
 def test_operators_without_a_gradient():
-    for apply in (ss.elementwise("y = x * x").gradient, ss.isnan.gradient):
+    for apply in (ss.elementwise("y = x * x").gradient, ss.ops.isnan.gradient):
         with pytest.raises(ProgramError, match="it has no gradient"):
             ss.program(apply).trace(np.ones(3), np.ones(3))
 
 
 def test_a_gradient_must_fit():
     with pytest.raises(ProgramError, match=r"the result's gradient has shape \(4,\), the result \(3,\)"):
-        ss.program(ss.exp.gradient).trace(np.ones(4), np.ones(3))
+        ss.program(ss.ops.exp.gradient).trace(np.ones(4), np.ones(3))
     with pytest.raises(ProgramError, match="the result's gradient is int32"):
-        ss.program(ss.exp.gradient).trace(np.ones(3, np.int32), np.ones(3))
+        ss.program(ss.ops.exp.gradient).trace(np.ones(3, np.int32), np.ones(3))
 
 
 def test_operands_that_are_numbers_or_whole_have_no_gradient():
     kept = []
-    ss.program(lambda dy, x: kept.append(ss.multiply.gradient(dy, x, 2.0)) or dy).trace(np.ones(3), np.ones(3))
-    ss.program(lambda dy, x, n: kept.append(ss.ldexp.gradient(dy, x, n)) or dy).trace(np.ones(3), np.ones(3), np.ones(3, np.int32))
+    ss.program(lambda dy, x: kept.append(ss.ops.multiply.gradient(dy, x, 2.0)) or dy).trace(np.ones(3), np.ones(3))
+    ss.program(lambda dy, x, n: kept.append(ss.ops.ldexp.gradient(dy, x, n)) or dy).trace(np.ones(3), np.ones(3), np.ones(3, np.int32))
     for first, second in kept:
         assert first is not None
         assert second is None
 
 
 def test_a_gradient_reads_only_what_it_needs():
-    program = ss.program(lambda dy, a, b: (*ss.add.gradient(dy, a, b), *ss.multiply.gradient(dy, a, b))).trace(*[np.ones(3)] * 3)
+    program = ss.program(lambda dy, a, b: (*ss.ops.add.gradient(dy, a, b), *ss.ops.multiply.gradient(dy, a, b))).trace(*[np.ones(3)] * 3)
     assert [operation.reads for operation in program.operations] == [(0,), (0,), (0, 2), (0, 1)]
 
 

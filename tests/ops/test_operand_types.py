@@ -12,8 +12,7 @@ import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.kernels.compile.nvrtc import compile_unit
 from streamscope.kernels.elementwise.functions_source import FUNCTIONS, functions_source
-from streamscope.kernels.expression.numpy_functions import NAMES, argument_count, numpy_function
-from streamscope.kernels.expression.operand_types import takes
+from streamscope.kernels.expression.functions import NAMES, argument_count, numpy_function, takes
 from streamscope.program.reference import has_reference
 
 TYPES = {

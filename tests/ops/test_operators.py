@@ -56,7 +56,7 @@ def test_dtypes_are_numpys(data):
 @given(nps.mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=4, min_side=0))
 def test_broadcasting_is_numpys(shapes):
     a, b = (np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for shape in shapes.input_shapes)
-    program = ss.program(ss.subtract).trace(a, b)
+    program = ss.program(ss.ops.subtract).trace(a, b)
     assert program.variables[program.outputs[0]].spec.shape == shapes.result_shape
     np.testing.assert_array_equal(run_reference(program, [a, b])[0], a - b)
 
@@ -104,10 +104,10 @@ def test_a_comparison_is_a_variable_that_nothing_branches_on():
         (lambda x: x + np.int8(1), "float32", "float32"),
         (lambda x: x / 2, "int32", "float64"),
         (lambda x: x + 1, "bool", "int64"),
-        (ss.exp, "int8", "float16"),
-        (ss.erf, "float16", "float16"),
-        (ss.gamma, "int32", "float64"),
-        (ss.relu, "int32", "int32"),
+        (ss.ops.exp, "int8", "float16"),
+        (ss.ops.erf, "float16", "float16"),
+        (ss.ops.gamma, "int32", "float64"),
+        (ss.ops.relu, "int32", "int32"),
         (lambda x: x < 2, "float16", "bool"),
     ],
 )
@@ -134,15 +134,15 @@ def test_a_number_is_rounded_to_half_first(evaluate):
         (lambda x: -x, "bool", r"negative: dtypes bool do not fit"),
         (lambda x: x - x, "bool", r"subtract: dtypes bool, bool do not fit"),
         (lambda x: x & 1, "float32", r"bitwise_and: dtypes float32, int do not fit"),
-        (lambda x: ss.ldexp(x, x), "float32", r"ldexp: dtypes float32, float32 do not fit"),
-        (lambda x: ss.gcd(x, 2), "float32", r"gcd: dtypes float32, int do not fit"),
-        (lambda x: ss.add(x, 1, request="sub"), "float32", r"request='sub' is unknown.*write, add, null"),
-        (lambda x: ss.add(x, 1, request="add"), "float32", r"request='add' needs a variable.*out="),
-        (lambda x: ss.add(x, 1, 2), "float32", r"add: it takes 2 operands \(a, b\), got 3"),
-        (lambda x: ss.add(1, 2), "float32", r"add: all operands are numbers"),
-        (lambda x: ss.add(x, [1, 2]), "float32", r"add at .* got a list instead of a variable"),
+        (lambda x: ss.ops.ldexp(x, x), "float32", r"ldexp: dtypes float32, float32 do not fit"),
+        (lambda x: ss.ops.gcd(x, 2), "float32", r"gcd: dtypes float32, int do not fit"),
+        (lambda x: ss.ops.add(x, 1, request="sub"), "float32", r"request='sub' is unknown.*write, add, null"),
+        (lambda x: ss.ops.add(x, 1, request="add"), "float32", r"request='add' needs a variable.*out="),
+        (lambda x: ss.ops.add(x, 1, 2), "float32", r"add: it takes 2 operands \(a, b\), got 3"),
+        (lambda x: ss.ops.add(1, 2), "float32", r"add: all operands are numbers"),
+        (lambda x: ss.ops.add(x, [1, 2]), "float32", r"add at .* got a list instead of a variable"),
         (lambda x: x + 1j, "float32", r"add at .* got a complex instead of a variable"),
-        (lambda x: ss.add(x, x, out=ss.empty(4)), "float32", r"out= of add .* is float32\[4\], but the result is float32\[3\]"),
+        (lambda x: ss.ops.add(x, x, out=ss.empty(4)), "float32", r"out= of add .* is float32\[4\], but the result is float32\[3\]"),
     ],
 )
 def test_misuse(function, dtype, said):
@@ -156,7 +156,7 @@ def test_misuse(function, dtype, said):
 def test_whole_numbers(evaluate):
     a = np.array([7, -7, 7, -7, 5, -128, 0, 2, -1, 2], np.int8)
     b = np.array([2, 2, -2, -2, 0, -1, 0, -1, -3, 7], np.int8)
-    results = evaluate(lambda a, b: (a // b, a % b, ss.fmod(a, b), a**b, a << b, a >> b), a, b)
+    results = evaluate(lambda a, b: (a // b, a % b, ss.ops.fmod(a, b), a**b, a << b, a >> b), a, b)
     expected = [
         [3, -4, -4, 3, 0, -128, 0, -2, 0, 0],
         [1, 1, -1, -1, 0, 0, 0, 0, -1, 2],
@@ -171,8 +171,8 @@ def test_whole_numbers(evaluate):
 
 def test_requests(evaluate):
     def program(x, y):
-        ss.multiply(x, 3, out=y, request="add")
-        ss.add(x, x, out=y, request="null")
+        ss.ops.multiply(x, 3, out=y, request="add")
+        ss.ops.add(x, x, out=y, request="null")
         return y
 
     x, y = np.array([1, 2], np.float16), np.array([10, 20], np.float16)
@@ -189,27 +189,27 @@ def test_adding_to_half_rounds_once(evaluate):
     z = np.array([0.99951171875], np.float16)
     assert float(x[0]) * float(z[0]) > 1
     assert x[0] * z[0] == 1
-    np.testing.assert_array_equal(evaluate(lambda x, z, y: ss.multiply(x, z, out=y, request="add"), x, z, y), [2050])
+    np.testing.assert_array_equal(evaluate(lambda x, z, y: ss.ops.multiply(x, z, out=y, request="add"), x, z, y), [2050])
 
 
 def test_null_checks_its_operands():
     with pytest.raises(ProgramError, match="do not broadcast"):
-        ss.program(lambda x, y: ss.add(x, y, out=x, request="null")).trace(np.ones(3), np.ones(4))
+        ss.program(lambda x, y: ss.ops.add(x, y, out=x, request="null")).trace(np.ones(3), np.ones(4))
 
 
 def test_gradients_of_add_n_and_bias_add(evaluate):
     dy, row = np.arange(12.0).reshape(3, 4), np.ones(4)
-    first, second, third = evaluate(ss.add_n.gradient, dy, dy, row, row)
+    first, second, third = evaluate(ss.ops.add_n.gradient, dy, dy, row, row)
     np.testing.assert_array_equal(first, dy)
     np.testing.assert_array_equal(second, dy.sum(axis=0))
     np.testing.assert_array_equal(third, second)
-    for gradient in evaluate(ss.add_n.gradient, *[row] * 41):
+    for gradient in evaluate(ss.ops.add_n.gradient, *[row] * 41):
         np.testing.assert_array_equal(gradient, row)
-    dx, dbias = evaluate(ss.bias_add.gradient, dy, dy, row)
+    dx, dbias = evaluate(ss.ops.bias_add.gradient, dy, dy, row)
     np.testing.assert_array_equal(dx, dy)
     np.testing.assert_array_equal(dbias, dy.sum(axis=0))
     with pytest.raises(ProgramError, match="bias_add: bias of shape"):
-        evaluate(ss.bias_add.gradient, dy, dy, np.ones(3))
+        evaluate(ss.ops.bias_add.gradient, dy, dy, np.ones(3))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_gradients_of_add_n_and_bias_add(evaluate):
 )
 def test_gradients_may_go_to_operands(evaluate, out, expected):
     d, x, y = (np.full(3, value) for value in (1.0, 2.0, 3.0))
-    for found, value in zip(evaluate(lambda *of: ss.multiply.gradient(*of, out=out(*of)), d, x, y), expected, strict=True):
+    for found, value in zip(evaluate(lambda *of: ss.ops.multiply.gradient(*of, out=out(*of)), d, x, y), expected, strict=True):
         np.testing.assert_array_equal(found, np.full(3, value))
 
 
@@ -241,14 +241,14 @@ def test_gradients_may_go_to_operands(evaluate, out, expected):
 def test_gradients_that_cannot_go_where_they_should(options, problem):
     d = np.ones(3)
     with pytest.raises(ProgramError, match=problem):
-        ss.program(lambda *of: ss.multiply.gradient(*of, **options(*of))).trace(d, d, d)
+        ss.program(lambda *of: ss.ops.multiply.gradient(*of, **options(*of))).trace(d, d, d)
 
 
 def test_null_leaves_where_a_gradient_would_go(evaluate, launches):
     x, before = np.full(3, 2.0), np.full(3, 99.0)
 
     def function(d, x, out):
-        assert ss.exp.gradient(d, x, out=out, request="null") is out
+        assert ss.ops.exp.gradient(d, x, out=out, request="null") is out
         return out * 1.0
 
     np.testing.assert_array_equal(evaluate(function, x, x, before), before)
@@ -258,15 +258,15 @@ def test_null_leaves_where_a_gradient_would_go(evaluate, launches):
 @pytest.mark.parametrize(
     ("operator", "operands", "expected"),
     [
-        (ss.divide, (1e30, 1e20), (1e-20, -1e-10)),  # b * b would overflow
-        (ss.divide, (1e-30, 1e-23), (1e23, -1e16)),
-        (ss.arctan2, (1e-23, 1e-23), (5e22, -5e22)),
-        (ss.arctan2, (3e30, 4e30), (1.6e-31, -1.2e-31)),
-        (ss.arcsinh, (1e20,), (1e-20,)),
-        (ss.arccosh, (1e20,), (1e-20,)),
-        (ss.power, (0.0, 0.0), (0.0, 0.0)),
-        (ss.power, (0.0, 1.0), (1.0, 0.0)),
-        (ss.power, (2.0, 3.0), (12.0, 8 * np.log(2.0))),
+        (ss.ops.divide, (1e30, 1e20), (1e-20, -1e-10)),  # b * b would overflow
+        (ss.ops.divide, (1e-30, 1e-23), (1e23, -1e16)),
+        (ss.ops.arctan2, (1e-23, 1e-23), (5e22, -5e22)),
+        (ss.ops.arctan2, (3e30, 4e30), (1.6e-31, -1.2e-31)),
+        (ss.ops.arcsinh, (1e20,), (1e-20,)),
+        (ss.ops.arccosh, (1e20,), (1e-20,)),
+        (ss.ops.power, (0.0, 0.0), (0.0, 0.0)),
+        (ss.ops.power, (0.0, 1.0), (1.0, 0.0)),
+        (ss.ops.power, (2.0, 3.0), (12.0, 8 * np.log(2.0))),
     ],
 )
 def test_gradients_of_large_and_small_numbers(evaluate, operator, operands, expected):
@@ -277,17 +277,17 @@ def test_gradients_of_large_and_small_numbers(evaluate, operator, operands, expe
 
 def test_requests_of_add_n_and_bias_add(evaluate):
     row, before = np.ones(4), np.full(4, 10.0)
-    np.testing.assert_array_equal(evaluate(lambda a, b: ss.add_n(a, a, a, out=b, request="add"), row, before), before + 3)
-    np.testing.assert_array_equal(evaluate(lambda a, b: ss.add_n(*[a] * 70, out=b, request="add"), row, before), before + 70)
-    np.testing.assert_array_equal(evaluate(lambda a, b: ss.bias_add(a, a, out=b, request="add"), row, before), before + 2)
+    np.testing.assert_array_equal(evaluate(lambda a, b: ss.ops.add_n(a, a, a, out=b, request="add"), row, before), before + 3)
+    np.testing.assert_array_equal(evaluate(lambda a, b: ss.ops.add_n(*[a] * 70, out=b, request="add"), row, before), before + 70)
+    np.testing.assert_array_equal(evaluate(lambda a, b: ss.ops.bias_add(a, a, out=b, request="add"), row, before), before + 2)
 
 
 def test_sources_of_add_n_and_bias_add():
     x, row = np.ones((64, 64), np.float32), np.ones(64, np.float32)
-    assert ss.add_n.source("float32", "float32", shapes=[(64, 64), (64,)]) in ss.program(ss.add_n).source(x, row)
-    assert ss.bias_add.source("float32", "float32", shapes=[(64, 64), (64,)]) in ss.program(ss.bias_add).source(x, row)
+    assert ss.ops.add_n.source("float32", "float32", shapes=[(64, 64), (64,)]) in ss.program(ss.ops.add_n).source(x, row)
+    assert ss.ops.bias_add.source("float32", "float32", shapes=[(64, 64), (64,)]) in ss.program(ss.ops.bias_add).source(x, row)
     with pytest.raises(ProgramError, match="add_n: 32 operands take several kernels"):
-        ss.add_n.source(*["float32"] * 32)
+        ss.ops.add_n.source(*["float32"] * 32)
 
 
 @pytest.mark.parametrize(
@@ -297,25 +297,25 @@ def test_sources_of_add_n_and_bias_add():
 )
 def test_sources_with_wrong_options(options, problem):
     with pytest.raises(ProgramError, match=problem):
-        ss.relu.source("float32", **options)
+        ss.ops.relu.source("float32", **options)
 
 
 def test_add_n(evaluate):
     arrays = [np.full(3, index, np.float16) for index in range(70)]
-    np.testing.assert_array_equal(evaluate(ss.add_n, *arrays), np.full(3, sum(range(70)), np.float16))
-    np.testing.assert_array_equal(evaluate(lambda *xs: ss.add_n(*xs, out=xs[69]), *arrays), np.full(3, sum(range(70)), np.float16))
-    np.testing.assert_array_equal(evaluate(ss.add_n, arrays[4]), arrays[4])
+    np.testing.assert_array_equal(evaluate(ss.ops.add_n, *arrays), np.full(3, sum(range(70)), np.float16))
+    np.testing.assert_array_equal(evaluate(lambda *xs: ss.ops.add_n(*xs, out=xs[69]), *arrays), np.full(3, sum(range(70)), np.float16))
+    np.testing.assert_array_equal(evaluate(ss.ops.add_n, arrays[4]), arrays[4])
     # Half is added up in float: 2049 additions of 1 to 2048 one by one would leave 2048.
     ones = [np.full(1, 2048, np.float16), *[np.ones(1, np.float16)] * 4]
-    np.testing.assert_array_equal(evaluate(ss.add_n, *ones), [2052])
+    np.testing.assert_array_equal(evaluate(ss.ops.add_n, *ones), [2052])
     with pytest.raises(ProgramError, match="add_n: nothing to add"):
-        evaluate(lambda x: ss.add_n(), arrays[0])
+        evaluate(lambda x: ss.ops.add_n(), arrays[0])
 
 
 def test_every_name_is_listed():
-    public = {name for name in dir(ss) if name in OPERATORS}
+    public = {name for name in dir(ss.ops) if name in OPERATORS}
     assert public == set(OPERATORS)
-    assert all(getattr(ss, name) is operator and operator.__name__ == name for name, operator in OPERATORS.items())
+    assert all(getattr(ss.ops, name) is operator and operator.__name__ == name for name, operator in OPERATORS.items())
 
 
 def test_promotion_of_more_operands_than_the_function_has():

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from streamscope.kernels.reduce import reduction_plan
+from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reducers import MOST_KEYED, is_keyed
-from streamscope.kernels.reduce.reduction_kernels import THREADS, ColumnKernel, RowKernel, ShortKernel, short_capacity
+from streamscope.kernels.reduce.reduction_kernels import ColumnKernel, RowKernel
 from streamscope.kernels.reduce.reduction_plan import plan_reduction, reduced_shape
+from streamscope.kernels.reduce.short_kernels import ShortKernel, short_capacity
 from streamscope.ops import reductions
 from streamscope.program.variable import ArraySpec
 
@@ -31,14 +32,9 @@ def large_reductions(draw):
 
 def first_kernel(x, axes, reduction=reductions.sum):
     """Return the layout of the kernel that reads an array, and its numbers."""
-    layouts = []
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("row_source", "column_source", "short_source"):
-            real = getattr(reduction_plan, name)
-            patch.setattr(reduction_plan, name, lambda *given, real=real, **options: (layouts.append(given[3]), real(*given, **options))[1])
-        result = ArraySpec(reduced_shape(x.shape, axes, keepdims=False), "int64")
-        plan = plan_reduction.__wrapped__(reduction.reducer, x, result, axes)
-    return layouts[0], plan.steps[0].numbers
+    result = ArraySpec(reduced_shape(x.shape, axes, keepdims=False), "int64")
+    first = plan_reduction.__wrapped__(reduction.reducer, x, result, axes).steps[0]
+    return first.make.args[3], first.numbers
 
 
 def elements_of_a_thread(kernel, numbers):

@@ -36,7 +36,7 @@ def test_reductions_are_numpys(name, case):
     x, axis, keepdims = case
     if name.startswith("arg") and axis is not None:
         axis = axis[0] if axis else None
-    (result,) = run_reference(ss.program(lambda x: getattr(ss, name)(x, axis, keepdims=keepdims)).trace(x), [x])
+    (result,) = run_reference(ss.program(lambda x: getattr(ss.ops, name)(x, axis, keepdims=keepdims)).trace(x), [x])
     expected = getattr(np, name)(x, axis=axis, keepdims=keepdims)
     assert result.shape == expected.shape
     assert result.dtype == (np.int64 if expected.dtype == np.uint64 else expected.dtype)  # there is no uint64 here
@@ -47,13 +47,13 @@ def test_reductions_are_numpys(name, case):
 @given(case=cases(dtypes=("float32", "float64", "int16")))
 def test_norms_are_numpys(order, case):
     x, _, _ = case
-    (result,) = run_reference(ss.program(lambda x: ss.norm(x, order)).trace(x), [x])
+    (result,) = run_reference(ss.program(lambda x: ss.ops.norm(x, order)).trace(x), [x])
     np.testing.assert_allclose(result, np.linalg.norm(x.reshape(-1).astype(np.float64), order), rtol=1e-5)
 
 
 def test_adding_to_a_variable():
     x, y = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(2, np.float32)
-    (result,) = run_reference(ss.program(lambda x, y: ss.sum(x, 1, out=y, request="add")).trace(x, y), [x, y])
+    (result,) = run_reference(ss.program(lambda x, y: ss.ops.sum(x, 1, out=y, request="add")).trace(x, y), [x, y])
     np.testing.assert_array_equal(result, [4, 13])
 
 
@@ -91,23 +91,23 @@ def test_gradients_go_where_they_are_asked_to(evaluate, reduction):
 
 
 def test_sources_of_gradients():
-    for function in (ss.sum, ss.max, ss.prod, ss.norm, ss.softmax):
+    for function in (ss.ops.sum, ss.ops.max, ss.ops.prod, ss.ops.norm, ss.ops.softmax):
         write, add = (function.source("float16", (64, 256), 1, request=request, gradient=True) for request in ("write", "add"))
         assert write != add
         assert "dy" in write
-    assert ss.prod.source("float32", (64, 256), 1, gradient=True).count("__global__") == 4  # three reductions help
+    assert ss.ops.prod.source("float32", (64, 256), 1, gradient=True).count("__global__") == 4  # three reductions help
     with pytest.raises(ProgramError, match=r"argmax: it has no gradient"):
-        ss.argmax.source("float32", gradient=True)
+        ss.ops.argmax.source("float32", gradient=True)
     with pytest.raises(ProgramError, match=r"sum: request='null' has no kernel"):
-        ss.sum.source("float32", request="null")
+        ss.ops.sum.source("float32", request="null")
     with pytest.raises(ProgramError, match=r"any: truth values cannot be added"):
-        ss.any.source("float32", request="add")
+        ss.ops.any.source("float32", request="add")
 
 
 @pytest.mark.parametrize(("zeros", "expected"), [(0, [15, 10, 6]), (1, [0, 10, 0]), (2, [0, 0, 0])])
 def test_gradient_of_a_product_with_zeros(zeros, expected):
     x = {0: np.array([2.0, 3.0, 5.0]), 1: np.array([2.0, 0.0, 5.0]), 2: np.array([0.0, 0.0, 5.0])}[zeros]
-    (dx,) = run_reference(ss.program(ss.prod.gradient).trace(np.ones(()), x), [np.ones(()), x])
+    (dx,) = run_reference(ss.program(ss.ops.prod.gradient).trace(np.ones(()), x), [np.ones(()), x])
     np.testing.assert_array_equal(dx, expected)
 
 
@@ -118,7 +118,7 @@ SINGLES = st.floats(width=32, allow_nan=False).filter(lambda x: x == 0 or abs(x)
 @given(x=st.lists(SINGLES | st.sampled_from([0.0, np.inf, -np.inf]), min_size=1, max_size=7), dy=st.floats(-8, 8, width=32))
 def test_gradient_of_a_product_is_the_product_of_the_others(x, dy):
     arrays = [np.array(dy, np.float32), np.array(x, np.float32)]
-    (dx,) = run_reference(ss.program(ss.prod.gradient).trace(*arrays), arrays)
+    (dx,) = run_reference(ss.program(ss.ops.prod.gradient).trace(*arrays), arrays)
     with np.errstate(all="ignore"):
         others = [dy * np.prod(x[:index] + x[index + 1 :]) for index in range(len(x))]
         expected = np.array(others).astype(np.float32)
@@ -131,16 +131,16 @@ NAN = np.nan
 @pytest.mark.parametrize(
     ("reduction", "x", "expected"),
     [
-        (ss.prod, [NAN, 2, 3], [NAN, NAN, NAN]),
-        (ss.prod, [0, NAN, 2], [NAN, NAN, NAN]),
-        (ss.prod, [0, NAN, 0], [NAN, NAN, NAN]),
-        (ss.nanprod, [0, NAN, 2], [2, 0, 0]),
-        (ss.nanprod, [NAN, 2, 3], [0, 3, 2]),
-        (ss.nansum, [NAN, 2, 3], [0, 1, 1]),
-        (ss.max, [NAN, 2, NAN], [1, 0, 1]),
-        (partial(ss.norm, order=1), [NAN, -2, 0], [NAN, -1, 0]),
-        (ss.norm, [NAN, -2, 0], [NAN, NAN, NAN]),
-        (partial(ss.norm, order=np.inf), [NAN, -2, 0], [NAN, 0, 0]),
+        (ss.ops.prod, [NAN, 2, 3], [NAN, NAN, NAN]),
+        (ss.ops.prod, [0, NAN, 2], [NAN, NAN, NAN]),
+        (ss.ops.prod, [0, NAN, 0], [NAN, NAN, NAN]),
+        (ss.ops.nanprod, [0, NAN, 2], [2, 0, 0]),
+        (ss.ops.nanprod, [NAN, 2, 3], [0, 3, 2]),
+        (ss.ops.nansum, [NAN, 2, 3], [0, 1, 1]),
+        (ss.ops.max, [NAN, 2, NAN], [1, 0, 1]),
+        (partial(ss.ops.norm, order=1), [NAN, -2, 0], [NAN, -1, 0]),
+        (ss.ops.norm, [NAN, -2, 0], [NAN, NAN, NAN]),
+        (partial(ss.ops.norm, order=np.inf), [NAN, -2, 0], [NAN, 0, 0]),
     ],
     ids=str,
 )
@@ -153,7 +153,7 @@ def test_gradients_pass_nan_on(reduction, x, expected):
 
 @pytest.mark.parametrize(
     ("reduction", "x", "expected"),
-    [(ss.prod, [300, 300], 300), (ss.prod, [1e-4, 1e-4], 1e-4), (ss.norm, [2000] * 4096, 1 / 64)],
+    [(ss.ops.prod, [300, 300], 300), (ss.ops.prod, [1e-4, 1e-4], 1e-4), (ss.ops.norm, [2000] * 4096, 1 / 64)],
     ids=str,
 )
 def test_gradients_of_half_where_the_result_itself_does_not_fit_half(reduction, x, expected):
@@ -163,7 +163,7 @@ def test_gradients_of_half_where_the_result_itself_does_not_fit_half(reduction, 
     np.testing.assert_allclose(dx, np.full(x.shape, expected), rtol=2e-3)
 
 
-@pytest.mark.parametrize("reduction", [ss.sum, ss.mean, ss.max, ss.norm], ids=str)
+@pytest.mark.parametrize("reduction", [ss.ops.sum, ss.ops.mean, ss.ops.max, ss.ops.norm], ids=str)
 def test_another_extent_needs_no_other_kernel_for_a_gradient(reduction):
     one, other = (reduction.source("float32", (64, extent), 1, gradient=True) for extent in (1024, 2048))
     assert one == other
@@ -172,18 +172,18 @@ def test_another_extent_needs_no_other_kernel_for_a_gradient(reduction):
 @pytest.mark.parametrize(
     ("apply", "problem"),
     [
-        (lambda x: ss.sum(x, 2), r"sum: axis 2 is none of shape \(2, 0\)"),
-        (lambda x: ss.sum(x, (0, -2)), r"sum: axis=\(0, -2\) names an axis twice"),
-        (lambda x: ss.sum(x, "all"), r"sum: axis='all' is no axis"),
-        (lambda x: ss.sum(x, True), r"sum: axis=True is no axis"),
-        (lambda x: ss.sum(x, (0, True)), r"sum: axis=\(0, True\) is no axis"),
-        (lambda x: ss.max(x, 1), r"max: float32\[2, 0\] has no elements to reduce"),
-        (lambda x: ss.argmax(x, (0, 1)), r"argmax: axis=\(0, 1\) names several axes"),
-        (lambda x: ss.argmax(x, ()), r"argmax: axis=\(\) names no axis,.*\(name one, or None for all\)"),
-        (lambda x: ss.norm(x, 0.5), r"norm: order=0.5 is no number from 1 on"),
-        (lambda x: ss.sum(x, request="subtract"), r"request='subtract' is unknown"),
-        (lambda x: ss.argmax.gradient(ss.sum(x, 1), x, 1), r"argmax: it has no gradient"),
-        (lambda x: ss.sum.gradient(x, x, 1), r"the result's gradient has shape \(2, 0\), the result \(2,\)"),
+        (lambda x: ss.ops.sum(x, 2), r"sum: axis 2 is none of shape \(2, 0\)"),
+        (lambda x: ss.ops.sum(x, (0, -2)), r"sum: axis=\(0, -2\) names an axis twice"),
+        (lambda x: ss.ops.sum(x, "all"), r"sum: axis='all' is no axis"),
+        (lambda x: ss.ops.sum(x, True), r"sum: axis=True is no axis"),
+        (lambda x: ss.ops.sum(x, (0, True)), r"sum: axis=\(0, True\) is no axis"),
+        (lambda x: ss.ops.max(x, 1), r"max: float32\[2, 0\] has no elements to reduce"),
+        (lambda x: ss.ops.argmax(x, (0, 1)), r"argmax: axis=\(0, 1\) names several axes"),
+        (lambda x: ss.ops.argmax(x, ()), r"argmax: axis=\(\) names no axis,.*\(name one, or None for all\)"),
+        (lambda x: ss.ops.norm(x, 0.5), r"norm: order=0.5 is no number from 1 on"),
+        (lambda x: ss.ops.sum(x, request="subtract"), r"request='subtract' is unknown"),
+        (lambda x: ss.ops.argmax.gradient(ss.ops.sum(x, 1), x, 1), r"argmax: it has no gradient"),
+        (lambda x: ss.ops.sum.gradient(x, x, 1), r"the result's gradient has shape \(2, 0\), the result \(2,\)"),
     ],
 )
 def test_errors(apply, problem):
@@ -194,47 +194,47 @@ def test_errors(apply, problem):
 @pytest.mark.parametrize("keepdims", ["a", None, 2, 1, 0, np.ones(1, bool)])
 @pytest.mark.parametrize("request_", ["write", "null"])
 def test_what_is_neither_true_nor_false(keepdims, request_):
-    for reduction in (ss.sum, ss.argmax, ss.norm):
+    for reduction in (ss.ops.sum, ss.ops.argmax, ss.ops.norm):
         with pytest.raises(ProgramError, match=rf"{reduction.__name__}: keepdims=.* is neither True nor False"):
             ss.program(lambda x: reduction(x, keepdims=keepdims, out=x, request=request_)).trace(np.ones(3))  # noqa: B023
-    for reduction in (ss.sum, ss.norm):
+    for reduction in (ss.ops.sum, ss.ops.norm):
         with pytest.raises(ProgramError, match=r"keepdims=.* is neither True nor False"):
             ss.program(lambda dy, x: reduction.gradient(dy, x, keepdims=keepdims)).trace(np.ones(()), np.ones(3))  # noqa: B023
 
 
 def test_truth_values_of_numpy_are_taken():
-    program = ss.program(lambda x: ss.sum(x, keepdims=np.bool_(True))).trace(np.ones(3))
+    program = ss.program(lambda x: ss.ops.sum(x, keepdims=np.bool_(True))).trace(np.ones(3))
     assert run_reference(program, [np.ones(3)])[0].tolist() == [3]
 
 
 def test_source_is_readable():
-    text = ss.sum.source("float16", (1000, 3000), 1)
+    text = ss.ops.sum.source("float16", (1000, 3000), 1)
     assert "joined" in text
     assert "__launch_bounds__(256, 4)" in text
 
 
 def test_norm_has_what_its_orders_have(evaluate):
     x, dy = np.array([[3.0, -4.0], [0.0, 2.0]]), np.ones(2)
-    np.testing.assert_allclose(evaluate(lambda dy, x: ss.norm.gradient(dy, x, 2, 1), dy, x), [[0.6, -0.8], [0, 1]])
-    np.testing.assert_array_equal(evaluate(lambda dy, x: ss.norm.gradient(dy, x, 1, 1), dy, x), [[1, -1], [0, 1]])
-    assert ss.norm.source("float64", (2, 2), 1, order=3) in ss.program(lambda x: ss.norm(x, 3, 1)).source(x)
-    assert ss.norm.source("float32") == norm_of_order(2).source("float32")
+    np.testing.assert_allclose(evaluate(lambda dy, x: ss.ops.norm.gradient(dy, x, 2, 1), dy, x), [[0.6, -0.8], [0, 1]])
+    np.testing.assert_array_equal(evaluate(lambda dy, x: ss.ops.norm.gradient(dy, x, 1, 1), dy, x), [[1, -1], [0, 1]])
+    assert ss.ops.norm.source("float64", (2, 2), 1, order=3) in ss.program(lambda x: ss.ops.norm(x, 3, 1)).source(x)
+    assert ss.ops.norm.source("float32") == norm_of_order(2).source("float32")
     assert norm_of_order(np.int64(2)) is norm_of_order(np.float32(2)) is norm_of_order(2)
 
 
 @pytest.mark.parametrize("order", ["2", None, True, float("nan"), 0, 10**400])
 def test_orders_that_are_none(order):
     with pytest.raises(ProgramError, match=r"norm: order=.* is no number from 1 on"):
-        ss.program(lambda x: ss.norm(x, order)).trace(np.ones(3))
+        ss.program(lambda x: ss.ops.norm(x, order)).trace(np.ones(3))
 
 
 def test_null_checks_and_does_nothing(evaluate, launches):
     x, before = np.ones((2, 3)), np.full(2, 7.0)
-    np.testing.assert_array_equal(evaluate(lambda x, b: (ss.sum(x, 1, out=b, request="null"), b * 1.0)[1], x, before), before)
-    assert len(launches(lambda x, b: (ss.sum(x, 1, out=b, request="null"), b * 1.0)[1], x, before)) == 1
+    np.testing.assert_array_equal(evaluate(lambda x, b: (ss.ops.sum(x, 1, out=b, request="null"), b * 1.0)[1], x, before), before)
+    assert len(launches(lambda x, b: (ss.ops.sum(x, 1, out=b, request="null"), b * 1.0)[1], x, before)) == 1
     with pytest.raises(ProgramError, match="axis 2 is none of"):
-        evaluate(lambda x, b: ss.sum(x, 2, out=b, request="null"), x, before)
-    for operator in (ss.sum, ss.softmax):
+        evaluate(lambda x, b: ss.ops.sum(x, 2, out=b, request="null"), x, before)
+    for operator in (ss.ops.sum, ss.ops.softmax):
         with pytest.raises(ProgramError, match="it takes variables, got a int"):
             evaluate(lambda x, b, operator=operator: operator(3, out=b, request="null"), x, before)
 
@@ -244,7 +244,7 @@ def test_null_checks_and_does_nothing(evaluate, launches):
 def test_means_are_numpys(evaluate, dtype):
     x = np.arange(24).reshape(2, 3, 4).astype(dtype)
     for axis in (None, 0, (0, 2)):
-        found = evaluate(lambda x, axis=axis: ss.mean(x, axis=axis), x)
+        found = evaluate(lambda x, axis=axis: ss.ops.mean(x, axis=axis), x)
         np.testing.assert_allclose(found, np.mean(x, axis=axis), rtol=1e-6)
-    assert np.isnan(evaluate(ss.mean, np.ones(0, dtype)))
-    assert evaluate(lambda x: ss.mean(x, 1), np.ones((0, 3), dtype)).shape == (0,)
+    assert np.isnan(evaluate(ss.ops.mean, np.ones(0, dtype)))
+    assert evaluate(lambda x: ss.ops.mean(x, 1), np.ones((0, 3), dtype)).shape == (0,)

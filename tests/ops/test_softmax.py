@@ -26,7 +26,7 @@ def rows(draw):
 
 @given(rows())
 def test_values(x):
-    (result,) = run_reference(ss.program(ss.softmax).trace(x), [x])
+    (result,) = run_reference(ss.program(ss.ops.softmax).trace(x), [x])
     assert result.dtype == x.dtype
     expected = scipy.special.softmax(x.astype(np.float64), axis=-1)
     np.testing.assert_allclose(result, expected, atol=TOLERANCE[x.dtype.name])
@@ -39,35 +39,35 @@ def test_extremes(evaluate, dtype):
     x = np.array([[largest, 0, 0], [-largest, -largest, largest], [-np.inf, 0, 0], [0, np.inf, 0], [np.nan, 0, 0], [-np.inf] * 3], dtype)
     nan = np.nan
     expected = [[1, 0, 0], [0, 0, 1], [0, 0.5, 0.5], [nan] * 3, [nan] * 3, [nan] * 3]
-    np.testing.assert_array_equal(evaluate(ss.softmax, x), expected)
+    np.testing.assert_array_equal(evaluate(ss.ops.softmax, x), expected)
 
 
 def test_half_accumulates_in_single_precision(evaluate):
     # In half, a sum of 4,096 ones stops at 2,048.
-    np.testing.assert_array_equal(evaluate(ss.softmax, np.zeros((1, 4096), np.float16)), np.full((1, 4096), 1 / 4096, np.float16))
+    np.testing.assert_array_equal(evaluate(ss.ops.softmax, np.zeros((1, 4096), np.float16)), np.full((1, 4096), 1 / 4096, np.float16))
 
 
 def test_one_column_is_one(evaluate):
-    np.testing.assert_array_equal(evaluate(ss.softmax, np.array([[3.0], [-7.0]])), [[1], [1]])
+    np.testing.assert_array_equal(evaluate(ss.ops.softmax, np.array([[3.0], [-7.0]])), [[1], [1]])
 
 
 def test_no_rows(evaluate):
-    assert evaluate(ss.softmax, np.ones((0, 5))).shape == (0, 5)
+    assert evaluate(ss.ops.softmax, np.ones((0, 5))).shape == (0, 5)
 
 
 @pytest.mark.parametrize("shape", [(), (3, 0), (0,)])
 def test_no_last_axis(evaluate, shape):
     with pytest.raises(ProgramError, match=r"softmax: (shape .* has no (last axis with elements|axis)|axis)"):
-        evaluate(ss.softmax, np.ones(shape))
+        evaluate(ss.ops.softmax, np.ones(shape))
 
 
 def test_cost(launches):
     # 6 rows of 10: each element read and written, and (by convention) five operations; 16 threads a row, 16 rows a block.
-    (launch,) = launches(ss.softmax, np.ones((2, 3, 10), np.float32))
+    (launch,) = launches(ss.ops.softmax, np.ones((2, 3, 10), np.float32))
     assert (launch.cost.bytes, launch.cost.flops, launch.cost.blocks, launch.cost.threads) == (2 * 60 * 4, 5 * 60, 1, 256)
 
 
-@pytest.mark.parametrize("operator", [ss.softmax, ss.log_softmax])
+@pytest.mark.parametrize("operator", [ss.ops.softmax, ss.ops.log_softmax])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_gradients_are_slopes(evaluate, operator, axis):
     rng = np.random.default_rng(3)
@@ -84,33 +84,35 @@ def test_gradients_are_slopes(evaluate, operator, axis):
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_requests(evaluate, dtype):
     x, before = np.array([[1.0, 1.0], [3.0, 3.0]], dtype), np.array([[5.0, 6.0], [7.0, 8.0]], dtype)
-    added = evaluate(lambda x, b: ss.softmax(x, out=b, request="add"), x, before)
+    added = evaluate(lambda x, b: ss.ops.softmax(x, out=b, request="add"), x, before)
     np.testing.assert_array_equal(added, np.array([[5.5, 6.5], [7.5, 8.5]], dtype))
     # y * (dy - sum(dy * y)), on top of what was there
     halves, dy = np.full((2, 2), 0.5, dtype), np.array([[1.0, 3.0], [2.0, 0.0]], dtype)
-    added = evaluate(lambda dy, y, b: ss.softmax.gradient(dy, y, out=b, request="add"), dy, halves, before)
+    added = evaluate(lambda dy, y, b: ss.ops.softmax.gradient(dy, y, out=b, request="add"), dy, halves, before)
     np.testing.assert_array_equal(added, np.array([[4.5, 6.5], [7.5, 7.5]], dtype))
-    np.testing.assert_array_equal(evaluate(lambda x, b: (ss.softmax(x, out=b, request="null"), ss.relu(x))[0] * 1.0, x, before), before)
+    np.testing.assert_array_equal(
+        evaluate(lambda x, b: (ss.ops.softmax(x, out=b, request="null"), ss.ops.relu(x))[0] * 1.0, x, before), before
+    )
 
 
 def test_wrong_requests():
     x = np.ones((2, 2), np.float32)
     for request, problem in (("add", "needs a variable"), ("null", "needs a variable"), ("take", "is unknown")):
         with pytest.raises(ProgramError, match=rf"softmax: request='{request}' {problem}"):
-            ss.program(lambda x, request=request: ss.softmax(x, request=request)).trace(x)
+            ss.program(lambda x, request=request: ss.ops.softmax(x, request=request)).trace(x)
 
 
 def test_source_is_what_a_program_compiles():
     x = np.ones((300, 64), np.float16)
-    assert ss.softmax.source("float16", (300, 64)) in ss.program(ss.softmax).source(x)
-    columns = ss.log_softmax.source("float16", (300, 64), axis=0)
-    assert columns in ss.program(lambda x: ss.log_softmax(x, 0)).source(x)
-    gradient = ss.softmax.source("float16", (300, 64), gradient=True)
-    assert gradient in ss.program(ss.softmax.gradient).source(x, x)
-    adding = ss.softmax.source("float16", (300, 64), request="add")
-    assert adding in ss.program(lambda x, y: ss.softmax(x, out=y, request="add")).source(x, x)
-    assert ss.softmax.source("float16", np.array([300, 64])) == ss.softmax.source("float16", (300, 64))
-    assert len({columns, gradient, adding, ss.softmax.source("float16", (300, 64))}) == 4
+    assert ss.ops.softmax.source("float16", (300, 64)) in ss.program(ss.ops.softmax).source(x)
+    columns = ss.ops.log_softmax.source("float16", (300, 64), axis=0)
+    assert columns in ss.program(lambda x: ss.ops.log_softmax(x, 0)).source(x)
+    gradient = ss.ops.softmax.source("float16", (300, 64), gradient=True)
+    assert gradient in ss.program(ss.ops.softmax.gradient).source(x, x)
+    adding = ss.ops.softmax.source("float16", (300, 64), request="add")
+    assert adding in ss.program(lambda x, y: ss.ops.softmax(x, out=y, request="add")).source(x, x)
+    assert ss.ops.softmax.source("float16", np.array([300, 64])) == ss.ops.softmax.source("float16", (300, 64))
+    assert len({columns, gradient, adding, ss.ops.softmax.source("float16", (300, 64))}) == 4
 
 
 @pytest.mark.parametrize(
@@ -118,4 +120,4 @@ def test_source_is_what_a_program_compiles():
 )
 def test_source_of_what_has_none(arguments):
     with pytest.raises(ProgramError, match="softmax: "):
-        ss.softmax.source(*arguments)
+        ss.ops.softmax.source(*arguments)

@@ -13,6 +13,7 @@ import pytest
 import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.program.variable import Place
+from streamscope.workloads import WORKLOADS
 
 X = np.ones((2, 4), np.float32)
 ROW = np.ones(4, np.float32)
@@ -33,7 +34,7 @@ def places(program):
 
 class TestOperations:
     def test_a_function_becomes_a_list_of_operations(self):
-        program = trace(lambda x, bias: ss.relu(ss.bias_add(x, bias)), X, ROW)
+        program = trace(lambda x, bias: ss.ops.relu(ss.ops.bias_add(x, bias)), X, ROW)
         assert [(op.name, op.reads, op.writes) for op in program.operations] == [("bias_add", (0, 1), (2,)), ("relu", (2,), (3,))]
         assert [op.id for op in program.operations] == [0, 1]
         assert program.inputs == (0, 1)
@@ -45,23 +46,23 @@ class TestOperations:
         assert [op.name for op in program.operations] == ["matmul", "multiply", "add"]
 
     def test_a_variable_read_twice_is_named_once_but_passed_twice(self):
-        (operation,) = trace(lambda x: ss.add(x, x), X).operations
+        (operation,) = trace(lambda x: ss.ops.add(x, x), X).operations
         assert operation.reads == (0,)
         assert operation.launches[0].reads == (0, 0)
 
     def test_out_writes_into_a_variable(self):
         def function(x):
             target = ss.empty(x.shape)
-            result = ss.relu(x, out=target)
+            result = ss.ops.relu(x, out=target)
             assert result is target
-            return ss.relu(target)
+            return ss.ops.relu(target)
 
         program = trace(function, X)
         assert [(op.reads, op.writes) for op in program.operations] == [((0,), (1,)), ((1,), (2,))]
         assert not program.changes_inputs
 
     def test_in_place_reads_and_writes_one_variable(self):
-        program = trace(lambda x, y: ss.add(x, y, out=x), X, X)
+        program = trace(lambda x, y: ss.ops.add(x, y, out=x), X, X)
         (operation,) = program.operations
         assert (operation.reads, operation.writes) == ((0, 1), (0,))
         assert program.changes_inputs
@@ -70,7 +71,7 @@ class TestOperations:
     def test_out_of_several_results_may_leave_some_open(self):
         def function(x, w, dy):
             dw = ss.empty(w.shape)
-            dx, same = ss.convolution_backward(x, w, dy, out=(None, dw))
+            dx, same = ss.ops.convolution_backward(x, w, dy, out=(None, dw))
             assert same is dw
             return dx, dw
 
@@ -80,14 +81,14 @@ class TestOperations:
         assert not program.single_output
 
     def test_what_writes_empty_arrays_only_puts_nothing_on_a_stream(self):
-        program = trace(lambda x: (ss.relu(x), ss.sum(x)), X[:0])
+        program = trace(lambda x: (ss.ops.relu(x), ss.ops.sum(x)), X[:0])
         empty, total = program.operations
         assert empty.work == ()
         assert empty.capturable
         assert [launch.name for launch in total.launches] == ["sum"]
 
     def test_launches_and_host_calls_know_the_users_line(self):
-        program = trace(lambda raw: ss.relu(ss.to_device(negate(raw))), X)
+        program = trace(lambda raw: ss.ops.relu(ss.ops.to_device(negate(raw))), X)
         for operation in program.operations:
             for work in operation.launches or (operation.work,):
                 assert str(work) == str(operation)
@@ -100,7 +101,7 @@ class TestOperations:
     def test_a_program_is_the_same_when_traced_twice(self):
         @ss.program
         def step(x, w):
-            return ss.softmax(ss.relu(x @ w))
+            return ss.ops.softmax(ss.ops.relu(x @ w))
 
         first, second = (step.trace(X, np.ones((4, 5), np.float32)) for _ in range(2))
         assert str(first) == str(second)
@@ -110,33 +111,33 @@ class TestOperations:
             assert [launch.cost for launch in a.launches] == [launch.cost for launch in b.launches]
 
     def test_other_shapes_give_another_program(self):
-        step = ss.program(ss.relu)
+        step = ss.program(ss.ops.relu)
         assert step.trace(X).variables[0].spec.shape == (2, 4)
         assert step.trace(ROW).variables[0].spec.shape == (4,)
 
     def test_attributes_are_kept(self):
         image, weights = np.ones((1, 4, 4, 2), np.float32), np.ones((3, 1, 1, 2), np.float32)
-        (operation,) = trace(lambda x, w: ss.convolution(x, w, stride=2), image, weights).operations
+        (operation,) = trace(lambda x, w: ss.ops.convolution(x, w, stride=2), image, weights).operations
         assert operation.attributes == {"stride": 2, "padding": 0}
 
     def test_text_form(self):
-        text = str(trace(ss.relu, X))
+        text = str(trace(ss.ops.relu, X))
         assert re.search(r"0  %1:float32\[2, 4\] = relu\(%0:float32\[2, 4\]\) +# test_tracing\.py:\d+$", text)
 
 
 class TestArguments:
     def test_variadic_arguments_are_named_by_their_place(self):
-        program = trace(lambda first, *rest: ss.add(first, rest[1]), X, X, X)
+        program = trace(lambda first, *rest: ss.ops.add(first, rest[1]), X, X, X)
         assert [program.variables[v].name for v in program.inputs] == ["first", "rest[0]", "rest[1]"]
 
     def test_defaults_stay_python_values(self):
-        program = trace(lambda x, times=3: [x := ss.relu(x) for _ in range(times)][-1], X)
+        program = trace(lambda x, times=3: [x := ss.ops.relu(x) for _ in range(times)][-1], X)
         assert len(program.operations) == 3
 
     @pytest.mark.parametrize("count", [0, 3])
     def test_wrong_number(self, count):
         def two(x, y):
-            return ss.add(x, y)
+            return ss.ops.add(x, y)
 
         with pytest.raises(ProgramError, match=f"'two' cannot take {count} arguments"):
             trace(two, *[X] * count)
@@ -144,16 +145,16 @@ class TestArguments:
     @pytest.mark.parametrize("value", [3.0, [1.0, 2.0], None, "x"])
     def test_not_an_array(self, value):
         with pytest.raises(ProgramError, match=rf"argument 'b' is a {type(value).__name__}, not an array"):
-            trace(ss.add, X, value)
+            trace(ss.ops.add, X, value)
 
     @pytest.mark.parametrize("dtype", ["complex64", "object", "datetime64[ns]", "uint32", "S3", [("a", "f4")]])
     def test_unsupported_dtype(self, dtype):
         with pytest.raises(ProgramError, match=r"argument 'x': dtype .* is not supported .*float16"):
-            trace(ss.relu, np.zeros(3, dtype))
+            trace(ss.ops.relu, np.zeros(3, dtype))
 
     def test_foreign_byte_order(self):
         with pytest.raises(ProgramError, match=r"argument 'x': dtype '>f4' has the other byte order .*astype\('float32'\)"):
-            trace(ss.relu, np.zeros(3, ">f4"))
+            trace(ss.ops.relu, np.zeros(3, ">f4"))
 
     def test_a_dtype_of_another_library(self):
         class Tensor:
@@ -161,18 +162,18 @@ class TestArguments:
             dtype = "torch.bfloat16"
 
         with pytest.raises(ProgramError, match=r"argument 'x': dtype 'torch\.bfloat16' is none that NumPy knows"):
-            trace(ss.relu, Tensor())
+            trace(ss.ops.relu, Tensor())
 
     def test_anything_with_shape_and_dtype_will_do(self):
         class Tensor:
             shape = (3, 5)
             dtype = "float16"
 
-        assert str(trace(ss.relu, Tensor()).variables[0].spec) == "float16[3, 5]"
+        assert str(trace(ss.ops.relu, Tensor()).variables[0].spec) == "float16[3, 5]"
 
     def test_attributes_of_the_function_hide_nothing(self):
         def function(x):
-            return ss.relu(x)
+            return ss.ops.relu(x)
 
         function.trace = function.function = "the user's own"
         assert len(trace(function, X).operations) == 1
@@ -209,7 +210,7 @@ class TestMisuse:
     def test_read_before_written(self):
         def function(x):
             scratch = ss.empty(x.shape, name="scratch")
-            return ss.add(x, scratch)
+            return ss.ops.add(x, scratch)
 
         line = function.__code__.co_firstlineno + 2
         with pytest.raises(ProgramError, match=rf"^add at test_tracing\.py:{line} reads 'scratch', which nothing has written$"):
@@ -217,7 +218,7 @@ class TestMisuse:
 
     def test_shapes_that_do_not_fit(self):
         def function(x, y):
-            return ss.relu(ss.add(x, y))
+            return ss.ops.relu(ss.ops.add(x, y))
 
         line = function.__code__.co_firstlineno + 1
         with pytest.raises(
@@ -227,10 +228,10 @@ class TestMisuse:
 
     def test_dtypes_that_do_not_fit(self):
         with pytest.raises(ProgramError, match=r"matmul: dtypes float32, float64 do not fit, applied to 'a', 'b' at .*\(use one of"):
-            trace(ss.matmul, X, X.astype(float))
+            trace(ss.ops.matmul, X, X.astype(float))
 
     @pytest.mark.parametrize("other", [1j, "1", X, None])
-    @pytest.mark.parametrize("apply", [ss.add, lambda a, b: a + b, lambda a, b: b + a, lambda a, b: a * b, lambda a, b: b * a])
+    @pytest.mark.parametrize("apply", [ss.ops.add, lambda a, b: a + b, lambda a, b: b + a, lambda a, b: a * b, lambda a, b: b * a])
     def test_a_value_instead_of_a_variable(self, other, apply):
         with pytest.raises(ProgramError, match=r"at .*test_tracing\.py:\d+"):
             trace(lambda x: apply(x, other), X)
@@ -241,13 +242,13 @@ class TestMisuse:
 
     def test_numpy_on_a_variable(self):
         with pytest.raises(ProgramError, match=r"NumPy at test_tracing\.py:\d+ asks for the values of 'x'"):
-            trace(lambda x: ss.relu(np.asarray(x)), X)
+            trace(lambda x: ss.ops.relu(np.asarray(x)), X)
 
     @pytest.mark.parametrize(
         ("use", "said"),
         [
             (lambda x: x.sum(), r"\.sum at test_tracing\.py:\d+ is not something that 'x' has: .*\(use the operator: ss\.ops\.sum"),
-            (lambda x: x.dot(x), r"\.dot at .*ss\.matmul\(a, b\)"),
+            (lambda x: x.dot(x), r"\.dot at .*ss\.ops\.matmul\(a, b\)"),
             (lambda x: x.T, r"\.T at .*change the array before it goes into the program, or .* ss\.operator"),
             (lambda x: x.reshape(8), r"\.reshape at test_tracing\.py:\d+"),
             (lambda x: x.item(), r"\.item at .*values are known when the program runs"),
@@ -266,19 +267,19 @@ class TestMisuse:
             deep = copy.deepcopy(x)
             assert deep.spec == x.spec
             assert pickle.loads(pickle.dumps(x)).name == "x"
-            return ss.relu(x)
+            return ss.ops.relu(x)
 
         trace(function, X)
 
     def test_branching_on_a_value(self):
         with pytest.raises(ProgramError, match=r"test_tracing\.py:\d+ branches on the value of 'x', .*branch on shapes"):
-            trace(lambda x: x or ss.relu(x), X)
+            trace(lambda x: x or ss.ops.relu(x), X)
 
     def test_a_variable_of_another_program(self):
         kept = []
         trace(lambda x: kept.append(x) or x, X)
         with pytest.raises(ProgramError, match=r"add at test_tracing\.py:\d+ uses 'x', which belongs to another program"):
-            trace(lambda y: ss.add(y, kept[0]), X)
+            trace(lambda y: ss.ops.add(y, kept[0]), X)
 
     @pytest.mark.parametrize(
         ("out", "said"),
@@ -292,22 +293,22 @@ class TestMisuse:
     )
     def test_out_that_does_not_fit(self, out, said):
         with pytest.raises(ProgramError, match=said):
-            trace(lambda x, y: ss.relu(x, out=out(x, y)), X, X)
+            trace(lambda x, y: ss.ops.relu(x, out=out(x, y)), X, X)
 
     def test_library_calls_do_not_write_over_what_they_read(self):
         square = np.ones((3, 3), np.float32)
         with pytest.raises(ProgramError, match=r"matmul at .* cannot write over 'a', which it reads \(give another variable as out=\)"):
-            trace(lambda a, b: ss.matmul(a, b, out=a), square, square)
+            trace(lambda a, b: ss.ops.matmul(a, b, out=a), square, square)
         image, weights = np.ones((1, 2, 2, 2), np.float32), np.ones((2, 1, 1, 2), np.float32)
         with pytest.raises(ProgramError, match=r"convolution at .* cannot write over 'x'"):
-            trace(lambda x, w: ss.convolution(x, w, out=x), image, weights)
+            trace(lambda x, w: ss.ops.convolution(x, w, out=x), image, weights)
 
     def test_one_variable_for_two_results(self):
         same = np.ones((2, 1, 1, 2), np.float32)
 
         def function(x, w, dy):
             target = ss.empty(x.shape)
-            return ss.convolution_backward(x, w, dy, out=(target, target))
+            return ss.ops.convolution_backward(x, w, dy, out=(target, target))
 
         with pytest.raises(ProgramError, match=r"convolution_backward at .* writes 'empty' twice"):
             trace(function, same, same, same)
@@ -315,24 +316,24 @@ class TestMisuse:
     @pytest.mark.parametrize("shape", [(2, -1), (2.5,), "ab", None, ((1, 2), 3)])
     def test_empty_of_an_impossible_shape(self, shape):
         with pytest.raises(ProgramError, match=r"ss\.empty at test_tracing\.py:\d+: shape"):
-            trace(lambda x: ss.relu(x, out=ss.empty(shape)), X)
+            trace(lambda x: ss.ops.relu(x, out=ss.empty(shape)), X)
 
     def test_empty_of_an_impossible_dtype(self):
         with pytest.raises(ProgramError, match=r"ss\.empty at .*dtype 'float31' is none that NumPy knows"):
-            trace(lambda x: ss.relu(x, out=ss.empty(3, "float31")), X)
+            trace(lambda x: ss.ops.relu(x, out=ss.empty(3, "float31")), X)
 
     def test_empty_of_one_extent(self):
-        assert trace(lambda x: ss.relu(x, out=ss.empty(4)), ROW).variables[1].spec.shape == (4,)
+        assert trace(lambda x: ss.ops.relu(x, out=ss.empty(4)), ROW).variables[1].spec.shape == (4,)
 
     def test_outside_a_program(self):
         with pytest.raises(ProgramError, match="relu was called outside a program"):
-            ss.relu(X)
+            ss.ops.relu(X)
         with pytest.raises(ProgramError, match=r"ss\.empty was called outside a program"):
             ss.empty(3)
 
         @ss.program
         def step(x):
-            return ss.relu(x)
+            return ss.ops.relu(x)
 
         with pytest.raises(ProgramError, match=r"'step' was called outside a program .*ss\.compare\(step"):
             step(X)
@@ -340,7 +341,7 @@ class TestMisuse:
 
 class TestPlaces:
     def test_an_input_lies_where_it_is_first_used(self):
-        program = trace(lambda a, b, unused: (ss.relu(a), negate(b)), X, X, X)
+        program = trace(lambda a, b, unused: (ss.ops.relu(a), negate(b)), X, X, X)
         assert places(program) == {
             "a": Place.DEVICE,
             "b": Place.HOST,
@@ -350,32 +351,32 @@ class TestPlaces:
         }
 
     def test_copies_go_between(self):
-        program = trace(lambda x: ss.to_host(ss.relu(ss.to_device(negate(x)))), X)
+        program = trace(lambda x: ss.ops.to_host(ss.ops.relu(ss.ops.to_device(negate(x)))), X)
         assert list(places(program).values()) == [Place.HOST, Place.HOST, Place.DEVICE, Place.DEVICE, Place.HOST]
 
     def test_host_function_of_a_device_variable(self):
-        said = r"negate at .* wants 'relu_0' in host memory, but it lies in device memory \(copy it first with ss\.to_host\)"
+        said = r"negate at .* wants 'relu_0' in host memory, but it lies in device memory \(copy it first with ss\.ops\.to_host\)"
         with pytest.raises(ProgramError, match=said):
-            trace(lambda x: negate(ss.relu(x)), X)
+            trace(lambda x: negate(ss.ops.relu(x)), X)
 
     def test_device_operator_of_a_host_variable(self):
-        with pytest.raises(ProgramError, match=r"relu at .* wants 'x' in device memory.*ss\.to_device"):
-            trace(lambda x: (negate(x), ss.relu(x)), X)
+        with pytest.raises(ProgramError, match=r"relu at .* wants 'x' in device memory.*ss\.ops\.to_device"):
+            trace(lambda x: (negate(x), ss.ops.relu(x)), X)
 
     def test_out_lies_where_the_operator_writes(self):
         with pytest.raises(ProgramError, match=r"to_host at .* wants 'empty' in host memory"):
-            trace(lambda x: ss.to_host(x, out=ss.empty(x.shape)), X)
+            trace(lambda x: ss.ops.to_host(x, out=ss.empty(x.shape)), X)
 
 
 class TestNesting:
     def test_a_program_inside_a_program_is_inlined(self):
         @ss.program
         def inner(x, y):
-            return ss.add(x, y), ss.multiply(x, y)
+            return ss.ops.add(x, y), ss.ops.multiply(x, y)
 
         def outer(x):
-            total, product = inner(x, ss.relu(x))
-            return ss.add(total, product)
+            total, product = inner(x, ss.ops.relu(x))
+            return ss.ops.add(total, product)
 
         program = trace(outer, X)
         assert [op.name for op in program.operations] == ["relu", "add", "multiply", "add"]
@@ -384,21 +385,21 @@ class TestNesting:
     def test_an_inlined_program_checks_its_arguments(self):
         @ss.program
         def inner(x, y):
-            return ss.add(x, y)
+            return ss.ops.add(x, y)
 
         with pytest.raises(ProgramError, match="'inner' cannot take 1 arguments"):
-            trace(lambda x: ss.relu(inner(x)), X)
+            trace(lambda x: ss.ops.relu(inner(x)), X)
 
     def test_a_program_of_a_program_is_the_program(self):
-        inner = ss.program(lambda x: ss.relu(x + x))
+        inner = ss.program(lambda x: ss.ops.relu(x + x))
         assert str(ss.program(inner).trace(X)) == str(inner.trace(X))
 
     def test_tracing_another_program_while_tracing(self):
         lengths = []
 
         def outer(x):
-            lengths.append(len(trace(lambda y: ss.relu(ss.relu(y)), ROW).operations))
-            return ss.relu(x)
+            lengths.append(len(trace(lambda y: ss.ops.relu(ss.ops.relu(y)), ROW).operations))
+            return ss.ops.relu(x)
 
         assert len(trace(outer, X).operations) == 1
         assert lengths == [2]
@@ -410,13 +411,13 @@ class TestNesting:
         def outer(x):
             with pytest.raises(KeyError):
                 trace(inner, ROW)
-            ss.relu(x)
+            ss.ops.relu(x)
             raise ValueError("outer")
 
         with pytest.raises(ValueError, match="outer"):
             trace(outer, X)
         with pytest.raises(ProgramError, match="outside a program"):
-            ss.relu(X)
+            ss.ops.relu(X)
 
     def test_threads_trace_side_by_side(self):
         barrier = threading.Barrier(4, timeout=30)
@@ -426,7 +427,7 @@ class TestNesting:
             def chain(x):
                 for _ in range(length):
                     barrier.wait()
-                    x = ss.relu(x)
+                    x = ss.ops.relu(x)
                 for _ in range(4 - length):
                     barrier.wait()
                 return x
@@ -445,7 +446,7 @@ class TestNesting:
 
         def apply(x):
             try:
-                ss.relu(x)
+                ss.ops.relu(x)
             except ProgramError as error:
                 said.append(error.message)
 
@@ -453,7 +454,26 @@ class TestNesting:
             thread = threading.Thread(target=apply, args=(x,))
             thread.start()
             thread.join()
-            return ss.relu(x)
+            return ss.ops.relu(x)
 
         assert len(trace(function, X).operations) == 1
         assert said == ["relu was called outside a program"]
+
+
+def everything(x, w):
+    y = ss.ops.softmax(ss.ops.relu(x) @ w) + ss.ops.sum(x, axis=1, keepdims=True)
+    line = ss.elementwise("y = a * x + b", gradient={"x": "a * dy"})
+    gradients = *ss.ops.add.gradient(y, y, ss.ops.sum(y, axis=0)), ss.ops.prod.gradient(ss.ops.prod(y), y)
+    return line(2, y, 1), line.gradient(y, 2, y, 1)[1], *gradients
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+def test_tracing_makes_no_source(monkeypatch, fuse):
+    monkeypatch.setattr("streamscope.kernels.source.KernelSource.__init__", lambda *_: pytest.fail("a source was made"))
+    x = np.zeros((37, 37), np.float32)
+    programs = [(ss.program(everything, fuse=fuse), (x, x))]
+    programs += [(ss.program(function, fuse=fuse), inputs) for function, inputs in (each.build() for each in WORKLOADS.values())]
+    for program, inputs in programs:
+        assert program.trace(*inputs).operations
+    with pytest.raises(pytest.fail.Exception, match="a source was made"):
+        programs[0][0].source(x, x)

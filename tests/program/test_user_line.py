@@ -28,7 +28,7 @@ def test_functions_and_python_operators():
 
     def function(x):
         expected.append(here(1))
-        x = ss.relu(x)
+        x = ss.ops.relu(x)
         expected.append(here(1))
         x = x @ x
         expected.append(here(1))
@@ -44,7 +44,7 @@ def test_host_functions_and_operators_of_the_users_own():
 
     def function(x):
         expected.append(here(1))
-        x = ss.to_device(negate(x))
+        x = ss.ops.to_device(negate(x))
         expected.append(here(1))
         return double(x)
 
@@ -57,7 +57,7 @@ def test_a_wrapper_of_the_users_names_the_line_in_the_wrapper():
 
     def layer(x):
         expected.append(here(1))
-        return ss.relu(x)
+        return ss.ops.relu(x)
 
     assert lines(lambda x: functools.reduce(lambda y, _: layer(y), range(2), x), X) == expected
 
@@ -68,18 +68,18 @@ def test_an_inlined_program_names_its_own_lines():
     @ss.program
     def inner(x):
         expected.append(here(1))
-        return ss.relu(x)
+        return ss.ops.relu(x)
 
     def outer(x):
         x = inner(x)
         expected.append(here(1))
-        return ss.relu(x)
+        return ss.ops.relu(x)
 
     assert lines(outer, X) == expected
 
 
 def test_a_program_that_is_an_operator_names_the_line_that_traced_it():
-    assert lines(ss.relu, X) == [f"test_user_line.py:{lines.__code__.co_firstlineno + 1}"]
+    assert lines(ss.ops.relu, X) == [f"test_user_line.py:{lines.__code__.co_firstlineno + 1}"]
 
 
 def test_a_ready_workload_names_its_own_lines():
@@ -94,7 +94,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 shell = InteractiveShell.instance()
 shell.run_cell("import numpy as np\\nimport streamscope as ss", store_history=True)
-shell.run_cell("@ss.program\\ndef step(x):\\n    return ss.relu(x)", store_history=True)
+shell.run_cell("@ss.program\\ndef step(x):\\n    return ss.ops.relu(x)", store_history=True)
 print(json.dumps([operation.where for operation in shell.ev("step.trace(np.ones(3))").operations]))
 """
     command = [sys.executable, "-c", code]

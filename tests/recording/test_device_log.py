@@ -49,7 +49,7 @@ def test_a_host_function_may_let_another_thread_use_the_device_and_its_work_is_n
         return values
 
     host = ss.host_function(lets_another_work)
-    prepared = ss.prepare(ss.program(lambda x: ss.to_device(host(ss.to_host(x + x)))).trace(x), engine="async", device=device)
+    prepared = ss.prepare(ss.program(lambda x: ss.ops.to_device(host(ss.ops.to_host(x + x)))).trace(x), engine="async", device=device)
     for _ in range(2):
         prepared.load([x])
         prepared.run()

@@ -66,7 +66,7 @@ def test_every_launch_has_a_span_as_long_as_it_truly_takes(workload, engine):
 @pytest.mark.parametrize("engine", ["graph", "graph-dual"])
 @pytest.mark.parametrize("workload", ["elementwise-chain", "branches", "conv-backward"])
 def test_launches_of_a_graph_end_when_they_truly_end(workload, engine, monkeypatch):
-    monkeypatch.setitem(passes.MOST_VARIANTS, "simulated", 1000)
+    monkeypatch.setattr(passes, "MOST_EXACT_VARIANTS", 1000)
     prepared = prepared_workload(workload, engine)
     trace = EventRecorder.on(prepared.device).record(prepared)
     found, expected = device_spans(trace), truth(prepared)
@@ -77,7 +77,7 @@ def test_launches_of_a_graph_end_when_they_truly_end(workload, engine, monkeypat
 
 
 def test_the_delay_of_earlier_events_in_a_shared_variant_is_taken_off(monkeypatch):
-    monkeypatch.setitem(passes.MOST_VARIANTS, "simulated", 5)
+    monkeypatch.setattr(passes, "MOST_EXACT_VARIANTS", 5)
     prepared = prepared_workload("elementwise-chain", "graph")
     found, expected = device_spans(EventRecorder.on(prepared.device).record(prepared)), truth(prepared)
     shifts = [found[key][1] - expected[key][1] for key in expected]

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.advising.break_even import chain_async_ns, chain_graph_ns, graph_speedup, replays_to_pay
+from streamscope.advising.break_even import chain_ns, graph_speedup, replays_to_pay
 from streamscope.workloads import WORKLOADS
-from streamscope_widgets import advice_marks
-from streamscope_widgets.advice_picture import advice_svg
+from streamscope_widgets import advice_charts
+from streamscope_widgets.show.still_chart import plane_svg
 
 
 def advice_on(name, **settings):
@@ -34,6 +34,10 @@ def chain():
 
 def words(figure):
     return " ".join(note.text for note in figure.layout.annotations)
+
+
+def picture(costs, forecast):
+    return plane_svg(advice_charts.regions_chart(costs, forecast))
 
 
 def points(figure):
@@ -75,12 +79,12 @@ def test_regions_are_coloured_by_their_winner(chain):
         length_ns, count = 10 ** heat.x[column] * 1e3, round(10 ** heat.y[row])
         assert winner[row, column] == (graph_speedup(chain.costs, count, length_ns) >= 1.05)
     colours = [colour for _, colour in heat.colorscale]
-    assert set(colours) == {*advice_marks.SHADES["async"], *advice_marks.SHADES["graph"]}
+    assert set(colours) == {*advice_charts.SHADES["async"], *advice_charts.SHADES["graph"]}
 
 
 def test_lines_of_equal_speedup_are_where_the_speedup_is(chain):
-    left, _ = advice_marks.panels(chain.costs, None)
-    lines = {line.words: line for line in left.speedups}
+    left, _ = advice_charts.regions_chart(chain.costs, None).panels
+    lines = {line.words: line for line in left.lines if not line.dashed}
     assert {"1.5×", "2×", "3×"} <= set(lines)
     for name, line in lines.items():
         for x, y in zip(line.x, line.y, strict=True):
@@ -92,7 +96,7 @@ def test_the_capture_chart_is_what_a_capture_costs_over_what_a_replay_saves(chai
     line = next(trace for trace in figure.data if trace.name == "100 kernels")
     for index in (0, 40, 99):
         length_ns = line.x[index] * 1e3
-        saved_ns = chain_async_ns(chain.costs, 100, length_ns) - chain_graph_ns(chain.costs, 100, length_ns)
+        saved_ns = chain_ns(chain.costs, "async", 100, length_ns) - chain_ns(chain.costs, "graph", 100, length_ns)
         assert line.y[index] == pytest.approx(replays_to_pay(chain.costs, 100, saved_ns))
     (point,) = [trace for trace in figure.data if trace.name == "yours"]
     assert (point.x[0], point.y[0]) == (pytest.approx(0.872), chain.forecast.capture_replays)
@@ -100,17 +104,17 @@ def test_the_capture_chart_is_what_a_capture_costs_over_what_a_replay_saves(chai
 
 
 def test_the_picture_is_small_and_whole(branches):
-    svg = advice_svg(branches.costs, branches.forecast)
+    svg = picture(branches.costs, branches.forecast)
     assert len(svg) < 60_000
     root = ET.fromstring(svg)
     texts = [element.text for element in root.iter() if element.tag.endswith("text")]
     assert {"graph", "async", "dual", "yours", "2×", "kernel length, µs, simulated"} <= set(texts)
     fills = {element.get("fill") for element in root.iter()}
-    assert {advice_marks.SHADES["async"][0], advice_marks.SHADES["dual"][1], advice_marks.SHADES["graph-dual"][3]} <= fills
+    assert {advice_charts.SHADES["async"][0], advice_charts.SHADES["dual"][1], advice_charts.SHADES["graph-dual"][3]} <= fills
 
 
 def test_the_picture_shows_the_same_point_as_the_chart(branches):
-    svg = advice_svg(branches.costs, branches.forecast)
+    svg = picture(branches.costs, branches.forecast)
     circles = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', svg)
     low, high = np.log10([0.5, 100])
     expected = 58 + (log10(0.872) - low) / (high - low) * 400
@@ -120,7 +124,7 @@ def test_the_picture_shows_the_same_point_as_the_chart(branches):
 
 def test_control_characters_in_a_devices_name_are_replaced(branches):
     device = replace(branches.costs.device, name="a\x00\x1b[31m")
-    root = ET.fromstring(advice_svg(replace(branches.costs, device=device), branches.forecast))
+    root = ET.fromstring(picture(replace(branches.costs, device=device), branches.forecast))
     assert any((element.text or "").startswith("a��[31m") for element in root.iter())
 
 

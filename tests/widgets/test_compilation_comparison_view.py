@@ -9,10 +9,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from streamscope.compiling.compare_compilation import CompilationComparison
-from streamscope.kernels.compile.compilation_log import CompilationLog, KernelRecord, Stage, StageTime
+from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, KernelRecord, StageTime
 from streamscope.kernels.compile.kernel_cache import Origin
-from streamscope_widgets.compilation_view import compilation_comparison_html
-from streamscope_widgets.worker_picture import COLOURS, GUTTER, MARGIN, WIDTH
+from streamscope_widgets.compilation_view import COLOURS, GUTTER, MARGIN, WIDTH, compilation_comparison_html
 
 SVG = "{http://www.w3.org/2000/svg}"
 MS = 1_000_000
@@ -24,7 +23,7 @@ def log_of(*stages, kernels=4):
     for number in range(kernels):
         log.add_kernel(KernelRecord(f"k{number}", "sm_90", Origin.COMPILED))
     for lane, start, end in stages:
-        log.add_stage(StageTime(Stage.COMPILE, "k", lane, start * MS, end * MS))
+        log.add_stage(StageTime(CompileStage.COMPILE, "k", lane, start * MS, end * MS))
     return log
 
 
@@ -41,7 +40,9 @@ def pictures(html):
 
 def bars(picture):
     """Return left edge and width of the bars of what was compiled, in pixels; the legend's square is 10 high, a bar 12."""
-    rectangles = [each for each in picture.iter(f"{SVG}rect") if each.get("fill") == COLOURS[Stage.COMPILE] and each.get("height") == "12"]
+    rectangles = [
+        each for each in picture.iter(f"{SVG}rect") if each.get("fill") == COLOURS[CompileStage.COMPILE] and each.get("height") == "12"
+    ]
     return [(float(each.get("x")), float(each.get("width"))) for each in rectangles]
 
 

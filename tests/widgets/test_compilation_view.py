@@ -7,11 +7,10 @@ from html import unescape
 
 import pytest
 
-from streamscope.kernels.compile.compilation_log import CompilationLog, KernelRecord, LaunchCost, Stage, StageTime
+from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, KernelRecord, LaunchCost, StageTime
 from streamscope.kernels.compile.cubin import Cubin
 from streamscope.kernels.compile.kernel_cache import Origin
-from streamscope_widgets.compilation_view import MOST_FOLDED, MOST_SHOWN, asked_kernels, compilation_html, headline
-from streamscope_widgets.worker_picture import WIDTH
+from streamscope_widgets.compilation_view import MOST_FOLDED, MOST_SHOWN, WIDTH, asked_kernels, compilation_html, headline
 
 MS = 1_000_000
 
@@ -20,7 +19,7 @@ def unit(compile_ms, kernels=1):
     return Cubin(b"no ELF", "sm_90", "13.0", compile_ms * MS, kernels)
 
 
-def log_of(*records, stages=((Stage.COMPILE, "worker 1", 0, 80),)):
+def log_of(*records, stages=((CompileStage.COMPILE, "worker 1", 0, 80),)):
     log = CompilationLog()
     for name, origin, cubin in records:
         log.add_kernel(KernelRecord(name, "sm_90", origin, cubin))
@@ -60,7 +59,7 @@ def test_shares_are_said_to_be_shares():
 
 
 def test_stages_add_up_and_the_wall_clock_does_not():
-    stages = ((Stage.LOOK_UP, "host", 0, 5), (Stage.COMPILE, "worker 1", 5, 45), (Stage.COMPILE, "worker 2", 5, 65))
+    stages = ((CompileStage.LOOK_UP, "host", 0, 5), (CompileStage.COMPILE, "worker 1", 5, 45), (CompileStage.COMPILE, "worker 2", 5, 65))
     found = {row[0]: row[1] for row in rows(compilation_html(log_of(("a", Origin.COMPILED, unit(8)), stages=stages))) if len(row) in (2, 3)}
     assert found == {"look up": "5.00", "compile": "100.0", "wall clock": "65.0"}
 
@@ -87,7 +86,7 @@ def test_markup_in_names_is_text():
 def test_it_is_small_however_much_was_compiled():
     count = 4000
     records = [(f"kernel_{number:04}_{'x' * 90}", Origin.COMPILED, unit(number)) for number in range(count)]
-    html = compilation_html(log_of(*records, stages=[(Stage.COMPILE, f"worker {n % 64}", n, n + 50) for n in range(20_000)]))
+    html = compilation_html(log_of(*records, stages=[(CompileStage.COMPILE, f"worker {n % 64}", n, n + 50) for n in range(20_000)]))
     assert len(html.encode()) < 200_000
     assert f"{MOST_FOLDED} more kernels; another {count - MOST_SHOWN - MOST_FOLDED:,} are not listed" in html
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-import plotly.graph_objects as go
 import pytest
 
 from streamscope.analysis.table import metrics_text
 from streamscope.devices.graph_node import GraphNode, NodeKind
-from streamscope.engines.graphs.view import GraphView
-from streamscope.kernels.compile.compilation_log import Stage, StageTime
+from streamscope.engines.graphs import GraphView
+from streamscope.kernels.compile.compilation_log import CompileStage, StageTime
 from streamscope.trace import TimelineGroup
 from streamscope.trace.spans import SpanBuilder, SpanKind
+from streamscope_widgets.compilation_view import workers_svg
 from streamscope_widgets.report import report
+from streamscope_widgets.show import palette
+from streamscope_widgets.show.chart import Axis, Bars, RowChart
+from streamscope_widgets.show.still_chart import row_svg
 from streamscope_widgets.still_timeline import timeline_svg
-from streamscope_widgets.svg_chart import chart_svg
-from streamscope_widgets.worker_picture import workers_svg
 
 HOSTILE = "a\x00b\x1b[31m\x08\x9b\ud800\ufffe<&"
 SHOWN = "a�b�[31m����<&"
@@ -32,19 +33,15 @@ def trace(make_trace):
 
 
 def chart(_):
-    figure = go.Figure()
-    figure.add_bar(y=[HOSTILE], x=[1.0], name=HOSTILE, orientation="h", marker={"color": "#112233"}, text=[HOSTILE],
-        textposition="inside", insidetextfont={"color": "#ffffff"})  # fmt: skip
-    figure.update_layout(xaxis_range=[0, 2], title={"text": HOSTILE})
-    figure.update_xaxes(title={"text": HOSTILE})
-    return chart_svg(figure)
+    bars = Bars(HOSTILE, palette.BUSY, "#ffffff", [1], [HOSTILE], HOSTILE)
+    return row_svg(RowChart(HOSTILE, Axis(HOSTILE, 0, 2), (HOSTILE,), (bars,)))
 
 
 PICTURES = {
     "timeline": lambda trace: timeline_svg([TimelineGroup(trace, label=HOSTILE)]),
     "chart": chart,
     "graph": lambda _: GraphView(HOSTILE, 0, (GraphNode(NodeKind.KERNEL, HOSTILE),)).svg(),
-    "workers": lambda _: workers_svg([StageTime(Stage.COMPILE, "k", HOSTILE, 0, 10)]),
+    "workers": lambda _: workers_svg([StageTime(CompileStage.COMPILE, "k", HOSTILE, 0, 10)]),
 }
 
 

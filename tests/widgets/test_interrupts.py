@@ -27,9 +27,9 @@ def slow(values):
 
 @ss.program
 def step(x):
-    return ss.relu(ss.to_device(slow(ss.to_host(ss.multiply(x, x)))))
+    return ss.ops.relu(ss.ops.to_device(slow(ss.ops.to_host(ss.ops.multiply(x, x)))))
 """
-MAGIC = "%%streamscope --device simulated -o runs --no-timeline\nss.relu(ss.to_device(slow(ss.to_host(ss.multiply(x, x)))))"
+MAGIC = "%%streamscope --device simulated -o runs --no-timeline\nss.ops.relu(ss.ops.to_device(slow(ss.ops.to_host(ss.ops.multiply(x, x)))))"
 COMPARE = "runs = ss.compare(step, x, device=device, progress=True)"
 RUN = """
 prepared = ss.prepare(step.trace(x), engine="graph-dual", device=device)

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.kernels.compile.compilation_log import CompilationLog, Stage, StageTime
+from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, StageTime
+from streamscope_widgets.compilation_view import COLOURS, GUTTER, MARGIN, MOST_ROWS, WIDTH, BusyClock, workers_svg
 from streamscope_widgets.show.svg import round_step
-from streamscope_widgets.worker_picture import COLOURS, GUTTER, MARGIN, MOST_ROWS, WIDTH, BusyClock, workers_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 MS = 1_000_000
 
 
-def stage(start, end, lane="host", kind=Stage.COMPILE):
+def stage(start, end, lane="host", kind=CompileStage.COMPILE):
     return StageTime(kind, "k", lane, start, end)
 
 
@@ -86,8 +86,8 @@ def test_it_is_small_and_says_whom_it_leaves_out():
 
 
 def test_each_sort_of_stage_has_a_colour_of_its_own():
-    assert set(COLOURS) == set(Stage)
-    assert len(set(COLOURS.values())) == len(Stage)
+    assert set(COLOURS) == set(CompileStage)
+    assert len(set(COLOURS.values())) == len(CompileStage)
 
 
 def test_markup_in_a_lane_is_text():

@@ -9,6 +9,7 @@ import streamscope as ss
 from streamscope.errors import WorkloadError
 from streamscope.program.launch import LaunchKind
 from streamscope.program.reference import run_reference
+from streamscope.workloads import WORKLOADS
 
 SMALL = {
     "elementwise-chain": {"length": 7, "size": 33},
@@ -30,8 +31,8 @@ def traced(name, **values):
 
 
 def test_the_workloads():
-    assert list(ss.WORKLOADS) == list(SMALL)
-    for name, workload in ss.WORKLOADS.items():
+    assert list(WORKLOADS) == list(SMALL)
+    for name, workload in WORKLOADS.items():
         assert workload.name == name
         assert workload.description
         assert list(workload.settings) == list(SMALL[name])

@@ -25,15 +25,15 @@ RENDERERS = {
     "Advice": {
         "html": "advice_view:advice_html",
         "report": "advice_view:advice_page",
-        "regions": "advice_chart:advice_chart",
-        "capture": "advice_chart:capture_chart",
+        "regions": "advice_charts:advice_chart",
+        "capture": "advice_charts:capture_chart",
     },
     "Audit": {"html": "advice_view:audit_html"},
     "Choice": {"html": "advice_view:choice_html"},
     "Comparison": {
-        "html": "summary:comparison_html",
+        "html": "comparison_view:comparison_html",
         "timeline": "timeline:comparison_timeline",
-        "report": "comparison_report:comparison_report",
+        "report": "comparison_view:comparison_report",
     },
     "CompilationComparison": {
         "html": "compilation_view:compilation_comparison_html",

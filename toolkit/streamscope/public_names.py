@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -27,7 +27,7 @@ def public_names(package: str, *defined: str) -> tuple[Callable[[str], Any], Cal
         if name == "__all__":
             return sorted([*homes, *defined])
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{_moved(homes, package, name)}")
         home = homes[name]
         value = importlib.import_module(f"{home}.{name}") if home == package else getattr(importlib.import_module(home), name)
         setattr(sys.modules[package], name, value)
@@ -37,6 +37,13 @@ def public_names(package: str, *defined: str) -> tuple[Callable[[str], Any], Cal
         return sorted({*vars(sys.modules[package]), *__getattr__("__all__")})
 
     return __getattr__, __dir__
+
+
+def _moved(homes: Mapping[str, str], package: str, name: str) -> str:
+    """Return where a name is that is one of a part of the package: operators had their names in ``ss`` before `ss.ops` had them."""
+    if package == "streamscope" and "ops" in homes and name in _modules_of_names("streamscope.ops"):
+        return f": ss.{name} is ss.ops.{name} now"
+    return ""
 
 
 @cache

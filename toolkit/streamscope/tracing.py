@@ -78,8 +78,13 @@ class ProgramFunction:
         return self.function(*arguments, **attributes)
 
     def source(self, *inputs: Any, **attributes: Any) -> str:
-        """Return the CUDA source of all kernels that the program needs for inputs like these: `Program.source`."""
-        return self.trace(*inputs, **attributes).source()
+        """Return the CUDA source of the generated kernels for inputs like these, each once, below a line with the operations that run it.
+
+        Libraries (cuBLAS, cuDNN), functions of the user's and captured code bring kernels of their own, which are not here.
+        """
+        from streamscope.kernels.compile.program_kernels import program_source
+
+        return program_source(self.trace(*inputs, **attributes))
 
     def trace(self, *arguments: Any, **attributes: Any) -> Program:
         """Trace the function for arrays (NumPy, CuPy, or anything with shape and dtype) like ``arguments``.
@@ -171,6 +176,18 @@ def program(function: Callable[..., Any] | None = None, *, fuse: bool = False) -
     ------
     ProgramError
         It is not callable.
+
+    Examples
+    --------
+    >>> @ss.program(fuse=True)
+    ... def step(x, w):
+    ...     return ss.ops.relu(x * w + 1)
+    >>> print(step.trace(np.ones(4), np.ones(4)))
+    step: 1 operation, 3 variables
+         0  %2:float64[4] = multiply+add+relu(%0:float64[4], %1:float64[4])    # ...
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(step, np.array([1.0, -2.0]), np.array([2.0, 3.0])))
+    [3. 0.]
     """
     if function is None:
         return partial(program, fuse=fuse)

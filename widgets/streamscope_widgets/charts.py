@@ -1,4 +1,4 @@
-"""Charts of a comparison, as Plotly figures: plain `go.Figure`, which a notebook keeps small and shows again when it is reopened.
+"""Charts of a comparison: what each shows, as data, and as a Plotly figure.
 
 Each title states the finding, each axis its unit, and each bar carries its value, so that a chart can be read without hovering.
 """
@@ -6,18 +6,18 @@ Each title states the finding, each axis its unit, and each bar carries its valu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from streamscope.analysis.launches import launch_latency_ns
 from streamscope.analysis.metrics import EngineMetrics
-from streamscope.analysis.statistics import Order, quantiles
-from streamscope.analysis.verdict import difference, fastest, order, reference_engine
+from streamscope.analysis.statistics import Ranking, quantiles
+from streamscope.analysis.verdict import difference, fastest, rank, reference_engine
 from streamscope.errors import TraceError
 from streamscope.trace import TimelineGroup
 from streamscope.words import format_us
 from streamscope_widgets.show import palette
+from streamscope_widgets.show.chart import Axis, Bars, Boxes, Dots, Note, RowChart
+from streamscope_widgets.show.plotly_chart import row_figure
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -51,31 +51,7 @@ def makespan_chart(metrics: Mapping[str, EngineMetrics]) -> go.Figure:
     TraceError
         There are no metrics, or no engine took any time.
     """
-    _some(metrics)
-    import plotly.graph_objects as go
-
-    engines = list(metrics)
-    longest_us = max(max(m.makespan_us, m.gpu_busy_us) for m in metrics.values())
-    if not longest_us:
-        raise TraceError("no engine took any time, so there is nothing to draw", hint="was anything run?")
-    figure = go.Figure()
-    for name, colour, ink, length_us in STRETCHES:
-        lengths = [length_us(metrics[engine]) for engine in engines]
-        if not any(lengths):
-            continue
-        labels = [format_us(length) if length >= LABEL_FROM * longest_us else "" for length in lengths]
-        figure.add_bar(
-            y=engines, x=lengths, name=name, orientation="h", marker={"color": colour},
-            text=labels, textposition="inside", textangle=0, insidetextanchor="middle", insidetextfont={"color": ink, "size": 12},
-            hovertemplate=f"%{{y}}: %{{x:,.2f}} µs {name}<extra></extra>",
-        )  # fmt: skip
-    for engine in engines:
-        end_us = max(metrics[engine].makespan_us, metrics[engine].gpu_busy_us)
-        figure.add_annotation(
-            x=end_us, y=engine, text=f"{format_us(metrics[engine].makespan_us)} µs", xanchor="left", showarrow=False, xshift=4
-        )
-    figure.update_layout(barmode="stack", bargap=0.35, xaxis_range=[0, longest_us * 1.16])
-    return _styled(figure, metrics, _makespan_title(metrics), "time, µs", rows=len(engines), legend=True)
+    return row_figure(makespans(metrics))
 
 
 def overlap_chart(metrics: Mapping[str, EngineMetrics]) -> go.Figure:
@@ -86,26 +62,7 @@ def overlap_chart(metrics: Mapping[str, EngineMetrics]) -> go.Figure:
     TraceError
         There are no metrics.
     """
-    _some(metrics)
-    import plotly.graph_objects as go
-
-    engines = list(metrics)
-    shares = [metrics[engine].overlap * 100 for engine in engines]
-    labels = [
-        f"{share:.1f} % ({format_us(m.overlap_us)} of {format_us(m.gpu_busy_us)} µs)" if share else "none"
-        for share, m in zip(shares, metrics.values(), strict=True)
-    ]
-    bars = go.Bar(
-        y=engines, x=shares, orientation="h", marker={"color": palette.OVERLAPPED}, text=labels, textposition="outside", cliponaxis=False,
-        hovertemplate="%{y}: %{x:.2f} % of GPU-busy time<extra></extra>",
-    )  # fmt: skip
-    figure = go.Figure(bars)
-    figure.update_layout(bargap=0.45, xaxis_range=[0, max(*shares, 5) * 1.5])
-    title = "No kernels run side by side under any engine"
-    if any(shares):
-        best = max(metrics, key=lambda engine: metrics[engine].overlap)
-        title = f"Kernels overlap most under {best}: {metrics[best].overlap * 100:.0f} % of GPU-busy time"
-    return _styled(figure, metrics, title, "time with two or more kernels running, % of GPU busy", rows=len(engines))
+    return row_figure(overlaps(metrics))
 
 
 def speedup_chart(metrics: Mapping[str, EngineMetrics]) -> go.Figure:
@@ -118,30 +75,7 @@ def speedup_chart(metrics: Mapping[str, EngineMetrics]) -> go.Figure:
     TraceError
         There are no metrics, or the reference took no time.
     """
-    _some(metrics)
-    import plotly.graph_objects as go
-
-    base_engine = reference_engine(metrics)
-    base = metrics[base_engine]
-    if any(not m.makespan_low_us > 0 for m in metrics.values()):
-        raise TraceError("a makespan of 0 µs has no speed-up", hint="was anything run?")
-    engines = list(metrics)
-    speed = np.array([base.makespan_us / m.makespan_us for m in metrics.values()])
-    low = np.array([base.makespan_low_us / m.makespan_high_us for m in metrics.values()])
-    high = np.array([base.makespan_high_us / m.makespan_low_us for m in metrics.values()])
-    points = go.Scatter(
-        y=engines, x=speed, mode="markers", marker={"size": 11, "color": [_judged(m, base) for m in metrics.values()]},
-        error_x={"type": "data", "array": high - speed, "arrayminus": speed - low, "thickness": 1.5, "color": palette.FAINT_INK},
-        customdata=np.stack([low, high], axis=1),
-        hovertemplate="%{y}: %{x:.3f}× (%{customdata[0]:.3f} to %{customdata[1]:.3f})<extra></extra>",
-    )  # fmt: skip
-    figure = go.Figure(points)
-    figure.add_vline(x=1, line={"color": palette.FAINT_INK, "dash": "dot", "width": 1})
-    for engine, m, end in zip(engines, metrics.values(), high, strict=True):
-        words = "reference" if engine == base_engine else difference(m, base)
-        figure.add_annotation(x=end, y=engine, text=words, xanchor="left", xshift=10, showarrow=False, bgcolor=palette.CARD)
-    figure.update_layout(xaxis_range=[0, float(high.max()) * 1.25], yaxis_type="category")
-    return _styled(figure, metrics, _speedup_title(metrics, base_engine), f"speed-up against {base_engine}, ×", rows=len(engines))
+    return row_figure(speedups(metrics))
 
 
 def launch_overhead_chart(groups: Sequence[TimelineGroup]) -> go.Figure:
@@ -154,30 +88,84 @@ def launch_overhead_chart(groups: Sequence[TimelineGroup]) -> go.Figure:
     TraceError
         No trace has a launch with its kernel.
     """
-    import plotly.graph_objects as go
+    return row_figure(launch_overheads(groups))
 
+
+def makespans(metrics: Mapping[str, EngineMetrics]) -> RowChart:
+    """Describe `makespan_chart`."""
+    _some(metrics)
+    longest_us = max(max(m.makespan_us, m.gpu_busy_us) for m in metrics.values())
+    if not longest_us:
+        raise TraceError("no engine took any time, so there is nothing to draw", hint="was anything run?")
+    series = []
+    for name, colour, ink, length_us in STRETCHES:
+        lengths = [length_us(m) for m in metrics.values()]
+        if any(lengths):
+            labels = [format_us(length) if length >= LABEL_FROM * longest_us else "" for length in lengths]
+            series.append(Bars(name, colour, ink, lengths, labels, f"µs {name}"))
+    notes = [Note(max(m.makespan_us, m.gpu_busy_us), engine, f"{format_us(m.makespan_us)} µs", 4) for engine, m in metrics.items()]
+    axis = Axis(_titled("time, µs", metrics), 0, longest_us * 1.16)
+    return RowChart(_makespan_title(metrics), axis, tuple(metrics), tuple(series), tuple(notes))
+
+
+def overlaps(metrics: Mapping[str, EngineMetrics]) -> RowChart:
+    """Describe `overlap_chart`."""
+    _some(metrics)
+    shares = [m.overlap * 100 for m in metrics.values()]
+    labels = [
+        f"{share:.1f} % ({format_us(m.overlap_us)} of {format_us(m.gpu_busy_us)} µs)" if share else "none"
+        for share, m in zip(shares, metrics.values(), strict=True)
+    ]
+    title = "No kernels run side by side under any engine"
+    if any(shares):
+        best = max(metrics, key=lambda engine: metrics[engine].overlap)
+        title = f"Kernels overlap most under {best}: {metrics[best].overlap * 100:.0f} % of GPU-busy time"
+    bars = Bars("", palette.OVERLAPPED, palette.INK, shares, labels, "% of GPU-busy time", outside=True)
+    axis = Axis(_titled("time with two or more kernels running, % of GPU busy", metrics), 0, max(*shares, 5) * 1.5)
+    return RowChart(title, axis, tuple(metrics), (bars,))
+
+
+def speedups(metrics: Mapping[str, EngineMetrics]) -> RowChart:
+    """Describe `speedup_chart`."""
+    _some(metrics)
+    reference = reference_engine(metrics)
+    base = metrics[reference]
+    if any(not m.makespan_low_us > 0 for m in metrics.values()):
+        raise TraceError("a makespan of 0 µs has no speed-up", hint="was anything run?")
+    dots = Dots(
+        values=[base.makespan_us / m.makespan_us for m in metrics.values()],
+        lows=[base.makespan_low_us / m.makespan_high_us for m in metrics.values()],
+        highs=[base.makespan_high_us / m.makespan_low_us for m in metrics.values()],
+        colours=[_judged(m, base) for m in metrics.values()],
+    )
+    notes = [
+        Note(end, engine, "reference" if engine == reference else difference(m, base), 10)
+        for (engine, m), end in zip(metrics.items(), dots.highs, strict=True)
+    ]
+    axis = Axis(_titled(f"speed-up against {reference}, ×", metrics), 0, max(dots.highs) * 1.25)
+    return RowChart(_speedup_title(metrics, reference), axis, tuple(metrics), (dots,), tuple(notes), rule=1)
+
+
+def launch_overheads(groups: Sequence[TimelineGroup]) -> RowChart:
+    """Describe `launch_overhead_chart`."""
     latency_us = {group.trace.info.engine: launch_latency_ns(group.trace.spans) / 1000 for group in groups}
     latency_us = {engine: values for engine, values in latency_us.items() if len(values)}
     if not latency_us:
         raise TraceError("no trace has a launch call with its kernel, so there is no launch latency to draw")
-    summary = {engine: quantiles(values, 0.05, 0.25, 0.5, 0.75, 0.95) for engine, values in latency_us.items()}
-    low, q1, median, q3, high = (list(column) for column in zip(*summary.values(), strict=True))
-    labels = [f"{engine} ({len(values):,})" for engine, values in latency_us.items()]
-    box = go.Box(
-        y=labels, lowerfence=low, q1=q1, median=median, q3=q3, upperfence=high, orientation="h",
-        line={"color": palette.BUSY, "width": 1.5}, fillcolor=palette.BOX, showlegend=False,
-    )  # fmt: skip
-    figure = go.Figure(box)
-    for label, middle, end in zip(labels, median, high, strict=True):
-        figure.add_annotation(
-            x=end, y=label, text=f"median {format_us(middle)} µs", xanchor="left", xshift=8, showarrow=False, bgcolor=palette.CARD
-        )
-    least, most = min(0.0, *low), max(0.0, *high)
-    figure.update_layout(xaxis_range=[least * 1.1, most * 1.3 if most > least else 1.0])
-    slowest = max(summary, key=lambda engine: summary[engine][2])
-    title = f"From launch call to kernel: {format_us(summary[slowest][2])} µs at the median under {slowest}"
-    simulated = any(group.trace.info.device.simulated for group in groups)
-    return _laid_out(figure, title, "launch latency, µs (in brackets: launches)", rows=len(labels), simulated=simulated)
+    summary = [quantiles(values, 0.05, 0.25, 0.5, 0.75, 0.95) for values in latency_us.values()]
+    boxes = Boxes(*(list(column) for column in zip(*summary, strict=True)))
+    rows = tuple(f"{engine} ({len(values):,})" for engine, values in latency_us.items())
+    notes = [Note(high, row, f"median {format_us(median)} µs", 8) for row, median, high in zip(rows, boxes.median, boxes.high, strict=True)]
+    least, most = min(0.0, *boxes.low), max(0.0, *boxes.high)
+    slowest = max(zip(boxes.median, latency_us, strict=True), key=lambda pair: pair[0])
+    title = f"From launch call to kernel: {format_us(slowest[0])} µs at the median under {slowest[1]}"
+    simulated = ", simulated" if any(group.trace.info.device.simulated for group in groups) else ""
+    axis = Axis(f"launch latency, µs (in brackets: launches){simulated}", least * 1.1, most * 1.3 if most > least else 1.0)
+    return RowChart(title, axis, rows, (boxes,), tuple(notes))
+
+
+def _titled(axis: str, metrics: Mapping[str, EngineMetrics]) -> str:
+    return f"{axis}, simulated" if any(m.simulated for m in metrics.values()) else axis
 
 
 def _some(metrics: Mapping[str, EngineMetrics]) -> None:
@@ -186,8 +174,8 @@ def _some(metrics: Mapping[str, EngineMetrics]) -> None:
 
 
 def _judged(metrics: EngineMetrics, base: EngineMetrics) -> str:
-    colours = {Order.FASTER: palette.FASTER, Order.SLOWER: palette.SLOWER}
-    return colours.get(order(metrics, base), palette.HOST_CALL)
+    colours = {Ranking.FASTER: palette.FASTER, Ranking.SLOWER: palette.SLOWER}
+    return colours.get(rank(metrics, base), palette.HOST_CALL)
 
 
 def _makespan_title(metrics: Mapping[str, EngineMetrics]) -> str:
@@ -210,27 +198,3 @@ def _speedup_title(metrics: Mapping[str, EngineMetrics], base: str) -> str:
         return f"No engine is measurably faster than {base}"
     told = difference(metrics[best[0]], metrics[base])
     return f"{' and '.join(best)} tie as fastest: {told} than {base}" if len(best) > 1 else f"{best[0]} is {told} than {base}"
-
-
-def _styled(
-    figure: go.Figure, metrics: Mapping[str, EngineMetrics], title: str, axis: str, *, rows: int, legend: bool = False
-) -> go.Figure:
-    simulated = any(m.simulated for m in metrics.values())
-    return _laid_out(figure, title, axis, rows=rows, simulated=simulated, legend=legend)
-
-
-def _laid_out(figure: go.Figure, title: str, axis: str, *, rows: int, simulated: bool, legend: bool = False) -> go.Figure:
-    """Give a figure our looks: a light card that reads in any theme, engines from top to bottom, a left-aligned title."""
-    font: dict[str, Any] = {"family": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif", "size": 13, "color": palette.INK}
-    figure.update_layout(
-        template="none", paper_bgcolor=palette.CARD, plot_bgcolor=palette.CARD, font=font, showlegend=legend,
-        title={"text": title, "x": 0.012, "xanchor": "left", "y": 1, "yanchor": "top", "pad": {"t": 16}, "font": {"size": 15}},
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "traceorder": "normal"},
-        margin={"l": 20, "r": 24, "t": 104 if legend else 54, "b": 54}, height=(158 if legend else 108) + 44 * rows,
-    )  # fmt: skip
-    figure.update_xaxes(
-        title={"text": f"{axis}, simulated" if simulated else axis, "font": {"size": 12}},
-        gridcolor=palette.RULE, zeroline=False, ticks="", tickfont={"color": palette.FAINT_INK},
-    )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", automargin=True, showgrid=False, ticks="", ticksuffix="  ")
-    return figure

@@ -1,6 +1,6 @@
 """The discrete-event core on its own."""
 
-from streamscope.devices.simulated.timeline import Moment, Timeline
+from streamscope.devices.simulated.core import Moment, Timeline
 
 
 def test_actions_are_done_in_order_of_time_and_then_of_their_coming():

@@ -27,10 +27,10 @@ def stubborn(x, y):
 @ss.program
 def mixed(x, raw):
     """Two graphs, with what cannot be captured between them."""
-    y = ss.relu(ss.add(x, x))
+    y = ss.ops.relu(ss.ops.add(x, x))
     y = stubborn(y)
     raw = on_host(raw)
-    return ss.add(ss.multiply(y, y), ss.to_device(raw))
+    return ss.ops.add(ss.ops.multiply(y, y), ss.ops.to_device(raw))
 
 
 def captured(function, engine, *inputs, runs=2, **options):

@@ -46,7 +46,7 @@ def engine(request: pytest.FixtureRequest, device: Any) -> Iterator[Engine]:
 
 def add_then_multiply(x, y):
     """Two operators as one operation, with a temporary between them."""
-    return ss.multiply(ss.add(x, y), y)
+    return ss.ops.multiply(ss.ops.add(x, y), y)
 
 
 def on_host(x, y):
@@ -76,11 +76,11 @@ class Kind:
 
 
 KINDS = {
-    "add": Kind(ss.add, np.add, "dd", "d", in_place=True),
-    "multiply": Kind(ss.multiply, np.multiply, "dd", "d", in_place=True),
+    "add": Kind(ss.ops.add, np.add, "dd", "d", in_place=True),
+    "multiply": Kind(ss.ops.multiply, np.multiply, "dd", "d", in_place=True),
     "bulk": Kind(add_then_multiply, lambda x, y: (x + y) * y, "dd", "d"),
-    "in": Kind(ss.to_device, np.array, "h", "d"),
-    "out": Kind(ss.to_host, np.array, "d", "h"),
+    "in": Kind(ss.ops.to_device, np.array, "h", "d"),
+    "out": Kind(ss.ops.to_host, np.array, "d", "h"),
     "host": Kind(on_host, on_host, "hh", "h", in_place=True),
     "host two": Kind(two_on_host, two_on_host, "h", "hh", in_place=True),
 }

@@ -27,7 +27,7 @@ def one_more(values):
 @ss.program
 def double(x):
     """Add x to itself."""
-    return ss.add(x, x)
+    return ss.ops.add(x, x)
 
 
 class Workload:
@@ -44,27 +44,27 @@ class Workload:
             a, b = self.chance.choice(self.devices), self.chance.choice(self.devices)
             match self.chance.randrange(7):
                 case 0 | 1:
-                    engine.push(ss.add, reads=(a, b), writes=(a,))
+                    engine.push(ss.ops.add, reads=(a, b), writes=(a,))
                 case 2:
-                    engine.push(ss.to_host, reads=(a,), writes=(h,))
+                    engine.push(ss.ops.to_host, reads=(a,), writes=(h,))
                 case 3:
                     engine.push(one_more, reads=(h,), writes=(g,))
                 case 4:
-                    engine.push(ss.to_device, reads=(g,), writes=(b,))
+                    engine.push(ss.ops.to_device, reads=(g,), writes=(b,))
                 case 5:
                     engine.wait_to_read(self.chance.choice([*self.devices, *self.hosts]))
                 case 6:
                     with engine.bulk(3):
                         for _ in range(4):
-                            engine.push(ss.add, reads=(a, b), writes=(a,))
+                            engine.push(ss.ops.add, reads=(a, b), writes=(a,))
 
     def check(self) -> None:
         """Use everything once more."""
         engine, (a, b, c), (h, g) = self.engine, self.devices, self.hosts
         for variable in (*self.devices, *self.hosts):
             engine.write(variable, np.full(4, 7, np.int64))
-        engine.push(ss.add, reads=(a, b), writes=(c,))
-        engine.push(ss.to_host, reads=(c,), writes=(h,))
+        engine.push(ss.ops.add, reads=(a, b), writes=(c,))
+        engine.push(ss.ops.to_host, reads=(c,), writes=(h,))
         engine.push(one_more, reads=(h,), writes=(g,))
         np.testing.assert_array_equal(engine.read(g), np.full(4, 15))
         np.testing.assert_array_equal(engine.run(double, np.ones(3)), np.full(3, 2.0))

@@ -36,7 +36,7 @@ def fails_in_tracing(x):
 def break_on_host(engine):
     h, x = engine.variable(ones(), place="host"), engine.variable(SPEC)
     engine.push(fails_on_host, reads=(h,), writes=(h,))
-    engine.push(ss.to_device, reads=(h,), writes=(x,))
+    engine.push(ss.ops.to_device, reads=(h,), writes=(x,))
     return x
 
 
@@ -49,10 +49,10 @@ def break_in_tracing(engine):
 def break_at_launch(engine):
     """The function is not pushed for the first time, and its launch fails."""
     x = engine.variable(ones())
-    engine.push(ss.add, reads=(x, x), writes=(x,))
+    engine.push(ss.ops.add, reads=(x, x), writes=(x,))
     engine.wait_all()
-    (key,) = (key for key in x._state.keys if key[0] is ss.add)
-    (part,) = engine._catalogue.get(key).parts
+    (key,) = (key for key in engine._catalogue.keys_of(x._state) if key[0] is ss.ops.add)
+    (part,) = engine._catalogue.applications[key].parts
     calls = part.calls
 
     def launch():
@@ -60,7 +60,7 @@ def break_at_launch(engine):
         raise Planned("as planned")
 
     part.calls = dict.fromkeys(calls, (launch,))
-    engine.push(ss.add, reads=(x, x), writes=(x,))
+    engine.push(ss.ops.add, reads=(x, x), writes=(x,))
     return x
 
 
@@ -81,8 +81,8 @@ class TestAFault:
     def test_is_passed_on_and_what_reads_it_is_skipped(self, engine, place):
         x, y, h = BREAKS[place](engine), engine.variable(ones()), engine.variable(ones(), place="host")
         called = []
-        engine.push(ss.add, reads=(x, y), writes=(y,))
-        engine.push(ss.to_host, reads=(y,), writes=(h,))
+        engine.push(ss.ops.add, reads=(x, y), writes=(y,))
+        engine.push(ss.ops.to_host, reads=(y,), writes=(h,))
         engine.push(lambda values: called.append(1) or values, reads=(h,), writes=(h,))
         assert y.version == 0
         with pytest.raises(EngineError, match="as planned"):
@@ -93,7 +93,7 @@ class TestAFault:
     def test_leaves_others_alone(self, engine, place):
         good = engine.variable(ones())
         BREAKS[place](engine)
-        engine.push(ss.add, reads=(good, good), writes=(good,))
+        engine.push(ss.ops.add, reads=(good, good), writes=(good,))
         np.testing.assert_array_equal(engine.read(good), ones() * 2)
         with pytest.raises(EngineError, match="as planned"):
             engine.wait_all()
@@ -118,16 +118,16 @@ class TestAFault:
             engine.wait_all()
         engine.write(x, ones())
         for _ in range(3):
-            engine.push(ss.add, reads=(x, x), writes=(x,))
+            engine.push(ss.ops.add, reads=(x, x), writes=(x,))
         np.testing.assert_array_equal(engine.read(x), ones() * 8)
 
     def test_in_a_bulk_is_that_operations_own(self, engine, place):
         y, z = engine.variable(ones()), engine.variable(SPEC)
         with engine.bulk():
-            engine.push(ss.add, reads=(y, y), writes=(y,))
+            engine.push(ss.ops.add, reads=(y, y), writes=(y,))
             x = BREAKS[place](engine)
-            engine.push(ss.add, reads=(x, y), writes=(z,))
-            engine.push(ss.add, reads=(y, y), writes=(y,))
+            engine.push(ss.ops.add, reads=(x, y), writes=(z,))
+            engine.push(ss.ops.add, reads=(y, y), writes=(y,))
         np.testing.assert_array_equal(engine.read(y), ones() * 4)
         with pytest.raises(EngineError, match="as planned"):
             engine.wait_to_read(z)
@@ -164,7 +164,7 @@ def test_faults_that_nobody_waits_for_do_not_pile_up():
 
 def test_an_error_of_ours_keeps_its_class_and_hint(engine):
     x, y, z = (engine.variable(values) for values in (ones(), np.ones(3, np.int64), ones()))
-    engine.push(ss.add, reads=(x, y), writes=(z,))
+    engine.push(ss.ops.add, reads=(x, y), writes=(z,))
     with pytest.raises(ProgramError, match=r"add \(pushed at test_dynamic_faults"):
         engine.wait_to_read(z)
 
@@ -194,7 +194,7 @@ def test_a_device_fault_is_raised_by_the_wait_that_meets_it():
     with Engine("sync", device=SimulatedDevice()) as engine:
         x, y, z = engine.variable(ones()), engine.variable(SPEC), engine.variable(SPEC)
         engine.push(broken, reads=(x,), writes=(y,))  # Does not raise: the semantics are the same.
-        engine.push(ss.add, reads=(y, y), writes=(z,))
+        engine.push(ss.ops.add, reads=(y, y), writes=(z,))
         with pytest.raises(DeviceError, match=r"broken .pushed at test_dynamic_faults.py:\d+. failed: .*as planned"):
             engine.wait_to_read(z)
         engine.wait_all()
@@ -209,7 +209,7 @@ def test_a_device_fault_that_a_host_operation_meets_is_its_own():
         x, y = engine.variable(ones()), engine.variable(SPEC)
         h = engine.variable(SPEC, place="host")
         engine.push(broken, reads=(x,), writes=(y,))
-        engine.push(ss.to_host, reads=(y,), writes=(h,))
+        engine.push(ss.ops.to_host, reads=(y,), writes=(h,))
         engine.push(lambda values: values, reads=(h,), writes=(h,), name="reader")
         with pytest.raises(DeviceError, match=r"reader .*broken"):
             engine.wait_to_read(h)
@@ -243,7 +243,7 @@ def test_a_host_operation_cannot_wait_for_its_engine(engine):
 
 def test_a_host_operation_may_push(engine):
     x, h = engine.variable(ones()), engine.variable(ones(), place="host")
-    engine.push(lambda: engine.push(ss.add, reads=(x, x), writes=(x,)))
+    engine.push(lambda: engine.push(ss.ops.add, reads=(x, x), writes=(x,)))
     engine.push(lambda: engine.push(lambda values: values + 1, reads=(h,), writes=(h,)))
     engine.wait_all()
     np.testing.assert_array_equal(engine.read(x), ones() * 2)
@@ -255,14 +255,14 @@ def test_an_operator_that_uses_the_engine_that_calls_it():
         x, y = engine.variable(ones()), engine.variable(SPEC)
 
         def reference(values):
-            engine.push(ss.add, reads=(x, x), writes=(x,))
+            engine.push(ss.ops.add, reads=(x, x), writes=(x,))
             return values
 
         @ss.operator(reads=["x"], writes=["y"], reference=reference)
         def inward(x, y):
             """Push."""
 
-        engine.push(ss.add, reads=(x, x), writes=(x,))
+        engine.push(ss.ops.add, reads=(x, x), writes=(x,))
         engine.push(inward, reads=(x,), writes=(y,))
         with pytest.raises(StreamscopeError, match="used the engine that was calling it"):
             engine.wait_all()

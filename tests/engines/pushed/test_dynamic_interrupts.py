@@ -29,13 +29,13 @@ def ones():
 def works(engine: Engine) -> None:
     """Use everything once more: streams, workers, copies, programs."""
     x, h = engine.variable(ones()), engine.variable(SPEC, place="host")
-    engine.push(ss.add, reads=(x, x), writes=(x,))
-    engine.push(ss.to_host, reads=(x,), writes=(h,))
+    engine.push(ss.ops.add, reads=(x, x), writes=(x,))
+    engine.push(ss.ops.to_host, reads=(x,), writes=(h,))
     engine.push(lambda values: values + 1, reads=(h,), writes=(h,))
-    engine.push(ss.to_device, reads=(h,), writes=(x,))
+    engine.push(ss.ops.to_device, reads=(h,), writes=(x,))
     np.testing.assert_array_equal(engine.read(x), ones() * 3)
     np.testing.assert_array_equal(engine.run(double, np.ones(3)), np.full(3, 2.0))
-    other = threading.Thread(target=lambda: engine.push(ss.add, reads=(x, x), writes=(x,)))
+    other = threading.Thread(target=lambda: engine.push(ss.ops.add, reads=(x, x), writes=(x,)))
     other.start()
     other.join(10)
     np.testing.assert_array_equal(engine.read(x), ones() * 6)
@@ -43,7 +43,7 @@ def works(engine: Engine) -> None:
 
 @ss.program
 def double(x):
-    return ss.add(x, x)
+    return ss.ops.add(x, x)
 
 
 @pytest.mark.parametrize("wait", ["wait_to_read", "wait_to_write", "wait_all", "read"])
@@ -88,15 +88,15 @@ def test_in_the_middle_of_a_push(device, name, moment, monkeypatch):
     """The event of what was launched may be missing; nothing that comes later may overtake it."""
     with Engine(name, device=device) as engine:
         x, h = engine.variable(np.ones(1 << 16, np.int64)), engine.variable(ss.ArraySpec((1 << 16,), "int64"), place="host")
-        engine.push(ss.add, reads=(x, x), writes=(x,))
+        engine.push(ss.ops.add, reads=(x, x), writes=(x,))
         with monkeypatch.context() as patch:
             interrupt_at(patch, engine, moment)
             with pytest.raises(KeyboardInterrupt):
-                engine.push(ss.add, reads=(x, x), writes=(x,))
-        engine.push(ss.to_host, reads=(x,), writes=(h,))
+                engine.push(ss.ops.add, reads=(x, x), writes=(x,))
+        engine.push(ss.ops.to_host, reads=(x,), writes=(h,))
         with pytest.raises(EngineError, match=r"add .* was interrupted"):
             engine.wait_to_read(h)
-        engine.push(ss.to_host, reads=(x,), writes=(h,))  # It holds what it holds: the addition was done, or was not.
+        engine.push(ss.ops.to_host, reads=(x,), writes=(h,))  # It holds what it holds: the addition was done, or was not.
         assert set(engine.read(h).tolist()) <= {2, 4}
         assert len(set(engine.read(h).tolist())) == 1
         works(engine)
@@ -116,7 +116,7 @@ def interrupt_at(patch: pytest.MonkeyPatch, engine: Engine, moment: str) -> None
         return stamp
 
     if moment == "before the launch":
-        application = next(reversed(engine._catalogue._applications._young.values()))
+        application = next(reversed(engine._catalogue.applications.values()))
         (part,) = application.parts
         for index in part.calls:
             patch.setitem(part.calls, index, (lambda: signal.raise_signal(signal.SIGINT), *part.calls[index]))
@@ -130,7 +130,7 @@ def test_while_queues_change():
     with Engine("async", device=SimulatedDevice()) as engine:
         go, h, x = threading.Event(), engine.variable(ones(), place="host"), engine.variable(SPEC)
         engine.push(lambda values: go.wait(30) and values, reads=(h,), writes=(h,))
-        engine.push(ss.to_device, reads=(h,), writes=(x,))
+        engine.push(ss.ops.to_device, reads=(h,), writes=(x,))
         enter, interrupted = engine._scheduler._enter, []
 
         def enter_interrupted(operation):
@@ -141,7 +141,7 @@ def test_while_queues_change():
         engine._scheduler._enter = enter_interrupted
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
-                engine.push(ss.add, reads=(x, x), writes=(x,))
+                engine.push(ss.ops.add, reads=(x, x), writes=(x,))
         engine._scheduler._enter = enter
         assert len(interrupted) == 3
         go.set()
@@ -157,7 +157,7 @@ def test_in_run(device):
 
     @ss.program
     def stopped(x):
-        return ss.add(ss.to_device(stop(ss.to_host(ss.add(x, x)))), x)
+        return ss.ops.add(ss.ops.to_device(stop(ss.ops.to_host(ss.ops.add(x, x)))), x)
 
     for name in ("sync", "async", "dual", "graph", "graph-dual"):
         with Engine(name, device=device) as engine:
@@ -184,14 +184,14 @@ def pushes(engine):
 def bulks(engine):
     x = engine.variable(ones())
     with engine.bulk():
-        engine.push(ss.add, reads=(x, x), writes=(x,))
-        engine.push(ss.add, reads=(x, x), writes=(x,))
+        engine.push(ss.ops.add, reads=(x, x), writes=(x,))
+        engine.push(ss.ops.add, reads=(x, x), writes=(x,))
     np.testing.assert_array_equal(engine.read(x), ones() * 4)
 
 
 @ss.program
 def stepped(x):
-    return ss.add(ss.to_device(ss.host_function(by_hand)(ss.to_host(ss.add(x, x)))), ss.add(x, x))
+    return ss.ops.add(ss.ops.to_device(ss.host_function(by_hand)(ss.ops.to_host(ss.ops.add(x, x)))), ss.ops.add(x, x))
 
 
 # Python raises nothing out of a finaliser; it only tells of it.
@@ -219,18 +219,18 @@ def test_once_more_before_anything_was_mended(device, wait, monkeypatch):
     """The operation still counts as failed, and whatever is done next waits for what it may have launched."""
     with Engine("async", device=device) as engine:
         x, y = engine.variable(ones()), engine.variable(SPEC)
-        engine.push(ss.add, reads=(x, x), writes=(y,))
+        engine.push(ss.ops.add, reads=(x, x), writes=(y,))
         with monkeypatch.context() as patch:
             patch.setattr(type(engine._issuer.lanes[0]), "record", lambda lane: signal.raise_signal(signal.SIGINT))
             patch.setattr("streamscope.engines.pushed.issuing.deferred", lambda: signal.raise_signal(signal.SIGINT))
             with pytest.raises(KeyboardInterrupt):
-                engine.push(ss.add, reads=(x, x), writes=(y,))
+                engine.push(ss.ops.add, reads=(x, x), writes=(y,))
         assert engine._issuer.torn
         if wait == "push":
-            engine.push(ss.add, reads=(x, x), writes=(x,))
+            engine.push(ss.ops.add, reads=(x, x), writes=(x,))
         elif wait == "bulk":
             with engine.bulk():
-                engine.push(ss.add, reads=(x, x), writes=(x,))
+                engine.push(ss.ops.add, reads=(x, x), writes=(x,))
         with pytest.raises(EngineError, match=r"add .* was interrupted by KeyboardInterrupt"):
             engine.wait_all() if wait == "wait_all" else engine.wait_to_read(y)
         assert engine._issuer.torn is False

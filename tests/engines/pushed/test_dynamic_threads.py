@@ -55,7 +55,7 @@ def test_threads_write_the_same_variable(engine):
 
     def work(number):
         for _ in range(100):
-            engine.push(ss.add, reads=(x, one), writes=(x,))
+            engine.push(ss.ops.add, reads=(x, one), writes=(x,))
             engine.push(plus_one, reads=(h,), writes=(h,))
 
     in_threads(4, work)
@@ -72,11 +72,11 @@ def test_a_bulk_is_its_threads_own(engine):
     x, y, other = (engine.variable(np.ones(4, np.int64)) for _ in range(3))
 
     def work(number):
-        engine.push(ss.add, reads=(y, y), writes=(y,))
+        engine.push(ss.ops.add, reads=(y, y), writes=(y,))
         np.testing.assert_array_equal(engine.read(y), np.full(4, 2))
 
     with engine.bulk():
-        engine.push(ss.add, reads=(x, x), writes=(other,))
+        engine.push(ss.ops.add, reads=(x, x), writes=(other,))
         in_threads(1, work)
         assert other.version == 0
     assert other.version == 1
@@ -86,7 +86,7 @@ def test_a_bulk_is_its_threads_own(engine):
 def test_programs_are_run_side_by_side(device, name):
     @ss.program
     def step(x, y):
-        return ss.add(ss.multiply(x, y), x), ss.relu(x)
+        return ss.ops.add(ss.ops.multiply(x, y), x), ss.ops.relu(x)
 
     with Engine(name, device=device) as engine:
 
@@ -109,7 +109,7 @@ def test_run_while_others_push(device):
 
     @ss.program
     def step(x):
-        return ss.add(ss.to_device(negative(ss.to_host(x))), x)
+        return ss.ops.add(ss.ops.to_device(negative(ss.ops.to_host(x))), x)
 
     with Engine("async", device=device) as engine:
         x, h = engine.variable(np.zeros(4, np.int64)), engine.variable(np.zeros(4, np.int64), place="host")
@@ -120,7 +120,7 @@ def test_run_while_others_push(device):
                 if number == 0:
                     np.testing.assert_array_equal(engine.run(step, np.arange(3.0)), np.zeros(3))
                 else:
-                    engine.push(ss.add, reads=(x, one), writes=(x,))
+                    engine.push(ss.ops.add, reads=(x, one), writes=(x,))
                     engine.push(plus_one, reads=(h,), writes=(h,))
 
         in_threads(3, work)
@@ -151,7 +151,7 @@ def test_waits_on_one_thread_do_not_hold_up_pushes_on_another(device):
     with Engine("async", device=device) as engine:
         go, h, x, y = threading.Event(), engine.variable(np.ones(4, np.int64), place="host"), engine.variable(SPEC), engine.variable(SPEC)
         engine.push(lambda values: go.wait(30) and values, reads=(h,), writes=(h,))
-        engine.push(ss.to_device, reads=(h,), writes=(x,))
+        engine.push(ss.ops.to_device, reads=(h,), writes=(x,))
         waiter = threading.Thread(target=engine.wait_to_read, args=(x,))
         waiter.start()
         engine.write(y, np.ones(4, np.int64))

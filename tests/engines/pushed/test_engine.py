@@ -22,9 +22,9 @@ def ones():
 def test_versions_count_finished_writes(engine):
     x, y = engine.variable(ones()), engine.variable(ones(), place="host")
     assert (x.version, y.version) == (0, 0)
-    engine.push(ss.add, reads=(x, x), writes=(x,))
+    engine.push(ss.ops.add, reads=(x, x), writes=(x,))
     engine.push(lambda values: values + 1, reads=(y,), writes=(y,))
-    engine.push(ss.to_host, reads=(x,), writes=(y,))
+    engine.push(ss.ops.to_host, reads=(x,), writes=(y,))
     engine.wait_all()
     assert (x.version, y.version) == (1, 2)
 
@@ -39,7 +39,7 @@ def test_attributes_reach_the_function(engine):
     x = engine.variable(np.arange(6, dtype=np.float32).reshape(2, 3))
     y = engine.variable(np.arange(4.0), place="host")
     out, scaled = engine.variable(x.spec), engine.variable(y.spec, place="host")
-    engine.push(ss.softmax, reads=(x,), writes=(out,))
+    engine.push(ss.ops.softmax, reads=(x,), writes=(out,))
     engine.push(lambda values, factor: values * factor, reads=(y,), writes=(scaled,), factor=3)
     engine.push(lambda values, factor: values * factor, reads=(y,), writes=(scaled,), factor=5)
     exponentials = np.exp(np.arange(6, dtype=np.float64).reshape(2, 3) % 3)
@@ -48,7 +48,7 @@ def test_attributes_reach_the_function(engine):
 
 
 def scaled(x, factor):
-    return ss.multiply(x, factor)
+    return ss.ops.multiply(x, factor)
 
 
 def test_attributes_that_are_equal_and_of_other_types_are_others(engine):
@@ -67,7 +67,7 @@ def test_attributes_that_are_equal_and_of_other_types_are_others(engine):
 
 def test_one_argument_twice(engine):
     x, y = engine.variable(ones() * 3), engine.variable(SPEC)
-    engine.push(ss.multiply, reads=(x, x), writes=(y,))
+    engine.push(ss.ops.multiply, reads=(x, x), writes=(y,))
     np.testing.assert_array_equal(engine.read(y), ones() * 9)
 
 
@@ -112,7 +112,7 @@ def test_wait_to_read_waits_for_the_device():
     device = SimulatedDevice(delays=lambda launch, stream: (1e6, 1.0))
     with Engine("async", device=device) as engine:
         x = engine.variable(ones())
-        engine.push(ss.add, reads=(x, x), writes=(x,))
+        engine.push(ss.ops.add, reads=(x, x), writes=(x,))
         before = device.now_ns()
         assert before < 1e6
         engine.wait_to_read(x)
@@ -123,7 +123,7 @@ def test_wait_to_write_waits_for_readers_and_wait_to_read_does_not():
     device = SimulatedDevice(delays=lambda launch, stream: (1e6, 1.0) if launch.name == "multiply" else (0, 1))
     with Engine("async", device=device) as engine:
         x, y = engine.variable(ones()), engine.variable(SPEC)
-        engine.push(ss.multiply, reads=(x, x), writes=(y,))
+        engine.push(ss.ops.multiply, reads=(x, x), writes=(y,))
         engine.wait_to_read(x)
         assert device.now_ns() < 1e6
         engine.wait_to_write(x)
@@ -135,7 +135,7 @@ def test_sync_leaves_nothing_pending():
     with Engine("sync", device=device) as engine:
         x = engine.variable(ones())
         assert device.now_ns() >= 1e6
-        engine.push(ss.add, reads=(x, x), writes=(x,))
+        engine.push(ss.ops.add, reads=(x, x), writes=(x,))
         assert device.now_ns() >= 2e6
         thread = []
         engine.push(lambda: thread.append(threading.current_thread()))
@@ -147,7 +147,7 @@ def test_async_returns_before_the_device_is_done_and_overlaps_host_and_device():
     device = SimulatedDevice(delays=lambda launch, stream: (1e6, 1.0) if launch.name == "add" else (0, 1))
     with Engine("async", device=device) as engine:
         x, h = engine.variable(ones()), engine.variable(ones(), place="host")
-        engine.push(ss.add, reads=(x, x), writes=(x,))
+        engine.push(ss.ops.add, reads=(x, x), writes=(x,))
         engine.push(lambda values: values + 1, reads=(h,), writes=(h,))
         np.testing.assert_array_equal(engine.read(h), ones() * 2)
         assert device.now_ns() < 1e6  # The host operation is over, and the addition has not begun.
@@ -162,7 +162,7 @@ def test_dual_spreads_independent_work_and_keeps_chains_together():
         before = engine.statistics.stream_waits
         for _ in range(4):
             for x in strands:
-                engine.push(ss.add, reads=(x, x), writes=(x,))
+                engine.push(ss.ops.add, reads=(x, x), writes=(x,))
         engine.wait_all()
         assert engine.statistics.stream_waits == before
         assert {record.stream for record in device.log if record.name == "add"} == {"main", "aux 1"}
@@ -180,8 +180,8 @@ def test_operations_of_priority_go_on_a_stream_of_their_own():
     device.log.enabled = True
     with Engine("async", device=device) as engine:
         x, y = engine.variable(ones()), engine.variable(SPEC)
-        engine.push(ss.add, reads=(x, x), writes=(y,), priority=1)
-        engine.push(ss.add, reads=(x, x), writes=(y,))
+        engine.push(ss.ops.add, reads=(x, x), writes=(y,), priority=1)
+        engine.push(ss.ops.add, reads=(x, x), writes=(y,))
         engine.wait_all()
         assert [record.stream for record in device.log if record.name == "add"] == ["priority", "main"]
     assert ("priority", 1) in made
@@ -217,7 +217,7 @@ def test_what_becomes_ready_together_is_issued_by_priority():
         results = [engine.variable(SPEC) for _ in range(3)]
         engine.push(lambda values: go.wait() and values, reads=(gate,), writes=(gate,))
         for priority, result in zip((-3, -1, -2), results, strict=True):
-            engine.push(ss.to_device, reads=(gate,), writes=(result,), priority=priority, name=f"copy {priority}")
+            engine.push(ss.ops.to_device, reads=(gate,), writes=(result,), priority=priority, name=f"copy {priority}")
         issued = []
         issue = engine._issuer.issue
         engine._issuer.issue = None  # Nothing may be issued before the host operation is over.
@@ -235,7 +235,7 @@ def test_statistics(engine):
     x, y = engine.variable(ones()), engine.variable(SPEC)
     start = engine.statistics
     for _ in range(5):
-        engine.push(ss.add, reads=(x, x), writes=(y,))
+        engine.push(ss.ops.add, reads=(x, x), writes=(y,))
     engine.wait_all()
     end = engine.statistics
     assert end.pushed - start.pushed == 5
@@ -254,11 +254,11 @@ class TestWhatIsRefused:
     def test_operands_that_are_no_variables(self, engine):
         x = engine.variable(ones(), name="x")
         with pytest.raises(ProgramError, match=r"reads\[1\] is a ndarray"):
-            engine.push(ss.add, reads=(x, ones()), writes=(x,))
+            engine.push(ss.ops.add, reads=(x, ones()), writes=(x,))
         with pytest.raises(ProgramError, match="give a tuple"):
-            engine.push(ss.add, reads=x, writes=(x,))
+            engine.push(ss.ops.add, reads=x, writes=(x,))
         with pytest.raises(ProgramError, match=r"exp got 'x' as out=.*reads= and writes="):
-            engine.push(ss.exp, reads=(x,), writes=(x,), out=x)
+            engine.push(ss.ops.exp, reads=(x,), writes=(x,), out=x)
         with pytest.raises(ProgramError, match="push wants a function"):
             engine.push("add", reads=(x, x), writes=(x,))
 
@@ -266,27 +266,27 @@ class TestWhatIsRefused:
         with Engine("async", device="simulated") as other:
             x = other.variable(ones(), name="x")
             with pytest.raises(ProgramError, match="'x' belongs to another engine"):
-                engine.push(ss.add, reads=(x, x), writes=(x,))
+                engine.push(ss.ops.add, reads=(x, x), writes=(x,))
 
     def test_a_read_of_what_nothing_has_written(self, engine):
         x = engine.variable(SPEC, name="x")
         with pytest.raises(ProgramError, match="add reads 'x', which nothing has written"):
-            engine.push(ss.add, reads=(x, x), writes=(x,))
+            engine.push(ss.ops.add, reads=(x, x), writes=(x,))
         with pytest.raises(ProgramError, match="nothing has written"):
             engine.read(engine.variable(SPEC, place="host"))
 
     def test_results_that_do_not_fit(self, engine):
         x, y = engine.variable(ones()), engine.variable(ss.ArraySpec((3,), "float32"), name="y")
         with pytest.raises(ProgramError, match=r"add makes int64\[4\] in device memory, and 'y' is float32\[3\]"):
-            engine.push(ss.add, reads=(x, x), writes=(y,))
+            engine.push(ss.ops.add, reads=(x, x), writes=(y,))
         with pytest.raises(ProgramError, match="1 result, and writes= names 2"):
-            engine.push(ss.add, reads=(x, x), writes=(y, engine.variable(SPEC)))
+            engine.push(ss.ops.add, reads=(x, x), writes=(y, engine.variable(SPEC)))
 
     def test_in_place_where_the_function_cannot(self, engine):
         x, y = engine.variable(np.ones((2, 2))), engine.variable(np.ones((2, 2)))
         with pytest.raises(ProgramError, match="add_then_multiply cannot write"):
             engine.push(add_then_multiply, reads=(x, y), writes=(x,))
-        engine.push(ss.matmul, reads=(x, y), writes=(x,), name="product")
+        engine.push(ss.ops.matmul, reads=(x, y), writes=(x,), name="product")
         with pytest.raises(ProgramError, match="cannot write over"):  # The tracer's own check, so it is raised where it is waited for.
             engine.wait_to_read(x)
         with pytest.raises(ProgramError, match="as it is"):
@@ -296,8 +296,8 @@ class TestWhatIsRefused:
         x, y, z = engine.variable(ones(), name="x"), engine.variable(ones()), engine.variable(SPEC)
 
         def sly(a, b):
-            a = ss.add(a, b, out=a)
-            return ss.multiply(a, b)
+            a = ss.ops.add(a, b, out=a)
+            return ss.ops.multiply(a, b)
 
         with pytest.raises(ProgramError, match="changes 'x'"):
             engine.push(sly, reads=(x, y), writes=(z,))
@@ -305,7 +305,7 @@ class TestWhatIsRefused:
     def test_attributes_that_cannot_be_looked_up(self, engine):
         x = engine.variable(ones())
         with pytest.raises(ProgramError, match="attribute axes= is a list"):
-            engine.push(ss.add, reads=(x, x), writes=(x,), axes=[1])
+            engine.push(ss.ops.add, reads=(x, x), writes=(x,), axes=[1])
 
     def test_host_functions_among_device_operators(self, engine):
         @ss.host_function
@@ -314,7 +314,7 @@ class TestWhatIsRefused:
 
         x, y = engine.variable(ones()), engine.variable(SPEC)
         with pytest.raises(ProgramError, match="push each of them by itself"):
-            engine.push(lambda a: ss.to_device(double(ss.to_host(a))), reads=(x,), writes=(y,))
+            engine.push(lambda a: ss.ops.to_device(double(ss.ops.to_host(a))), reads=(x,), writes=(y,))
 
     def test_values_of_another_shape_or_dtype(self, engine):
         x = engine.variable(ones(), name="x")
@@ -324,10 +324,10 @@ class TestWhatIsRefused:
 
     def test_use_after_delete(self, engine):
         x, y = engine.variable(ones(), name="x"), engine.variable(SPEC)
-        engine.push(ss.add, reads=(x, x), writes=(y,))
+        engine.push(ss.ops.add, reads=(x, x), writes=(y,))
         engine.delete(x)
         uses = [
-            lambda: engine.push(ss.add, reads=(x, x), writes=(y,)),
+            lambda: engine.push(ss.ops.add, reads=(x, x), writes=(y,)),
             lambda: engine.read(x),
             lambda: engine.write(x, ones()),
             lambda: engine.wait_to_read(x),
@@ -340,10 +340,10 @@ class TestWhatIsRefused:
 
     def test_use_after_close(self, engine):
         x = engine.variable(ones())
-        engine.push(ss.add, reads=(x, x), writes=(x,))
+        engine.push(ss.ops.add, reads=(x, x), writes=(x,))
         engine.close()
         engine.close()
-        for use in (lambda: engine.push(ss.add, reads=(x, x), writes=(x,)), engine.wait_all, lambda: engine.variable(ones())):
+        for use in (lambda: engine.push(ss.ops.add, reads=(x, x), writes=(x,)), engine.wait_all, lambda: engine.variable(ones())):
             with pytest.raises(EngineError, match="closed"):
                 use()
 
@@ -378,9 +378,9 @@ def test_variables_of_another_engine_with_the_same_history(device):
     with Engine("async", device=device) as first, Engine("async", device=device) as second:
         one, total = first.variable(np.ones(4)), first.variable(np.zeros(4))
         other, sum_ = second.variable(np.full(4, 100.0)), second.variable(np.zeros(4))
-        first.push(ss.add, reads=(total, one), writes=(total,))
+        first.push(ss.ops.add, reads=(total, one), writes=(total,))
         with pytest.raises(ProgramError, match="another engine"):
-            first.push(ss.add, reads=(sum_, other), writes=(sum_,))
+            first.push(ss.ops.add, reads=(sum_, other), writes=(sum_,))
         np.testing.assert_array_equal(first.read(total), np.ones(4))
 
 
@@ -389,6 +389,6 @@ def test_variables_without_a_name_are_counted_by_their_engine(device):
         with Engine("async", device=device) as engine:
             x = engine.variable(np.ones(4))
             y = engine.variable(np.zeros(4), name="result")
-            engine.push(ss.add, reads=(x, x), writes=(y,))
+            engine.push(ss.ops.add, reads=(x, x), writes=(y,))
             engine.read(y)
             assert [each.name for each in (x, y, engine.variable(np.ones(4)))] == ["variable 0", "result", "variable 1"]

@@ -13,7 +13,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.pushed.engine import Engine
-from streamscope.engines.pushed.queues import Operation
+from streamscope.engines.pushed.variable import Turn
 from streamscope.errors import EngineError, OutOfMemoryError
 from streamscope.program.variable import ArraySpec, Place
 
@@ -73,7 +73,7 @@ def test_closing_while_another_thread_pushes(name, device):
         def push(engine=engine, x=x, h=h, step=step, accepted=accepted, refused=refused, started=started):
             try:
                 for number in range(10**6):
-                    engine.push(ss.negative, reads=(x,), writes=(x,))
+                    engine.push(ss.ops.negative, reads=(x,), writes=(x,))
                     engine.push(step, reads=(h,), writes=(h,))
                     accepted.append(number)
                     if number == 3:
@@ -100,7 +100,7 @@ def test_what_another_thread_has_in_a_bulk_is_refused(device):
     def fill():
         try:
             with engine.bulk():
-                engine.push(ss.negative, reads=(x,), writes=(x,))
+                engine.push(ss.ops.negative, reads=(x,), writes=(x,))
                 filled.set()
                 closed.wait(LONG_S)
         except EngineError as error:
@@ -143,7 +143,7 @@ def test_host_operations_leave_no_garbage_for_the_collector(device):
     gc.collect()
     gc.disable()
     try:
-        before = sum(type(one) is Operation for one in gc.get_objects())
+        before = sum(type(one) is Turn for one in gc.get_objects())
         for _ in range(20):
             engine.write(h, np.ones(4))
         step = lambda values: values + 1  # noqa: E731 — it must have no other name
@@ -152,7 +152,7 @@ def test_host_operations_leave_no_garbage_for_the_collector(device):
         del step
         engine.wait_all()
         until(lambda: gone() is None)
-        assert sum(type(one) is Operation for one in gc.get_objects()) == before
+        assert sum(type(one) is Turn for one in gc.get_objects()) == before
     finally:
         gc.enable()
         engine.close()
@@ -173,9 +173,9 @@ def test_the_temporaries_of_what_ran_out_of_memory_are_free_at_once(monkeypatch)
         return allocate(nbytes, place)
 
     def many(a):
-        b = ss.add(a, a)
-        c = ss.multiply(b, a)
-        return ss.add(ss.multiply(c, b), ss.add(c, b))
+        b = ss.ops.add(a, a)
+        c = ss.ops.multiply(b, a)
+        return ss.ops.add(ss.ops.multiply(c, b), ss.ops.add(c, b))
 
     in_use = engine.statistics.in_use_bytes
     monkeypatch.setattr(device, "allocate_block", little)
@@ -217,7 +217,7 @@ class TestInterruptedTwice:
             return values + 1
 
         engine.push(slow, reads=(h,), writes=(h,))
-        engine.push(ss.to_device, reads=(h,), writes=(d,))
+        engine.push(ss.ops.to_device, reads=(h,), writes=(d,))
 
         def interrupt(*arguments):
             raise KeyboardInterrupt
@@ -226,26 +226,26 @@ class TestInterruptedTwice:
             patch.setattr(issuer, "_bound", interrupt)
             patch.setattr(issuer, "mend", interrupt)
             with pytest.raises(KeyboardInterrupt):
-                engine.push(ss.relu, reads=(q,), writes=(r,))
+                engine.push(ss.ops.relu, reads=(q,), writes=(r,))
         assert issuer.torn
         go.set()
         in_time(lambda: engine.wait_to_read(d))
         np.testing.assert_array_equal(engine.read(d), np.ones(4))
-        engine.push(ss.relu, reads=(d,), writes=(r,))
+        engine.push(ss.ops.relu, reads=(d,), writes=(r,))
         np.testing.assert_array_equal(engine.read(r), np.ones(4))
 
     def test_in_the_last_moment_of_an_operation(self, engine):
         x = engine.variable(np.ones(4))
         engine._issuer._issuing = True  # as Ctrl-C leaves it before anything could be noted
-        engine.push(ss.negative, reads=(x,), writes=(x,))
+        engine.push(ss.ops.negative, reads=(x,), writes=(x,))
         np.testing.assert_array_equal(engine.read(x), -np.ones(4))
 
     def test_an_operator_that_uses_its_engine_is_still_told(self, engine):
         x, y = engine.variable(np.ones(4)), engine.variable(np.ones(4))
 
         bound = engine._issuer._bound
-        engine._issuer._bound = lambda part, lane: (engine.push(ss.negative, reads=(y,), writes=(y,)), bound(part, lane))[1]
-        engine.push(ss.negative, reads=(x,), writes=(x,))
+        engine._issuer._bound = lambda part, lane: (engine.push(ss.ops.negative, reads=(y,), writes=(y,)), bound(part, lane))[1]
+        engine.push(ss.ops.negative, reads=(x,), writes=(x,))
         engine._issuer._bound = bound
         with pytest.raises(EngineError, match="used the engine that was calling it"):
             engine.wait_to_read(x)

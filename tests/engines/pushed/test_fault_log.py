@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.pushed.engine import Engine
-from streamscope.engines.pushed.faults import KEPT, Fault, FaultLog
-from streamscope.engines.pushed.tracebacks import kept
+from streamscope.engines.pushed.faults import KEPT, Fault, FaultLog, kept
 from streamscope.errors import EngineError, ProgramError
 
 
@@ -220,7 +219,7 @@ def test_what_went_wrong_goes_with_the_variable_without_the_collector(name, erro
             before = faults()
             monkeypatch.setattr(engine._issuer, "_bound", interrupt)
             with contextlib.suppress(KeyboardInterrupt):
-                engine.push(ss.negative, reads=(x,), writes=(y,))
+                engine.push(ss.ops.negative, reads=(x,), writes=(y,))
             assert faults() == before + 1
             with contextlib.suppress(EngineError):
                 engine.wait_to_read(y)

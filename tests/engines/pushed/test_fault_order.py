@@ -31,7 +31,7 @@ def joined(first, second):
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     """Functions are held by the thread that waits, so the simulated device's order of them does not count."""
-    monkeypatch.setattr("streamscope.engines.pushed.order.PATIENCE_S", 0.01)
+    monkeypatch.setattr("streamscope.engines.pushed.host_operations.PATIENCE_S", 0.01)
 
 
 @pytest.fixture(params=["async", "dual"])
@@ -67,10 +67,10 @@ class TestAReaderThatRunsAfterTheWaitThatRaises:
 
     def test_is_skipped_on_the_device(self, concurrent):
         bad, x, y, z = broken(concurrent), concurrent.variable(ones() * 7), concurrent.variable(ones() * 5), concurrent.variable(SPEC)
-        concurrent.push(ss.to_device, reads=(bad,), writes=(x,))
+        concurrent.push(ss.ops.to_device, reads=(bad,), writes=(x,))
         late, go = held(concurrent)
-        concurrent.push(ss.to_device, reads=(late,), writes=(z,))
-        concurrent.push(ss.add, reads=(x, z), writes=(y,))
+        concurrent.push(ss.ops.to_device, reads=(late,), writes=(z,))
+        concurrent.push(ss.ops.add, reads=(x, z), writes=(y,))
         with pytest.raises(EngineError, match="as planned"):
             concurrent.wait_to_read(x)
         go.set()
@@ -81,8 +81,8 @@ class TestAReaderThatRunsAfterTheWaitThatRaises:
         x, y = broken(concurrent), concurrent.variable(ones() * 5)
         late, go = held(concurrent)
         z = concurrent.variable(SPEC)
-        concurrent.push(ss.to_device, reads=(late,), writes=(z,))
-        concurrent.push(ss.to_device, reads=(x,), writes=(y,))
+        concurrent.push(ss.ops.to_device, reads=(late,), writes=(z,))
+        concurrent.push(ss.ops.to_device, reads=(x,), writes=(y,))
         concurrent.push(fails, reads=(y, z), writes=(y,))
         with pytest.raises(EngineError, match="as planned"):
             concurrent.wait_to_read(x)
@@ -139,9 +139,9 @@ class Pushes:
             return fails() if kind == "fail" else joined(*values) % 1009
 
         function, reads, writes = {
-            "in": (ss.to_device, (h[0],), (d[1],)),
-            "out": (ss.to_host, (d[0],), (h[1],)),
-            "add": (ss.add, (d[0], d[1]), (d[2],)),
+            "in": (ss.ops.to_device, (h[0],), (d[1],)),
+            "out": (ss.ops.to_host, (d[0],), (h[1],)),
+            "add": (ss.ops.add, (d[0], d[1]), (d[2],)),
         }.get(kind, (on_host, (h[0], h[1]), (h[2],)))
         name = f"{kind} {len(self.pushed)}"
         self.engine.push(

@@ -23,7 +23,7 @@ engine = ss.Engine("async", device=device)
 h = engine.variable(ones, place="host")
 x = engine.variable(ones)
 engine.push(lambda values: values + 1, reads=(h,), writes=(h,))
-engine.push(ss.add, reads=(x, x), writes=(x,))
+engine.push(ss.ops.add, reads=(x, x), writes=(x,))
 engine.run(double, ones)
 engine.wait_all()
 prepared = ss.prepare(double.trace(ones), engine="graph", device=device)
@@ -43,7 +43,7 @@ held.wait()
 
 CALLS = {
     "variable": lambda: engine.variable(ones),
-    "push": lambda: engine.push(ss.add, reads=(x, x), writes=(x,)),
+    "push": lambda: engine.push(ss.ops.add, reads=(x, x), writes=(x,)),
     "push host": lambda: engine.push(print, reads=(h,)),
     "write": lambda: engine.write(x, ones),
     "read": lambda: engine.read(x),
@@ -84,7 +84,7 @@ if child == 0:
 status = os.waitpid(child, 0)[1]
 go.set()
 print("child", os.waitstatus_to_exitcode(status))
-engine.push(ss.add, reads=(x, x), writes=(x,))
+engine.push(ss.ops.add, reads=(x, x), writes=(x,))
 prepared.run()
 print("parent", engine.read(x).tolist(), engine.read(h).tolist(), prepared.outputs()[0].tolist())
 engine.close()

@@ -11,7 +11,7 @@ from tests.engines.pushed.conftest import SPEC
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.pushed.engine import Engine
-from streamscope.engines.pushed.latch import Latch
+from streamscope.engines.pushed.workers import Latch
 from streamscope.errors import EngineError
 
 
@@ -31,7 +31,7 @@ def test_what_they_push_while_the_engine_is_closed_runs(name, device):
     def push():
         while not engine._pusher.closed:
             closing.wait(0.001)
-        engine.push(ss.negative, reads=(x,), writes=(x,))
+        engine.push(ss.ops.negative, reads=(x,), writes=(x,))
         engine.push(lambda: done.append(1))
         engine.push(lambda: engine.push(lambda: done.append(2)), priority=1)
 
@@ -59,8 +59,8 @@ def test_what_ends_the_program_ends_no_worker(ends, monkeypatch):
         return values
 
     engine.push(slow, reads=(h,), writes=(h,))
-    engine.push(ss.to_device, reads=(h,), writes=(x,))
-    engine.push(ss.negative, reads=(x,), writes=(y,))
+    engine.push(ss.ops.to_device, reads=(h,), writes=(x,))
+    engine.push(ss.ops.negative, reads=(x,), writes=(y,))
     monkeypatch.setattr(engine._issuer, "_bound", end)
     go.set()
 

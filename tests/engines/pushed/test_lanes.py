@@ -6,21 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.pushed.lanes import Lane
-from streamscope.engines.pushed.placement import CROSSING_NS, earliest, expect
+from streamscope.engines.pushed.lanes import CROSSING_NS, Lane, earliest, expect
 from streamscope.order.clocks import fewest, merged
-from streamscope.order.hazards import HazardTracker
+from streamscope.order.hazards import Accesses, HazardTracker, note
 
 LANES = 4
 SETS = st.sets(st.integers(0, 4), max_size=3)
-
-
-class Counted:
-    """Stands for a variable: the last writer, and the last reader of each lane since."""
-
-    def __init__(self):
-        self.writer = None
-        self.readers = {}
 
 
 class Work:
@@ -31,9 +22,9 @@ class Work:
 @given(st.lists(st.tuples(st.integers(0, LANES - 1), SETS, SETS), max_size=40))
 def test_as_many_waits_as_with_the_whole_history(operations):
     device = SimulatedDevice()
-    lanes = [Lane(device, index, LANES, str(index)) for index in range(LANES)]
+    lanes = [Lane(device, device.stream(str(index)), index, LANES) for index in range(LANES)]
     tracker = HazardTracker(LANES)
-    variables = [Counted() for _ in range(5)]
+    variables = [Accesses() for _ in range(5)]
     for number, reads, writes in operations:
         lane = lanes[number]
         stamps = [variables[v].writer for v in reads | writes] + [stamp for v in writes for stamp in variables[v].readers.values()]
@@ -45,10 +36,7 @@ def test_as_many_waits_as_with_the_whole_history(operations):
         assert found == {(stamp.lane, stamp.position) for stamp in expected}
         assert lane.waits - before == len(expected)
         stamp = lane.record()
-        for v in reads - writes:
-            variables[v].readers[number] = stamp
-        for v in writes:
-            variables[v].writer, variables[v].readers = stamp, {}
+        note(number, stamp, [variables[v] for v in reads - writes], [variables[v] for v in writes])
 
 
 def test_merged_clocks():
@@ -58,13 +46,13 @@ def test_merged_clocks():
 class TestTheEarliestStart:
     def lanes(self, *free_ns):
         device = SimulatedDevice()
-        lanes = [Lane(device, index, len(free_ns), str(index)) for index in range(len(free_ns))]
+        lanes = [Lane(device, device.stream(str(index)), index, len(free_ns)) for index in range(len(free_ns))]
         for lane, each in zip(lanes, free_ns, strict=True):
             expect(lane, each, 0.0)
         return lanes
 
     def written_on(self, lane):
-        variable = Counted()
+        variable = Accesses()
         variable.writer = lane.record()
         return variable
 

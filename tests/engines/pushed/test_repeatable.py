@@ -14,8 +14,8 @@ from tests.engines.pushed.conftest import KINDS, SPEC, Serial
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.pushed.engine import Engine
-from streamscope.engines.pushed.latch import Latch
-from streamscope.engines.pushed.order import WHILE_AWAITED, WHILE_PUSHED, Order
+from streamscope.engines.pushed.host_operations import WHILE_AWAITED, WHILE_PUSHED, ClockOrder
+from streamscope.engines.pushed.workers import Latch
 
 
 def ones():
@@ -56,14 +56,14 @@ def test_all_runs_have_one_trace(name, seed):
 class TestAThreadThatWaitsInAWayOfItsOwn:
     @pytest.fixture(autouse=True)
     def _impatient(self, monkeypatch):
-        monkeypatch.setattr("streamscope.engines.pushed.order.PATIENCE_S", 0.01)
+        monkeypatch.setattr("streamscope.engines.pushed.host_operations.PATIENCE_S", 0.01)
 
     def test_for_a_function_that_reads_what_others_made_is_not_kept_waiting(self):
         with Engine("async", device=SimulatedDevice()) as engine:
             h, x, called = engine.variable(ones(), place="host"), engine.variable(SPEC), threading.Event()
             engine.push(lambda values: values + 1, reads=(h,), writes=(h,))
-            engine.push(ss.to_device, reads=(h,), writes=(x,))
-            engine.push(ss.to_host, reads=(x,), writes=(h,))
+            engine.push(ss.ops.to_device, reads=(h,), writes=(x,))
+            engine.push(ss.ops.to_host, reads=(x,), writes=(h,))
             engine.push(lambda values: called.set(), reads=(h,))
             assert called.wait(60)
 
@@ -81,8 +81,8 @@ class TestAThreadThatWaitsInAWayOfItsOwn:
         engine = Engine("async", device=SimulatedDevice())
         h, x = engine.variable(ones(), place="host"), engine.variable(SPEC)
         engine.push(lambda values: values + 1, reads=(h,), writes=(h,))
-        engine.push(ss.to_device, reads=(h,), writes=(x,))
-        engine.push(ss.to_host, reads=(x,), writes=(h,))
+        engine.push(ss.ops.to_device, reads=(h,), writes=(x,))
+        engine.push(ss.ops.to_host, reads=(x,), writes=(h,))
         engine.push(lambda values: called.set(), reads=(h,))
         del engine
         assert called.wait(60)
@@ -93,7 +93,7 @@ class TestAThreadThatWaitsInAWayOfItsOwn:
             engine.push(lambda values: values + 1, reads=(h,), writes=(made,))
             pushes = 0
             while made.version == 0 and pushes < 1_000_000:
-                engine.push(ss.add, reads=(x, x), writes=(x,))
+                engine.push(ss.ops.add, reads=(x, x), writes=(x,))
                 pushes += 1
             assert made.version == 1
 
@@ -118,7 +118,7 @@ def test_a_worker_loses_patience_after_as_long_as_what_goes_on_deserves(awaited,
 
     def given_up(waited):
         clock = itertools.count(step=int(moves))
-        order = Order((), lambda: next(clock))
+        order = ClockOrder((), lambda: next(clock))
         order._awaited = [Latch()] if awaited else []
         released = []
         order.release = lambda: released.append(1)

@@ -22,7 +22,7 @@ class Fake:
 
 @ss.program
 def double(x):
-    return ss.add(x, x)
+    return ss.ops.add(x, x)
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def engine():
     "wrong", [{"name": 5}, {"name": ["a"]}, {"name": b"a"}, *({"priority": one} for one in (1.5, "1", np.float64(1), None))]
 )
 def test_of_a_push_also_when_the_same_was_pushed_before(engine, place, wrong):
-    function = ss.negative if place == "device" else np.negative
+    function = ss.ops.negative if place == "device" else np.negative
     x, y = (engine.variable(np.ones(4), place=place) for _ in range(2))
     for priority in (0, 1):
         engine.push(function, reads=(x,), writes=(y,), priority=priority)
@@ -50,21 +50,21 @@ def test_of_a_push_also_when_the_same_was_pushed_before(engine, place, wrong):
 @pytest.mark.parametrize("place", ["device", "host"])
 def test_a_variable_that_is_written_twice_counts_once(engine, place):
     x, y = (engine.variable(np.ones(4), place=place) for _ in range(2))
-    function = ss.negative if place == "device" else np.negative
+    function = ss.ops.negative if place == "device" else np.negative
     for _ in range(2):
         engine.push(function, reads=(x,), writes=(y, y))
     np.testing.assert_array_equal(engine.read(y), -np.ones(4))
     assert y.version == 2
     if place == "device":
         with pytest.raises(ProgramError, match=r"2 results, and writes= names 1 variables .each counts once"):
-            engine.push(lambda a: (ss.add(a, a), ss.negative(a)), reads=(x,), writes=(y, y))
+            engine.push(lambda a: (ss.ops.add(a, a), ss.ops.negative(a)), reads=(x,), writes=(y, y))
     else:
         engine.push(lambda a: (a, a), reads=(x,), writes=(y, y))
         with pytest.raises(ss.StreamscopeError, match="2 arrays"):
             engine.wait_to_read(y)
 
 
-@pytest.mark.parametrize("wrong", [None, 5, "double", ss.add, lambda x: x])
+@pytest.mark.parametrize("wrong", [None, 5, "double", ss.ops.add, lambda x: x])
 def test_of_what_is_run(engine, wrong):
     with pytest.raises(ProgramError, match="run wants a program"):
         engine.run(wrong, np.ones(3))

@@ -1,7 +1,9 @@
-"""Advice: whether a graph or a second stream pays on a device, and for a program."""
+"""`ss.advise`: whether a graph or a second stream pays on this device, and for a program."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -9,11 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from streamscope import display
 from streamscope.advising.break_even import graph_pays, launch_bound_below_ns, second_stream_pays
-from streamscope.advising.device_costs import DeviceCosts
-from streamscope.advising.forecast import Forecast
-from streamscope.advising.wording import advice_text, verdict
+from streamscope.advising.case import Case
+from streamscope.advising.device_costs import DeviceCosts, device_costs
+from streamscope.advising.forecast import Forecast, forecast
+from streamscope.advising.probes import PROBES
+from streamscope.advising.sentences import advice_text, verdict
 from streamscope.arguments import given_path
-from streamscope.errors import OutputError
+from streamscope.calling import verb
+from streamscope.capturing.function import CapturedFunction
+from streamscope.devices import open_device
+from streamscope.devices.protocol import Device
+from streamscope.errors import OutputError, ProgramError
+from streamscope.progress import Progress, showing
+from streamscope.tracing import ProgramFunction
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -90,6 +100,53 @@ class Advice:
 
     def _repr_html_(self) -> str | None:
         return display.html(self)
+
+
+@verb
+def advise(
+    program: Callable[..., Any] | ProgramFunction | CapturedFunction | None = None,
+    /,
+    *inputs: Any,
+    device: str | Device = "auto",
+    progress: bool | Progress = True,
+    **attributes: Any,
+) -> Advice:
+    """Find out at which kernel length and count a graph, or a second stream, pays on this device; and for a program, if one is given.
+
+    The device's costs are fitted to small programs that run under our own engines: launches of the host, graph launches and their nodes,
+    gaps between kernels, waits between streams, captures. That takes some seconds, once a process and device. With these costs, the
+    simulated device says what other programs take. Your program is simulated from one recorded run under async, and measured, so that you
+    see how far to believe the prediction. Results are not checked; `compare` does that.
+
+    Parameters
+    ----------
+    program : callable, ProgramFunction or CapturedFunction, optional
+        A function over variables, or what ``ss.capture`` returned, which takes no inputs.
+    *inputs : array
+        Arguments of the program: NumPy or CuPy arrays.
+    device : {"auto", "cuda", "simulated"} or Device
+    progress : bool or callable
+        Show a progress bar, or call ``progress(what, step, steps)``.
+    **attributes : object
+        Passed on to the function as they are, for example ``training=True``.
+
+    Raises
+    ------
+    ProgramError
+        The program or its inputs are wrong.
+    DeviceError
+        The device is missing, or failed.
+    """
+    if program is None and inputs:
+        raise ProgramError("ss.advise got inputs, but no program", hint="ss.advise(program, *inputs), or ss.advise() for the device alone")
+    case = None if program is None else Case.of(program, inputs, "ss.advise", attributes, checked=False)
+    opened = open_device(device)
+    with showing("measuring the device", progress=progress) as shown:
+        done = itertools.count()
+        steps = PROBES + 2
+        costs = device_costs(opened, lambda what: shown(f"measuring {what}", next(done), steps))
+        shown("predicting", steps - 1, steps)
+        return Advice(costs, None if case is None else forecast(case, opened, costs))
 
 
 def _forecast_json(forecast: Forecast) -> dict[str, Any]:

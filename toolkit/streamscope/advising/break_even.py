@@ -1,21 +1,26 @@
 """Break-even points: from which kernel length and count on a graph, or a second stream, pays on a device with given costs.
 
-Chains are predicted by formula, branches by a walk through the engines' own plans (`engines.prediction`). Kernels are taken to leave
-room for each other on the multiprocessors; those that fill them gain nothing from a second stream.
+All of it is read off runs on the simulated device with those costs. Kernels are taken to leave room for each other on the
+multiprocessors; those that fill them gain nothing from a second stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import inf, isnan, nan, sqrt
 
+import numpy as np
+import numpy.typing as npt
+
 from streamscope.advising.device_costs import DeviceCosts
-from streamscope.advising.probe_programs import forked
+from streamscope.advising.probes import chain, forked
+from streamscope.advising.simulation import simulated_ns, without_data
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Plan
-from streamscope.engines.prediction import makespan_ns
+
+Array = npt.NDArray[np.float64]
 
 WORTH = 0.05
 """A gain below this share of the makespan does not count as one that pays."""
@@ -25,6 +30,19 @@ SHORTEST_NS, LONGEST_NS = 100.0, 1e6
 """Kernel lengths among which break-even points are looked for."""
 BRANCHED = ("async", "dual", "graph", "graph-dual")
 """Engines that compete for branches."""
+SHORTEST_US, LONGEST_US = 0.5, 100.0
+LENGTHS = 72
+"""Kernel lengths from the shortest to the longest, evenly spaced in their logarithm."""
+CHAINS = tuple(sorted({round(10 ** (step / 18)) for step in range(3 * 18 + 1)}))
+"""Numbers of kernels, 1 to 1,000."""
+BRANCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Kernels in each of two branches."""
+
+FEW, MORE = 2, 12
+"""Kernels in the chains that are simulated; in a longer one, each kernel more takes what it takes between these."""
+STEP_NS = 20.0
+"""Between two kernel lengths whose makespans tell on how many kernels they depend."""
+ROUNDING_NS = 5.0
 
 
 @dataclass(frozen=True)
@@ -47,33 +65,54 @@ class BreakEven:
         return isnan(self.low_ns)
 
 
-def chain_async_ns(costs: DeviceCosts, count: int, length_ns: float) -> float:
-    """Return the makespan of a chain of kernels under async, in ns.
+@dataclass(frozen=True)
+class Regions:
+    """Which engine wins where.
 
-    Formula: run + launch + round trip + length + (count - 1) × max(launch, length + gap): either the host is the slower one, or the device.
+    Attributes
+    ----------
+    engines : tuple of str
+        The engines that compete, the simplest first; the first is what the others are compared with.
+    lengths_us : float64 array
+        Kernel lengths, in µs: columns.
+    counts : int64 array
+        Numbers of kernels: rows.
+    winner : int64 array, counts x lengths
+        Index of the simplest engine that is within `WORTH` of the fastest.
+    speedup : float64 array, counts x lengths
+        Makespan under the first engine over that under the winner.
+    dual_from_us : float64 array, counts
+        From which length on a second stream pays with launches one by one, in µs; NaN where it never does. Empty where there is none.
     """
-    each_ns = max(costs.ns("launch"), length_ns + costs.ns("kernel_gap"))
-    return costs.run_ns + costs.ns("launch") + costs.ns("round_trip") + length_ns + (count - 1) * each_ns
+
+    engines: tuple[str, ...]
+    lengths_us: npt.NDArray[np.float64]
+    counts: npt.NDArray[np.int64]
+    winner: npt.NDArray[np.int64]
+    speedup: npt.NDArray[np.float64]
+    dual_from_us: npt.NDArray[np.float64]
 
 
-def chain_graph_ns(costs: DeviceCosts, count: int, length_ns: float) -> float:
-    """Return the makespan of a chain of kernels in a graph that was captured before, in ns.
+def chain_ns(costs: DeviceCosts, engine: str, count: float, length_ns: float | Array) -> Array:
+    """Return the makespan of a chain of kernels under async or graph, in ns, for one kernel length or several; capture is not counted."""
+    few, more = (_makespans_ns(costs, ("chain", engine, number), length_ns) for number in (FEW, MORE))
+    return few + (count - FEW) * (more - few) / (MORE - FEW)
 
-    Formula: run + graph launch + graph latency + return + count × length + (count - 1) × gap in a graph.
-    """
-    model = costs.model
-    around_ns = model.graph_launch_ns(count) + model.graph_launch_latency_ns + model.synchronize_return_ns
-    return costs.run_ns + around_ns + count * length_ns + (count - 1) * costs.ns("graph_gap")
+
+def branched_ns(costs: DeviceCosts, engine: str, kernels: int, length_ns: float | Array) -> Array:
+    """Return the makespan of two independent branches of so many kernels each, that meet in one more, in ns."""
+    return _makespans_ns(costs, ("branches", engine, kernels), length_ns)
 
 
 def graph_speedup(costs: DeviceCosts, count: int, length_ns: float) -> float:
     """Return how many times as fast a chain runs in a graph as under async; capture is not counted."""
-    return chain_async_ns(costs, count, length_ns) / chain_graph_ns(costs, count, length_ns)
+    return float(chain_ns(costs, "async", count, length_ns) / chain_ns(costs, "graph", count, length_ns))
 
 
 def launch_bound_below_ns(costs: DeviceCosts) -> float:
-    """Return below which length kernels wait for the host under async, in ns: launch - gap on the stream; 0 where none does."""
-    return max(costs.ns("launch") - costs.ns("kernel_gap"), 0.0)
+    """Return below which length kernels wait for the host under async, in ns; 0 where none does."""
+    lengths_ns, _ = _corners(costs, ("chain", "async", MORE))
+    return float(lengths_ns[-2]) if len(lengths_ns) > 2 else 0.0
 
 
 def graph_pays(costs: DeviceCosts, count: int = MANY) -> BreakEven:
@@ -97,19 +136,90 @@ def replays_to_pay(costs: DeviceCosts, nodes: float, saved_ns: float) -> float:
 def second_stream_pays(costs: DeviceCosts, kernels: int, *, in_graph: bool) -> BreakEven:
     """Return for which kernel lengths a second stream gains `WORTH`, for two branches of so many kernels each, that meet in one more."""
     one, two = ("graph", "graph-dual") if in_graph else ("async", "dual")
-    return _range(lambda length_ns: branched_ns(costs, one, kernels, length_ns) / branched_ns(costs, two, kernels, length_ns))
+    return _range(lambda length_ns: float(branched_ns(costs, one, kernels, length_ns) / branched_ns(costs, two, kernels, length_ns)))
 
 
-def branched_ns(costs: DeviceCosts, engine: str, kernels: int, length_ns: float) -> float:
-    """Return the makespan of two independent branches of so many kernels each, that meet in one more, in ns."""
-    return costs.run_ns + makespan_ns(_branches(engine, kernels), lambda launch: length_ns, costs.model)
+def chain_regions(costs: DeviceCosts) -> Regions:
+    """Return where a graph beats launches one by one, for kernels that each depend on the one before."""
+    return _regions(("async", "graph"), CHAINS, LENGTHS, partial(chain_ns, costs), ())
+
+
+def branch_regions(costs: DeviceCosts) -> Regions:
+    """Return where a second stream, a graph, or both win, for two independent branches that leave each other room."""
+    dual_from_us = [second_stream_pays(costs, count, in_graph=False).low_ns / 1e3 for count in BRANCHES]
+    return _regions(BRANCHED, BRANCHES, LENGTHS // 2, partial(branched_ns, costs), dual_from_us)
+
+
+def _regions(
+    engines: tuple[str, ...],
+    counts: tuple[int, ...],
+    columns: int,
+    makespans_ns: Callable[[str, int, Array], Array],
+    dual_from_us: Sequence[float],
+) -> Regions:
+    lengths_us = np.geomspace(SHORTEST_US, LONGEST_US, columns)
+    times = np.array([[makespans_ns(engine, count, lengths_us * 1e3) for count in counts] for engine in engines])
+    winner = (times <= times.min(axis=0) * (1 + WORTH)).argmax(axis=0)
+    speedup = times[0] / np.take_along_axis(times, winner[None], axis=0)[0]
+    return Regions(engines, lengths_us, np.asarray(counts, np.int64), winner, speedup, np.asarray(dual_from_us, np.float64))
 
 
 @cache
-def _branches(engine: str, kernels: int) -> Plan:
-    """Return the engine's plan of two branches; it depends on their shape, not on the length of their kernels."""
-    program, inputs = forked(1, kernels, 1)
-    return PLANNERS[engine](program.trace(*inputs), lambda launch: 1e4, streams=2)
+def _plan(shape: str, engine: str, kernels: int) -> Plan:
+    """Return an engine's plan of a small program; it depends on the program's shape, not on the length of its kernels."""
+    function, inputs = chain(kernels, 1) if shape == "chain" else forked(1, kernels, 1)
+    return without_data(PLANNERS[engine](function.trace(*inputs), lambda launch: 1e4, streams=2))
+
+
+def _makespans_ns(costs: DeviceCosts, program: tuple[str, str, int], length_ns: float | Array) -> Array:
+    return np.asarray(costs.run_ns + np.interp(length_ns, *_corners(costs, program)), np.float64)
+
+
+def _corners(costs: DeviceCosts, program: tuple[str, str, int]) -> tuple[Array, Array]:
+    """Return the corners of a small program's makespan over the length of its kernels; they are kept with the costs."""
+    if program not in costs.corners:
+        plan = _plan(*program)
+        costs.corners[program] = corners(lambda length_ns: simulated_ns(plan, lambda launch: length_ns, costs.model)[1])
+    return costs.corners[program]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A makespan at a kernel length, and on how many kernels, one after the other, it depends there."""
+
+    length_ns: float
+    makespan_ns: float
+    kernels: int
+
+    def at(self, length_ns: float) -> float:
+        return self.makespan_ns + self.kernels * (length_ns - self.length_ns)
+
+    def meets(self, other: _Line) -> float:
+        return self.length_ns + (other.at(self.length_ns) - self.makespan_ns) / (self.kernels - other.kernels)
+
+
+def corners(makespan_ns: Callable[[float], float], low_ns: float = 1.0, high_ns: float = 10 * LONGEST_NS) -> tuple[Array, Array]:
+    """Return the corners of a makespan over kernel length, the ends among them: lengths and makespans, between which it is straight.
+
+    A makespan is that of the longest of many paths, and the length of a path grows by the number of its kernels. So lines with ever more
+    kernels follow each other, and where no third one is above the corner of two, there is none between them.
+    """
+
+    def line(length_ns: float, step_ns: float = STEP_NS) -> _Line:
+        here_ns, there_ns = makespan_ns(length_ns), makespan_ns(length_ns + step_ns)
+        return _Line(length_ns, here_ns, round((there_ns - here_ns) / step_ns))
+
+    def between(left: _Line, right: _Line, depth: int = 12) -> list[_Line]:
+        if left.kernels >= right.kernels or not depth:
+            return []
+        middle = line(left.meets(right))
+        if middle.makespan_ns <= left.at(middle.length_ns) + ROUNDING_NS:
+            return [middle]
+        return [*between(left, middle, depth - 1), middle, *between(middle, right, depth - 1)]
+
+    first, last = line(low_ns), line(high_ns, -STEP_NS)
+    found = [first, *between(first, last), last]
+    return np.array([one.length_ns for one in found]), np.array([one.makespan_ns for one in found])
 
 
 def _range(speedup: Callable[[float], float]) -> BreakEven:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,12 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.advising.probing import Sample, capture_points, samples
-from streamscope.devices.cost_model import CostModel
-from streamscope.devices.piecewise import Points, interpolate
+from streamscope.advising.probes import Sample, capture_points, samples
+from streamscope.advising.simulation import LEAST_NS, simulated_ns
+from streamscope.devices.cost_model import CostModel, Points, interpolate
 from streamscope.devices.protocol import Device
-from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, WaitEvent
-from streamscope.engines.prediction import call_ns, makespan_ns, reference_model
 from streamscope.errors import DeviceError
 from streamscope.trace.trace import DeviceInfo
 
@@ -35,7 +34,22 @@ COSTS = {
     "graph_gap": "from a node's end to the next one's start in a graph",
 }
 """What is fitted, in words. ``round_trip`` is a sum, since its two parts hardly show apart; they are divided as on the reference device."""
-LEAST_NS = 0.01
+LEAST_STEP_NS = 50.0
+"""By how much a cost is varied at least: much more than the whole ns in which the host's clock counts."""
+MOST_STEPS = 20
+STEPS = (1.0, 0.5, 0.25)
+"""How far a step of the fit goes: shares of the way to where the costs should be, tried until one makes the fit better."""
+ENOUGH = 2e-3
+"""A fit that a step makes better by less than this share is done."""
+VARIED = (
+    ("run",),
+    ("round_trip",),
+    ("launch", "graph_launch"),
+    ("ordering", "graph_launch_node"),
+    ("kernel_gap", "graph_latency"),
+    ("crossing", "graph_gap"),
+)
+"""The costs, those together of which one shows only in graphs and the other only outside."""
 
 
 @dataclass(frozen=True)
@@ -91,16 +105,38 @@ class DeviceCosts:
         """The reference cost model with this device's costs in place of its own."""
         return _model([self.fitted[name].value_ns for name in COSTS], _base(self.device))
 
+    @cached_property
+    def corners(self) -> dict[tuple[str, str, int], tuple[Array, Array]]:
+        """What was simulated with these costs, for `break_even`: corners of makespans over kernel length, by shape, engine and kernels."""
+        return {}
+
     def capture_ns(self, nodes: float) -> float:
         """Return what capturing and instantiating a graph of so many nodes costs the host, in ns."""
         return interpolate(self.captures, nodes)
 
 
+_costs: dict[tuple[str, ...], DeviceCosts] = {}
+_fitting = threading.Lock()
+
+
+def device_costs(device: Device, said: Callable[[str], None] = lambda what: None) -> DeviceCosts:
+    """Return a device's costs, fitted at the first call for it in this process; ``said`` is told what is being measured.
+
+    Raises
+    ------
+    DeviceError
+        The device failed.
+    """
+    # Devices of one kind are alike; simulated ones are if their cost models are.
+    key = (device.info.kind, device.info.name, repr(sorted(device.info.details.items())), repr(getattr(device, "model", None)))
+    with _fitting:
+        if key not in _costs:
+            _costs[key] = fitted_costs(device, said)
+        return _costs[key]
+
+
 def fitted_costs(device: Device, said: Callable[[str], None] = lambda what: None) -> DeviceCosts:
     """Measure small programs on a device and fit its costs to them; takes some seconds.
-
-    Times until all is issued and until all is done are predicted by `engines.prediction` with the costs sought, from durations that a
-    recorder measured; the costs are those with the least squares of ln(predicted / measured).
 
     Raises
     ------
@@ -115,59 +151,80 @@ def fitted_costs(device: Device, said: Callable[[str], None] = lambda what: None
 
 
 def fit(taken: Sequence[Sample], device: DeviceInfo) -> tuple[dict[str, Fitted], float]:
-    """Fit costs to samples; return them and the root mean square of the residuals.
+    """Fit costs to samples; return them and the root mean square of ln(simulated / measured).
+
+    The costs are those with which the simulated device comes nearest to the times until all is issued and until all is done, by the least
+    squares of simulated / measured - 1 (Gauss-Newton). A time is piecewise linear in the costs, so a few steps lead there.
 
     Raises
     ------
     DeviceError
         No costs explain the times.
     """
-    from scipy.optimize import least_squares
+    from scipy.optimize import lsq_linear
     from scipy.stats import t
 
     base = _base(device)
-    measured = np.log([time for sample in taken for time in (sample.issue_ns, sample.makespan_ns)])
+    measured = np.array([time for sample in taken for time in (sample.issue_ns, sample.makespan_ns)], np.float64)
 
-    def residuals(costs: Array) -> Array:
-        model = _model(costs, base)
-        times = [time for sample in taken for time in predicted_ns(sample, model, costs[0])]
-        return np.asarray(np.log(times) - measured)
+    def shares(costs: Array) -> Array:
+        return np.asarray(_times_ns(taken, costs, base) / measured, np.float64)
 
-    start = _start(base)
-    found = least_squares(residuals, start, bounds=(LEAST_NS, np.inf), x_scale=start, diff_step=1e-4)
-    if not found.success or not np.isfinite(found.cost):
-        raise DeviceError(f"the costs of {device.name} could not be fitted: {found.message}", hint="is the device busy with other work?")
-    freedom = len(measured) - len(start)
-    variance = 2 * found.cost / freedom
-    margins = t.ppf(0.975, freedom) * np.sqrt(variance * np.diag(_covariance(found.jac)))
-    fitted = {name: Fitted(float(value), float(margin)) for name, value, margin in zip(COSTS, found.x, margins, strict=True)}
-    return fitted, math.sqrt(2 * found.cost / len(measured))
+    costs = _start(base)
+    reached = shares(costs)
+    for _ in range(MOST_STEPS):
+        slopes = _slopes(taken, shares, costs, reached)
+        change = lsq_linear(slopes, 1 - reached, bounds=(LEAST_NS - costs, np.inf)).x
+        tried = ((nearer, shares(nearer)) for part in STEPS for nearer in [costs + part * change])
+        better = next((found for found in tried if _error(found[1]) < _error(reached)), None)
+        if better is None:
+            break
+        gain = 1 - _error(better[1]) / _error(reached)
+        costs, reached = better
+        if gain < ENOUGH:
+            break
+    residual = _error(reached)
+    if not np.isfinite(residual):
+        raise DeviceError(f"the costs of {device.name} could not be fitted", hint="is the device busy with other work?")
+    freedom = len(measured) - len(costs)
+    deviations = residual * math.sqrt(len(measured) / freedom) * np.sqrt(np.diag(_covariance(slopes)))
+    margins = t.ppf(0.975, freedom) * deviations
+    return {name: Fitted(float(value), float(margin)) for name, value, margin in zip(COSTS, costs, margins, strict=True)}, residual
 
 
-def predicted_ns(sample: Sample, model: CostModel, run_ns: float) -> tuple[float, float]:
-    """Return the predicted times of a sample, in ns: until all is issued, and until the host knows that all is done."""
-    return run_ns + issue_ns(sample.plan, model), run_ns + makespan_ns(sample.plan, sample.estimate, model)
+def _error(shares: Array) -> float:
+    """Return the root mean square of ln(simulated / measured)."""
+    return float(np.sqrt(np.mean(np.log(shares) ** 2)))
 
 
-def issue_ns(plan: Plan, model: CostModel) -> float:
-    """Return what the calls of a run cost the host, in ns, where none of them blocks."""
-    total_ns = 0.0
-    for step in plan.steps:
-        match step:
-            case Issue(launch):
-                total_ns += call_ns(launch, model)
-            case RecordEvent():
-                total_ns += model.event_record_ns
-            case WaitEvent():
-                total_ns += model.stream_wait_ns
-            case Replay(steps):
-                total_ns += model.graph_launch_ns(sum(isinstance(inner, Issue) for inner in steps))
-    return total_ns
+def _times_ns(taken: Sequence[Sample], costs: Array, base: CostModel) -> Array:
+    """Return the simulated times of samples, in ns: for each, until all is issued, and until the host knows that all is done."""
+    model = _model(costs, base)
+    times = [time for sample in taken for time in simulated_ns(sample.plan, sample.duration_ns, model)]
+    return np.array(times, np.float64) + float(costs[0])
+
+
+def _slopes(taken: Sequence[Sample], shares: Callable[[Array], Array], costs: Array, reached: Array) -> Array:
+    """Return the change of each time with each cost; costs that do not show in the same times are varied together."""
+    in_graph = np.repeat([sample.plan.engine.startswith("graph") for sample in taken], 2)
+    names = list(COSTS)
+    steps = np.maximum(0.01 * costs, LEAST_STEP_NS)
+    slopes = np.zeros((len(reached), len(costs)))
+    for together in VARIED:
+        columns = [names.index(name) for name in together]
+        changed = costs.copy()
+        changed[columns] += steps[columns]
+        change = shares(changed) - reached
+        for name, column in zip(together, columns, strict=True):
+            shown = True if len(together) == 1 else in_graph == name.startswith("graph")
+            slopes[:, column] = np.where(shown, change / steps[column], 0.0)
+    return slopes
 
 
 def _base(device: DeviceInfo) -> CostModel:
     """Return what the costs are put into: only the size of the chip matters beside them."""
-    return replace(reference_model(), multiprocessors=int(device.details.get("multiprocessors", reference_model().multiprocessors)))
+    reference = CostModel.load()
+    return replace(reference, multiprocessors=int(device.details.get("multiprocessors", reference.multiprocessors)))
 
 
 def _start(base: CostModel) -> Array:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from streamscope.advising.break_even import BRANCHED, replays_to_pay
+from streamscope.advising.case import Case
 from streamscope.advising.device_costs import DeviceCosts
 from streamscope.advising.elimination import paired_ratios
-from streamscope.advising.probing import Durations, launch_durations_ns
-from streamscope.advising.task import Task
+from streamscope.advising.probes import launch_durations_ns
+from streamscope.advising.simulation import simulated_ns, without_data
 from streamscope.analysis.statistics import MedianInterval, median_interval
-from streamscope.devices.cost_model import CostModel
 from streamscope.devices.protocol import Device
-from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Plan
-from streamscope.engines.prediction import makespan_ns
-from streamscope.program.launch import HostCall, LaunchKind
+from streamscope.program.launch import Launch, LaunchKind
 from streamscope.program.operation import Program
 from streamscope.recording.device_log import recorder_of
 from streamscope.trace.spans import SpanKind, SpanTable
-from streamscope.trace.trace import Trace
 
 ROUNDS, SIMULATED_ROUNDS = 30, 1
 
@@ -40,7 +36,7 @@ class Forecast:
     per_branch : float
         Kernels in each stretch between two points at which streams wait for each other under dual; 0 if it uses one stream only.
     predicted_ns : dict of str to float
-        Makespan by engine, in ns, by the fitted costs.
+        Makespan by engine, in ns, on the simulated device with the fitted costs.
     makespans_ns : dict of str to MedianInterval
         Makespan by engine, in ns, as measured.
     speedups : dict of str to MedianInterval
@@ -66,24 +62,24 @@ class Forecast:
         return self.predicted_ns["async"] / self.predicted_ns[engine]
 
 
-def forecast(task: Task, device: Device, costs: DeviceCosts) -> Forecast:
-    """Record a program once under async, predict it under the other engines, and measure it under them."""
-    prepared = {engine: task.enter(engine, device, 2).prepared for engine in BRANCHED}
-    task.reload(prepared["async"])
-    trace = recorder_of(device).record(prepared["async"], lambda: task.reload(prepared["async"]))
+def forecast(case: Case, device: Device, costs: DeviceCosts) -> Forecast:
+    """Record a program once under async, simulate it under the other engines with the device's costs, and measure it under them."""
+    prepared = {engine: case.prepare(engine, device, 2).prepared for engine in BRANCHED}
+    case.reload(prepared["async"])
+    trace = recorder_of(device).record(prepared["async"], lambda: case.reload(prepared["async"]))
     durations = launch_durations_ns(trace.spans)
-    kernels_ns = [durations[key] for key in _kernels(task.program) if key in durations]
+    kernels_ns = [durations[key] for key in _kernels(case.program) if key in durations]
     random, rounds = np.random.default_rng(0), SIMULATED_ROUNDS if device.info.exact else ROUNDS
-    times = [task.round_ns(prepared, random) for _ in range(rounds)]
+    times = [case.round_ns(prepared, random) for _ in range(rounds)]
     measured = {engine: [float(one[engine]) for one in times] for engine in BRANCHED}
     medians = {engine: median_interval(values) for engine, values in measured.items()}
-    dual = prepared["dual"].plan
+    plans = {engine: one.plan for engine, one in prepared.items()}
     return Forecast(
-        program=task.program.name,
+        program=case.program.name,
         kernels=len(kernels_ns),
         kernel_ns=float(np.median(kernels_ns)) if kernels_ns else 0.0,
-        per_branch=_per_branch(dual, len(kernels_ns)),
-        predicted_ns=predicted(task.program, device, trace, costs),
+        per_branch=_per_branch(plans["dual"], len(kernels_ns)),
+        predicted_ns=_predicted_ns(plans, device, trace.spans, costs),
         makespans_ns=medians,
         speedups={engine: median_interval(paired_ratios(measured["async"], values)) for engine, values in measured.items()},
         capture_replays=replays_to_pay(costs, len(durations), medians["async"].median - medians["graph"].median),
@@ -91,26 +87,25 @@ def forecast(task: Task, device: Device, costs: DeviceCosts) -> Forecast:
     )
 
 
-def predicted(program: Program, device: Device, trace: Trace, costs: DeviceCosts) -> dict[str, float]:
-    """Return the makespan of a program under each engine, in ns, from how long its parts took in a recorded run.
+def _predicted_ns(plans: Mapping[str, Plan], device: Device, spans: SpanTable, costs: DeviceCosts) -> dict[str, float]:
+    """Return the makespan of each engine's plan on the simulated device, in ns, from how long its parts took in a run under async."""
+    durations, host_ns = launch_durations_ns(spans), _host_ns(spans, SpanKind.HOST)
+    library = [launch for launch in plans["async"].program.launches() if launch.library]
+    calls = _host_ns(spans, SpanKind.LAUNCH)
+    taken = [calls[launch.operation, launch.part] for launch in library if (launch.operation, launch.part) in calls]
+    model = replace(costs.model, library_launch_ns=max(float(np.median(taken)), 1.0)) if taken else costs.model
 
-    Parameters
-    ----------
-    program : Program
-    device : Device
-        Its estimates decide what the plans are, as they do when the program is prepared.
-    trace : Trace
-        A run under async, in which no kernel was beside another.
-    costs : DeviceCosts
-    """
-    durations, model = launch_durations_ns(trace.spans), _with_library_calls(program, trace.spans, costs.model)
-    timed = _with_host_durations(program, trace.spans)
-    plans = {engine: PLANNERS[engine](timed, device.estimate_ns, streams=2) for engine in BRANCHED}
-    return {engine: costs.run_ns + _makespan_ns(plan, durations, device, model) for engine, plan in plans.items()}
+    def duration_ns(launch: Launch) -> float:
+        return durations.get((launch.operation, launch.part), device.estimate_ns(launch))
+
+    hosts = {operation: taken_ns for (operation, _), taken_ns in host_ns.items()}
+    return {engine: costs.run_ns + simulated_ns(without_data(plan, hosts), duration_ns, model)[1] for engine, plan in plans.items()}
 
 
-def _makespan_ns(plan: Plan, durations: Durations, device: Device, model: CostModel) -> float:
-    return makespan_ns(plan, lambda launch: durations.get((launch.operation, launch.part), device.estimate_ns(launch)), model)
+def _host_ns(spans: SpanTable, kind: SpanKind) -> dict[tuple[int, int], float]:
+    """Return how long calls of a kind took the host, in ns, by operation and part."""
+    calls = spans.of_kind([kind])
+    return dict(zip(zip(calls.operation.tolist(), calls.part.tolist(), strict=True), map(float, calls.duration_ns.tolist()), strict=True))
 
 
 def _kernels(program: Program) -> list[tuple[int, int]]:
@@ -120,25 +115,3 @@ def _kernels(program: Program) -> list[tuple[int, int]]:
 def _per_branch(dual: Plan, kernels: int) -> float:
     """Return how many kernels lie between a fork and a join: those of one stream over the stretches that the waits cut it into."""
     return 0.0 if dual.streams < 2 else kernels / dual.streams / max(dual.waits / 2, 1)
-
-
-def _with_library_calls(program: Program, spans: SpanTable, model: CostModel) -> CostModel:
-    """Put in how long the program's own library calls took the host, if it has any."""
-    library = {(launch.operation, launch.part) for launch in program.launches() if launch.library}
-    calls = spans.of_kind([SpanKind.LAUNCH])
-    rows = zip(calls.operation.tolist(), calls.part.tolist(), calls.duration_ns.tolist(), strict=True)
-    taken = [duration for operation, part, duration in rows if (operation, part) in library]
-    return replace(model, library_launch_ns=max(float(np.median(taken)), 1.0)) if taken else model
-
-
-def _with_host_durations(program: Program, spans: SpanTable) -> Program:
-    """Put in how long the program's host functions took."""
-    calls = spans.of_kind([SpanKind.HOST])
-    taken: Mapping[int, Any] = dict(zip(calls.operation.tolist(), calls.duration_ns.tolist(), strict=True))
-    operations = tuple(
-        replace(one, work=replace(one.work, duration_ns=float(taken[one.id])))
-        if isinstance(one.work, HostCall) and one.id in taken
-        else one
-        for one in program.operations
-    )
-    return replace(program, operations=operations)

@@ -1,4 +1,4 @@
-"""What the metrics mean, in plain words that rest on numbers."""
+"""What the metrics mean: a verdict as data, and the one place that puts it into words."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamscope.analysis.metrics import EngineMetrics
-from streamscope.analysis.statistics import Order, compare_times
+from streamscope.analysis.statistics import Ranking, compare_times
 from streamscope.errors import TraceError
 from streamscope.trace.trace import DeviceInfo
+from streamscope.words import capitalised, format_mib, listed, percent
 
 Bottleneck = Literal["GPU-bound", "copy-bound", "host-bound", "launch-bound", "mixed"]
 
@@ -32,31 +33,211 @@ CHANGES = {
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """A judgement and what it rests on.
+class Shares:
+    """Where the makespan of an engine goes, as shares of it.
 
     Attributes
     ----------
-    text : str
-        Plain words, one to four sentences.
-    bottleneck : {"GPU-bound", "copy-bound", "host-bound", "launch-bound", "mixed"}
-    best : tuple of str
-        The fastest engine, with those that cannot be told apart from it.
-    evidence : tuple of str
-        The numbers, a line each.
+    busy : float
+        With a kernel running; more than 1 where recording made the kernels longer.
+    copies, host, launching : float
+        With copies alone, with host functions alone, and the rest: launching and waiting.
+    kernels : int
+    missing : bool
+        Whether records were lost, so that ``busy`` is a lower bound.
     """
 
-    text: str
-    bottleneck: Bottleneck
+    busy: float
+    copies: float
+    host: float
+    launching: float
+    kernels: int
+    missing: bool
+
+    @property
+    def bottleneck(self) -> Bottleneck:
+        """What the engine is bound by, by the thresholds that `assess` states."""
+        if self.busy >= GPU_BOUND_FROM:
+            return "GPU-bound"
+        others: tuple[tuple[Bottleneck, float], ...]
+        others = (("copy-bound", self.copies), ("host-bound", self.host), ("launch-bound", self.launching))
+        return next((name for name, share in others if share >= BOUND_FROM), "mixed")
+
+
+@dataclass(frozen=True)
+class Change:
+    """How an engine's makespan compares with another's.
+
+    Attributes
+    ----------
+    engine, base : str
+    ranking : Ranking
+        With what certainty: `Ranking.FASTER` and `Ranking.SLOWER` only where it can be told.
+    ratio : float
+        The longer makespan over the shorter one.
+    """
+
+    engine: str
+    base: str
+    ranking: Ranking
+    ratio: float
+
+    @property
+    def told(self) -> bool:
+        """Whether one is faster than the other."""
+        return self.ranking in (Ranking.FASTER, Ranking.SLOWER)
+
+    @property
+    def words(self) -> str:
+        """What `difference` returns."""
+        if not self.told:
+            return {Ranking.WITHIN_NOISE: "within the noise", Ranking.SAME: "same within 1 %"}.get(self.ranking, "one repeat cannot tell")
+        amount = f"{self.ratio:.1f}×" if self.ratio >= AS_RATIO_FROM else f"{(self.ratio - 1) * 100:.0f} %"
+        return f"{amount} {self.ranking.value}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A judgement as data; `text` says it in words.
+
+    Attributes
+    ----------
+    device : DeviceInfo
+        If it is simulated, so are all times.
+    reference : str
+        The engine that the bottleneck is of, and that the others are compared with.
+    shares : Shares
+        Where the reference's makespan goes.
+    changes : tuple of Change
+        What each other engine changes, against the reference; ``graph-dual`` against ``graph``, if that ran.
+    best : tuple of str
+        The fastest engine, with those that cannot be told apart from it.
+    gain : Change
+        The fastest engine against the reference: by how much, and with what certainty.
+    evidence : tuple of str
+        The numbers that it rests on, a line each.
+    checked : bool or None
+        Whether the results could be compared with others; None where nobody said.
+    not_checked : tuple of str
+        Outputs that could not be compared, where others could.
+    wrong : tuple of str
+        Engines whose results differ by more than is allowed from those of ``checked_against``.
+    checked_against : str
+    chosen : str
+        The engine that was chosen, where that was asked for.
+    memory_limit : int, optional
+        Device memory that was allowed for the choice, in bytes.
+    """
+
+    device: DeviceInfo
+    reference: str
+    shares: Shares
+    changes: tuple[Change, ...]
     best: tuple[str, ...]
+    gain: Change
     evidence: tuple[str, ...]
+    checked: bool | None = None
+    not_checked: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+    checked_against: str = ""
+    chosen: str = ""
+    memory_limit: int | None = None
+
+    @property
+    def bottleneck(self) -> Bottleneck:
+        """What the reference is bound by: "GPU-bound", "copy-bound", "host-bound", "launch-bound" or "mixed"."""
+        return self.shares.bottleneck
+
+    @property
+    def text(self) -> str:
+        """The whole in plain words."""
+        parts = (self.warning, self.proviso, self.bound, self.changed, self.fastest, self.choice, self.unchecked)
+        return " ".join(filter(None, parts))
 
     def __str__(self) -> str:
         return self.text
 
+    @property
+    def warning(self) -> str:
+        """Which results are wrong; empty where none is known to be."""
+        if not self.wrong:
+            return ""
+        told = f"they differ from those of {self.checked_against} by more than is allowed"
+        return f"RESULTS ARE WRONG under {', '.join(self.wrong)}: {told}."
+
+    @property
+    def proviso(self) -> str:
+        """That times are simulated; empty where they were measured."""
+        return f"Simulated times ({self.device.name}), not measured." if self.device.simulated else ""
+
+    @property
+    def bound(self) -> str:
+        """What the reference is bound by, and the shares that say so."""
+        shares, engine = self.shares, self.reference
+        if not shares.kernels and not shares.copies and not shares.missing:
+            return f"No kernels: nothing runs on the GPU under {engine}."
+        at_least = "at least " if shares.missing else ""
+        parts = [f"under {engine} the GPU is busy {at_least}{percent(min(shares.busy, 1.0))} of the time"]
+        if self.bottleneck not in ("GPU-bound", "launch-bound"):
+            others = (
+                ("copies alone take", shares.copies),
+                ("host functions alone take", shares.host),
+                ("launching and waiting take", shares.launching),
+            )
+            parts += [f"{words} {percent(share)}" for words, share in others if share >= WORTH_SAYING]
+        return f"{capitalised(self.bottleneck)}: {listed(parts)}."
+
+    @property
+    def changed(self) -> str:
+        """One sentence: what each other engine changes; empty where there is none."""
+        clauses = []
+        for change in self.changes:
+            whom = "it" if change.base == self.reference else f"the {change.base}"
+            words = change.words if change.told else f"neither faster nor slower ({change.words})"
+            clauses.append(f"{CHANGES.get(change.engine, change.engine)} makes {whom} {words}")
+        return f"{capitalised('; '.join(clauses))}." if clauses else ""
+
+    @property
+    def fastest(self) -> str:
+        """Which engines are the fastest; empty where only one ran."""
+        if not self.changes:
+            return ""
+        if len(self.best) == 1:
+            return f"Fastest: {self.best[0]}."
+        simulated = self.device.simulated
+        if len(self.best) > len(self.changes):
+            return "No engine is the fastest: all are the same within 1 %." if simulated else "No engine is measurably the fastest."
+        return f"Fastest: {listed(self.best)}, which {'are the same within 1 %' if simulated else 'cannot be told apart'}."
+
+    @property
+    def choice(self) -> str:
+        """Which engine was chosen; empty where none was."""
+        if not self.chosen:
+            return ""
+        limited = "" if self.memory_limit is None else f" within {format_mib(self.memory_limit)} MiB"
+        return f"Chosen{limited}: {self.chosen}."
+
+    @property
+    def unchecked(self) -> str:
+        """Which results could not be checked; empty where all were."""
+        if self.checked is False:
+            return "Results were not checked: an operation has no NumPy reference, or is stateful."
+        if not self.not_checked:
+            return ""
+        depend = "depend" if len(self.not_checked) > 1 else "depends"
+        return f"Not checked: {listed(self.not_checked)}, which {depend} on an operation that has no NumPy reference, or is stateful."
+
 
 def verdict(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> str:
-    """Return the text of `assess`."""
+    """Return the text of `assess`.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
+    >>> print(ss.analysis.verdict(runs.metrics, runs.device))
+    Simulated times (simulated NVIDIA H200), not measured. ...A CUDA graph makes it ... faster. Fastest: graph.
+    """
     return assess(metrics, device).text
 
 
@@ -72,20 +253,28 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> Verdict:
     ------
     TraceError
         There are no metrics.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
+    >>> found = ss.analysis.assess(runs.metrics, runs.device)
+    >>> found.bottleneck, found.best, found.gain.ranking
+    ('launch-bound', ('graph',), <Ranking.FASTER: 'faster'>)
     """
     if not metrics:
         raise TraceError("there are no engines to judge", hint="run at least one")
-    reference = reference_engine(metrics)
-    bottleneck = classify(metrics[reference])
-    best = fastest(metrics)
-    sentences = (
-        _bottleneck_sentence(bottleneck, metrics[reference], reference),
-        _changes(metrics, reference),
-        _fastest_sentence(metrics, best),
+    reference, best = reference_engine(metrics), fastest(metrics)
+    bases = {engine: "graph" if engine == "graph-dual" and "graph" in metrics else reference for engine in metrics}
+    return Verdict(
+        device=device,
+        reference=reference,
+        shares=shares_of(metrics[reference]),
+        changes=tuple(change(metrics[engine], metrics[base], engine, base) for engine, base in bases.items() if engine != reference),
+        best=best,
+        gain=change(metrics[best[0]], metrics[reference], best[0], reference),
+        evidence=_evidence(metrics, reference, device),
     )
-    prefix = f"Simulated times ({device.name}), not measured. " if device.simulated else ""
-    text = prefix + " ".join(sentence for sentence in sentences if sentence)
-    return Verdict(text, bottleneck, best, _evidence(metrics, reference, device))
 
 
 def reference_engine(metrics: Mapping[str, EngineMetrics]) -> str:
@@ -95,26 +284,30 @@ def reference_engine(metrics: Mapping[str, EngineMetrics]) -> str:
 
 def classify(metrics: EngineMetrics) -> Bottleneck:
     """Name the bottleneck of one engine's run, by the shares and thresholds that `assess` states."""
-    if metrics.busy_fraction >= GPU_BOUND_FROM:
-        return "GPU-bound"
-    copies, host, launching = _shares(metrics)
-    shares: tuple[tuple[Bottleneck, float], ...] = (("copy-bound", copies), ("host-bound", host), ("launch-bound", launching))
-    return next((name for name, share in shares if share >= BOUND_FROM), "mixed")
+    return shares_of(metrics).bottleneck
+
+
+def shares_of(metrics: EngineMetrics) -> Shares:
+    """Return where an engine's makespan goes."""
+    whole = metrics.makespan_us
+    parts = metrics.copy_us, metrics.host_function_us, metrics.idle_us - metrics.copy_us - metrics.host_function_us
+    copies, host, launching = (part / whole if whole else 0.0 for part in parts)
+    return Shares(metrics.busy_fraction, copies, host, launching, metrics.kernel_count, bool(metrics.missing_records))
 
 
 def fastest(metrics: Mapping[str, EngineMetrics]) -> tuple[str, ...]:
     """Return the engine with the shortest median makespan, first, and those that cannot be told apart from it."""
     ranked = sorted(metrics, key=lambda engine: metrics[engine].makespan_us)
-    return tuple(engine for engine in ranked if engine == ranked[0] or order(metrics[engine], metrics[ranked[0]]) is not Order.SLOWER)
+    return tuple(engine for engine in ranked if engine == ranked[0] or rank(metrics[engine], metrics[ranked[0]]) is not Ranking.SLOWER)
 
 
-def order(metrics: EngineMetrics, base: EngineMetrics) -> Order:
+def rank(metrics: EngineMetrics, base: EngineMetrics) -> Ranking:
     """Tell whether an engine is faster or slower than a base, or whether that cannot be told."""
     if metrics.simulated:
         # It repeats itself, so the median is the time; a first run that differs from the rest is no noise either.
         return compare_times(*[metrics.makespan_us] * 3, *[base.makespan_us] * 3)
     if min(metrics.repeats, base.repeats) < 2:
-        return Order.UNKNOWN
+        return Ranking.UNKNOWN
     return compare_times(
         metrics.makespan_us, metrics.makespan_low_us, metrics.makespan_high_us,
         base.makespan_us, base.makespan_low_us, base.makespan_high_us,
@@ -127,63 +320,21 @@ def difference(metrics: EngineMetrics, base: EngineMetrics) -> str:
     Formula: ratio = longer / shorter makespan; from 1.5 on told as ``"3.4× faster"``, below as ``"12 % slower"`` (ratio - 1, in per cent).
     Told only where the two intervals do not overlap (else ``"within the noise"``) and the medians differ by 1 % or more (else
     ``"same within 1 %"``). Times that come from a cost model have no noise: there the medians alone count.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
+    >>> ss.analysis.difference(runs.metrics["graph"], runs.metrics["async"])
+    '2.3× faster'
     """
-    told = order(metrics, base)
-    if told not in (Order.FASTER, Order.SLOWER):
-        return {Order.WITHIN_NOISE: "within the noise", Order.SAME: "same within 1 %"}.get(told, "one repeat cannot tell")
+    return change(metrics, base, metrics.engine, base.engine).words
+
+
+def change(metrics: EngineMetrics, base: EngineMetrics, engine: str, base_engine: str) -> Change:
+    """Compare an engine's makespan with a base's."""
     slow, quick = max(metrics.makespan_us, base.makespan_us), min(metrics.makespan_us, base.makespan_us)
-    ratio = slow / quick if quick else float("inf")
-    amount = f"{ratio:.1f}×" if ratio >= AS_RATIO_FROM else f"{(ratio - 1) * 100:.0f} %"
-    return f"{amount} {told.value}"
-
-
-def _shares(metrics: EngineMetrics) -> tuple[float, float, float]:
-    """Shares of the makespan: copies alone, host functions alone, and the rest of the idle time (launching and waiting)."""
-    if not metrics.makespan_us:
-        return 0.0, 0.0, 0.0
-    copies, host = metrics.copy_us, metrics.host_function_us
-    return copies / metrics.makespan_us, host / metrics.makespan_us, (metrics.idle_us - copies - host) / metrics.makespan_us
-
-
-def _bottleneck_sentence(bottleneck: Bottleneck, metrics: EngineMetrics, engine: str) -> str:
-    copies, host, launching = _shares(metrics)
-    if not metrics.kernel_count and not copies and not metrics.missing_records:
-        return f"No kernels: nothing runs on the GPU under {engine}."
-    at_least = "at least " if metrics.missing_records else ""
-    busy = f"the GPU is busy {at_least}{_percent(min(metrics.busy_fraction, 1.0))} of the time"
-    others = (("copies alone take", copies), ("host functions alone take", host), ("launching and waiting take", launching))
-    told = others if bottleneck not in ("GPU-bound", "launch-bound") else ()
-    parts = [f"under {engine} {busy}", *(f"{words} {_percent(share)}" for words, share in told if share >= WORTH_SAYING)]
-    listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    return f"{bottleneck[0].upper()}{bottleneck[1:]}: {listed}."
-
-
-def _changes(metrics: Mapping[str, EngineMetrics], reference: str) -> str:
-    """One sentence: what each other engine changes against the reference, and graph-dual against graph."""
-    clauses = []
-    for engine in metrics:
-        if engine == reference:
-            continue
-        base = "graph" if engine == "graph-dual" and "graph" in metrics else reference
-        what = CHANGES.get(engine, engine)
-        whom = "it" if base == reference else f"the {base}"
-        told = difference(metrics[engine], metrics[base])
-        ranked = told.endswith((Order.FASTER.value, Order.SLOWER.value))
-        clauses.append(f"{what} makes {whom} {told}" if ranked else f"{what} makes {whom} neither faster nor slower ({told})")
-    sentence = "; ".join(clauses)
-    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
-
-
-def _fastest_sentence(metrics: Mapping[str, EngineMetrics], best: tuple[str, ...]) -> str:
-    if len(metrics) == 1:
-        return ""
-    if len(best) == 1:
-        return f"Fastest: {best[0]}."
-    simulated = metrics[best[0]].simulated
-    if len(best) == len(metrics):
-        return "No engine is the fastest: all are the same within 1 %." if simulated else "No engine is measurably the fastest."
-    apart = "are the same within 1 %" if simulated else "cannot be told apart"
-    return f"Fastest: {', '.join(best[:-1])} and {best[-1]}, which {apart}."
+    return Change(engine, base_engine, rank(metrics, base), slow / quick if quick else float("inf"))
 
 
 def _evidence(metrics: Mapping[str, EngineMetrics], reference: str, device: DeviceInfo) -> tuple[str, ...]:
@@ -192,12 +343,7 @@ def _evidence(metrics: Mapping[str, EngineMetrics], reference: str, device: Devi
     lines = [f"Times {word} on {device.name}; the bottleneck is that of {reference}; engines that {unranked} are not ranked."]
     for engine, m in metrics.items():
         interval = f"{m.makespan_low_us:,.1f} to {m.makespan_high_us:,.1f}, {m.makespan_basis}, {m.repeats} repeats"
-        busy = f"GPU busy {_percent(m.busy_fraction)}, overlap {_percent(m.overlap)} of GPU busy, {m.kernel_count} kernels"
+        busy = f"GPU busy {percent(m.busy_fraction)}, overlap {percent(m.overlap)} of GPU busy, {m.kernel_count} kernels"
         lines.append(f"{engine}: {m.makespan_us:,.1f} µs ({interval}), {busy}.")
         lines.extend(f"{engine}: {flag}." for flag in m.flags)
     return tuple(lines)
-
-
-def _percent(fraction: float) -> str:
-    percent = fraction * 100
-    return f"{percent:.1f} %" if 0 < percent < 1 else f"{percent:.0f} %"

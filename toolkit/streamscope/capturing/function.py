@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.state import Span, State, found_state, torch_segments
-from streamscope.devices.cuda.driver import libraries
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
 from streamscope.interrupts import when_gone
+from streamscope.kernels.library.libraries import libraries
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.user_line import user_line

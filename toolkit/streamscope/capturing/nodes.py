@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.devices.cuda.driver import checked, libraries
 from streamscope.devices.cuda.graph_nodes import described, kernel_function, node_handles, predecessors
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.errors import EngineError
+from streamscope.kernels.library.libraries import checked, libraries
 from streamscope.program.launch import Cost, LaunchKind
 
 Call = Callable[[], None]

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.devices.cuda.driver import libraries
-from streamscope.program.moved_runs import errors
-from streamscope.program.tolerance import allowed_of_others
+from streamscope.kernels.library.libraries import libraries
+from streamscope.tolerance import absolute_errors, allowed_of_others
 
 Array = npt.NDArray[Any]
 Span = tuple[int, int]
@@ -99,7 +98,7 @@ def _found(
         _bytes_at(start, end).fill(0)
     run()
     # As closely as the check of results will look: sums by atomics differ from run to run.
-    same = [bool((errors(now, then) <= allowed_of_others(then)).all()) for now, then in zip(outcome(), first, strict=True)]
+    same = [bool((absolute_errors(now, then) <= allowed_of_others(then)).all()) for now, then in zip(outcome(), first, strict=True)]
     whole = [span for span, each in zip(results, same, strict=True) if each]
     before.put_back()
     return State([(span, _copied(span)) for span in _without(_merged(lines), sorted(whole))], pool)

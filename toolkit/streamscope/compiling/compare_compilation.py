@@ -20,8 +20,8 @@ from streamscope.kernels.compile.batch import compile_batch
 from streamscope.kernels.compile.compilation_log import CompilationLog
 from streamscope.kernels.compile.groups import worker_count
 from streamscope.kernels.compile.kernel_cache import KernelCache
-from streamscope.kernels.compile.needed import needed_kernels
 from streamscope.kernels.compile.nvrtc import nvrtc_version
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.source import KernelSource
 from streamscope.program.operation import Program
 from streamscope.progress import Progress, showing
@@ -130,7 +130,7 @@ def compare_compilation(
     """
     traced = traced_for("ss.compare_compilation", program, inputs, attributes)
     _, target = target_of(device, architecture)
-    kernels = needed_kernels(traced)
+    kernels = program_kernels(traced)
     if not kernels:
         raise ProgramError(
             f"{traced.name!r} needs no kernel that is made at run time", hint="give it element-wise operations or reductions"

@@ -14,7 +14,7 @@ from streamscope.devices.cuda.bench import CudaBench
 from streamscope.engines.prepared import prepare_traced
 from streamscope.engines.pushed.engine import Engine
 from streamscope.kernels.compile.compilation_log import LaunchCost
-from streamscope.kernels.elementwise.fitting import bind
+from streamscope.kernels.elementwise.specialization import bind
 from streamscope.ops.binary import add
 from streamscope.program.variable import ArraySpec
 from streamscope.tracing import program

@@ -17,8 +17,7 @@ from streamscope.devices.protocol import Device
 from streamscope.errors import DeviceError
 from streamscope.kernels.compile.batch import compile_batch
 from streamscope.kernels.compile.compilation_log import CompilationLog, compilations
-from streamscope.kernels.elementwise.elementwise_call import ElementwiseCall
-from streamscope.kernels.elementwise.fitting import fitted_fresh
+from streamscope.kernels.elementwise.specialization import ElementwiseCall, specialized_fresh
 from streamscope.kernels.form import DEFAULT, Variant
 from streamscope.kernels.source import KernelSource
 from streamscope.program.launch import Launch
@@ -127,7 +126,7 @@ class _Problem:
         """Return the kernels to choose from, the default one first, each once."""
         kernels: dict[KernelSource, Variant] = {}
         for variant in VARIANTS:
-            kernels.setdefault(fitted_fresh(self.call.signature, self.shapes, variant).source, variant)
+            kernels.setdefault(specialized_fresh(self.call.signature, self.shapes, variant).source, variant)
         return kernels
 
 
@@ -221,7 +220,7 @@ def _tuned(problem: _Problem, device: CudaDevice) -> TunedKernel:
     medians = {variant: float(np.median(values)) for variant, values in times.items()}
     choice = fastest(medians)
     default = next(iter(candidates))
-    device.choices.keep(default, problem.size, choice, medians)
+    device.tuned.keep(default, problem.size, choice, medians)
     return TunedKernel(default.name, problem.shapes, medians, choice)
 
 

@@ -12,9 +12,9 @@ from streamscope.devices.cuda import CudaDevice
 from streamscope.devices.protocol import Device
 from streamscope.errors import ProgramError
 from streamscope.kernels.compile.batch import compile_batch
-from streamscope.kernels.compile.compilation_log import CompilationLog, Stage, compilations
-from streamscope.kernels.compile.needed import needed_kernels
+from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, compilations
 from streamscope.kernels.compile.nvrtc import checked_architecture
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.program.operation import Program
 from streamscope.progress import Progress, showing
 from streamscope.tracing import ProgramFunction
@@ -74,8 +74,8 @@ def warm(
     log = CompilationLog(copy_to=compilations())
     needs = traced_for("ss.warm", program, inputs, attributes)
     opened, target = target_of(device, architecture)
-    with log.stage(Stage.GENERATE, needs.name):
-        sources = needed_kernels(needs, opened.choices if opened is not None else None)
+    with log.stage(CompileStage.GENERATE, needs.name):
+        sources = program_kernels(needs, opened.tuned if opened is not None else None)
     what = f"compiling for {target}"
     with showing(what, progress=progress) as shown:
         result = compile_batch(sources, target, workers=workers, log=log, progress=lambda done, kernels: shown(what, done, kernels))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from streamscope.kernels.layout import INDEX32_LIMIT, Layout, row_major
+from streamscope.kernels.layout import INDEX32_LIMIT, StridedLayout, row_major
 
 LARGE = 2**22
 """From so many elements on, two vectors a thread still leave enough blocks to fill a GPU."""
@@ -84,7 +84,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Choice:
+class AlignedForm:
     """A form that fits some arrays, with how they are aligned.
 
     Attributes
@@ -98,12 +98,14 @@ class Choice:
     lead: int
 
 
-def choose_form(layout: Layout, itemsizes: Sequence[int], addresses: Sequence[int] | None = None, variant: Variant = DEFAULT) -> Choice:
+def choose_form(
+    layout: StridedLayout, itemsizes: Sequence[int], addresses: Sequence[int] | None = None, variant: Variant = DEFAULT
+) -> AlignedForm:
     """Return the widest form that a layout and the arrays' addresses allow.
 
     Parameters
     ----------
-    layout : Layout
+    layout : StridedLayout
     itemsizes : sequence of int
         Bytes of an element of each array, the result's last.
     addresses : sequence of int, optional
@@ -125,7 +127,7 @@ def choose_form(layout: Layout, itemsizes: Sequence[int], addresses: Sequence[in
     wide = layout.size >= INDEX32_LIMIT
     masked = lead > 0 or layout.size % width > 0
     form = Form(width, variant.items or default_items(layout.size, accesses), layout.rank, tuple(accesses), rows, wide, masked)
-    return Choice(form, lead)
+    return AlignedForm(form, lead)
 
 
 def default_items(size: int, accesses: Sequence[Access]) -> int:
@@ -137,7 +139,7 @@ def default_items(size: int, accesses: Sequence[Access]) -> int:
     return 2 if size >= LARGE and Access.LINEAR not in accesses[:-1] else 1
 
 
-def _access(layout: Layout, strides: Sequence[int]) -> Access:
+def _access(layout: StridedLayout, strides: Sequence[int]) -> Access:
     if tuple(strides) == row_major(layout.extents):
         return Access.LINEAR
     if strides[-1] == 0:
@@ -145,7 +147,7 @@ def _access(layout: Layout, strides: Sequence[int]) -> Access:
     return Access.ROW if strides[-1] == 1 else Access.STRIDED
 
 
-def _vectors_fit_rows(layout: Layout, accesses: Sequence[Access], width: int, first: Sequence[int]) -> bool:
+def _vectors_fit_rows(layout: StridedLayout, accesses: Sequence[Access], width: int, first: Sequence[int]) -> bool:
     """Tell whether rows are whole vectors, and begin on vector boundaries wherever vectors are loaded (``first``: address in elements)."""
     starts = [[first[array], *layout.strides[array][:-1]] for array, access in enumerate(accesses) if access is Access.ROW]
     return all(extent % width == 0 for extent in (layout.extents[-1], *(start for array in starts for start in array)))

@@ -1,4 +1,4 @@
-"""Where elements lie: shapes and strides, made as simple as they can be without changing what they mean."""
+"""Where elements lie: shapes and strides, made as simple as they can be without changing what they mean, and how kernels follow them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from streamscope.kernels.cuda import fill, pieces
+
+_CUDA = pieces("placing")
+
 INDEX32_LIMIT = 2**31
 """Below so many elements, indices are computed in 32 bits."""
 
 
 @dataclass(frozen=True)
-class Layout:
+class StridedLayout:
     """Extents that several arrays are walked along together, and each array's strides.
 
     Attributes
@@ -48,7 +52,7 @@ def broadcast_strides(shape: Sequence[int], strides: Sequence[int], target: Sequ
     return (0,) * missing + tuple(repeated)
 
 
-def compact(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Layout:
+def compact(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> StridedLayout:
     """Return the simplest layout in which the same elements meet.
 
     Axes of extent 1 are dropped, axes are put in the order in which the last array (the result) lies in memory, and neighbouring axes
@@ -70,8 +74,8 @@ def compact(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Layout:
         else:
             merged.append((extent, steps))
     if not merged:
-        return Layout((1,), tuple((1,) for _ in strides))
-    return Layout(tuple(extent for extent, _ in merged), tuple(zip(*(steps for _, steps in merged), strict=True)))
+        return StridedLayout((1,), tuple((1,) for _ in strides))
+    return StridedLayout(tuple(extent for extent, _ in merged), tuple(zip(*(steps for _, steps in merged), strict=True)))
 
 
 def divisor(extent: int) -> tuple[int, int]:
@@ -81,3 +85,32 @@ def divisor(extent: int) -> tuple[int, int]:
     """
     shift = (extent - 1).bit_length()
     return ((1 << 32) * ((1 << shift) - extent)) // extent + 1, shift
+
+
+def placing_source(names: Sequence[str], rank: int, *, wide: bool) -> str:
+    """Return the struct ``layout`` and the function ``place``: an element's offsets in the arrays of these names.
+
+    Below 2**31 elements, division is a multiplication and a shift (see `divisor`).
+    """
+
+    def of_all(piece: str) -> str:
+        return "".join(fill(_CUDA[piece], array=name) for name in names)
+
+    body = of_all("along_one")
+    if rank > 1:
+        divided = _CUDA["divided_64" if wide else "divided_32"]
+        body = fill(_CUDA["along_several"], last_axis=rank - 1, divided=divided, inner=of_all("inner"), outer=of_all("outer"))
+    return fill(
+        _CUDA["place"],
+        index="long long" if wide else "unsigned",
+        rank=rank,
+        strides=", ".join(f"{name}[{rank}]" for name in names),
+        offsets=", ".join(names),
+        body=body,
+    )
+
+
+def layout_numbers(layout: StridedLayout, arrays: Sequence[int]) -> list[int]:
+    """Return the fields of the struct ``layout``, in order, for those arrays of a layout that the kernel places."""
+    magics, shifts = zip(*map(divisor, layout.extents), strict=True)
+    return [*layout.extents, *magics, *shifts, *(stride for array in arrays for stride in layout.strides[array])]

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from streamscope.kernels.elementwise.functions_source import functions_source
-from streamscope.kernels.types_source import COMPUTE
+from streamscope.kernels.expression.promotion import arithmetic
+from streamscope.kernels.expression.wrapping import wrapped
+from streamscope.kernels.source import COMPUTE, STORAGE
 
 RESULT = "out"
 """What the kernels call the result's array."""
 
-_OF_CUDA = "NULL blockDim blockIdx gridDim threadIdx warpSize"
-_OF_CPP = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl concept const
-    const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false float for friend
-    goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
-    reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template this thread_local throw
-    true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
-KEYWORDS = frozenset(_OF_CPP.split())
-"""Words of C++, up to C++20."""
-RESERVED = KEYWORDS | frozenset(f"T {_OF_CUDA}".split())
-"""Names that mean something in an expression already, so that no operand may have them."""
+CTYPES = {
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "signed char": ctypes.c_int8,
+    "short": ctypes.c_int16,
+    "int": ctypes.c_int32,
+    "long long": ctypes.c_int64,
+    "unsigned char": ctypes.c_uint8,
+    "bool": ctypes.c_bool,
+}
+"""What ctypes calls the C++ types of arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +79,9 @@ class Signature:
         CUDA source of the user's own device functions.
     accumulate : bool
         The value is added to what is in the result instead of replacing it.
-    wrapped : tuple of (str, str)
-        Expressions in which whole numbers may overflow, with what is compiled in their place
-        (`streamscope.kernels.elementwise.wrapping_source`).
+    wraps : bool
+        Whole numbers that overflow wrap, and give 0 where they are divided by zero, as in NumPy
+        (`streamscope.kernels.expression.wrapping`).
     """
 
     name: str
@@ -83,8 +91,8 @@ class Signature:
     arithmetic: str
     lets: tuple[tuple[str, str], ...] = ()
     functions: str = ""
-    accumulate: bool = field(default=False)
-    wrapped: tuple[tuple[str, str], ...] = ()
+    accumulate: bool = False
+    wraps: bool = False
 
     @property
     def arrays(self) -> tuple[Parameter, ...]:
@@ -101,22 +109,45 @@ class Signature:
         """Readable beginning of the kernel's name: the operator and the dtypes, each once where they are all the same."""
         return "_".join([self.name, *(self.dtypes[:1] if len(set(self.dtypes)) == 1 else self.dtypes), *["to"] * self.accumulate])
 
+    @property
+    def declarations(self) -> list[str]:
+        """What a kernel declares for the operands, in order, and for the result."""
+        operands = [
+            f"{COMPUTE[each.taken] if each.scalar else f'const {STORAGE[each.stored]}*'} {each.argument}" for each in self.parameters
+        ]
+        return [*operands, f"{STORAGE[self.result]}* {RESULT}"]
+
+    def arguments(self, arrays: Sequence[Any], numbers: Mapping[str, Any]) -> list[Any]:
+        """Return what a kernel is launched with for the operands, in order: arrays as they are, numbers as C++ has them."""
+        operands = iter(arrays)
+        return [CTYPES[COMPUTE[each.taken]](numbers[each.name].item()) if each.scalar else next(operands) for each in self.parameters]
+
+    def device_functions(self) -> str:
+        """Return the device functions that the expression calls, but for the shared ones."""
+        return self.functions
+
     def value_source(self) -> str:
         """Return the device function ``value`` of one element of each operand, with the functions that it calls."""
-        texts = [self.expression, *(text for _, text in self.lets), self.functions]
+        texts = [self.expression, *(text for _, text in self.lets), self.device_functions()]
         return functions_source(texts) + self.own_source()
 
     def own_source(self) -> str:
-        """Return the device function ``value`` with the user's own functions, but without the shared ones that it calls."""
+        """Return the device function ``value`` with the functions that it calls, but for the shared ones."""
         parameters = ", ".join(f"{COMPUTE[parameter.taken]} {parameter.name}" for parameter in self.parameters)
         texts = [self.expression, *(text for _, text in self.lets)]
         lines = [f"const T {name} = {self._compiled(text)}" for name, text in self.lets] + [f"return {self._compiled(self.expression)}"]
         if self.lets or any(re.search(r"\bT\b", text) for text in texts):
             lines.insert(0, f"using T = {COMPUTE[self.arithmetic]};")
         body = "\n".join(f"    {line}" for line in lines)
-        return f"{self.functions}__device__ inline {COMPUTE[self.result]} value({parameters})\n{{\n{body}\n}}\n"
+        return f"{self.device_functions()}__device__ inline {COMPUTE[self.result]} value({parameters})\n{{\n{body}\n}}\n"
 
     def _compiled(self, expression: str) -> str:
         """Return the end of the statement that computes an expression, with a comment that holds it where something else is compiled."""
-        code = dict(self.wrapped).get(expression)
-        return f"{expression};" if code is None else f"{code};  // {expression}"
+        code = wrapped(expression, self._computed_dtypes()) if self.wraps else expression
+        return f"{expression};" if code == expression else f"{code};  // {expression}"
+
+    def _computed_dtypes(self) -> tuple[tuple[str, np.dtype[Any]], ...]:
+        """Return the dtypes of what the expression names, as the kernel computes with it; none where the user's functions may hide ours."""
+        dtypes = {parameter.name: parameter.taken for parameter in self.parameters}
+        dtypes |= dict.fromkeys(("T", *(name for name, _ in self.lets)), self.arithmetic)
+        return () if self.functions else tuple((name, arithmetic(np.dtype(dtype))) for name, dtype in dtypes.items())

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from streamscope.kernels.cuda import fill, pieces
-from streamscope.kernels.named_source import PLACE_OF_NAME, named_source
-from streamscope.kernels.reduce.reduction_kernels import THREADS, across_source
-from streamscope.kernels.source import KernelSource
-from streamscope.kernels.types_source import COMPUTE, STORAGE, VECTORS, conversions_source, loaded, stored
+from streamscope.kernels.form import THREADS
+from streamscope.kernels.reduce.reduction_kernels import across_source
+from streamscope.kernels.source import (
+    COMPUTE,
+    PLACE_OF_NAME,
+    STORAGE,
+    VECTORS,
+    KernelSource,
+    conversions_source,
+    loaded,
+    named_source,
+    stored,
+)
 
 
 @dataclass(frozen=True)
@@ -111,6 +121,7 @@ def row_form(columns: int, itemsize: int, inputs: int, *, aligned: bool) -> RowF
     return RowForm(width, THREADS, 0)
 
 
+@lru_cache(maxsize=1024)
 def softmax_source(function: str, dtype: str, form: RowForm, *, accumulate: bool = False) -> KernelSource:
     """Return the kernel of one of `ROW_FUNCTIONS` along the last axis: ``(inputs..., out, rows, columns)``, which writes or adds."""
     role = ROW_FUNCTIONS[function]
@@ -138,6 +149,7 @@ def softmax_source(function: str, dtype: str, form: RowForm, *, accumulate: bool
     return named_source(f"{function}_{dtype}{'_to' * accumulate}_x{width}_lanes{lanes}", code)
 
 
+@lru_cache(maxsize=1024)
 def softmax_columns_source(function: str, dtype: str, *, accumulate: bool = False) -> KernelSource:
     """Return the kernel along an axis with others behind it: ``(inputs..., out, rows, columns, inner)``, a thread for each line."""
     role, place = ROW_FUNCTIONS[function], "first + i * inner"
@@ -154,6 +166,7 @@ def softmax_columns_source(function: str, dtype: str, *, accumulate: bool = Fals
     return named_source(f"{function}_{dtype}{'_to' * accumulate}_columns", f"{_arithmetic(role, dtype)}\n{kernel}")
 
 
+@lru_cache(maxsize=64)
 def _arithmetic(role: RowFunction, dtype: str) -> str:
     infinite = "__longlong_as_double(0x7ff0000000000000LL)" if dtype == "float64" else "__int_as_float(0x7f800000)"
     arithmetic = fill(

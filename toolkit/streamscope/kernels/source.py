@@ -1,8 +1,37 @@
-"""What is handed to the compiler."""
+"""Sources of kernels, as they are handed to the compiler: their names, and the types that they begin with (``cuda/types.cuh``)."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
+
+from streamscope.kernels.cuda import pieces
+
+HALF_CONVERSIONS, VECTORS = pieces("types").values()
+WRAPPING = pieces("wrapping")["wrapping"]
+"""Arithmetic of whole numbers; stands once before all kernels that name it."""
+
+STORAGE = {
+    "float16": "half_t",
+    "float32": "float",
+    "float64": "double",
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long long",
+    "uint8": "unsigned char",
+    "bool": "bool",
+}
+"""C++ type of an element in memory, by dtype."""
+
+COMPUTE = STORAGE | {"float16": "float"}
+"""C++ type of an element in arithmetic, by dtype."""
+
+
+PLACE_OF_NAME = "@name@"
+"""Stands in a generated source where the kernel's name will be."""
 
 
 @dataclass(frozen=True)
@@ -19,3 +48,55 @@ class KernelSource:
 
     name: str
     code: str
+
+
+@dataclass(frozen=True)
+class PlannedKernel:
+    """A kernel that is launched over a known grid; its source is made when it is first asked for, which tracing does not.
+
+    Attributes
+    ----------
+    make : callable
+        Returns the source.
+    blocks, threads : int
+        Of the grid, and of each block.
+    numbers : tuple of int
+        Its arguments behind the pointers.
+    """
+
+    make: Callable[[], KernelSource]
+    blocks: int
+    threads: int
+    numbers: tuple[int, ...]
+
+    @cached_property
+    def source(self) -> KernelSource:
+        """The kernel's source."""
+        return self.make()
+
+
+def named_source(readable: str, code: str) -> KernelSource:
+    """Return a kernel called ``readable`` and 8 hexadecimal digits of the SHA-256 of its whole source.
+
+    So two kernels of one name are the same kernel, also where many are compiled together.
+    """
+    if "wrapping::" in code:
+        code = f"{WRAPPING}\n{code}"
+    digest = hashlib.sha256(f"{readable}\n{code}".encode()).hexdigest()[:8]
+    name = f"{readable}_{digest}"
+    return KernelSource(name, code.replace(PLACE_OF_NAME, name))
+
+
+def conversions_source(dtypes: Iterable[str]) -> str:
+    """Return what `loaded` and `stored` need for some dtypes: nothing, unless half is among them."""
+    return HALF_CONVERSIONS + "\n" if "float16" in dtypes else ""
+
+
+def loaded(dtype: str, element: str) -> str:
+    """Return the C++ expression for the value of an element in memory."""
+    return f"load({element})" if dtype == "float16" else element
+
+
+def stored(dtype: str, element: str, value: str) -> str:
+    """Return the C++ statement that puts a value into memory."""
+    return f"store({element}, {value});" if dtype == "float16" else f"{element} = {value};"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.ops.definition import Definition, Reference
-from streamscope.ops.pointwise import Elementwise
+from streamscope.ops.definition import Reference
+from streamscope.ops.elementwise_operator import Elementwise, defined
 
 Array = npt.NDArray[Any]
 
@@ -27,24 +27,9 @@ def _special(name: str) -> Callable[[Array], Array]:
 
 
 def _activation(
-    name: str,
-    summary: str,
-    expression: str,
-    gradient: str,
-    reference: Reference,
-    *,
-    like: np.ufunc = np.exp,
-    whole: str | None = None,
-    flops: int = 4,
-    ulp: float = 4,
-    domain: tuple[float, float] = (-8.0, 8.0),
-    half: str | None = None,
+    name: str, summary: str, expression: str, gradient: str, reference: Reference, *, like: np.ufunc = np.exp, **others: Any
 ) -> Elementwise:
-    return Elementwise(
-        Definition(
-            name, summary, ("x",), expression, like, reference, whole, gradient=(gradient,), flops=flops, ulp=ulp, domain=domain, half=half
-        )
-    )
+    return defined(("x",), name, summary, expression, like, gradient, reference=reference, **{"flops": 4, "ulp": 4, **others})
 
 
 def _gammaln(a: Array) -> Array:
@@ -130,16 +115,14 @@ digamma = _activation(
     ulp=16,
     domain=(2, 50),
 )
-smooth_l1 = Elementwise(
-    Definition(
-        "smooth_l1",
-        "Return the Huber loss of a, quadratic where ``abs(a) < 1 / s**2``: there ``(s * a)**2 / 2``, else ``abs(a) - 1 / (2 * s**2)``.",
-        ("a", "s"),
-        "fabs(a) * s * s < 1 ? s * a * (s * a) / 2 : fabs(a) - 1 / (2 * s * s)",
-        np.arctan2,
-        _smooth_l1,
-        gradient=("dy * (fabs(a) * s * s < 1 ? s * s * a : sign(a))", "dy * (fabs(a) * s * s < 1 ? s * a * a : 1 / (s * s * s))"),
-        flops=6,
-        ulp=4,
-    )
+smooth_l1 = defined(
+    ("a", "s"),
+    "smooth_l1",
+    "Return the Huber loss of a, quadratic where ``abs(a) < 1 / s**2``: there ``(s * a)**2 / 2``, else ``abs(a) - 1 / (2 * s**2)``.",
+    "fabs(a) * s * s < 1 ? s * a * (s * a) / 2 : fabs(a) - 1 / (2 * s * s)",
+    np.arctan2,
+    reference=_smooth_l1,
+    gradient=("dy * (fabs(a) * s * s < 1 ? s * s * a : sign(a))", "dy * (fabs(a) * s * s < 1 ? s * a * a : 1 / (s * s * s))"),
+    flops=6,
+    ulp=4,
 )

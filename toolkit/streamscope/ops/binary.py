@@ -1,37 +1,19 @@
-"""Element-wise operators of two operands, which broadcast; either may be a Python number."""
+"""Element-wise operators of two operands, which broadcast; either may be a Python number. Comparisons and logic give bool."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.ops.definition import Definition, Reference
-from streamscope.ops.pointwise import Elementwise
+from streamscope.ops.elementwise_operator import defined
 
 Array = npt.NDArray[Any]
 
 
-def _binary(
-    name: str,
-    summary: str,
-    expression: str,
-    like: np.ufunc,
-    gradient: tuple[str | None, str | None] | None = None,
-    *,
-    reference: Reference | None = None,
-    whole: str | None = None,
-    truth: str | None = None,
-    flops: int = 1,
-    ulp: float = 0.5,
-    domain: tuple[float, float] = (-8.0, 8.0),
-) -> Elementwise:
-    return Elementwise(
-        Definition(
-            name, summary, ("a", "b"), expression, like, reference or like, whole, truth, gradient, flops=flops, ulp=ulp, domain=domain
-        )
-    )
+_binary = partial(defined, ("a", "b"))
 
 
 def _power(a: Array, b: Array) -> Array:
@@ -167,3 +149,13 @@ right_shift = _binary(
     "a >> b",
     np.right_shift,
 )
+
+equal = _binary("equal", "Tell where ``a == b``.", "a == b", np.equal)
+not_equal = _binary("not_equal", "Tell where ``a != b``.", "a != b", np.not_equal)
+greater = _binary("greater", "Tell where ``a > b``.", "a > b", np.greater)
+greater_equal = _binary("greater_equal", "Tell where ``a >= b``.", "a >= b", np.greater_equal)
+less = _binary("less", "Tell where ``a < b``.", "a < b", np.less)
+less_equal = _binary("less_equal", "Tell where ``a <= b``.", "a <= b", np.less_equal)
+logical_and = _binary("logical_and", "Tell where neither a nor b is zero.", "a && b", np.logical_and)
+logical_or = _binary("logical_or", "Tell where a or b is not zero.", "a || b", np.logical_or)
+logical_xor = _binary("logical_xor", "Tell where one of a and b is not zero.", "!a != !b", np.logical_xor)

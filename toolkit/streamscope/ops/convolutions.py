@@ -189,6 +189,14 @@ def convolution(x: object, w: object, *, stride: int = 1, padding: int = 0, out:
         In pixels, the same for height and width.
     out : variable, optional
         Where the result goes; by default a new variable.
+
+    Examples
+    --------
+    >>> x, w = np.ones((1, 3, 3, 1)), np.ones((1, 2, 2, 1))
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(ss.ops.convolution), x, w)[0, :, :, 0])
+    [[4. 4.]
+     [4. 4.]]
     """
     return cast("Symbol", _forward(x, w, out=out, stride=stride, padding=padding))
 
@@ -208,5 +216,15 @@ def convolution_backward(
         Those of the convolution.
     out : pair of variables, optional
         Where ``dx`` and ``dw`` go; None for a new variable.
+
+    Examples
+    --------
+    >>> x, w, dy = np.ones((1, 3, 3, 1)), np.ones((1, 2, 2, 1)), np.ones((1, 2, 2, 1))
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     dx, dw = engine.run(ss.program(ss.ops.convolution_backward), x, w, dy)
+    >>> print(dx[0, :, :, 0])
+    [[1. 2. 1.]
+     [2. 4. 2.]
+     [1. 2. 1.]]
     """
     return cast("tuple[Symbol, Symbol]", _backward(x, w, dy, out=out, stride=stride, padding=padding))

@@ -123,6 +123,16 @@ def operator(
     ------
     ProgramError
         An argument is of another kind, the declared names are not the function's parameters, or it writes nothing.
+
+    Examples
+    --------
+    >>> @ss.operator(reads=["x"], writes=["y"], reference=lambda x: np.sort(x))
+    ... def sort(x, y):
+    ...     y[...] = x
+    ...     y.sort()                             # CuPy's arrays on a GPU
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(sort), np.array([3, 1, 2])))
+    [1 2 3]
     """
     check_kinds("ss.operator", _KINDS, function, reads, writes, shapes, reference, capturable, stateful)
     count = whole_number("ss.operator: flops", flops, least=0, error=ProgramError)

@@ -1,7 +1,8 @@
-"""What an element-wise operator is, as data: everything else about it is made from this."""
+"""What an element-wise operator is, as data: everything else about it is made from this, its documentation too."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,8 @@ class Definition:
         Operands that are whole numbers stay whole beside floating-point ones.
     domain : (float, float)
         Between which numbers an operand is interesting: where tests take their values from.
+    example : str
+        The *Examples* section of its documentation.
     """
 
     name: str
@@ -73,6 +76,7 @@ class Definition:
     unknown: str = ""
     vouched: bool = False
     keep_whole: bool = False
+    example: str = ""
 
     def expression_for(self, dtype: np.dtype[Any]) -> str:
         """Return the expression for operands that are taken in a dtype."""
@@ -81,3 +85,35 @@ class Definition:
         if dtype == np.float16 and self.half is not None:
             return self.half
         return self.whole if dtype.kind in "iub" and self.whole is not None else self.expression
+
+
+def call_signature(definition: Definition) -> inspect.Signature:
+    """Return how the operator is called; a program that is an operator takes the names of its arguments from it."""
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in (("out", None), ("request", "write"))
+    ]
+    taken = {option.name for option in options}
+    operands = [inspect.Parameter(name + "_" * (name in taken), inspect.Parameter.POSITIONAL_ONLY) for name in definition.operands]
+    return inspect.Signature([*operands, *options])
+
+
+def documentation(definition: Definition) -> str:
+    """Return the documentation of the operator."""
+    operands = ", ".join(definition.operands)
+    code = f"{definition.whole} or {definition.expression}" if definition.whole else definition.expression
+    gradient = "It has a gradient." if definition.gradient is not None else "It has no gradient."
+    return f"""{definition.summary}
+
+    Parameters
+    ----------
+    {operands} : variable or number
+        At least one is a variable. Shapes broadcast and dtypes promote as those of NumPy's ``{definition.like.__name__}``.
+    out : variable, optional
+        Where the result goes, which may be an operand (in place); by default a new variable.
+    request : {{"write", "add", "null"}}
+        Whether ``out`` is replaced, added to or left alone.
+
+    Notes
+    -----
+    CUDA: ``{code}``, half computed in float. {gradient}{definition.example}
+    """

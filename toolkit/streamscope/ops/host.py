@@ -1,4 +1,4 @@
-"""Host functions: Python that runs on the host as an operation of a program."""
+"""What has to do with host memory: copies between it and the device, and Python functions that run on the host."""
 
 from __future__ import annotations
 
@@ -6,13 +6,73 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Sequence
 from numbers import Real
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
 from streamscope.ops.application import Application, Attributes, Operator, declared_spec
-from streamscope.program.launch import HostCall
+from streamscope.program.launch import Array, Cost, HostCall, Launch, LaunchKind
+from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec, Place
+
+
+def _infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+    return [specs[0]]
+
+
+def _reference(arrays: Sequence[Array]) -> Sequence[Array]:
+    return [arrays[0].copy()]
+
+
+def _builder(name: str, kind: LaunchKind) -> Callable[[Application], tuple[Launch, ...]]:
+    def build(application: Application) -> tuple[Launch, ...]:
+        cost = Cost(application.read_specs[0].nbytes, blocks=0, threads=0)
+        return (Launch(application.operation, 0, name, kind, application.reads, application.writes, cost, _reference),)
+
+    return build
+
+
+_to_device = Operator("to_device", _infer, _builder("to_device", LaunchKind.COPY_IN), Place.HOST, Place.DEVICE)
+_to_host = Operator("to_host", _infer, _builder("to_host", LaunchKind.COPY_OUT), Place.DEVICE, Place.HOST)
+
+
+def to_device(x: object, *, out: object = None) -> Symbol:
+    """Copy a variable from page-locked host memory to the device.
+
+    Parameters
+    ----------
+    x : variable
+        In host memory.
+    out : variable, optional
+        Where the result goes, in device memory; by default a new variable.
+
+    Examples
+    --------
+    >>> print(ss.program(ss.ops.to_device).trace(np.ones(4)))
+    to_device: 1 operation, 2 variables
+         0  %1:float64[4] = to_device(%0:float64[4])    # ...
+    """
+    return cast("Symbol", _to_device(x, out=out))
+
+
+def to_host(x: object, *, out: object = None) -> Symbol:
+    """Copy a variable from the device to page-locked host memory.
+
+    Parameters
+    ----------
+    x : variable
+        In device memory.
+    out : variable, optional
+        Where the result goes, in host memory; by default a new variable.
+
+    Examples
+    --------
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(lambda x: ss.ops.to_host(x * 2)), np.array([1.0, 2.0])))
+    [2. 4.]
+    """
+    return cast("Symbol", _to_host(x, out=out))
+
 
 Results = Sequence[tuple[Sequence[int], Any]]
 
@@ -40,6 +100,15 @@ def host_function(function: Callable[..., Any] | None = None, *, results: Result
     ProgramError
         An argument is of another kind, ``results`` are not possible, or ``duration_us`` is negative. When it is applied: the function
         cannot take that many arguments, or its result is unknown.
+
+    Examples
+    --------
+    >>> @ss.host_function(duration_us=50)
+    ... def doubled(x):
+    ...     return 2 * x
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(doubled), np.array([1.0, 2.0])))
+    [2. 4.]
     """
     _check_function(function)
     duration_ns = _duration_ns(duration_us)

@@ -68,5 +68,11 @@ def matmul(a: object, b: object, *, out: object = None) -> Symbol:
         Shapes (M, K) and (K, N), of one floating dtype.
     out : variable, optional
         Where the result goes; by default a new variable. It is no argument: the library reads them while it writes.
+
+    Examples
+    --------
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(ss.ops.matmul), np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]])))
+    [[11.]]
     """
     return cast("Symbol", _matmul(a, b, out=out))

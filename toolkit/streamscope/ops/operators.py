@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from streamscope.errors import ProgramError
-from streamscope.ops import activations, binary, logic, reductions, unary
+from streamscope.ops import activations, binary, reductions, unary
+from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.ops.linear import matmul
-from streamscope.ops.pointwise import Elementwise
 from streamscope.program.symbol import Symbol
 from streamscope.program.user_line import user_line
 
 OPERATORS: dict[str, Elementwise] = {
-    name: value for module in (unary, activations, binary, logic) for name, value in vars(module).items() if isinstance(value, Elementwise)
+    name: value for module in (unary, activations, binary) for name, value in vars(module).items() if isinstance(value, Elementwise)
 }
 """The operators by name, in the order in which they are defined."""
 UFUNCS: Mapping[np.ufunc, Callable[..., Any]] = {

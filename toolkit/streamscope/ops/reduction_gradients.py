@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.errors import ProgramError
-from streamscope.kernels.elementwise.fitting import bind, fitted_fresh
+from streamscope.kernels.elementwise.specialization import bind, specialized_fresh
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reducers import Reducer
 from streamscope.kernels.reduce.reduction_plan import checked_axes, reduced_shape
@@ -198,7 +198,7 @@ def gradient_source(reduction: Reduction, x: ArraySpec, axis: Axis, *, accumulat
     """Return the source of the kernels of a gradient; see `Reduction.source`."""
     how, signature = _found(reduction, x, axis, accumulate=accumulate)
     kept = reduced_shape(x.shape, checked_axes(reduction.__name__, x.shape, axis), keepdims=True)
-    kernel = fitted_fresh(signature, (*[kept] * (1 + len(how.helping)), x.shape, x.shape))
+    kernel = specialized_fresh(signature, (*[kept] * (1 + len(how.helping)), x.shape, x.shape))
     return "\n".join([*(helper.source(x.dtype, x.shape, axis) for _, helper in how.helping), kernel.source.code])
 
 
@@ -226,7 +226,7 @@ def _apply(signature: Signature, how: Gradient, repeated: Sequence[Any], x: Any,
 
     def build(application: Application) -> tuple[Launch, ...]:
         spec = application.read_specs[count]
-        kernel = fitted_fresh(signature, (*[kept] * count, spec.shape, spec.shape))
+        kernel = specialized_fresh(signature, (*[kept] * count, spec.shape, spec.shape))
 
         def reference(arrays: Sequence[Array]) -> Sequence[Array]:
             exact = [array.astype(np.float32) if array.dtype == np.float16 else array for array in arrays]

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from streamscope.arguments import shown
+from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reducers import FLOATS, REDUCERS, Reducer, power_norm
-from streamscope.kernels.reduce.reduction_kernels import THREADS
 from streamscope.kernels.reduce.reduction_plan import checked_axes, plan_reduction, reduced_shape
 from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require, shape_of, specs_of
+from streamscope.ops.examples import example_of
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import current_tracer
@@ -51,7 +52,7 @@ class Reduction:
         self, name: str, summary: str, reducer: Reducer, reference: Callable[..., Any], order: float = 0.0, *, exact: bool = False
     ) -> None:
         self.__name__ = name
-        self.__doc__ = _documentation(summary)
+        self.__doc__ = _documentation(name, summary)
         self.reducer = reducer
         self.reference = reference
         self.order = order
@@ -192,7 +193,7 @@ class Reduction:
         return value.astype(result.dtype, copy=False)
 
 
-def _documentation(summary: str) -> str:
+def _documentation(name: str, summary: str) -> str:
     return f"""{summary}
 
     Parameters
@@ -205,7 +206,7 @@ def _documentation(summary: str) -> str:
     out : variable, optional
         Where the result goes; by default a new variable.
     request : {{"write", "add", "null"}}
-        Whether ``out`` is replaced, added to or left alone.
+        Whether ``out`` is replaced, added to or left alone.{example_of(name)}
     """
 
 
@@ -279,6 +280,12 @@ class Norm:
     ------
     ProgramError
         ``order`` is no number from 1 on.
+
+    Examples
+    --------
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(ss.ops.norm), np.array([3.0, 4.0])))
+    5.0
     """
 
     __name__ = "norm"

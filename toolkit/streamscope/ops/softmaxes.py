@@ -5,13 +5,15 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from streamscope.kernels.reduce.reduction_kernels import THREADS
+from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reduction_plan import checked_axes
 from streamscope.kernels.softmax import row_form, softmax_columns_source, softmax_source
+from streamscope.kernels.source import PlannedKernel
 from streamscope.ops.application import (
     Application,
     Attributes,
@@ -23,6 +25,7 @@ from streamscope.ops.application import (
     shape_of,
     specs_of,
 )
+from streamscope.ops.examples import example_of
 from streamscope.ops.linear import accumulation_dtype
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
@@ -31,7 +34,6 @@ from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
-    from streamscope.kernels.source import KernelSource
 
 
 def _softmax_of(x: Array, axis: int) -> Array:
@@ -72,7 +74,7 @@ class Softmax:
 
     def __init__(self, name: str, summary: str, function: Callable[..., Array], gradient: Callable[..., Array]) -> None:
         self.__name__ = name
-        self.__doc__ = _documentation(summary)
+        self.__doc__ = _documentation(name, summary)
         self._forward = _operator(name, function)
         self._backward = _operator(f"{name}_gradient", gradient)
 
@@ -127,7 +129,7 @@ class Softmax:
         spec = ArraySpec(shape_of(self.__name__, shape), dtype)
         operator.infer([spec], {"axis": axis})
         (one,) = checked_axes(self.__name__, spec.shape, axis)
-        return _kernel(operator.name, spec, one, 1 + gradient, aligned=True, add=request == "add")[0].code
+        return _kernel(operator.name, spec, one, 1 + gradient, aligned=True, add=request == "add").source.code
 
 
 def _applied(operator: Operator, arrays: Sequence[object], axis: int, out: object, request: Request) -> Symbol:
@@ -168,35 +170,35 @@ def _operator(name: str, function: Callable[..., Array]) -> Operator:
 
         def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
             aligned = all(_address(array) % 16 == 0 for array in (*reads, *writes))
-            source, blocks, threads, numbers = _kernel(name, spec, axis, inputs, aligned=aligned, add=add)
-            return bench.kernel(source, blocks, threads, [*reads[:inputs], *writes, *map(ctypes.c_longlong, numbers)])
+            kernel = _kernel(name, spec, axis, inputs, aligned=aligned, add=add)
+            numbers = map(ctypes.c_longlong, kernel.numbers)
+            return bench.kernel(kernel.source, kernel.blocks, kernel.threads, [*reads[:inputs], *writes, *numbers])
 
-        _, blocks, threads, _ = _kernel(name, spec, axis, inputs, aligned=True, add=add)
-        cost = Cost((inputs + 1 + add) * spec.nbytes, 5 * spec.size, max(1, blocks), threads)
+        fresh = _kernel(name, spec, axis, inputs, aligned=True, add=add)
+        cost = Cost((inputs + 1 + add) * spec.nbytes, 5 * spec.size, max(1, fresh.blocks), fresh.threads)
         reads, writes = application.reads, application.writes
         return (Launch(application.operation, 0, name, LaunchKind.KERNEL, reads, writes, cost, reference, cuda),)
 
     return Operator(name, infer, build, in_place=True)
 
 
-def _kernel(
-    name: str, spec: ArraySpec, axis: int, inputs: int, *, aligned: bool, add: bool = False
-) -> tuple[KernelSource, int, int, tuple[int, ...]]:
-    """Return the kernel for an array, its blocks, the threads of each, and its numbers."""
+def _kernel(name: str, spec: ArraySpec, axis: int, inputs: int, *, aligned: bool, add: bool = False) -> PlannedKernel:
+    """Return the kernel for an array."""
     columns, inner = spec.shape[axis], math.prod(spec.shape[axis + 1 :])
     rows = spec.size // columns // inner if spec.size else 0
     if inner != 1:
-        return softmax_columns_source(name, spec.dtype.name, accumulate=add), -(-rows * inner // THREADS), THREADS, (rows, columns, inner)
+        source = partial(softmax_columns_source, name, spec.dtype.name, accumulate=add)
+        return PlannedKernel(source, -(-rows * inner // THREADS), THREADS, (rows, columns, inner))
     form = row_form(columns, spec.dtype.itemsize, inputs, aligned=aligned)
-    blocks = -(-rows // (form.threads // form.lanes))
-    return softmax_source(name, spec.dtype.name, form, accumulate=add), blocks, form.threads, (rows, columns)
+    source = partial(softmax_source, name, spec.dtype.name, form, accumulate=add)
+    return PlannedKernel(source, -(-rows // (form.threads // form.lanes)), form.threads, (rows, columns))
 
 
 def _address(array: Any) -> int:
     return int(array.data.ptr) if hasattr(array, "data") and hasattr(array.data, "ptr") else 0
 
 
-def _documentation(summary: str) -> str:
+def _documentation(name: str, summary: str) -> str:
     return f"""{summary}
 
     Parameters
@@ -207,7 +209,7 @@ def _documentation(summary: str) -> str:
     out : variable, optional
         Where the result goes, which may be the argument (in place); by default a new variable.
     request : {{"write", "add", "null"}}
-        Whether ``out`` is replaced, added to or left alone.
+        Whether ``out`` is replaced, added to or left alone.{example_of(name)}
     """
 
 

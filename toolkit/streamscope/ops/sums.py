@@ -14,7 +14,8 @@ from streamscope.errors import ProgramError
 from streamscope.ops.application import Request, require
 from streamscope.ops.binary import add
 from streamscope.ops.definition import Definition
-from streamscope.ops.pointwise import Elementwise
+from streamscope.ops.elementwise_operator import Elementwise
+from streamscope.ops.examples import example_of
 from streamscope.program.symbol import Symbol
 
 Array = npt.NDArray[Any]
@@ -41,6 +42,12 @@ class AddN:
     ------
     ProgramError
         There are no operands, or they do not fit.
+
+    Examples
+    --------
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(ss.ops.add_n), np.array([1, 2]), np.array([3, 4]), np.array([5, 6])))
+    [ 9 12]
     """
 
     __name__ = "add_n"
@@ -132,5 +139,6 @@ bias_add = _BiasAdd(
         operands=("x", "bias"),
         expression="x + bias",
         summary="Return ``x + bias``, the bias, of shape (C,), repeated over all but the last axis of x, of shape (..., C).",
+        example=example_of("bias_add"),
     )
 )

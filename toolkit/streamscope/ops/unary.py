@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from streamscope.ops.definition import Definition, Reference
-from streamscope.ops.pointwise import Elementwise
+from streamscope.ops.elementwise_operator import defined
 
 PI_OVER_180 = "T(0.0174532925199432957692)"
 LN_2 = "T(0.693147180559945309417)"
 LN_10 = "T(2.30258509299404568402)"
 
 
-def _unary(
-    name: str,
-    summary: str,
-    expression: str,
-    like: np.ufunc,
-    gradient: str | None = None,
-    *,
-    reference: Reference | None = None,
-    whole: str | None = None,
-    truth: str | None = None,
-    flops: int = 1,
-    ulp: float = 0.5,
-    domain: tuple[float, float] = (-8.0, 8.0),
-    half: str | None = None,
-) -> Elementwise:
-    gradients = None if gradient is None else (gradient,)
-    return Elementwise(
-        Definition(
-            name,
-            summary,
-            ("x",),
-            expression,
-            like,
-            reference or like,
-            whole,
-            truth,
-            gradients,
-            flops=flops,
-            ulp=ulp,
-            domain=domain,
-            half=half,
-        )
-    )
-
+_unary = partial(defined, ("x",))
 
 negative = _unary("negative", "Return ``-x``.", "-x", np.negative, "-dy")
 abs = _unary("abs", "Return the absolute value.", "fabs(x)", np.absolute, "dy * sign(x)", whole="x < 0 ? -x : x", truth="x")  # noqa: A001 — NumPy's name

@@ -93,6 +93,16 @@ class Program:
     captured : bool
         It was captured from code that is not ours: its variables stand for the edges of the capture and do not tell all that operations
         share. So a run waits for the run before it as a whole, and the ``graph`` engine keeps these edges.
+
+    Examples
+    --------
+    >>> traced = ss.program(lambda x: ss.ops.relu(x) + 1).trace(np.ones(4, "float32"))
+    >>> print(traced)
+    <lambda>: 2 operations, 3 variables
+         0  %1:float32[4] = relu(%0:float32[4])    # ...
+         1  %2:float32[4] = add(%1:float32[4], b=1)    # ...
+    >>> [launch.name for launch in traced.launches()]
+    ['relu', 'add']
     """
 
     name: str
@@ -107,15 +117,6 @@ class Program:
         """Yield every launch in program order."""
         for operation in self.operations:
             yield from operation.launches
-
-    def source(self) -> str:
-        """Return the CUDA source of the generated kernels, each once, below a line that says which operations it is of.
-
-        Libraries (cuBLAS, cuDNN), functions of the user's and captured code bring kernels of their own, which are not here.
-        """
-        from streamscope.kernels.compile.needed import program_source
-
-        return program_source(self)
 
     @property
     def changes_inputs(self) -> bool:
@@ -143,12 +144,12 @@ class Program:
 
 
 def _options(attributes: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the numbers and options of an operation as they were given, without those that were left alone."""
+    """Yield the numbers and options of an operation as they were given, without those that are None."""
     for name, value in attributes.items():
         plain = _plain(value)
         if isinstance(plain, Mapping):
             yield from _options(plain)
-        elif (isinstance(plain, int | float | str) and plain is not False) or (name == "axis" and plain is not None):
+        elif isinstance(plain, int | float | str) or (name == "axis" and plain is not None):
             yield f"{name}={plain!r}"
 
 

@@ -38,6 +38,17 @@ class Symbol:
         None for an input that nothing has used yet: it lies where it is first used.
     written : bool
         False for `ss.empty` until an operation has written it.
+
+    Examples
+    --------
+    >>> @ss.program
+    ... def scaled(x):
+    ...     print(x, x.shape, x.dtype)           # called once, with a symbol
+    ...     return np.tanh(x) * 2 + 1            # NumPy's and Python's operators become operations
+    >>> traced = scaled.trace(np.ones((2, 3)))
+    x:float64[2, 3] (2, 3) float64
+    >>> [operation.name for operation in traced.operations]
+    ['tanh', 'multiply', 'add']
     """
 
     tracer: Tracer
@@ -114,7 +125,7 @@ class Symbol:
 
         raise ProgramError(
             f"round() of {self.name!r} to {shown(digits)} digits at {user_line()} is not an operator of a program",
-            hint="round to whole numbers, and scale before and after: ss.round(x * 100) / 100",
+            hint="round to whole numbers, and scale before and after: ss.ops.round(x * 100) / 100",
         )
 
     def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: object, **options: object) -> Any:
@@ -161,7 +172,7 @@ class Symbol:
 def _instead_of(attribute: str) -> str:
     """Say what to use in a program instead of an attribute or a method of an array."""
     if attribute == "dot":
-        return "use a @ b, or ss.matmul(a, b)"
+        return "use a @ b, or ss.ops.matmul(a, b)"
     if attribute in sys.modules["streamscope.ops"].__all__:  # not imported: that would be importing what stands above this package
         return f"use the operator: ss.ops.{attribute}(...)"
     if attribute in ("item", "tolist", "get", "numpy", "cpu"):

@@ -114,7 +114,7 @@ class Tracer:
         if symbol.place is None:
             symbol.place = place
         if symbol.place is not place:
-            copy = "ss.to_device" if place is Place.DEVICE else "ss.to_host"
+            copy = "ss.ops.to_device" if place is Place.DEVICE else "ss.ops.to_host"
             raise ProgramError(
                 f"{operator.name} at {where} wants {symbol.name!r} in {place.value} memory, but it lies in {symbol.place.value} memory",
                 hint=f"copy it first with {copy}",
@@ -167,6 +167,17 @@ def empty(shape: int | Sequence[int], dtype: Any = "float32", *, name: str = "em
     ------
     ProgramError
         Called outside a program, or the shape or the dtype is not possible.
+
+    Examples
+    --------
+    >>> @ss.program
+    ... def doubled(x):
+    ...     y = ss.empty(x.shape, x.dtype)
+    ...     ss.ops.add(x, x, out=y)
+    ...     return y
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(doubled, np.array([1.0, 2.0])))
+    [2. 4.]
     """
     tracer = current_tracer("ss.empty")
     extents = tuple(shape) if isinstance(shape, Sequence) else (shape,)

@@ -36,6 +36,12 @@ class ArraySpec:
     ------
     ProgramError
         The dtype is not one of `SUPPORTED_DTYPES` in this machine's byte order, or an extent is negative or no whole number.
+
+    Examples
+    --------
+    >>> spec = ss.ArraySpec((64, 128), "float16")
+    >>> print(spec, spec.size, spec.nbytes)
+    float16[64, 128] 8192 16384
     """
 
     shape: tuple[int, ...]

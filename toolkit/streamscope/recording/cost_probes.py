@@ -13,9 +13,9 @@ import numpy as np
 
 from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.device import CudaDevice
-from streamscope.devices.cuda.driver import libraries
 from streamscope.devices.cuda.streams import CudaEvent, CudaStream
-from streamscope.kernels.elementwise.fitting import bind
+from streamscope.kernels.elementwise.specialization import bind
+from streamscope.kernels.library.libraries import libraries
 from streamscope.kernels.source import KernelSource
 from streamscope.ops.binary import add
 from streamscope.program.variable import ArraySpec

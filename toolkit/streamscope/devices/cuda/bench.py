@@ -10,8 +10,8 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from streamscope.devices.cuda.driver import OUT_OF_MEMORY_HINT, libraries
 from streamscope.errors import OutOfMemoryError, ProgramError
+from streamscope.kernels.library.libraries import OUT_OF_MEMORY_HINT, libraries
 from streamscope.kernels.source import KernelSource
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class CudaBench:
         self.device = device
         self.stream = stream
         self.what = what
-        self.choices = device.choices
+        self.tuned = device.tuned
 
     def kernel(self, source: KernelSource, blocks: int, threads: int, arguments: Sequence[Any]) -> CudaCall:
         """Prepare a kernel of our own; no blocks is no launch.

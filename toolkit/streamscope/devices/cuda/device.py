@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices.cuda.bench import CudaBench
-from streamscope.devices.cuda.driver import checked, cuda_errors, libraries
 from streamscope.devices.cuda.gate import CudaGate, GateWord
 from streamscope.devices.cuda.graph import CAPTURES, CudaGraph, relaxed_captures
 from streamscope.devices.cuda.graph_nodes import node_count
@@ -25,10 +24,11 @@ from streamscope.errors import DeviceError, EngineError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import when_gone
 from streamscope.kernels.compile.batch import compile_batch, compile_kernel
-from streamscope.kernels.compile.choices import choices_of
-from streamscope.kernels.compile.compilation_log import CompilationLog, Stage, compilations
+from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, compilations
 from streamscope.kernels.compile.cubin import Cubin
-from streamscope.kernels.compile.needed import needed_kernels
+from streamscope.kernels.compile.program_kernels import program_kernels
+from streamscope.kernels.compile.tuned_variants import tuned_variants
+from streamscope.kernels.library.libraries import checked, cuda_errors, libraries
 from streamscope.kernels.source import KernelSource
 from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
 from streamscope.program.operation import Program
@@ -77,7 +77,7 @@ class CudaDevice:
         self._gates = GateWord()
         self._of_thread = threading.local()
         self._model = model_of(self.properties["name"].decode())
-        self.choices = choices_of(self.properties["name"].decode())
+        self.tuned = tuned_variants(self.properties["name"].decode())
 
     def _leave_behind(self) -> None:
         """Refuse engines: this is a forked child (see `forks`)."""
@@ -343,7 +343,7 @@ class CudaDevice:
         """
         if self._ready.get(id(program)) is program:
             return  # Several engines prepare the same program.
-        missing = [source for source in needed_kernels(program, self.choices) if source not in self._modules]
+        missing = [source for source in program_kernels(program, self.tuned) if source not in self._modules]
         if missing:
             result = compile_batch(missing, self.architecture)
             self.load(result.cubins)
@@ -362,7 +362,7 @@ class CudaDevice:
             self._modules[source] = self._cubins[digest]
 
     def _loaded(self, cubin: Cubin, log: CompilationLog) -> Any:
-        loading = log.stage(Stage.LOAD, f"{cubin.kernels} kernels" if cubin.kernels > 1 else "1 kernel", len(cubin.image))
+        loading = log.stage(CompileStage.LOAD, f"{cubin.kernels} kernels" if cubin.kernels > 1 else "1 kernel", len(cubin.image))
         with cuda_errors("loading kernels"), self._device, loading:
             module = libraries().cupy.cuda.function.Module()
             module.load(cubin.image)

@@ -11,12 +11,12 @@ from contextlib import contextmanager, suppress
 from functools import cache, partial
 from typing import Any
 
-from streamscope.devices.cuda.driver import checked, cuda_errors, libraries
 from streamscope.devices.cuda.graph_nodes import graph_nodes, node_count
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import DeviceError
 from streamscope.interrupts import when_gone
+from streamscope.kernels.library.libraries import checked, cuda_errors, libraries
 
 _UPDATE_FAILURE = 910  # CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
 

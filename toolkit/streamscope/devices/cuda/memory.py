@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.devices.cuda.driver import cuda_errors, libraries
 from streamscope.errors import DeviceError
 from streamscope.interrupts import when_gone
+from streamscope.kernels.library.libraries import cuda_errors, libraries
 from streamscope.program.variable import ArraySpec, Place
 
 

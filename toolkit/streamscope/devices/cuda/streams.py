@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from streamscope.devices.cuda.driver import checked, cuda_errors, libraries
 from streamscope.devices.cuda.memory import TemporaryMemory
 from streamscope.errors import DeviceError
 from streamscope.interrupts import when_gone
+from streamscope.kernels.library.libraries import checked, cuda_errors, libraries
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda.device import CudaDevice

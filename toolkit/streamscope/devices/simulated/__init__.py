@@ -3,17 +3,12 @@
 ::
 
     device.py            the Device protocol: what engines call
-      streams.py         in-order queues and the items on them
-      events.py          points in streams; gates.py, which hold streams
-      capture.py         streams under capture, and what breaks a capture
-      graphs.py          instantiated graphs and their replays
-    core.py              what all of these share: the host's clock, faults, the log
-      timeline.py        the discrete-event core: actions in order of time
-      execution.py       one launch: reads at its start, runs, commits at its end
-      multiprocessors.py kernels side by side, sharing the chip
-      copy_engine.py     copies one after the other, an engine for each direction
-      memory.py          buffers, poison, capacity
-      log.py             when each launch truly ran
+      streams.py         in-order queues, the events recorded on them, the gates that hold them
+      graphs.py          streams under capture, instantiated graphs and their launches
+    execution.py         launches: kernels share the multiprocessors, copies queue for the bus
+    memory.py            buffers, poison, capacity
+    result_cache.py      what expensive launches computed last
+    core.py              the discrete-event core: actions in order of time, the host's clock, faults
 """
 
 from streamscope.devices.log import DeviceLog, LogRecord

@@ -1,27 +1,113 @@
-"""What every part of the simulated device shares: the model, the timeline, and the host's clock with its ways to pass time."""
+"""The discrete-event core of the simulated device: actions in order of time, and the host's clock with its ways to pass time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
 from itertools import count
 from threading import RLock, get_ident
 from typing import TYPE_CHECKING, TypeVar
 
 from streamscope.devices.cost_model import CostModel
-from streamscope.devices.simulated.execution import Execution
-from streamscope.devices.simulated.timeline import Moment, Timeline
-from streamscope.errors import DeviceError
+from streamscope.errors import DeviceError, StreamscopeError, described
 from streamscope.interrupts import deferred
 from streamscope.program.launch import Launch
 
 if TYPE_CHECKING:
-    from streamscope.devices.simulated.capture import Capture
+    from streamscope.devices.simulated.graphs import Capture
     from streamscope.devices.simulated.streams import SimulatedStream
 
+Action = Callable[[], None]
 Delays = Callable[[Launch, str], tuple[float, float]]
 """``delays(launch, stream name) -> (ns to start later, factor on the duration)``: makes any legal schedule happen."""
 
 T = TypeVar("T")
+
+
+class Moment:
+    """A point in device time that is unknown until it has come."""
+
+    __slots__ = ("_actions", "time_ns")
+
+    def __init__(self) -> None:
+        self.time_ns: float | None = None
+        self._actions: list[Action] = []
+
+    def has_come(self) -> bool:
+        """Tell whether the moment has come."""
+        return self.time_ns is not None
+
+    def come(self, time_ns: float) -> None:
+        """Say that the moment has come, and do what was waiting for it."""
+        self.time_ns = time_ns
+        actions, self._actions = self._actions, []
+        for action in actions:
+            action()
+
+    def then(self, action: Action) -> None:
+        """Do something when the moment comes, or at once if it has."""
+        if self.time_ns is None:
+            self._actions.append(action)
+        else:
+            action()
+
+
+class Appointment:
+    """An action that is due; `cancel` before its time, and it never happens."""
+
+    __slots__ = ("action",)
+
+    def __init__(self, action: Action) -> None:
+        self.action: Action | None = action
+
+    def cancel(self) -> None:
+        """Take the action back."""
+        self.action = None
+
+
+class Timeline:
+    """Actions in order of their time; those of one time in the order in which they were put there.
+
+    Attributes
+    ----------
+    now_ns : float
+        How far the device has been simulated. It never passes the host's clock but while the host is blocked.
+    """
+
+    def __init__(self) -> None:
+        self.now_ns = 0.0
+        self._due: list[tuple[float, int, Appointment]] = []
+        self._order = count()
+
+    def at(self, time_ns: float, action: Action) -> Appointment:
+        """Put an action on the timeline, now at the earliest."""
+        appointment = Appointment(action)
+        heappush(self._due, (max(time_ns, self.now_ns), next(self._order), appointment))
+        return appointment
+
+    def is_due(self, time_ns: float) -> bool:
+        """Tell whether `run_to` would change anything."""
+        return self.now_ns < time_ns or bool(self._due and self._due[0][0] <= time_ns)
+
+    def run_to(self, time_ns: float) -> None:
+        """Do all that is due up to and at a time."""
+        while self._due and self._due[0][0] <= time_ns:
+            self._step()
+        self.now_ns = max(self.now_ns, time_ns)
+
+    def run_until(self, condition: Callable[[], bool]) -> bool:
+        """Do what is due until a condition holds; False if it still does not when nothing is left."""
+        while not condition():
+            if not self._due:
+                return False
+            self._step()
+        return True
+
+    def _step(self) -> None:
+        time_ns, _, appointment = heappop(self._due)
+        if appointment.action is not None:
+            self.now_ns = time_ns
+            appointment.action()
 
 
 class Core:
@@ -43,11 +129,11 @@ class Core:
         self.lock = RLock()
         self.model = model
         self.timeline = Timeline()
-        self.execution = Execution(self.timeline, model)
         self.captures: list[Capture] = []
         self.host_ns = 0.0
         self.replay_ids = count()
         self._delays = delays
+        self._fault: BaseException | None = None
 
     def spend(self, call_ns: float) -> None:
         """Let the host be busy with a call."""
@@ -93,7 +179,7 @@ class Core:
             if moment is not None:
                 self.block(moment.has_come, what)
         self.spend(self.model.synchronize_return_ns)
-        self.execution.raise_fault()
+        self.raise_fault()
 
     def forbid_in_capture(self, what: str, streams: Iterable[SimulatedStream] = ()) -> None:
         """Raise EngineError, and break every capture of the calling thread, or that one of the streams is in, if there is one."""
@@ -106,8 +192,25 @@ class Core:
         if errors:
             raise errors[0]
 
-    def sway(self, launch: Launch, stream: str) -> tuple[float, float]:
-        """Return what the adversary does to a launch: ns to start later, and factor on the duration."""
+    def fail(self, launch: Launch, error: BaseException) -> None:
+        """Keep the first failure until `raise_fault`; later ones are lost, like the values of what failed."""
+        if self._fault is not None:
+            return
+        if not isinstance(error, Exception):  # Somebody wants to stop: the launch did not fail.
+            self._fault = error
+            return
+        ours = error if isinstance(error, StreamscopeError) else StreamscopeError(described(error))
+        self._fault = DeviceError(f"{launch} failed: {ours.message}", hint=ours.hint)
+        self._fault.__cause__ = error
+
+    def raise_fault(self) -> None:
+        """Raise, once, what went wrong since the last call."""
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
+
+    def delay_and_stretch(self, launch: Launch, stream: str) -> tuple[float, float]:
+        """Return what `Delays` does to a launch: ns to start later, and factor on the duration."""
         if self._delays is None:
             return 0.0, 1.0
         delay_ns, factor = self._delays(launch, stream)

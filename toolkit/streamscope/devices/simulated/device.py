@@ -11,14 +11,11 @@ import numpy.typing as npt
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.log import DeviceLog
 from streamscope.devices.protocol import Block, Buffer, Call, Event, Graph, Stream
-from streamscope.devices.simulated.capture import Capture
 from streamscope.devices.simulated.core import Core, Delays
-from streamscope.devices.simulated.events import SimulatedEvent
-from streamscope.devices.simulated.execution import Work
-from streamscope.devices.simulated.gates import SimulatedGate
-from streamscope.devices.simulated.graphs import UPDATE_SHARE, SimulatedGraph
+from streamscope.devices.simulated.execution import Execution, Work
+from streamscope.devices.simulated.graphs import UPDATE_SHARE, Capture, SimulatedGraph
 from streamscope.devices.simulated.memory import Memory, SimulatedBlock, SimulatedBuffer, outcome
-from streamscope.devices.simulated.streams import SimulatedStream
+from streamscope.devices.simulated.streams import SimulatedEvent, SimulatedGate, SimulatedStream
 from streamscope.errors import DeviceError, EngineError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, call_host_function
@@ -50,6 +47,7 @@ class SimulatedDevice:
     def __init__(self, model: CostModel | None = None, *, delays: Delays | None = None) -> None:
         self._model = model or CostModel.load()
         self._core = Core(self._model, delays)
+        self._execution = Execution(self._core)
         self.lock = self._core.lock
         tell_children(self)
         self._memory = Memory(self._model)
@@ -83,7 +81,7 @@ class SimulatedDevice:
     def log(self) -> DeviceLog:
         """What has truly run up to now, on the virtual clock, while the log was enabled."""
         self._core.catch_up()
-        return self._core.execution.log
+        return self._execution.log
 
     @property
     def working_kernel_ns(self) -> float:
@@ -216,7 +214,7 @@ class SimulatedDevice:
         own = self._core.own(SimulatedStream, stream)
         sources, targets = self._buffers(launch, "reads", reads), self._buffers(launch, "writes", writes)
         held = self._model.residency(launch.cost)
-        work = Work(launch, self._reference(launch), sources, targets, self._model.estimate_ns(launch), held)
+        work = Work(self._execution, launch, self._reference(launch), sources, targets, self._model.estimate_ns(launch), held)
         call_ns = self._model.library_launch_ns if launch.library else self._model.launch_ns
         return lambda: own.launch(work, call_ns)
 

@@ -1,7 +1,8 @@
-"""How one launch runs: it reads at its start, takes its time on the chip or the bus, and commits at its end."""
+"""How launches run: kernels side by side on the multiprocessors, copies one after the other in each direction of the bus."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +11,10 @@ import numpy.typing as npt
 
 from streamscope.devices.cost_model import CostModel, Residency
 from streamscope.devices.log import DeviceLog, LogRecord
-from streamscope.devices.simulated.copy_engine import CopyEngine
+from streamscope.devices.simulated.core import Action, Appointment, Core, Timeline
 from streamscope.devices.simulated.memory import SimulatedBuffer, outcome
-from streamscope.devices.simulated.multiprocessors import Multiprocessors
-from streamscope.devices.simulated.recall import Recall
-from streamscope.devices.simulated.timeline import Action, Timeline
-from streamscope.errors import DeviceError, StreamscopeError, described
+from streamscope.devices.simulated.result_cache import ResultCache
+from streamscope.errors import DeviceError
 from streamscope.program.launch import RESULTS_HINT, Launch, LaunchKind, Reference
 
 Array = npt.NDArray[Any]
@@ -25,6 +24,7 @@ Array = npt.NDArray[Any]
 class Work:
     """A launch bound to its buffers, with what it takes of the device."""
 
+    execution: Execution
     launch: Launch
     reference: Reference
     reads: tuple[SimulatedBuffer, ...]
@@ -32,10 +32,10 @@ class Work:
     alone_ns: float
     held: Residency
 
-    def compute(self, recall: Recall) -> list[Array]:
+    def compute(self) -> list[Array]:
         """Return what the launch writes, from what is in memory now."""
         arrays = [buffer.values for buffer in self.reads]
-        results = recall.results(self.launch, self.reference, arrays)
+        results = self.execution.cache.results(self.launch, self.reference, arrays)
         try:
             return outcome("its reference", results, arrays, self.writes)
         except DeviceError as error:
@@ -47,82 +47,150 @@ class Work:
             buffer.store(result)
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where and under which circumstances a launch runs."""
-
-    stream: str
-    replay: int = -1
-    stretch: float = 1.0
-
-
 class Execution:
-    """Runs launches on the multiprocessors and the copy engines, and keeps what went wrong until somebody asks."""
+    """Runs launches: each reads at its start, takes its time on the chip or the bus, and commits at its end.
+
+    Attributes
+    ----------
+    log : DeviceLog
+    cache : ResultCache
+    """
+
+    def __init__(self, core: Core) -> None:
+        self.log = DeviceLog()
+        self.cache = ResultCache()
+        self._core = core
+        self._multiprocessors = Multiprocessors(core.timeline, core.model)
+        self._copy_engines = {kind: CopyEngine(core.timeline) for kind in (LaunchKind.COPY_IN, LaunchKind.COPY_OUT)}
+
+    def run(self, work: Work, finished: Action, stream: str, stretch: float, replay: int = -1) -> None:
+        """Run a launch from now on; ``finished`` is called at its end, when its results are in memory.
+
+        Parameters
+        ----------
+        work : Work
+        finished : callable
+        stream : str
+            Where it was put, for the log.
+        stretch : float
+            Factor on its duration.
+        replay : int
+            Which graph launch it belongs to; -1 outside graphs.
+        """
+        core, launch = self._core, work.launch
+        results: list[Array] | None = None
+        start_ns = 0.0
+
+        def start() -> None:
+            nonlocal results, start_ns
+            start_ns = core.timeline.now_ns
+            try:
+                results = work.compute()
+            except BaseException as error:  # noqa: BLE001 — a reference is the user's code: what it raises is a failed launch
+                core.fail(launch, error)
+
+        def end() -> None:
+            if results is not None:
+                work.commit(results)
+            if self.log.wanted:
+                what = (launch.name, launch.operation, launch.part, launch.kind, stream)
+                self.log.note(LogRecord(*what, start_ns, core.timeline.now_ns, replay, work.writes))
+            finished()
+
+        duration_ns = work.alone_ns * stretch
+        if launch.kind is LaunchKind.KERNEL:
+            start()
+            self._multiprocessors.start(work.held, duration_ns, end)
+        else:
+            self._copy_engines[launch.kind].put(duration_ns, start, end)
+
+
+@dataclass(slots=True)
+class _Kernel:
+    held: Residency
+    remaining_ns: float
+    """Of its time alone."""
+    finished: Action
+    speed: float = 1.0
+    """Of its speed alone."""
+
+
+class Multiprocessors:
+    """The running kernels of the chip.
+
+    Every resident thread gets the same share of a multiprocessor's throughput. Kernels spread over the multiprocessors: while there are
+    free ones, none slows another; then each falls to ``efficiency(load together) / efficiency(load alone)`` of its speed. Speeds change
+    only when a kernel starts or ends, so only then are they computed anew.
+    """
 
     def __init__(self, timeline: Timeline, model: CostModel) -> None:
-        self.log = DeviceLog()
-        self.timeline = timeline
-        self._multiprocessors = Multiprocessors(timeline, model)
-        self._copy_engines = {kind: CopyEngine(timeline) for kind in (LaunchKind.COPY_IN, LaunchKind.COPY_OUT)}
-        self.recall = Recall()
-        self._fault: BaseException | None = None
+        self._timeline = timeline
+        self._model = model
+        self._running: list[_Kernel] = []
+        self._rated_ns = 0.0
+        self._next_end: Appointment | None = None
 
-    def run(self, work: Work, placement: Placement, finished: Action) -> None:
-        """Run a launch from now on; ``finished`` is called at its end, when its results are in memory."""
-        run = _Run(self, work, placement, finished)
-        duration_ns = work.alone_ns * placement.stretch
-        if work.launch.kind is LaunchKind.KERNEL:
-            run.start()
-            self._multiprocessors.start(work.held, duration_ns, run.end)
-        else:
-            self._copy_engines[work.launch.kind].put(duration_ns, run.start, run.end)
+    def start(self, held: Residency, alone_ns: float, finished: Action) -> None:
+        """Start a kernel now; ``finished`` is called at its end."""
+        self._progress()
+        self._running.append(_Kernel(held, alone_ns, finished))
+        self._rate()
 
-    def fail(self, launch: Launch, error: BaseException) -> None:
-        """Keep the first failure until `raise_fault`; like the values of what failed, the later ones are lost."""
-        if self._fault is not None:
+    def _progress(self) -> None:
+        elapsed_ns = self._timeline.now_ns - self._rated_ns
+        for kernel in self._running:
+            kernel.remaining_ns -= elapsed_ns * kernel.speed
+        self._rated_ns = self._timeline.now_ns
+
+    def _rate(self) -> None:
+        if self._next_end is not None:
+            self._next_end.cancel()
+            self._next_end = None
+        if not self._running:
             return
-        if not isinstance(error, Exception):  # somebody wants to stop, which is not the launch's failure
-            self._fault = error
-            return
-        ours = error if isinstance(error, StreamscopeError) else StreamscopeError(described(error))
-        self._fault = DeviceError(f"{launch} failed: {ours.message}", hint=ours.hint)
-        self._fault.__cause__ = error
+        crowded = self._crowded_efficiency()
+        for kernel in self._running:
+            kernel.speed = 1.0 if crowded is None else min(1.0, crowded / self._model.efficiency(kernel.held.load))
+        first = min(self._running, key=lambda kernel: kernel.remaining_ns / kernel.speed)
+        end_ns = self._rated_ns + first.remaining_ns / first.speed
+        self._next_end = self._timeline.at(end_ns, lambda: self._end(first))
 
-    def raise_fault(self) -> None:
-        """Raise, once, what went wrong since the last call."""
-        fault, self._fault = self._fault, None
-        if fault is not None:
-            raise fault
+    def _crowded_efficiency(self) -> float | None:
+        """Return the throughput of each resident thread, or None while every kernel has multiprocessors of its own."""
+        if sum(kernel.held.multiprocessors for kernel in self._running) <= self._model.multiprocessors:
+            return None
+        threads = sum(kernel.held.threads for kernel in self._running)
+        return self._model.efficiency(threads / self._model.multiprocessors)
+
+    def _end(self, kernel: _Kernel) -> None:
+        self._progress()
+        self._running.remove(kernel)
+        self._next_end = None
+        self._rate()
+        kernel.finished()
 
 
-class _Run:
-    """One launch on its way from start to end."""
+class CopyEngine:
+    """One direction of the bus: one copy at a time, in the order of arrival, beside kernels and beside copies of the other direction."""
 
-    __slots__ = ("_execution", "_finished", "_placement", "_results", "_start_ns", "_work")
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._copies: deque[tuple[float, Action, Action]] = deque()
 
-    def __init__(self, execution: Execution, work: Work, placement: Placement, finished: Action) -> None:
-        self._execution = execution
-        self._work = work
-        self._placement = placement
-        self._finished = finished
-        self._results: list[Array] | None = None
-        self._start_ns = 0.0
+    def put(self, duration_ns: float, started: Action, finished: Action) -> None:
+        """Queue a copy; ``started`` is called when the engine takes it up."""
+        self._copies.append((duration_ns, started, finished))
+        if len(self._copies) == 1:
+            self._take_up()
 
-    def start(self) -> None:
-        """Read, and compute what `end` will commit."""
-        self._start_ns = self._execution.timeline.now_ns
-        try:
-            self._results = self._work.compute(self._execution.recall)
-        except BaseException as error:  # noqa: BLE001 — a reference is the user's code: what it raises is a failed launch
-            self._execution.fail(self._work.launch, error)
+    def _take_up(self) -> None:
+        duration_ns, started, _ = self._copies[0]
+        started()
+        self._timeline.at(self._timeline.now_ns + duration_ns, self._end)
 
-    def end(self) -> None:
-        """Commit, note the times and go on."""
-        launch, placement, execution = self._work.launch, self._placement, self._execution
-        if self._results is not None:
-            self._work.commit(self._results)
-        if execution.log.wanted:
-            what = (launch.name, launch.operation, launch.part, launch.kind, placement.stream)
-            times = (self._start_ns, execution.timeline.now_ns)
-            execution.log.note(LogRecord(*what, *times, placement.replay, self._work.writes))
-        self._finished()
+    def _end(self) -> None:
+        _, _, finished = self._copies.popleft()
+        # The next copy is taken up after this one's values have been committed.
+        finished()
+        if self._copies:
+            self._take_up()

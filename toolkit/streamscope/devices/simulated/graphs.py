@@ -1,63 +1,200 @@
-"""Instantiated graphs of the simulated device, and their replays."""
+"""Graphs of the simulated device: streams under capture, what breaks a capture, instantiated graphs and their launches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import get_ident
 
-from streamscope.devices.graph_node import GraphNode
+from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.devices.protocol import Stream
-from streamscope.devices.simulated.capture import Node
-from streamscope.devices.simulated.core import Core
-from streamscope.devices.simulated.events import SimulatedEvent
-from streamscope.devices.simulated.execution import Placement, Work
-from streamscope.devices.simulated.streams import Item, SimulatedStream
-from streamscope.devices.simulated.timeline import Moment
+from streamscope.devices.simulated.core import Core, Moment
+from streamscope.devices.simulated.execution import Work
+from streamscope.devices.simulated.streams import Item, SimulatedEvent, SimulatedStream
+from streamscope.errors import EngineError
 from streamscope.interrupts import deferred
+from streamscope.program.launch import LaunchKind
 
 UPDATE_SHARE = 1 / 3
 """What updating a graph costs the host, as a share of instantiating it: assumed, not measured."""
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
-    """What a graph replays.
+class Node:
+    """One node of a graph: a launch, or the record of a timed event.
 
     Attributes
     ----------
-    nodes : sequence of Node
-        In an order in which every node comes after those that it depends on.
-    successors : list of list of int
-        For each node, those that depend on it.
+    content : Work or SimulatedEvent
+    stream : str
+        Name of the stream that was captured.
+    after : frozenset of int
+        The nodes that it depends on.
     """
 
-    nodes: Sequence[Node]
-    successors: list[list[int]]
+    content: Work | SimulatedEvent
+    stream: str
+    after: frozenset[int]
 
-    @classmethod
-    def of(cls, nodes: Sequence[Node]) -> Content:
-        """Return the content that captured nodes make."""
-        successors: list[list[int]] = [[] for _ in nodes]
-        for index, node in enumerate(nodes):
-            for before in sorted(node.after):
-                successors[before].append(index)
-        return cls(nodes, successors)
+    def described(self) -> GraphNode:
+        """Return the node as graphs show it; grid and block are the cost's."""
+        after = tuple(sorted(self.after))
+        if isinstance(self.content, SimulatedEvent):
+            return GraphNode(NodeKind.EVENT_RECORD, NodeKind.EVENT_RECORD.value, after)
+        launch = self.content.launch
+        if launch.kind is not LaunchKind.KERNEL:
+            return GraphNode(NodeKind.COPY, launch.name, after, nbytes=launch.cost.bytes)
+        return GraphNode(NodeKind.KERNEL, launch.name, after, (launch.cost.blocks, 1, 1), (launch.cost.threads, 1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where in a capture an event was recorded: behind these nodes."""
+
+    capture: Capture
+    frontier: frozenset[int]
+
+
+class Capture:
+    """One capture, from its beginning on a stream to its end there; that of the thread that begins it.
+
+    The frontier of a stream are the nodes that the next one put on it will depend on.
+    """
+
+    def __init__(self, origin: SimulatedStream) -> None:
+        self.origin = origin
+        self.thread = get_ident()
+        self.nodes: list[Node] = []
+        self._frontiers: dict[SimulatedStream, frozenset[int]] = {origin: frozenset()}
+        self._error: EngineError | None = None
+        self._over = False
+        origin.capture = self
+        origin.core.captures.append(self)
+
+    def launch(self, stream: SimulatedStream, work: Work) -> None:
+        """Add a launch.
+
+        Raises
+        ------
+        EngineError
+            It cannot be captured, which breaks the capture; or the capture is broken.
+        """
+        self._check()
+        launch = work.launch
+        if not launch.capturable:
+            reason = launch.why_not or "no reason was given"
+            raise self.fail(f"{launch.name!r} (operation {launch.operation}) cannot be captured: {reason}", hint="run it outside the graph")
+        self._add(stream, work)
+
+    def record(self, stream: SimulatedStream, event: SimulatedEvent) -> None:
+        """Add the record of an event: with timing a node, without it a mark that others can wait for."""
+        self._check()
+        if event.timing:
+            self._add(stream, event)
+        else:
+            event.mark = Mark(self, self._frontiers[stream])
+
+    def wait(self, stream: SimulatedStream, event: SimulatedEvent) -> None:
+        """Let a stream wait for an event; a stream from outside joins the capture.
+
+        Raises
+        ------
+        EngineError
+            The event is not one that this capture can wait for, which breaks it; or the capture is broken, or over.
+        """
+        self._check()
+        if self._over:
+            raise EngineError("a stream cannot wait for an event that was last recorded in a capture", hint="record the event anew")
+        if event.mark is None:
+            if any(node.content is event for node in self.nodes):
+                raise self.fail("a captured stream waits for an event with timing", hint="order captured work by events without timing")
+            if event.latest is None:
+                return
+        if event.mark is None or event.mark.capture is not self:
+            hint = "record the event in this capture, or wait before it"
+            raise self.fail("a captured stream waits for an event from outside its capture", hint=hint)
+        # In this order, so that `leave` lets go of every stream, whatever comes between.
+        self._frontiers[stream] = self._frontiers.get(stream, frozenset()) | event.mark.frontier
+        stream.capture = self
+
+    def fail(self, message: str, *, hint: str) -> EngineError:
+        """Break the capture, if it is not broken yet, and return the error that says so."""
+        if self._error is None:
+            self._error = EngineError(message, hint=hint)
+        return EngineError(message, hint=hint)
+
+    def size(self) -> int:
+        """Return the number of nodes up to now.
+
+        Raises
+        ------
+        EngineError
+            The capture is broken.
+        """
+        self._check()
+        return len(self.nodes)
+
+    def end(self) -> list[Node]:
+        """End the capture and return its nodes; the streams are usable again, also after an error.
+
+        Raises
+        ------
+        EngineError
+            The capture is broken, or a forked stream was not joined.
+        """
+        self.leave()
+        if self._error is None and (unjoined := self._unjoined()):
+            names = ", ".join(map(repr, unjoined))
+            message = f"work on stream {names} was not joined to {self.origin.name!r}"
+            self.fail(message, hint="let it wait for an event recorded behind that work")
+        if self._error is not None:
+            raise self._error
+        return self.nodes
+
+    def leave(self) -> None:
+        """Let every stream go; what was captured is lost unless `end` returned it."""
+        with deferred():
+            self._over = True
+            for stream in self._frontiers:
+                stream.capture = None
+            if self in self.origin.core.captures:
+                self.origin.core.captures.remove(self)
+
+    def _add(self, stream: SimulatedStream, content: Work | SimulatedEvent) -> None:
+        self.nodes.append(Node(content, stream.name, self._frontiers[stream]))
+        self._frontiers[stream] = frozenset((len(self.nodes) - 1,))
+
+    def _check(self) -> None:
+        if self._error is not None and not self._over:
+            raise EngineError(f"the capture was broken before: {self._error.message}", hint=self._error.hint)
+
+    def _unjoined(self) -> list[str]:
+        joined: set[int] = set()
+        reached = list(self._frontiers[self.origin])
+        while reached:
+            index = reached.pop()
+            if index not in joined:
+                joined.add(index)
+                reached.extend(self.nodes[index].after)
+        return sorted({node.stream for index, node in enumerate(self.nodes) if index not in joined})
 
 
 class SimulatedGraph:
     """An instantiated graph; `streamscope.devices.protocol.Graph`.
 
-    Attributes
+    Parameters
     ----------
-    content : Content
-        What launches from now on replay.
+    core : Core
+    nodes : sequence of Node
+        In the order of capture, in which every node comes after those that it depends on.
     refused : str
         Why the update was refused that this graph replaces.
     """
 
     def __init__(self, core: Core, nodes: Sequence[Node], refused: str = "") -> None:
         self.core = core
-        self.content = Content.of(nodes)
+        self._nodes = nodes
+        self._successors = _successors(nodes)
         self._refused = refused
         self._latest = Moment()
         self._latest.come(0.0)
@@ -65,12 +202,12 @@ class SimulatedGraph:
     @property
     def node_count(self) -> int:
         """Number of nodes."""
-        return len(self.content.nodes)
+        return len(self._nodes)
 
     @property
     def nodes(self) -> tuple[GraphNode, ...]:
         """The nodes, in the order of capture."""
-        return tuple(node.described() for node in self.content.nodes)
+        return tuple(node.described() for node in self._nodes)
 
     @property
     def refused(self) -> str:
@@ -78,57 +215,56 @@ class SimulatedGraph:
         return self._refused
 
     def update(self, nodes: Sequence[Node]) -> str:
-        """Replay other nodes from now on, if they are of the same kinds and have the same edges; return why not, or nothing.
+        """Run other nodes from now on, if they are of the same kinds and have the same edges; return why not, or nothing.
 
-        The rules are those of ``cudaGraphExecUpdate``, as far as they concern what is simulated.
+        The rules are those of ``cudaGraphExecUpdate``, as far as the model has them. Launches that are pending keep their nodes.
         """
         if refused := _difference([node.described() for node in nodes], self.nodes):
             return refused
-        self.content = Content.of(nodes)
+        self._nodes, self._successors = nodes, _successors(nodes)
         return ""
 
     def launch(self, stream: Stream) -> None:
-        """Put one replay on a stream; it begins after the graph's previous one, as a graph never runs beside itself."""
+        """Put one run on a stream; it begins after the graph's previous one, as a graph never runs beside itself."""
         own = self.core.own(SimulatedStream, stream)
         if own.capture is not None:
             raise own.capture.fail("a graph was launched on a captured stream", hint="capture the work itself instead")
-        replay = Replay(self.core, self.content, own, previous=self._latest)
+        run = GraphRun(self._nodes, self._successors, own, previous=self._latest)
         with self.core.lock, deferred():
-            own.put(replay, self.core.model.graph_launch_ns(self.node_count))
-            replay.claim_events()
-            self._latest = replay.done
+            self._latest = own.put(Item(run.begin), self.core.model.graph_launch_ns(self.node_count))
+            run.claim_events()
 
 
-class Replay(Item):
-    """One replay: each node starts when those are done that it depends on."""
+class GraphRun:
+    """One run of a graph on a stream: each node starts when those are done that it depends on."""
 
-    __slots__ = ("_content", "_core", "_id", "_missing", "_previous", "_records", "_stream", "_sways", "_unfinished")
+    __slots__ = ("_core", "_delays", "_id", "_missing", "_nodes", "_previous", "_records", "_stream", "_successors", "_unfinished")
 
-    def __init__(self, core: Core, content: Content, stream: SimulatedStream, previous: Moment) -> None:
-        super().__init__()
-        self._core = core
-        self._content = content
+    def __init__(self, nodes: Sequence[Node], successors: Sequence[Sequence[int]], stream: SimulatedStream, previous: Moment) -> None:
+        self._core = core = stream.core
+        self._nodes = nodes
+        self._successors = successors
         self._stream = stream
         self._previous = previous
         self._id = next(core.replay_ids)
-        self._missing = [len(node.after) for node in content.nodes]
-        self._unfinished = len(content.nodes)
-        self._sways = [
-            core.sway(node.content.launch, node.stream) if isinstance(node.content, Work) else (0.0, 1.0) for node in content.nodes
+        self._missing = [len(node.after) for node in nodes]
+        self._unfinished = len(nodes)
+        self._delays = [
+            core.delay_and_stretch(node.content.launch, node.stream) if isinstance(node.content, Work) else (0.0, 1.0) for node in nodes
         ]
         self._records: dict[int, Moment] = {}
 
     def claim_events(self) -> None:
-        """Make this replay's records the latest of its timed events."""
-        for index, node in enumerate(self._content.nodes):
+        """Make this run's records the latest of its timed events."""
+        for index, node in enumerate(self._nodes):
             if isinstance(node.content, SimulatedEvent):
                 self._records[index] = Moment()
                 node.content.recorded(self._records[index])
 
-    def begin(self, stream: SimulatedStream) -> None:
-        """Start when the stream lets it and the graph's previous replay is done."""
-        start_ns = stream.work_start_ns(self.arrival_ns, stream.core.model.graph_launch_latency_ns)
-        stream.core.timeline.at(start_ns, lambda: self._previous.then(self._start))
+    def begin(self, stream: SimulatedStream, item: Item) -> None:
+        """Start when the stream lets it and the graph's previous run is done."""
+        start_ns = stream.work_start_ns(item.arrival_ns, self._core.model.graph_launch_latency_ns)
+        self._core.timeline.at(start_ns, lambda: self._previous.then(self._start))
 
     def _start(self) -> None:
         if not self._unfinished:
@@ -139,13 +275,13 @@ class Replay(Item):
 
     def _ready(self, index: int, gap_ns: float) -> None:
         timeline = self._core.timeline
-        timeline.at(timeline.now_ns + gap_ns + self._sways[index][0], lambda: self._run(index))
+        timeline.at(timeline.now_ns + gap_ns + self._delays[index][0], lambda: self._run(index))
 
     def _run(self, index: int) -> None:
-        core, node = self._core, self._content.nodes[index]
+        core, node = self._core, self._nodes[index]
         if isinstance(node.content, Work):
-            placement = Placement(node.stream, self._id, stretch=self._sways[index][1])
-            core.execution.run(node.content, placement, lambda: self._done(index))
+            _, stretch = self._delays[index]
+            node.content.execution.run(node.content, lambda: self._done(index), node.stream, stretch, self._id)
         else:
             core.timeline.at(core.timeline.now_ns + core.model.graph_event_ns, lambda: self._stamp(index))
 
@@ -155,7 +291,7 @@ class Replay(Item):
 
     def _done(self, index: int) -> None:
         self._unfinished -= 1
-        for successor in self._content.successors[index]:
+        for successor in self._successors[index]:
             self._missing[successor] -= 1
             if not self._missing[successor]:
                 self._ready(successor, self._core.model.graph_node_gap_ns)
@@ -164,6 +300,15 @@ class Replay(Item):
 
     def _finish(self) -> None:
         self._stream.finish(drain_ns=self._core.model.drain_ns)
+
+
+def _successors(nodes: Sequence[Node]) -> list[list[int]]:
+    """Return for each node those that depend on it."""
+    successors: list[list[int]] = [[] for _ in nodes]
+    for index, node in enumerate(nodes):
+        for before in sorted(node.after):
+            successors[before].append(index)
+    return successors
 
 
 def _difference(nodes: Sequence[GraphNode], before: Sequence[GraphNode]) -> str:

@@ -1,43 +1,52 @@
-"""Streams of the simulated device: in-order queues, and what can be put on them."""
+"""Streams of the simulated device: in-order queues, the events recorded on them, and the gates that hold them."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
-from streamscope.devices.protocol import Event
-from streamscope.devices.simulated.core import Core
-from streamscope.devices.simulated.events import SimulatedEvent
-from streamscope.devices.simulated.execution import Placement, Work
-from streamscope.devices.simulated.timeline import Moment
+from streamscope.devices.protocol import Event, Stream
+from streamscope.devices.simulated.core import Core, Moment
+from streamscope.devices.simulated.execution import Work
+from streamscope.errors import DeviceError
 from streamscope.interrupts import deferred
 
 if TYPE_CHECKING:
-    from streamscope.devices.simulated.capture import Capture
+    from streamscope.devices.simulated.graphs import Capture, Mark
 
 
-class Item(ABC):
+class Item:
     """One entry of a stream's queue.
 
     Attributes
     ----------
+    begin : callable
+        ``begin(stream, item)`` begins it as the oldest item; leads to one call of ``stream.finish``, not before it returns.
+    content : Work or Moment, optional
+        What is launched, or waited for.
+    delay_ns, stretch : float
+        What is added to its start (of a record: the time that it takes), and the factor on its duration.
     arrival_ns : float
         When the host had put it there.
     done : Moment
         When the stream goes on to the next.
     """
 
-    __slots__ = ("arrival_ns", "done")
+    # Thousands wait in a queue: each is one object for the garbage collector, where closures would be ten.
+    __slots__ = ("arrival_ns", "begin", "content", "delay_ns", "done", "stretch")
 
-    def __init__(self) -> None:
+    def __init__(self, begin: Begin, content: Work | Moment | None = None, delay_ns: float = 0.0, stretch: float = 1.0) -> None:
+        self.begin = begin
+        self.content = content
+        self.delay_ns = delay_ns
+        self.stretch = stretch
         self.arrival_ns = 0.0
         self.done = Moment()
 
-    @abstractmethod
-    def begin(self, stream: SimulatedStream) -> None:
-        """Begin, as the stream's oldest item; must lead to one call of ``stream.finish``, and not before it returns."""
+
+Begin = Callable[["SimulatedStream", Item], None]
 
 
 class SimulatedStream:
@@ -72,7 +81,8 @@ class SimulatedStream:
             self.core.spend(self.core.model.event_record_ns)
             self.capture.record(self, own)
         else:
-            self._record(own)
+            duration_ns = self.core.model.event_pair_empty_ns if own.timing else 0.0
+            own.recorded(self.put(Item(_begin_record, None, duration_ns), self.core.model.event_record_ns))
 
     def wait(self, event: Event) -> None:
         """Let the stream wait for the event's latest record, as of now."""
@@ -82,7 +92,7 @@ class SimulatedStream:
             self.core.spend(self.core.model.stream_wait_ns)
             capture.wait(self, own)
         elif own.latest is not None:
-            self.put(WaitItem(own.latest), self.core.model.stream_wait_ns)
+            self.wait_for(own.latest)
         else:
             self.core.spend(self.core.model.stream_wait_ns)
 
@@ -95,11 +105,15 @@ class SimulatedStream:
         if self.capture is not None:
             self.core.spend(call_ns)
             self.capture.launch(self, work)
-        else:
-            self.put(LaunchItem(work, *self.core.sway(work.launch, self._name)), call_ns)
+            return
+        self.put(Item(_begin_launch, work, *self.core.delay_and_stretch(work.launch, self._name)), call_ns)
 
-    def put(self, item: Item, call_ns: float) -> None:
-        """Put an item on the queue by a host call; blocks the host while the queue is full.
+    def wait_for(self, moment: Moment) -> None:
+        """Let the stream wait for a moment: the record of an event, or the opening of a gate."""
+        self.put(Item(_begin_wait, moment), self.core.model.stream_wait_ns)
+
+    def put(self, item: Item, call_ns: float) -> Moment:
+        """Put an item on the queue by a host call, and return when it is done; blocks the host while the queue is full.
 
         Raises
         ------
@@ -116,7 +130,8 @@ class SimulatedStream:
                 self._items.append(item)
                 self.last = item.done
                 if len(self._items) == 1:
-                    item.begin(self)
+                    item.begin(self, item)
+        return item.done
 
     def finish(self, *, drain_ns: float = 0.0) -> None:
         """Say that the oldest item is done now; events behind it are recorded ``drain_ns`` later at the earliest."""
@@ -125,7 +140,7 @@ class SimulatedStream:
         self._drained_ns = max(self._drained_ns, now_ns + drain_ns)
         self._items.popleft().done.come(now_ns)
         if self._items:
-            self._items[0].begin(self)
+            self._items[0].begin(self, self._items[0])
 
     def work_start_ns(self, arrival_ns: float, latency_ns: float) -> float:
         """Return when work can start that is the oldest item."""
@@ -136,60 +151,106 @@ class SimulatedStream:
         return max(arrival_ns + self.core.model.launch_latency_ns, self._free_ns)
 
     def record_start_ns(self, arrival_ns: float) -> float:
-        """Return when a record can start that is the oldest item."""
+        """Return when a record can start that is the oldest item: once what is before it has drained."""
         return max(self.order_start_ns(arrival_ns), self._drained_ns)
 
-    def _record(self, event: SimulatedEvent) -> None:
-        item = RecordItem(self.core.model.event_pair_empty_ns if event.timing else 0.0)
-        self.put(item, self.core.model.event_record_ns)
-        event.recorded(item.done)
+
+def _begin_launch(stream: SimulatedStream, item: Item) -> None:
+    core, work = stream.core, cast("Work", item.content)
+
+    def start() -> None:
+        work.execution.run(work, lambda: stream.finish(drain_ns=core.model.drain_ns), stream.name, item.stretch)
+
+    core.timeline.at(stream.work_start_ns(item.arrival_ns, core.model.launch_latency_ns) + item.delay_ns, start)
 
 
-class LaunchItem(Item):
-    """A kernel or a copy."""
-
-    __slots__ = ("_delay_ns", "_stretch", "_work")
-
-    def __init__(self, work: Work, delay_ns: float, stretch: float) -> None:
-        super().__init__()
-        self._work = work
-        self._delay_ns = delay_ns
-        self._stretch = stretch
-
-    def begin(self, stream: SimulatedStream) -> None:
-        """Start as soon as the stream lets it."""
-        core = stream.core
-        placement = Placement(stream.name, stretch=self._stretch)
-
-        def start() -> None:
-            core.execution.run(self._work, placement, lambda: stream.finish(drain_ns=core.model.drain_ns))
-
-        core.timeline.at(stream.work_start_ns(self.arrival_ns, core.model.launch_latency_ns) + self._delay_ns, start)
+def _begin_wait(stream: SimulatedStream, item: Item) -> None:
+    moment = cast("Moment", item.content)
+    stream.core.timeline.at(stream.order_start_ns(item.arrival_ns), lambda: moment.then(stream.finish))
 
 
-class RecordItem(Item):
-    """The record of an event: with timing, it takes time on the stream and stamps its end."""
-
-    __slots__ = ("_duration_ns",)
-
-    def __init__(self, duration_ns: float) -> None:
-        super().__init__()
-        self._duration_ns = duration_ns
-
-    def begin(self, stream: SimulatedStream) -> None:
-        """Stamp once what is before it has drained."""
-        stream.core.timeline.at(stream.record_start_ns(self.arrival_ns) + self._duration_ns, stream.finish)
+def _begin_record(stream: SimulatedStream, item: Item) -> None:
+    stream.core.timeline.at(stream.record_start_ns(item.arrival_ns) + item.delay_ns, stream.finish)
 
 
-class WaitItem(Item):
-    """A wait for a moment: an event's record, or the opening of a gate."""
+class SimulatedEvent:
+    """A point in a stream; `streamscope.devices.protocol.Event`.
 
-    __slots__ = ("_moment",)
+    Attributes
+    ----------
+    latest : Moment or None
+        The latest record, which is when its stream gets there; None before the first.
+    mark : Mark or None
+        Where in a capture it was recorded, if that was the latest record.
+    """
 
-    def __init__(self, moment: Moment) -> None:
-        super().__init__()
-        self._moment = moment
+    def __init__(self, core: Core, *, timing: bool) -> None:
+        self.core = core
+        self.latest: Moment | None = None
+        self.mark: Mark | None = None
+        self._timing = timing
 
-    def begin(self, stream: SimulatedStream) -> None:
-        """Go on when the moment comes."""
-        stream.core.timeline.at(stream.order_start_ns(self.arrival_ns), lambda: self._moment.then(stream.finish))
+    @property
+    def timing(self) -> bool:
+        """Whether `elapsed_ns` accepts it."""
+        return self._timing
+
+    def recorded(self, record: Moment) -> None:
+        """Make a record the latest, outside any capture."""
+        self.latest = record
+        self.mark = None
+
+    def synchronize(self) -> None:
+        """Block the host until the latest record is done."""
+        self._refuse_captured()
+        self.core.synchronize([self.latest], "waiting for an event")
+
+    def done(self) -> bool:
+        """Tell whether the latest record is done (true if never recorded)."""
+        self._refuse_captured()
+        self.core.spend(self.core.model.event_query_ns)
+        self.core.catch_up()
+        return self.latest is None or self.latest.time_ns is not None
+
+    def time_ns(self) -> float:
+        """Return the time of the latest record.
+
+        Raises
+        ------
+        DeviceError
+            The event has no timing, was not recorded, or is not done.
+        """
+        if not self._timing:
+            raise DeviceError("the time of an event without timing was asked for", hint="make the event with timing=True")
+        self.core.catch_up()
+        if self.latest is None:
+            raise DeviceError("the time of an event was asked for that was never recorded", hint="record it, or launch the graph that does")
+        if self.latest.time_ns is None:
+            raise DeviceError("the time of an event was asked for that is not done", hint="synchronize it first")
+        return self.latest.time_ns
+
+    def _refuse_captured(self) -> None:
+        if self.mark is not None:
+            message = "the host cannot wait for an event that was last recorded in a capture"
+            raise self.mark.capture.fail(message, hint="record it outside, or use an event with timing and launch the graph")
+
+
+class SimulatedGate:
+    """Holds streams until the host opens it, as ``cuStreamWaitValue32`` on page-locked memory does; `streamscope.devices.protocol.Gate`."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self._opened = Moment()
+
+    def hold(self, stream: Stream) -> None:
+        """Let everything put on the stream from now on wait for `open`."""
+        own = self.core.own(SimulatedStream, stream)
+        self.core.forbid_in_capture("holding a stream by a gate")
+        own.wait_for(self._opened)
+
+    def open(self) -> None:
+        """Let the held streams go; opening once more does nothing."""
+        with self.core.lock, deferred():
+            self.core.catch_up()
+            if self._opened.time_ns is None:
+                self._opened.come(self.core.host_ns)

@@ -1,22 +1,210 @@
-"""The catalogue: what was pushed recently, traced and bound, so that pushing it again only launches."""
+"""The catalogue: recent operations, traced and bound to their variables, so that pushing one again only launches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from streamscope.engines.pushed.applications import Application, Part
-from streamscope.engines.pushed.issuing import Issuer
-from streamscope.engines.pushed.recent import Recent
+from streamscope.engines.pushed.lanes import Lane
+from streamscope.engines.pushed.memory_pool import MemoryPool
 from streamscope.engines.pushed.templates import Template, fitted, template_key, trace
 from streamscope.engines.pushed.variable import VariableState
+from streamscope.interrupts import deferred, when_gone
+from streamscope.program.launch import LaunchKind
+
+if TYPE_CHECKING:
+    from streamscope.devices.protocol import Buffer, Call, Device
+    from streamscope.engines.pushed.issuing import Issuer
 
 Key = tuple[Any, ...]
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 TEMPLATES = 256
 """Traces that are kept, at least."""
 APPLICATIONS = 1024
 """Applications to variables that are kept bound, at least."""
+
+
+class Scratch:
+    """Memory for a template's temporaries; it goes back to the pool with the calls that use it."""
+
+    def __init__(self, memory: MemoryPool, lane: Lane) -> None:
+        self.buffers: list[Buffer] = []
+        self.release = when_gone(self, partial(_release, self.buffers, memory, lane)).now
+        """Give the memory back, behind what its lane has been given."""
+
+
+def _release(buffers: list[Buffer], memory: MemoryPool, lane: Lane) -> None:
+    last = lane.last
+    while buffers:
+        memory.free(buffers.pop(), () if last is None else ((lane.stream, last),))
+
+
+class Part:
+    """One template with its variables.
+
+    Attributes
+    ----------
+    name : str
+    template : Template
+    inputs : tuple of VariableState
+        What it reads, each once, as the inputs of the template's program.
+    reads, writes : tuple of VariableState
+        What it only reads, and what it writes.
+    calls : dict of int to tuple of callables
+        By lane: the calls that put it on the lane's stream.
+    """
+
+    __slots__ = ("_scratch", "calls", "inputs", "name", "reads", "template", "writes")
+
+    def __init__(self, name: str, template: Template, inputs: Sequence[VariableState], writes: Sequence[VariableState]) -> None:
+        self.name = name
+        self.template = template
+        self.inputs = tuple(inputs)
+        self.writes = tuple(writes)
+        self.reads = tuple(state for state in inputs if state not in self.writes)
+        self.calls: dict[int, tuple[Call, ...]] = {}
+        self._scratch: list[Scratch] = []
+
+    def bind(self, device: Device, memory: MemoryPool, lane: Lane) -> tuple[Call, ...]:
+        """Prepare the launches for a lane, with memory for variables that nothing has written before.
+
+        Raises
+        ------
+        OutOfMemoryError
+            The message names the operation.
+        DeviceError
+            A launch cannot run on the device.
+        """
+        program, stream = self.template.program, lane.stream
+        for state in self.writes:
+            state.allocate(memory, stream, self.name)
+        buffers = {variable: state.memory() for variable, state in zip(program.inputs, self.inputs, strict=True)}
+        buffers |= {variable: state.memory() for variable, state in zip(program.outputs, self.writes, strict=True)}
+        scratch = Scratch(memory, lane)
+        try:
+            for variable in self.template.temporaries:
+                declared = program.variables[variable]
+                buffers[variable] = memory.allocate(declared.spec, declared.place, stream, purpose=f"{declared.name!r} in {self.name}")
+                scratch.buffers.append(buffers[variable])
+            calls = tuple(
+                device.bind(launch, [buffers[v] for v in launch.reads], [buffers[v] for v in launch.writes], stream)
+                for launch in self.template.launches
+            )
+        except BaseException:
+            scratch.release()  # Now: the error that is kept holds this frame.
+            raise
+        if scratch.buffers:
+            self._scratch.append(scratch)
+        self.calls[lane.index] = calls
+        return calls
+
+
+class Application:
+    """Parts that are issued as one operation, with one set of waits and one event; bound to a lane when first issued there.
+
+    Attributes
+    ----------
+    parts : tuple of Part
+        One, but in bulk; in this order on one stream.
+    reads, writes : tuple of VariableState
+        What the parts only read, and what one of them writes; each once.
+    priority : bool
+        It goes on the stream of higher priority.
+    lines : tuple of str or None
+        The user's line of each part, where it is known already.
+    estimate_ns : float
+        About how long it runs alone.
+    lane : Lane or None
+        Where it goes always; None if that is chosen afresh each time.
+    kind : LaunchKind
+        Of the parts' launches, see `Template`.
+    launches : bool
+        There is something to put on a stream; on empty arrays there is not.
+    """
+
+    __slots__ = ("estimate_ns", "kind", "lane", "launches", "lines", "parts", "priority", "reads", "writes")
+
+    def __init__(
+        self, parts: Sequence[Part], *, priority: bool, lines: Sequence[str | None], estimate_ns: float, lane: Lane | None
+    ) -> None:
+        self.parts = tuple(parts)
+        self.priority = priority
+        self.lines = tuple(lines)
+        self.estimate_ns = estimate_ns
+        self.lane = lane
+        self.kind: LaunchKind = self.parts[0].template.kind
+        self.launches = any(part.template.launches for part in self.parts)
+        self.writes = tuple(dict.fromkeys(state for part in self.parts for state in part.writes))
+        self.reads = tuple(dict.fromkeys(state for part in self.parts for state in part.reads if state not in self.writes))
+
+    @property
+    def states(self) -> tuple[VariableState, ...]:
+        """All variables that it uses."""
+        return (*self.reads, *self.writes)
+
+
+def combined(pushed: Sequence[tuple[Application, str]]) -> Application:
+    """Return operations, with the user's lines, as one."""
+    applications, lines = zip(*pushed, strict=True)
+    parts = [part for application in applications for part in application.parts]
+    estimate_ns = sum(application.estimate_ns for application in applications)
+    first = applications[0]
+    return Application(parts, priority=first.priority, lines=lines, estimate_ns=estimate_ns, lane=first.lane)
+
+
+class RecentlyUsed(dict[K, V | None]):
+    """A bounded cache. ``cache[key]`` costs no more than with a dictionary, and is None if the key is not kept.
+
+    Entries have two generations. When the young one is full it becomes the old one, and the old one's entries are dropped. An old entry
+    that is used becomes young again. So the cache keeps the ``most`` entries that were used last, and at most twice as many.
+
+    Parameters
+    ----------
+    most : int
+    dropped : callable, optional
+        Called with key and value of each entry that had to make room.
+    """
+
+    def __init__(self, most: int, dropped: Callable[[K, V], None] | None = None) -> None:
+        super().__init__()
+        self._most = most
+        self._dropped = dropped
+        self._old: dict[K, V | None] = {}
+
+    def __missing__(self, key: K) -> V | None:
+        found = self._old.pop(key, None)
+        if found is not None:
+            self.put(key, found)
+        return found
+
+    def put(self, key: K, value: V) -> None:
+        """Keep a value."""
+        if super().__len__() >= self._most:
+            with deferred():
+                gone, self._old = self._old, dict(self)
+                super().clear()
+                if self._dropped is not None:
+                    for old_key, old_value in gone.items():
+                        if old_value is not None:
+                            self._dropped(old_key, old_value)
+        self[key] = value
+
+    def forget(self, key: K) -> None:
+        """Forget a key, if it is there."""
+        self.pop(key, None)
+        self._old.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        super().clear()
+        self._old = {}
+
+    def __len__(self) -> int:
+        return super().__len__() + len(self._old)
 
 
 class TracingError(Exception):
@@ -30,17 +218,18 @@ class Catalogue:
 
     Attributes
     ----------
+    applications : RecentlyUsed
+        By key; the caller holds the lock.
     misses : int
         Applications that were not kept, and so were made.
     """
 
     def __init__(self, issuer: Issuer) -> None:
         self.misses = 0
+        self.applications: RecentlyUsed[Key, Application] = RecentlyUsed(APPLICATIONS, self._unlink)
+        self._templates: RecentlyUsed[Key, Template] = RecentlyUsed(TEMPLATES)
+        self._keys: defaultdict[int, set[Key]] = defaultdict(set)
         self._issuer = issuer
-        self._templates: Recent[Key, Template] = Recent(TEMPLATES)
-        self._applications: Recent[Key, Application] = Recent(APPLICATIONS, _unlink)
-        self.get = self._applications.get
-        """Return the application that is kept for a key, or None; the caller holds the lock."""
 
     def application(
         self,
@@ -59,9 +248,9 @@ class Catalogue:
         lane = self._issuer.lane_for(template.kind, priority=priority)
         application = Application([part], priority=priority, lines=[None], estimate_ns=estimate_ns, lane=lane)
         if key is not None:
-            self._applications.put(key, application)
+            self.applications.put(key, application)
             for state in application.states:
-                state.keys.add(key)
+                self._keys[state.id].add(key)
         return application
 
     def template(
@@ -81,7 +270,7 @@ class Catalogue:
         """
         key = template_key(function, arguments, writes, attributes)
         with self._issuer.lock:
-            found = self._templates.get(key)
+            found = self._templates[key]
         if found is None:
             try:
                 program = trace(function, name, arguments, writes, attributes)
@@ -92,23 +281,28 @@ class Catalogue:
                 self._templates.put(key, found)
         return found
 
+    def keys_of(self, state: VariableState) -> list[Key]:
+        """Return the keys of the applications of a variable that are kept."""
+        return list(self._keys.get(state.id, ()))
+
     def forget(self, state: VariableState) -> None:
         """Drop all that is kept of a variable; the caller holds the lock."""
-        for key in list(state.keys):
-            application = self._applications.get(key)
-            self._applications.pop(key)
+        for key in self._keys.pop(state.id, ()):
+            application = self.applications[key]
+            self.applications.forget(key)
             if application is not None:
-                _unlink(key, application)
+                self._unlink(key, application)
 
     def clear(self) -> None:
         """Drop everything."""
-        self._applications.clear()
+        self.applications.clear()
         self._templates.clear()
+        self._keys.clear()
 
     def __len__(self) -> int:
-        return len(self._applications) + len(self._templates)
+        return len(self.applications) + len(self._templates)
 
-
-def _unlink(key: Key, application: Application) -> None:
-    for state in application.states:
-        state.keys.discard(key)
+    def _unlink(self, key: Key, application: Application) -> None:
+        for state in application.states:
+            if state.id in self._keys:
+                self._keys[state.id].discard(key)

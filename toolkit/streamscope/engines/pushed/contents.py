@@ -1,26 +1,89 @@
-"""Contents of variables, to and from NumPy arrays: operations like any other, so in the order of what was pushed."""
+"""Variables of one engine: made, filled, read and deleted, in order with all other operations."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections import deque
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.engines.prepared import host_array
 from streamscope.engines.pushed.host_operations import HostFunction
-from streamscope.engines.pushed.issuing import Issuer
-from streamscope.engines.pushed.lifetimes import Lifetimes
-from streamscope.engines.pushed.pushing import Pusher
-from streamscope.engines.pushed.scheduler import Scheduler
-from streamscope.engines.pushed.variable import DynamicVariable, VariableState, buffer_of
+from streamscope.engines.pushed.variable import DynamicVariable, Handle, VariableState
 from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred
-from streamscope.ops.copies import to_device, to_host
+from streamscope.ops.host import to_device, to_host
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, Place
 
+if TYPE_CHECKING:
+    from streamscope.engines.pushed.catalogue import Catalogue
+    from streamscope.engines.pushed.issuing import Issuer
+    from streamscope.engines.pushed.pushing import Pusher
+    from streamscope.engines.pushed.scheduler import Scheduler
+
 Array = npt.NDArray[Any]
+
+_NUMBERS = count()
+"""Numbers of variables, of all engines: the quick way of a push knows a variable by its number alone."""
+
+
+class Lifetimes:
+    """The variables of one engine.
+
+    Attributes
+    ----------
+    live : dict of int to VariableState
+        Those that have not been deleted.
+    dropped : deque of Handle
+        Those that Python has let go; see `collect`.
+    """
+
+    def __init__(self, issuer: Issuer, scheduler: Scheduler, catalogue: Catalogue) -> None:
+        self.live: dict[int, VariableState] = {}
+        self.dropped: deque[Handle] = deque()
+        self._issuer = issuer
+        self._scheduler = scheduler
+        self._catalogue = catalogue
+        self._unnamed = count()
+
+    def new(self, spec: ArraySpec, place: Place, name: str | None) -> DynamicVariable:
+        """Make a variable; it gets memory when it is first written."""
+        number = next(_NUMBERS)
+        state = VariableState(number, spec, place, name or f"variable {next(self._unnamed)}")
+        made = DynamicVariable(state, self.dropped)
+        with self._issuer.lock:
+            self.live[number] = state
+        return made
+
+    def delete(self, state: VariableState) -> None:
+        """Delete a variable after all earlier users; the caller holds the lock and has put off Ctrl-C."""
+        if state.delete():
+            self._scheduler.take_turn((), (state,), partial(self._release, state))
+
+    def collect(self) -> None:
+        """Delete what Python has let go; the caller holds the lock and has put off Ctrl-C."""
+        while self.dropped:
+            state = self.live.get(self.dropped.popleft().number)
+            if state is not None:
+                self.delete(state)
+
+    def clear(self) -> None:
+        """Delete all variables, of which nothing is in use any more; the caller holds the lock and has put off Ctrl-C."""
+        for state in list(self.live.values()):
+            self._release(state)
+        self.dropped.clear()
+        self._issuer.memory.trim(wait=True)
+
+    def _release(self, state: VariableState) -> None:
+        self._catalogue.forget(state)
+        self.live.pop(state.id, None)
+        buffer, stamps = state.release()
+        if buffer is not None:
+            self._issuer.memory.free(buffer, [(self._issuer.lanes[stamp.lane].stream, stamp) for stamp in stamps])
 
 
 class Contents:
@@ -46,7 +109,7 @@ class Contents:
             self._fill(state, array)
         else:
             self.write(made, array)
-        state.version = 0
+        state.count_from_here()
         return made
 
     def write(self, variable: DynamicVariable, values: Any) -> None:
@@ -77,7 +140,7 @@ class Contents:
         copied = self._pusher.state_of(staging)
         self._scheduler.wait(copied, write=False)
         with self._issuer.lock:
-            return self._issuer.device.read(buffer_of(copied))
+            return self._issuer.device.read(copied.memory())
 
     def _read_host(self, variable: DynamicVariable, state: VariableState, title: str) -> Array:
         copies: list[Array] = []
@@ -98,8 +161,5 @@ class Contents:
         return self._lifetimes.new(state.spec, Place.HOST, f"values of {state.name}")
 
     def _fill(self, state: VariableState, array: Array) -> None:
-        """Put values into a host variable that nothing has used yet."""
         with self._issuer.lock, deferred():
-            state.buffer = self._issuer.memory.allocate(state.spec, Place.HOST, None, purpose=state.name)
-            self._issuer.device.write(state.buffer, array)
-            state.written = True
+            state.fill(array, self._issuer.device, self._issuer.memory)

@@ -1,11 +1,11 @@
-"""The dynamic engine: operations pushed one by one over variables, ordered by what they read and write."""
+"""The pushed engine: operations pushed one by one over variables, ordered by what they read and write."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from functools import partial
 from operator import attrgetter
 from types import TracebackType
@@ -16,27 +16,21 @@ import numpy.typing as npt
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
-from streamscope.engines.lanes import checked_streams
-from streamscope.engines.pushed.bulk import Bulk, checked_size
+from streamscope.engines.plan import checked_streams
+from streamscope.engines.pushed.arguments import checked_count, checked_name, checked_place, chosen_engine, listed
 from streamscope.engines.pushed.catalogue import Catalogue
-from streamscope.engines.pushed.choice import checked_workers, chosen_engine
-from streamscope.engines.pushed.contents import Contents
+from streamscope.engines.pushed.contents import Contents, Lifetimes
 from streamscope.engines.pushed.issuing import Issuer
-from streamscope.engines.pushed.lifetimes import Lifetimes
-from streamscope.engines.pushed.lines import Lines
-from streamscope.engines.pushed.order import Order
 from streamscope.engines.pushed.programs import PreparedPrograms
-from streamscope.engines.pushed.pushing import Pusher, checked_name, listed
-from streamscope.engines.pushed.queues import idle
+from streamscope.engines.pushed.pushing import Pusher
 from streamscope.engines.pushed.scheduler import Scheduler
-from streamscope.engines.pushed.statistics import EngineStatistics
+from streamscope.engines.pushed.statistics import EngineStatistics, gathered
 from streamscope.engines.pushed.templates import typed
 from streamscope.engines.pushed.variable import DynamicVariable
 from streamscope.engines.pushed.workers import Workers
-from streamscope.errors import ProgramError, StreamscopeError
+from streamscope.errors import StreamscopeError
 from streamscope.forks import tell_children
 from streamscope.interrupts import deferred, when_gone
-from streamscope.program.variable import Place
 from streamscope.tracing import ProgramFunction
 
 Array = npt.NDArray[Any]
@@ -47,8 +41,8 @@ _NUMBER = attrgetter("_id")
 class Engine:
     """Runs operations that are pushed one by one, and programs, on one device.
 
-    Each operation names the variables that it reads and writes; that alone orders it: after the last operation before it that wrote what it
-    reads, and after all that read or wrote what it writes. Everything else may overlap.
+    Each operation names the variables that it reads and writes, and that alone orders it. A read comes after the last write, a write after
+    all reads and writes before it. Everything else may overlap.
 
     ================  ================================================================================================================
     ``sync``          waits for the device after each device operation, and runs host operations on the calling thread
@@ -59,16 +53,15 @@ class Engine:
     ``graph-dual``    likewise as in ``dual``
     ================  ================================================================================================================
 
-    An operation that fails does not stop the engine. What went wrong is kept on the variables that it writes; operations that read those
-    are skipped, and pass it on; the first wait that meets it raises it, once, with the operation's name and the line that pushed it.
-    For what is pushed from then on, whatever shares it counts as good again, with the values that are there; what was pushed before is
-    skipped, whenever its turn comes. A variable that is written without being read is
-    good again as well; `wait_all` still raises what nobody has met. What the device itself reports, it reports to whichever wait comes
-    first. An operation whose push is interrupted by Ctrl-C counts as failed.
+    An operation that fails does not stop the engine. The variables that it was to write carry the fault. Operations that read them are
+    skipped, and pass the fault on. The first wait that meets the fault raises it, once, with the operation's name and the line that pushed
+    it. After that, operations that you push read the values that are there; operations that you pushed before stay skipped. A variable that
+    is written without being read is good again as well. `wait_all` raises what no other wait has met. The device's own errors go to
+    whichever wait comes first. An operation counts as failed if Ctrl-C interrupts its push.
 
-    Engines may be used by several threads. Closing one, best by ``with``, waits, stops its threads and frees its memory; one that is not
-    closed is cleaned up when Python lets it go. A forked child cannot use the engines of its parent: it gets EngineError, and closing one
-    there does nothing.
+    Several threads may use one engine. `close`, best called by ``with``, waits, stops the engine's threads and frees its memory. If you
+    close none, Python cleans up when it lets the engine go. A forked child cannot use the engines of its parent: it gets EngineError, and
+    `close` does nothing there.
 
     Parameters
     ----------
@@ -87,6 +80,17 @@ class Engine:
         The name is unknown, or a number is out of range.
     NoDeviceError
         The device is not on this machine.
+
+    Examples
+    --------
+    >>> with ss.Engine("dual", device="simulated") as engine:
+    ...     x = engine.variable(np.ones(3, np.float32))
+    ...     y, z = engine.variable(x.spec), engine.variable(x.spec)
+    ...     engine.push(ss.ops.add, reads=(x, x), writes=(y,))
+    ...     engine.push(ss.ops.multiply, reads=(x, x), writes=(z,))  # It may overlap with the addition.
+    ...     engine.push(ss.ops.subtract, reads=(y, z), writes=(x,))
+    ...     engine.read(x)
+    array([1., 1., 1.], dtype=float32)
     """
 
     def __init__(
@@ -94,7 +98,10 @@ class Engine:
     ) -> None:
         self._name = chosen_engine(name)
         checked_streams(streams)
-        counts = [checked_workers(workers, "workers"), checked_workers(priority_workers, "priority_workers")]
+        counts = [
+            checked_count(f"{argument}={count!r}", count, "threads are started only when they are needed")
+            for argument, count in (("workers", workers), ("priority_workers", priority_workers))
+        ]
         self._device = open_device(device)
         synchronous = self._name == "sync"
         titles = [] if synchronous else ["streamscope worker", "streamscope priority worker"]
@@ -108,10 +115,8 @@ class Engine:
         self._contents = Contents(issuer, self._scheduler, self._pusher, self._lifetimes)
         self._programs = PreparedPrograms(issuer, self._name, streams)
         issuer.memory.reclaim = self._programs.kept.evict
-        self._hits = 0
-        self._lines = Lines()
         self._local = threading.local()
-        self._finalizer = when_gone(self, partial(_abandon, issuer, pools, self._lifetimes, self._scheduler.order), at_exit=True)
+        self._finalizer = when_gone(self, partial(self._scheduler.abandon, self._lifetimes), at_exit=True)
         tell_children(self)
 
     @property
@@ -126,26 +131,19 @@ class Engine:
 
     @property
     def statistics(self) -> EngineStatistics:
-        """What the engine has done until now."""
-        issuer = self._issuer
+        """What the engine has done until now.
+
+        Examples
+        --------
+        >>> with ss.Engine(device="simulated") as engine:
+        ...     x = engine.variable(np.ones(3))
+        ...     for _ in range(10):
+        ...         engine.push(ss.ops.add, reads=(x, x), writes=(x,))
+        ...     engine.statistics.cache_hits
+        9
+        """
         self._pusher.check_process()
-        with issuer.lock:
-            return EngineStatistics(
-                pushed=self._hits + self._pusher.pushed,
-                stream_waits=sum(lane.waits for lane in issuer.lanes),
-                host_waits=self._scheduler.host_waits,
-                events_created=sum(lane.events.created for lane in issuer.lanes),
-                events_recorded=sum(lane.events.recorded for lane in issuer.lanes),
-                threads=sum(len(pool.threads) for pool in self._scheduler.pools),
-                in_use_bytes=issuer.memory.in_use_bytes,
-                high_water_bytes=issuer.memory.high_water_bytes,
-                cache_hits=self._hits + self._pusher.found,
-                cache_misses=self._catalogue.misses,
-                program_runs=self._programs.runs,
-                programs_prepared=self._programs.prepared,
-                programs_evicted=self._programs.kept.evicted,
-                programs_kept=len(self._programs.kept),
-            )
+        return gathered(self._issuer, self._scheduler, self._pusher, self._catalogue, self._programs)
 
     def variable(self, values: Any, *, name: str | None = None, place: Literal["device", "host"] = "device") -> DynamicVariable:
         """Make a variable.
@@ -162,12 +160,18 @@ class Engine:
         Raises
         ------
         ProgramError
-            ``values`` is no array of a supported dtype, ``place`` is unknown, or ``name`` is no string.
+            ``values`` is not an array of a supported dtype, ``place`` is unknown, or ``name`` is not a string.
         EngineError
             The engine was closed.
+
+        Examples
+        --------
+        >>> with ss.Engine(device="simulated") as engine:
+        ...     engine.variable(np.ones((2, 3)), name="weights")
+        <device variable 'weights' float64[2, 3], version 0>
         """
         self._enter()
-        return self._contents.made_of(values, _place(place), checked_name(name))
+        return self._contents.made_of(values, checked_place(place), checked_name(name))
 
     def push(
         self,
@@ -179,16 +183,15 @@ class Engine:
         name: str | None = None,
         **attributes: Any,
     ) -> None:
-        """Push an operation. It returns when that is issued or, for the host and what must come after it, queued.
+        """Push an operation: it is issued now, or queued where it must come after a host operation.
 
-        If all variables lie in host memory and ``function`` is no operator, it is a *host operation*: ``function(*arrays, **attributes)``
-        is called with the NumPy arrays of ``reads`` on a worker thread, and returns what is written: an array, a tuple, or None. What it
-        only reads is read-only.
+        It is a *host operation* if all variables lie in host memory and ``function`` is not an operator, or if `host_function` made it. A
+        worker thread then calls ``function(*arrays, **attributes)`` with the NumPy arrays of ``reads``, which are read-only unless they are
+        written, too. The function returns what is written: an array, a tuple, or None.
 
-        Otherwise it is a *device operation*: an operator of Streamscope (``ss.add``, one made with ``ss.operator``), or a function of
-        several, as in a program. It is traced once for such shapes and attributes, and bound once to these variables; pushed again, it is
-        only launched. So push the same function object again, not a new ``lambda`` each time. Functions made with ``ss.host_function`` are
-        host operations.
+        Otherwise it is a *device operation*: an operator of Streamscope (``ss.ops.add``, one made with ``ss.operator``), or a function of
+        several, as in a program. The engine traces it once for such shapes and attributes, and binds it once to these variables. Pushed
+        again, it is only launched. So push the same function object again, not a new ``lambda`` each time.
 
         Parameters
         ----------
@@ -208,9 +211,19 @@ class Engine:
         ------
         ProgramError
             ``reads`` or ``writes`` are not this engine's variables, or were deleted, or were never written; or the function's results do
-            not fit ``writes``. What the function itself raises, when it is traced or later, is raised by a wait.
+            not fit ``writes``. If the function itself raises, when it is traced or later, a wait raises that.
         EngineError
             The engine was closed.
+
+        Examples
+        --------
+        >>> with ss.Engine(device="simulated") as engine:
+        ...     x, h = engine.variable(np.arange(3.0)), engine.variable(np.arange(3.0), place="host")
+        ...     engine.push(ss.ops.add, reads=(x, x), writes=(x,))
+        ...     engine.push(ss.ops.to_host, reads=(x,), writes=(h,))
+        ...     engine.push(lambda values, power: values**power, reads=(h,), writes=(h,), power=2)
+        ...     engine.read(h)
+        array([ 0.,  4., 16.])
         """
         if type(reads) is not tuple or type(writes) is not tuple:
             reads, writes = listed("reads", reads), listed("writes", writes)
@@ -225,28 +238,8 @@ class Engine:
                 key = (*key, name, *((attribute, typed(value)) for attribute, value in attributes.items()))
         except (AttributeError, TypeError):
             key = None  # Something is wrong with the arguments; the slower way says what.
-        if key is None or not self._push_again(key, reads, writes, priority):
+        if key is None or not self._pusher.push_again(key, reads, writes, priority):
             self._pusher.push(key, function, reads, writes, priority, name, attributes)
-
-    def _push_again(
-        self, key: tuple[Any, ...], reads: tuple[DynamicVariable, ...], writes: tuple[DynamicVariable, ...], priority: int
-    ) -> bool:
-        """Push what was pushed before with the same variables; False if it was not. This is the quick path."""
-        issuer = self._issuer
-        with issuer.lock:
-            try:
-                application = self._catalogue.get(key)
-            except TypeError:  # It cannot be hashed.
-                return False
-            if application is None or self._lifetimes.dropped or issuer.torn or self._pusher.closed:
-                return False
-            self._hits += 1
-            if not self._pusher.bulks and (not self._scheduler.unfinished or idle(application.reads, application.writes)):
-                issuer.issue(application)
-                return True
-        line = self._lines.of(sys._getframe(2))  # noqa: SLF001 — as in `user_line`
-        self._pusher.push_known(application, line, priority, (reads, writes))
-        return True
 
     def write(self, variable: DynamicVariable, values: Any) -> None:
         """Replace a variable's values, in the order of what was pushed; returns when the values are copied away, not when they are there.
@@ -257,6 +250,14 @@ class Engine:
             Shape or dtype do not fit, or the variable cannot be used.
         EngineError
             The engine was closed.
+
+        Examples
+        --------
+        >>> with ss.Engine(device="simulated") as engine:
+        ...     x = engine.variable(np.zeros(2))
+        ...     engine.write(x, np.array([1.0, 2.0]))
+        ...     engine.read(x)
+        array([1., 2.])
         """
         self._enter()
         self._contents.write(variable, values)
@@ -315,13 +316,22 @@ class Engine:
         ------
         StreamscopeError
             An operation failed, and no wait has raised it. The first is raised, with notes of the others.
+
+        Examples
+        --------
+        >>> with ss.Engine(device="simulated") as engine:
+        ...     h = engine.variable(np.arange(3), place="host")
+        ...     engine.push(lambda values: values[5], reads=(h,), writes=(h,), name="sixth")
+        ...     engine.wait_all()
+        Traceback (most recent call last):
+            ...
+        streamscope.errors.EngineError: sixth (pushed at ...) failed: IndexError: index 5 is out of bounds for axis 0 with size 3
         """
         self._enter()
         self._pusher.flush()
         self._scheduler.wait_all()
 
-    @contextlib.contextmanager
-    def bulk(self, size: int = 16) -> Iterator[None]:
+    def bulk(self, size: int = 16) -> AbstractContextManager[None]:
         """Issue neighbouring device operations that the calling thread pushes in the block as one: one set of waits, one event.
 
         They are issued when there are ``size`` of them, before anything on the host or of another kind of stream, before a wait, and at the
@@ -330,22 +340,21 @@ class Engine:
         Raises
         ------
         EngineError
-            ``size`` is no whole number above 0.
+            ``size`` is not a whole number above 0.
+
+        Examples
+        --------
+        >>> with ss.Engine(device="simulated") as engine:
+        ...     x = engine.variable(np.ones(3))
+        ...     before = engine.statistics.events_recorded
+        ...     with engine.bulk():
+        ...         for _ in range(10):
+        ...             engine.push(ss.ops.add, reads=(x, x), writes=(x,))
+        ...     engine.statistics.events_recorded - before
+        1
         """
         self._enter()
-        checked_size(size)
-        thread, bulks = threading.get_ident(), self._pusher.bulks
-        if thread in bulks:
-            yield  # A block in a block fills the outer one's.
-            return
-        bulks[thread] = Bulk(size)
-        try:
-            yield
-        finally:
-            try:
-                self._pusher.flush()
-            finally:
-                del bulks[thread]
+        return self._pusher.bulk(checked_count(f"bulk(size={size!r})", size, "1 issues each operation by itself"))
 
     def run(self, program: ProgramFunction | CapturedFunction, *inputs: Any, **attributes: Any) -> Any:
         """Run a program and return its outputs: a NumPy array, or a tuple, as the program does.
@@ -366,11 +375,18 @@ class Engine:
         Raises
         ------
         ProgramError
-            It is no program, or the inputs or attributes do not fit it.
+            It is not a program, or the inputs or attributes do not fit it.
         DeviceError
             It cannot run on the device, or failed there.
         EngineError
             The engine was closed.
+
+        Examples
+        --------
+        >>> with ss.Engine("graph", device="simulated") as engine:
+        ...     engine.run(ss.program(lambda x, w: x @ w + x), np.eye(2), np.ones((2, 2)))
+        array([[2., 1.],
+               [1., 2.]])
         """
         self._enter()
         self._pusher.flush()
@@ -379,8 +395,8 @@ class Engine:
     def close(self) -> None:
         """Wait for all that was pushed, stop the threads, free the memory; then raise what no wait has raised.
 
-        What host operations push is waited for as well. What other threads push meanwhile is refused, and what they have in an open bulk is
-        left out. Closing twice does nothing; closing again after Ctrl-C goes on.
+        It waits for operations that host operations push, too. It refuses those that other threads push meanwhile, and leaves out what they
+        have in an open bulk. Closing twice does nothing; closing again after Ctrl-C goes on.
         """
         if not self._finalizer.alive:
             return
@@ -431,25 +447,3 @@ class Engine:
         state = self._pusher.state_of(variable)
         self._pusher.flush()
         self._scheduler.wait(state, write=write)
-
-
-def _place(place: object) -> Place:
-    if not isinstance(place, str) or place not in ("device", "host"):
-        raise ProgramError(f"place={place!r} is neither 'device' nor 'host'")
-    return Place(place)
-
-
-def _abandon(issuer: Issuer, pools: tuple[Workers, ...], lifetimes: Lifetimes, order: Order | None) -> None:
-    """Let the threads of an engine that nobody holds any more end, and the device finish before its memory goes to others.
-
-    The threads first do what was pushed. As long as they do, they keep the memory; until this is called, ``lifetimes`` does.
-    """
-    if order is not None:
-        order.release()  # Nobody waits any more.
-    for pool in pools:
-        pool.stop(partial(_synchronize, issuer))
-    _synchronize(issuer)
-
-
-def _synchronize(issuer: Issuer) -> None:
-    issuer.device.let_finish([lane.stream for lane in issuer.lanes])

@@ -1,11 +1,11 @@
-"""Faults: what went wrong in an operation, kept until a wait meets it, and raised there once."""
+"""Faults: why operations failed, kept until a wait meets them, and raised there once."""
 
 from __future__ import annotations
 
 from itertools import count
+from types import TracebackType
 from weakref import WeakSet
 
-from streamscope.engines.pushed.tracebacks import kept
 from streamscope.errors import EngineError, StreamscopeError, described
 
 KEPT = 100
@@ -39,7 +39,7 @@ class Fault:
     def spoils(self, pushed: int | None) -> bool:
         """Tell whether an operation that reads what shares the fault is skipped: it was pushed before a wait raised the fault.
 
-        What is pushed later reads the values that are there. When the operation runs does not matter.
+        An operation pushed later reads the values that are there. When it runs does not matter.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class FaultLog:
     live : bool
         Whether there are any, so that operations must look at what they read.
     number : callable
-        Returns the next number of what is pushed and not run at once, of what fails, and of waits that raise something: one order of all.
+        Returns the next number of an operation that does not run at once, of one that fails, or of a wait that raises: one order of all.
     """
 
     def __init__(self) -> None:
@@ -129,3 +129,49 @@ class FaultLog:
         if number > min(len(known), KEPT):
             error.add_note(f"and {number - min(len(known), KEPT)} more")
         return error
+
+
+def kept(error: BaseException) -> BaseException:
+    """Return an error as it can be kept for long: frames of this package are taken out of its traceback, and of those it came from.
+
+    Those frames hold operations and variables, and these hold the error: a cycle, which would stay until the collector runs. An error that
+    ends the program, and so is not an `Exception`, is raised on, which puts the frames back in. In its place another one is kept, without a
+    traceback.
+    """
+    if not isinstance(error, Exception):
+        return _another(error)
+    told: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        one = left.pop()
+        if one is not None and id(one) not in told:
+            told.add(id(one))
+            one.__traceback__ = _of_others(one.__traceback__)
+            left += [one.__cause__, one.__context__]
+    return error
+
+
+def _another(error: BaseException) -> BaseException:
+    """Return an error of the same class, made by Python's own class that it is derived from: a user's may want other arguments."""
+    base = next(each for each in type(error).__mro__ if each.__module__ == "builtins")
+    arguments = (error.message, error.exceptions) if isinstance(error, BaseExceptionGroup) else error.args
+    another: BaseException = base.__new__(type(error), *arguments)
+    return another
+
+
+def _of_others(traceback: TracebackType | None) -> TracebackType | None:
+    """Link the entries of a traceback that are not ours."""
+    first: TracebackType | None = None
+    last: TracebackType | None = None
+    while traceback is not None:
+        following = traceback.tb_next
+        if not str(traceback.tb_frame.f_globals.get("__name__", "")).startswith("streamscope."):
+            if last is None:
+                first = traceback
+            else:
+                last.tb_next = traceback
+            last = traceback
+        traceback = following
+    if last is not None:
+        last.tb_next = None
+    return first

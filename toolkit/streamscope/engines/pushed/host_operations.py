@@ -1,19 +1,22 @@
-"""Host operations: a Python function over NumPy arrays, with what it waits for and what it gets and gives."""
+"""Host operations: Python functions over NumPy arrays, and the order in which they count on a virtual clock."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from heapq import heappop, heappush
 from typing import Any
 
 from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.lanes import EventStamp
-from streamscope.engines.pushed.variable import VariableState, buffer_of
+from streamscope.engines.pushed.variable import VariableState
+from streamscope.engines.pushed.workers import Latch, Workers
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred, let_through
 from streamscope.order.clocks import Clock, fewest
 from streamscope.order.hazards import HOST, unordered
 from streamscope.program.launch import HostCall
-from streamscope.program.variable import Place
 
 DURATION_NS = 20_000.0
 """How long a function takes on the simulated device that does not say: the same as `ss.host_function`."""
@@ -33,7 +36,7 @@ class HostFunction:
     duration_ns : float
         On the simulated device.
     in_turn : callable
-        Called before the device is waited for, and when the function has returned, before its results count; see `Order`.
+        Called before the device is waited for, and when the function has returned, before its results count; see `ClockOrder`.
     """
 
     def __init__(
@@ -57,41 +60,33 @@ class HostFunction:
 
     @property
     def reads(self) -> tuple[VariableState, ...]:
-        """What it only reads, each once."""
+        """Variables that it only reads, each once."""
         return tuple(state for state in dict.fromkeys(self.arguments) if state not in self.writes)
 
     def before(self, known: Clock) -> list[EventStamp]:
-        """Return what the host must wait for first, given what it knows; the caller holds the lock."""
+        """Return the fewest stamps that the host must wait for first, given what it knows; the caller holds the lock."""
         return fewest(known, unordered(HOST, known, self.reads, self.writes))
 
-    def written(self) -> None:
-        """Note that it has returned: its writes are finished, and the device has nothing to do with them any more."""
-        for state in self.writes:
-            state.version += 1
-            state.fault = None
-            state.forget()
-
     def allocate(self, issuer: Issuer) -> None:
-        """Get memory for what is written first by it; the caller holds the lock and has put off Ctrl-C.
+        """Get memory for variables that nothing has written before; the caller holds the lock and has put off Ctrl-C.
 
         Raises
         ------
         OutOfMemoryError
         """
         for state in self.writes:
-            if state.buffer is None:
-                state.buffer = issuer.memory.allocate(state.spec, Place.HOST, None, purpose=f"{state.name!r}, which {self.name} writes,")
+            state.allocate(issuer.memory, None, self.name)
 
     def run(self, issuer: Issuer) -> None:
-        """Call the function on the calling thread, with no lock held while it runs; raises what it raises."""
-        reads = [buffer_of(state) for state in self.arguments]
+        """Call the function on the calling thread, without a lock; raises what it raises."""
+        reads = [state.memory() for state in self.arguments]
         with issuer.lock, deferred():
             self.allocate(issuer)
         ids = {state: number for number, state in enumerate(dict.fromkeys((*self.arguments, *self.writes)))}
         call = HostCall(
             0, self.name, tuple(ids[s] for s in self.arguments), tuple(ids[s] for s in self.writes), self._called, self.duration_ns
         )
-        issuer.device.bind_host(call, reads, [buffer_of(state) for state in self.writes])()
+        issuer.device.bind_host(call, reads, [state.memory() for state in self.writes])()
 
     def _called(self, *arrays: Any) -> Any:
         """Call the function as `bind_host` wants it."""
@@ -102,3 +97,116 @@ class HostFunction:
         if result is None:
             raise EngineError(f"{self.name} returned None, and writes {len(self.writes)} variables", hint="return an array for each")
         return result
+
+
+PATIENCE_S = 1.0
+"""How long a worker waits for its turn, in seconds, while nobody waits for the engine and the clock stands still."""
+WHILE_PUSHED = 5
+"""So many times as long, where nobody waits for the engine but others move the clock, as by pushes."""
+WHILE_AWAITED = 30
+"""And so many where a thread waits for the engine, and the clock stands still: a function that runs may take long."""
+
+
+class ClockOrder:
+    """Lets the worker threads of one engine move a simulated device's clock in an order that does not depend on how fast they are.
+
+    Functions run beside each other, as on any device. An operation moves the clock when it waits for the device, and when it ends, which
+    takes the function's time and issues operations that waited for it. These *moves* go one after the other, as they were lined up, and
+    only while a thread waits for the engine; that thread pushes nothing in between. Which operation a worker gets next is decided when the
+    one before it ends.
+
+    A thread may wait in another way, for something that a function does, and a function for one whose move comes later. So a worker that
+    has waited too long lets all moves go as they come from then on.
+
+    The caller holds the engine's lock, but for `wait` and `release`.
+
+    Parameters
+    ----------
+    pools : sequence of Workers
+    now_ns : callable
+        Returns the virtual clock.
+    """
+
+    def __init__(self, pools: Sequence[Workers], now_ns: Callable[[], int]) -> None:
+        self._pools = pools
+        self._now_ns = now_ns
+        self._idle = [pool.most for pool in pools]
+        self._queued: list[list[tuple[int, int, Callable[[Latch], object]]]] = [[] for _ in pools]
+        self._moves: deque[Latch] = deque()
+        self._awaited: list[Latch] = []
+        self._released = False
+
+    def put(self, pool: int, priority: int, sequence: int, run: Callable[[Latch], object]) -> None:
+        """Give an operation to a pool as soon as a worker is idle there; ``run`` gets its first move.
+
+        Raises
+        ------
+        EngineError
+            The system has no thread for it.
+        """
+        heappush(self._queued[pool], (-priority, sequence, run))
+        self._hand_out(pool)
+
+    def wait(self, move: Latch) -> None:
+        """Block a worker until a move has its turn."""
+        seen_ns, alone, still = self._now_ns(), 0, 0
+        while not move.comes_within(PATIENCE_S):
+            before_ns, seen_ns = seen_ns, self._now_ns()
+            stands = seen_ns == before_ns
+            if any(not latch.is_set for latch in self._awaited):
+                alone, still = 0, still + 1 if stands else 0
+            else:
+                alone, still = alone + 1, 0
+            if alone >= (1 if stands else WHILE_PUSHED) or still >= WHILE_AWAITED:
+                self.release()
+
+    def follow(self, move: Latch) -> Latch:
+        """End a move and line up the operation's next one."""
+        following = self._line_up()
+        self._over(move)
+        return following
+
+    def end(self, pool: int, move: Latch) -> None:
+        """End an operation's last move; its worker is idle."""
+        self._idle[pool] += 1
+        self._hand_out(pool)
+        self._over(move)
+
+    def await_latch(self, latch: Latch) -> None:
+        """Let moves go until a latch is set, which the calling thread is about to wait for."""
+        self._awaited = [other for other in self._awaited if not other.is_set]
+        self._awaited.append(latch)
+        self._let_go()
+
+    def release(self) -> None:
+        """Let all moves go as they come, from now on. Takes no lock."""
+        self._released = True
+        for move in list(self._moves):
+            move.set()
+
+    def _hand_out(self, pool: int) -> None:
+        while self._idle[pool] and self._queued[pool]:
+            before, sequence, run = heappop(self._queued[pool])
+            move = self._line_up()
+            try:
+                self._pools[pool].put(-before, sequence, partial(run, move))
+            except EngineError:
+                self._moves.remove(move)
+                raise
+            self._idle[pool] -= 1
+
+    def _line_up(self) -> Latch:
+        move = Latch()
+        self._moves.append(move)
+        self._let_go()
+        return move
+
+    def _over(self, move: Latch) -> None:
+        self._moves.remove(move)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._released:
+            self.release()
+        elif self._moves and any(not latch.is_set for latch in self._awaited):
+            self._moves[0].set()

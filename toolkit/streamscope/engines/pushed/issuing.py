@@ -1,4 +1,4 @@
-"""Issuing: operations that have their turn go on streams, behind the fewest waits, and what goes wrong is kept on what they write."""
+"""Issuing: operations that have their turn go on streams, behind the fewest waits; a fault is kept on the variables that they write."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from streamscope.engines.plan import AUXILIARY, COPY_IN, COPY_OUT, MAIN
-from streamscope.engines.pushed.applications import Application, Part
+from streamscope.engines.pushed.catalogue import Application, Part
 from streamscope.engines.pushed.faults import Fault, FaultLog
-from streamscope.engines.pushed.lanes import EventStamp, Lane
+from streamscope.engines.pushed.lanes import EventStamp, Lane, earliest, expect
 from streamscope.engines.pushed.memory_pool import MemoryPool
-from streamscope.engines.pushed.placement import earliest, expect
-from streamscope.engines.pushed.variable import VariableState
+from streamscope.engines.pushed.variable import VariableState, passed_on, spoiled, written
 from streamscope.errors import EngineError
 from streamscope.interrupts import deferred
 from streamscope.order.clocks import Clock, merged
@@ -52,7 +51,8 @@ class Issuer:
         self.faults = FaultLog()
         self.torn = False
         names = [MAIN, *(f"{AUXILIARY} {number}" for number in range(1, streams)), PRIORITY, COPY_IN, COPY_OUT]
-        self.lanes = tuple(Lane(device, index, len(names), name, priority=int(name == PRIORITY)) for index, name in enumerate(names))
+        made = (device.stream(name, priority=int(name == PRIORITY)) for name in names)
+        self.lanes = tuple(Lane(device, stream, index, len(names)) for index, stream in enumerate(made))
         self.compute = self.lanes[:streams]
         self.known: Clock = (0,) * len(names)
         self._priority, self._copy_in, self._copy_out = self.lanes[streams:]
@@ -82,7 +82,7 @@ class Issuer:
             if before and application.launches:
                 lane.wait(before)
             for number, part in enumerate(application.parts):
-                if (self.faults.live or pushed is not None) and self.passed_on(part.inputs, part.writes, pushed):
+                if (self.faults.live or pushed is not None) and passed_on(part.inputs, part.writes, pushed):
                     continue
                 try:
                     calls = part.calls.get(index)
@@ -91,9 +91,7 @@ class Issuer:
                 except Exception as error:  # noqa: BLE001 — whatever it is, it is raised where the results are waited for
                     self.fail(part.writes, Fault(part.name, where or application.lines[number] or user_line(), error, pushed))
                     continue
-                for state in part.writes:
-                    state.version += 1
-                    state.fault = None
+                written(part.writes)
             if application.launches:
                 stamp = lane.record()
                 note(index, stamp, application.reads, application.writes)
@@ -112,18 +110,7 @@ class Issuer:
     def fail(self, writes: Iterable[VariableState], fault: Fault) -> None:
         """Keep a fault on what an operation writes."""
         self.faults.add(fault)
-        for state in writes:
-            state.fault = fault
-
-    def passed_on(self, reads: Iterable[VariableState], writes: Iterable[VariableState], pushed: int | None) -> bool:
-        """Tell whether something that is read has a fault that spoils an operation with this number; it is then passed on."""
-        for state in reads:
-            fault = state.fault
-            if fault is not None and fault.spoils(pushed):
-                for written in writes:
-                    written.fault = fault
-                return True
-        return False
+        spoiled(writes, fault)
 
     def learn(self, stamp: EventStamp) -> None:
         """Note that the host has waited for a stamp, so that all that is issued from now on comes after it."""
@@ -143,6 +130,15 @@ class Issuer:
             except Exception as error:  # noqa: BLE001 — kept like any other fault
                 self.faults.add(Fault("waiting after an interruption", user_line(), error))
         self._issuing = self.torn = False
+
+    def mend_if_torn(self) -> None:
+        """Mend what Ctrl-C has torn, before anything else is done."""
+        if self.torn:
+            self.mend()
+
+    def let_finish(self) -> None:
+        """Let the device finish what is on the streams, before memory goes to others."""
+        self.device.let_finish([lane.stream for lane in self.lanes])
 
     def _placed(self, application: Application) -> Lane:
         now_ns = self.device.now_ns()

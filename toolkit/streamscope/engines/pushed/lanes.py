@@ -1,50 +1,70 @@
-"""Lanes: the streams of a dynamic engine, each with its clock, and an event behind whatever was issued."""
+"""Lanes: the streams of a pushed engine, each with its clock, and an event behind whatever was issued on it.
+
+An event is recorded again only when nobody holds it any more.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any
 
-from streamscope.engines.pushed.event_pool import EventPool, Lease
 from streamscope.order.clocks import Clock, Stamp, fewest, merged
 
 if TYPE_CHECKING:
-    from streamscope.devices.protocol import Device, Stream
+    from streamscope.devices.protocol import Device, Event, Stream
+    from streamscope.engines.pushed.catalogue import Application
 
 
 class EventStamp(Stamp):
-    """One item of a stream, with the event behind it.
+    """One item of a stream, with the event behind it, which is its own for as long as anybody holds the stamp.
+
+    MXNet's pool has a fixed number of slots a device and goes round them, so a slot can be recorded again while a variable still waits for
+    its old record. Here the event returns to its lane when the last holder lets go, which CPython's reference counting notices at once. So
+    there are as many events as were ever held together, and no more.
 
     Attributes
     ----------
-    lease : Lease
-        The event that was recorded behind the item; nobody records it again while the stamp is held.
+    event : Event
+        Only to be waited for.
     end_ns : float
         When the item is expected to be done, on the host's clock.
     """
 
-    __slots__ = ("end_ns", "lease")
+    __slots__ = ("_free", "end_ns", "event")
 
-    def __init__(self, lane: int, position: int, clock: Clock, lease: Lease, end_ns: float) -> None:
+    def __init__(self, lane: int, position: int, clock: Clock, event: Event, free: deque[Event], end_ns: float) -> None:
         self.lane = lane
         self.position = position
         self.clock = clock
-        self.lease = lease
+        self.event = event
         self.end_ns = end_ns
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free.append(self.event)
 
 
 class Lane:
     """A stream with its events and its clock.
 
+    Parameters
+    ----------
+    device : Device
+        Makes the events, without timing.
+    stream : Stream
+    index, lanes : int
+        The lane's number, and how many there are.
+
     Attributes
     ----------
     index : int
     stream : Stream
-    events : EventPool
     clock : tuple of int
         What is known to be done before the next item.
     position : int
-        Number of items issued.
+        Number of items issued, and so of events recorded.
     last : EventStamp or None
         The newest item.
     free_ns : float
@@ -55,29 +75,104 @@ class Lane:
         Waits for events of other lanes that were put on the stream.
     """
 
-    __slots__ = ("clock", "events", "free_ns", "index", "issued_ns", "last", "position", "stream", "waits")
+    __slots__ = ("_device", "_free", "_made", "clock", "free_ns", "index", "issued_ns", "last", "position", "stream", "waits")
 
-    def __init__(self, device: Device, index: int, lanes: int, name: str, *, priority: int = 0) -> None:
+    def __init__(self, device: Device, stream: Stream, index: int = 0, lanes: int = 1) -> None:
         self.index = index
-        self.stream: Stream = device.stream(name, priority=priority)
-        self.events = EventPool(device, self.stream)
+        self.stream = stream
         self.clock: Clock = (0,) * lanes
         self.position = 0
         self.last: EventStamp | None = None
         self.free_ns = 0.0
         self.issued_ns = 0.0
         self.waits = 0
+        self._device = device
+        self._free: deque[Event] = deque()  # Appending and popping are atomic: a stamp may end on any thread, in the middle of anything.
+        # All of them, free or held. Garbage that the collector finds in a cycle is finalised as a whole, so an event that only a stamp held
+        # would come back, and be destroyed as well.
+        self._made: list[Event] = []
+
+    @property
+    def events(self) -> int:
+        """Number of events made so far; it stops growing when as many are there as are held together."""
+        return len(self._made)
 
     def record(self) -> EventStamp:
-        """Record an event behind what was just issued, and return its stamp."""
-        lease = self.events.record()
-        self.position = position = self.position + 1
-        self.last = stamp = EventStamp(self.index, position, self.clock, lease, self.free_ns)
+        """Record an event behind what was just issued, and return its stamp. Callers on several threads take turns.
+
+        Raises
+        ------
+        DeviceError
+            A new event was needed and could not be made.
+        """
+        try:
+            event = self._free.popleft()
+        except IndexError:
+            event = self._found() or self._make()
+        stamp = EventStamp(self.index, self.position + 1, self.clock, event, self._free, self.free_ns)
+        self.stream.record(event)
+        self.position += 1
+        self.last = stamp
         return stamp
 
     def wait(self, stamps: Sequence[EventStamp]) -> None:
         """Let the stream wait for items of other lanes, with the fewest waits."""
         for stamp in fewest(self.clock, stamps):
-            self.stream.wait(stamp.lease.event)
+            self.stream.wait(stamp.event)
             self.clock = merged(self.clock, stamp.known)
             self.waits += 1
+
+    def _found(self) -> Event | None:
+        """Return an event that nobody holds and that has not come back: Ctrl-C came as a stamp's `__del__` began, and Python swallowed it.
+
+        A finaliser that Ctrl-C cannot keep from running would cost every push more than this costs, now and then.
+        """
+        if len(self._made).bit_count() != 1:  # Each time that there are twice as many.
+            return None
+        nobodys = object()
+        events: list[Any] = [*self._made, nobodys]
+        references = [getrefcount(event) for event in events]
+        self._free += [event for event, count in zip(events, references, strict=True) if count == references[-1] and event is not nobodys]
+        return self._free.popleft() if self._free else None
+
+    def _make(self) -> Event:
+        event = self._device.event()
+        self._made.append(event)
+        return event
+
+
+CROSSING_NS = 2_000.0
+"""How long about until a stream goes on after an event of another one, the host's calls for event and wait included."""
+
+
+def earliest(lanes: Sequence[Lane], application: Application, now_ns: float) -> Lane:
+    """Return the lane on which an operation can start first, by estimates.
+
+    Of several, the lane of the newest operation that it must come after, which needs no wait; then the lane that was given least so far.
+    """
+    newest: EventStamp | None = None
+    for states in (application.reads, application.writes):
+        for state in states:
+            stamp = state.writer
+            if stamp is not None and (newest is None or stamp.end_ns > newest.end_ns):
+                newest = stamp
+    for state in application.writes:
+        for stamp in state.readers.values():
+            if newest is None or stamp.end_ns > newest.end_ns:
+                newest = stamp
+    near = lanes[newest.lane] if newest is not None and newest.lane < len(lanes) else None
+    if near is not None and near.free_ns <= now_ns:
+        return near
+    elsewhere_ns = now_ns if newest is None else max(now_ns, newest.end_ns + CROSSING_NS)
+
+    def rank(lane: Lane) -> tuple[float, bool, float, int]:
+        start_ns = max(lane.free_ns, now_ns if lane is near else elsewhere_ns)
+        return start_ns, lane is not near, lane.issued_ns, lane.index
+
+    return min(lanes, key=rank)
+
+
+def expect(lane: Lane, duration_ns: float, now_ns: float) -> None:
+    """Note that a lane is about to get something to do."""
+    lane.free_ns = max(lane.free_ns, now_ns) + duration_ns
+    lane.issued_ns += duration_ns

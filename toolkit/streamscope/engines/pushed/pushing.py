@@ -1,29 +1,68 @@
-"""Pushing, but for what was pushed before: arguments are checked, functions traced or taken for host operations, bulks filled."""
+"""Pushing: operations that were pushed before are launched again; else arguments are checked, functions traced, and bulks filled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from threading import get_ident
+from types import CodeType, FrameType
 from typing import Any
 
-from streamscope.engines.pushed.applications import Application
-from streamscope.engines.pushed.bulk import Bulk, Variables, combined
-from streamscope.engines.pushed.catalogue import Catalogue, Key, TracingError
+from streamscope.engines.pushed.arguments import checked_function
+from streamscope.engines.pushed.catalogue import Application, Catalogue, Key, RecentlyUsed, TracingError, combined
+from streamscope.engines.pushed.contents import Lifetimes
 from streamscope.engines.pushed.faults import Fault
 from streamscope.engines.pushed.host_operations import HostFunction
 from streamscope.engines.pushed.issuing import Issuer
-from streamscope.engines.pushed.latch import Latch
-from streamscope.engines.pushed.lifetimes import Lifetimes
 from streamscope.engines.pushed.scheduler import Scheduler
 from streamscope.engines.pushed.templates import Template, is_operator
-from streamscope.engines.pushed.variable import DynamicVariable, VariableState
+from streamscope.engines.pushed.variable import DynamicVariable, VariableState, idle, passed_on, promise
+from streamscope.engines.pushed.workers import Latch
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import left_behind
 from streamscope.interrupts import deferred
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import Place
 
+Variables = tuple[tuple[DynamicVariable, ...], tuple[DynamicVariable, ...]]
+"""The variables that an operation reads, and those that it writes."""
 States = tuple[VariableState, ...]
+KEPT_LINES = 256
+
+
+@dataclass
+class Bulk:
+    """The operations that one thread has pushed in bulk and that are not issued yet.
+
+    Attributes
+    ----------
+    size : int
+        How many there may be.
+    pushed : list of (Application, str, Variables)
+        With the user's line of each, and its variables, which must not be let go before it is issued.
+    priority : int
+        The highest of theirs.
+    """
+
+    size: int
+    pushed: list[tuple[Application, str, Variables]] = field(default_factory=list)
+    priority: int = 0
+
+    def takes(self, application: Application) -> bool:
+        """Tell whether an operation can go with those that are there: on the same kind of stream."""
+        if not self.pushed:
+            return True
+        first = self.pushed[0][0]
+        return first.kind is application.kind and first.priority is application.priority
+
+    def add(self, application: Application, line: str, priority: int, variables: Variables) -> bool:
+        """Add an operation; True if that is as many as there may be."""
+        if priority > self.priority or not self.pushed:
+            self.priority = priority
+        self.pushed.append((application, line, variables))
+        return len(self.pushed) >= self.size
 
 
 class Pusher:
@@ -33,8 +72,10 @@ class Pusher:
     ----------
     bulks : dict of int to Bulk
         By thread: the bulk that it has open.
+    again : int
+        Operations that were launched as they were pushed before, by `push_again`.
     pushed, found : int
-        Operations that came this way, and device operations among them that were bound already.
+        Operations that came another way, and device operations among them that were bound already.
     closed : bool
         Nothing can be pushed any more.
     foreign : bool
@@ -43,6 +84,7 @@ class Pusher:
 
     def __init__(self, issuer: Issuer, scheduler: Scheduler, catalogue: Catalogue, lifetimes: Lifetimes) -> None:
         self.bulks: dict[int, Bulk] = {}
+        self.again = 0
         self.pushed = 0
         self.found = 0
         self.closed = False
@@ -51,6 +93,24 @@ class Pusher:
         self._scheduler = scheduler
         self._catalogue = catalogue
         self._lifetimes = lifetimes
+        self._lines: RecentlyUsed[tuple[CodeType, int], str] = RecentlyUsed(KEPT_LINES)
+
+    def push_again(self, key: Key, reads: tuple[DynamicVariable, ...], writes: tuple[DynamicVariable, ...], priority: int) -> bool:
+        """Launch an operation that was pushed before with the same variables; False if it was not. This is the quick path."""
+        with self._issuer.lock:
+            try:
+                application = self._catalogue.applications[key]
+            except TypeError:  # It cannot be hashed.
+                return False
+            if application is None or self._lifetimes.dropped or self._issuer.torn or self.closed:
+                return False
+            self.again += 1
+            if not self.bulks and (not self._scheduler.unfinished or idle(application.reads, application.writes)):
+                self._issuer.issue(application)
+                return True
+        line = self._line_of(sys._getframe(2))  # noqa: SLF001 — as in `user_line`
+        self._push_known(application, line, priority, (reads, writes))
+        return True
 
     def push(
         self,
@@ -65,9 +125,7 @@ class Pusher:
         """Push an operation; see `Engine.push`."""
         self.check_open()
         arguments, targets = self._states("reads", reads), tuple(dict.fromkeys(self._states("writes", writes)))
-        title = _checked_name(function, name)
-        check_hashable(function, attributes)
-        _check_priority(priority)
+        title = checked_function(function, name, attributes, priority)
         for state in arguments:
             if not state.written:
                 raise ProgramError(f"{title} reads {state.name!r}, which nothing has written", hint="write it first, or make it of values")
@@ -87,27 +145,12 @@ class Pusher:
             self.push_host(_host_function(title, where, template, arguments, targets), priority)
             return
         application = self._application(key, title, template, arguments, targets, priority)
-        self.push_known(application, where, priority, (reads, writes))
-
-    def push_known(self, application: Application, where: str, priority: int, variables: Variables) -> None:
-        """Push what is traced and checked already: into a bulk, or to wait for its turn."""
-        bulk = self.bulks.get(get_ident())
-        if bulk is not None:
-            if not bulk.takes(application):
-                self.flush()
-            if bulk.add(application, where, priority, variables):
-                self.flush()
-            return
-        with self._issuer.lock, deferred():
-            self.check_open()
-            self._check_alive(application.states)
-            done = self._scheduler.submit(application, where, priority)
-        self._wait_if_synchronous(done)
+        self._push_known(application, where, priority, (reads, writes))
 
     def push_host(self, function: HostFunction, priority: int = 0) -> Latch:
         """Push a host operation and return what is set when it has ended."""
         self.flush()
-        # Ctrl-C must not come between: what is queued and for this thread to run, nobody else would.
+        # Ctrl-C must not come between: only this thread would run the operations that it gets.
         with deferred():
             with self._issuer.lock:
                 self.pushed += 1
@@ -117,8 +160,26 @@ class Pusher:
         self._wait_if_synchronous(done)
         return done
 
+    # Bulks.
+
+    @contextmanager
+    def bulk(self, size: int) -> Iterator[None]:
+        """Issue neighbouring device operations that the calling thread pushes in the block as one; see `Engine.bulk`."""
+        thread = get_ident()
+        if thread in self.bulks:
+            yield  # A block in a block fills the outer one's.
+            return
+        self.bulks[thread] = Bulk(size)
+        try:
+            yield
+        finally:
+            try:
+                self.flush()
+            finally:
+                del self.bulks[thread]
+
     def flush(self) -> None:
-        """Issue what the calling thread has pushed in bulk."""
+        """Issue the operations that the calling thread has pushed in bulk."""
         bulk = self.bulks.get(get_ident())
         if bulk is None or not bulk.pushed:
             return
@@ -141,13 +202,15 @@ class Pusher:
             self._issuer.fail(application.writes, Fault(application.parts[0].name, line, error))
         return not gone
 
+    # Whether it can be pushed.
+
     def state_of(self, variable: DynamicVariable, what: str = "the variable") -> VariableState:
         """Return what the engine knows of a variable.
 
         Raises
         ------
         ProgramError
-            It is no variable, or not one of this engine's, or was deleted.
+            It is not a variable, or not this engine's, or was deleted.
         """
         if not isinstance(variable, DynamicVariable):
             raise ProgramError(
@@ -160,12 +223,12 @@ class Pusher:
         return state
 
     def close(self) -> None:
-        """Refuse what is pushed from now on."""
+        """Refuse to push from now on."""
         with self._issuer.lock, deferred():
             self.closed = True
 
     def check_open(self) -> None:
-        """Raise EngineError if the engine was closed, but for what host operations push that it waits for; or in a forked child."""
+        """Raise EngineError in a forked child, or if the engine was closed; host operations that it still runs may push."""
         self.check_process()
         if self.closed and not self._scheduler.is_inside:
             raise EngineError("the engine was closed", hint="make a new one with ss.Engine()")
@@ -181,7 +244,7 @@ class Pusher:
         with self._issuer.lock, deferred():
             self._prepare(targets, arguments)
             self.pushed += 1
-            application = None if key is None else self._catalogue.get(key)
+            application = None if key is None else self._catalogue.applications[key]
             if application is None:
                 application = self._catalogue.application(key, title, template, arguments, targets, priority=priority > 0)
             else:
@@ -197,20 +260,42 @@ class Pusher:
             fault = Fault(title, where, error.__cause__ or error, self._issuer.faults.number())
 
             def fail() -> None:
-                if not self._issuer.passed_on(arguments, targets, fault.pushed):
+                if not passed_on(arguments, targets, fault.pushed):
                     self._issuer.fail(targets, fault)
 
             self._scheduler.take_turn(reads, targets, fail)
 
+    def _push_known(self, application: Application, where: str, priority: int, variables: Variables) -> None:
+        """Push an operation that is traced and checked already: into a bulk, or to wait for its turn."""
+        bulk = self.bulks.get(get_ident())
+        if bulk is not None:
+            if not bulk.takes(application):
+                self.flush()
+            if bulk.add(application, where, priority, variables):
+                self.flush()
+            return
+        with self._issuer.lock, deferred():
+            self.check_open()
+            self._check_alive(application.states)
+            done = self._scheduler.submit(application, where, priority)
+        self._wait_if_synchronous(done)
+
     def _prepare(self, writes: Sequence[VariableState], reads: Sequence[VariableState]) -> None:
         """Look at everything once more under the lock, before something is queued."""
         self.check_open()
-        if self._issuer.torn:
-            self._issuer.mend()
+        self._issuer.mend_if_torn()
         self._lifetimes.collect()
         self._check_alive((*reads, *writes))
-        for state in writes:
-            state.written = True
+        promise(writes)
+
+    def _line_of(self, caller: FrameType) -> str:
+        """Return `user_line`, looked up once for each line that calls: to find it takes longer than to launch a kernel."""
+        key = (caller.f_code, caller.f_lineno)
+        name = self._lines[key]
+        if name is None:
+            name = user_line()
+            self._lines.put(key, name)
+        return name
 
     def _check_alive(self, states: Iterable[VariableState]) -> None:
         for state in states:
@@ -224,61 +309,6 @@ class Pusher:
 
     def _states(self, argument: str, variables: tuple[DynamicVariable, ...]) -> States:
         return tuple(self.state_of(variable, f"{argument}[{number}]") for number, variable in enumerate(variables))
-
-
-def listed(argument: str, variables: Iterable[DynamicVariable]) -> tuple[DynamicVariable, ...]:
-    """Return variables as a tuple.
-
-    Raises
-    ------
-    ProgramError
-        They are none.
-    """
-    try:
-        return tuple(variables)
-    except TypeError:
-        raise ProgramError(f"{argument}= is {variables!r}", hint=f"give a tuple of variables: {argument}=(x,)") from None
-
-
-def checked_name(name: object) -> str | None:
-    """Return what errors are to call something, if it is given.
-
-    Raises
-    ------
-    ProgramError
-        It is no string.
-    """
-    if name is not None and not isinstance(name, str):
-        raise ProgramError(f"name={name!r} is a {type(name).__name__}, not a string", hint="it is what errors say; it may be left out")
-    return name
-
-
-def _checked_name(function: object, name: str | None) -> str:
-    if not callable(function):
-        raise ProgramError(f"push wants a function or an operator, not a {type(function).__name__}")
-    return checked_name(name) or getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__
-
-
-def _check_priority(priority: object) -> None:
-    if not isinstance(priority, int):
-        raise ProgramError(f"priority={priority!r} is not a whole number", hint="0 is ordinary; above 0, the highest goes first")
-
-
-def check_hashable(function: object, attributes: Mapping[str, Any]) -> None:
-    """Check that a function and its attributes can be part of a key.
-
-    Raises
-    ------
-    ProgramError
-        One cannot.
-    """
-    for what, value in (("the function", function), *((f"attribute {key}=", value) for key, value in attributes.items())):
-        try:
-            hash(value)
-        except TypeError:
-            raise ProgramError(
-                f"{what} is a {type(value).__name__}, which cannot be looked up", hint="pass a tuple, or fix it in a function"
-            ) from None
 
 
 def _host_function(title: str, where: str, template: Template, arguments: States, targets: States) -> HostFunction:

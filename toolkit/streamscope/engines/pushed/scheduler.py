@@ -1,4 +1,4 @@
-"""The scheduler of a dynamic engine: whose turn it is, worker threads, and waits of the host."""
+"""The scheduler of a pushed engine: whose turn it is, worker threads, and waits of the host."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from contextlib import suppress
 from functools import partial
 from heapq import heapify, heappop, heappush
 
-from streamscope.engines.pushed.applications import Application
+from streamscope.engines.pushed.catalogue import Application
 from streamscope.engines.pushed.faults import Fault
-from streamscope.engines.pushed.host_operations import HostFunction
+from streamscope.engines.pushed.host_operations import ClockOrder, HostFunction
 from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.lanes import EventStamp
-from streamscope.engines.pushed.latch import Latch
-from streamscope.engines.pushed.order import Order
-from streamscope.engines.pushed.queues import Operation, enter, idle, leave
-from streamscope.engines.pushed.variable import VariableState
-from streamscope.engines.pushed.workers import Workers
+from streamscope.engines.pushed.variable import Turn, VariableState, enter, idle, leave, passed_on, written_by_host
+from streamscope.engines.pushed.workers import Latch, Workers
 from streamscope.errors import EngineError, OutOfMemoryError
 from streamscope.interrupts import deferred
 from streamscope.order.clocks import fewest
@@ -44,7 +41,7 @@ class Scheduler:
         Host operations that were pushed and have not ended. While there are none, every operation has its turn at once.
     host_waits : int
         Events that the host waited for.
-    order : Order or None
+    clock_order : ClockOrder or None
         Where the device's clock is virtual: in which order worker threads move it.
     """
 
@@ -52,7 +49,7 @@ class Scheduler:
         self.pools = pools
         self.unfinished = 0
         self.host_waits = 0
-        self.order = Order(pools, issuer.device.now_ns) if pools and issuer.device.single_threaded else None
+        self.clock_order = ClockOrder(pools, issuer.device.now_ns) if pools and issuer.device.single_threaded else None
         self._issuer = issuer
         self._idle: list[Latch] = []
         self._ready: list[HostRun] = []
@@ -68,109 +65,98 @@ class Scheduler:
     def submit(self, application: Application, where: str | None, priority: int) -> Latch | None:
         """Issue a device operation when it has its turn; the caller holds the lock and has put off Ctrl-C.
 
-        Returns what is set when it is issued, if that is later.
+        Returns a latch that is set when it is issued, if that is later.
         """
         if not self.unfinished or idle(application.reads, application.writes):
             self._issuer.issue(application, where)
             return None
         number = self._issuer.faults.number()
         start = partial(self._issuer.issue, application, where, number)
-        operation = Operation(application.reads, application.writes, start, sequence=number, priority=priority)
-        operation.done = Latch()
-        self._enter(operation)
-        return operation.done
+        turn = Turn(application.reads, application.writes, start, sequence=number, priority=priority)
+        self._enter(turn)
+        return turn.done
 
     def take_turn(self, reads: Sequence[VariableState], writes: Sequence[VariableState], start: Callable[[], None]) -> Latch:
         """Call ``start`` when it has its turn, which ends with that; the caller holds the lock and has put off Ctrl-C."""
-        operation = Operation(reads, writes, start, sequence=self._issuer.faults.number())
-        operation.done = Latch()
-        self._enter(operation)
-        return operation.done
+        turn = Turn(reads, writes, start, sequence=self._issuer.faults.number())
+        self._enter(turn)
+        return turn.done
 
     def submit_host(self, function: HostFunction, priority: int) -> tuple[Latch, list[HostRun]]:
         """Run a host operation when it has its turn; the caller holds the lock and has put off Ctrl-C.
 
-        Returns what is set when it has ended, and what the caller must give to `run_here` when it has let go of the lock.
+        Returns a latch that is set when it has ended, and operations that the caller must give to `run_here` without the lock.
         """
-        done = Latch()
         number = self._issuer.faults.number()
-        operation = Operation(function.reads, function.writes, _nothing, sequence=number, priority=priority, on_host=True)
-        operation.start = partial(self._start_host, operation, function, done)
+        turn = Turn(function.reads, function.writes, _nothing, sequence=number, priority=priority, on_host=True)
+        turn.start = partial(self._start_host, turn, function)
         self.unfinished += 1
-        self._enter(operation)
-        return done, self._take_ready()
+        self._enter(turn)
+        return turn.done, self._take_ready()
 
-    def _enter(self, operation: Operation) -> None:
-        interruption = self._advance([operation]) if enter(operation) else None
+    def _enter(self, turn: Turn) -> None:
+        interruption = self._advance([turn]) if enter(turn) else None
         if interruption is not None:
             raise interruption
 
-    def _advance(self, ready: list[Operation]) -> BaseException | None:
-        """Start what is ready, and what becomes so by that, in the order of priorities; whatever happens, turns end that must.
+    def _advance(self, ready: list[Turn]) -> BaseException | None:
+        """Start the operations that are ready, and those that become so by that, in the order of priorities; turns end whatever happens.
 
-        Returns what was raised to end the program, by Ctrl-C or by a function of the user's.
+        Returns the exception that is to end the program, of Ctrl-C or of a function of the user's.
         """
-        self._mend()
+        self._issuer.mend_if_torn()
         heapify(ready)
         interruption: BaseException | None = None
         while ready:
-            operation = heappop(ready)
-            start, operation.start = operation.start, _nothing  # else each would be a reference cycle
+            turn = heappop(ready)
+            start, turn.start = turn.start, _nothing  # else each would be a reference cycle
             try:
                 start()
             except Exception as error:  # noqa: BLE001 — kept, and raised where the results are waited for
-                self._issuer.fail(operation.writes, Fault("an operation", user_line(), error, operation.sequence))
+                self._issuer.fail(turn.writes, Fault("an operation", user_line(), error, turn.sequence))
             except BaseException as error:  # noqa: BLE001 — raised on where that ends no worker
                 interruption = error
-            if not operation.on_host:
-                if operation.done is not None:
-                    operation.done.set()
-                for freed in leave(operation):
+            if not turn.on_host:
+                turn.done.set()
+                for freed in leave(turn):
                     heappush(ready, freed)
         return interruption
 
     # Host operations.
 
-    def _start_host(self, operation: Operation, function: HostFunction, done: Latch) -> None:
-        skipped = self._issuer.passed_on(function.arguments, function.writes, operation.sequence)
+    def _start_host(self, turn: Turn, function: HostFunction) -> None:
+        skipped = passed_on(function.arguments, function.writes, turn.sequence)
         stamps = [] if skipped else function.before(self._issuer.known)
-        run = partial(self._run, operation, function, stamps, done, skipped=skipped)
+        run = partial(self._run, turn, function, stamps, skipped=skipped)
         if not self.pools:
             self._ready.append(run)
             return
-        pool = int(operation.priority > 0)
+        pool = int(turn.priority > 0)
         try:
-            if self.order is None:
-                self.pools[pool].put(operation.priority, operation.sequence, run)
+            if self.clock_order is None:
+                self.pools[pool].put(turn.priority, turn.sequence, run)
             else:
                 with suppress(OutOfMemoryError):  # It is raised once more when the function is to run.
                     function.allocate(self._issuer)
-                self.order.put(pool, operation.priority, operation.sequence, run)
+                self.clock_order.put(pool, turn.priority, turn.sequence, run)
         except EngineError as error:
-            interruption = self._end(operation, function, error, skipped=skipped)
-            done.set()
+            interruption = self._end(turn, function, error, skipped=skipped)
+            turn.done.set()
             if interruption is not None:
                 raise interruption from None
 
     def _run(
-        self,
-        operation: Operation,
-        function: HostFunction,
-        stamps: list[EventStamp],
-        done: Latch,
-        step: Latch | None = None,
-        *,
-        skipped: bool,
+        self, turn: Turn, function: HostFunction, stamps: list[EventStamp], move: Latch | None = None, *, skipped: bool
     ) -> tuple[list[HostRun], BaseException | None]:
-        """Run a host operation and end its turns; whatever happens, they are ended."""
+        """Run a host operation and end its turn; whatever happens, that is ended."""
         failure: BaseException | None = None
-        outside = getattr(self._local, "inside", False)  # In the synchronous engine, host functions push host functions.
-        if self.order is not None and step is not None:
-            function.in_turn = partial(self.order.wait, step)
+        outside = self.is_inside  # In the synchronous engine, host functions push host functions.
+        if self.clock_order is not None and move is not None:
+            function.in_turn = partial(self.clock_order.wait, move)
         with deferred():
             if not skipped:
                 try:
-                    step = self._begin(function, stamps, step)
+                    move = self._begin(function, stamps, move)
                     self._local.inside = True
                     function.run(self._issuer)
                 except BaseException as error:  # noqa: BLE001 — kept, and raised where the results are waited for
@@ -179,35 +165,35 @@ class Scheduler:
                     self._local.inside = outside
             function.in_turn()  # Where it was skipped, or has raised.
             with self._issuer.lock:
-                interruption = self._end(operation, function, failure, skipped=skipped)
+                interruption = self._end(turn, function, failure, skipped=skipped)
                 ready = self._take_ready()
-                done.set()
-                if self.order is not None and step is not None:
-                    self.order.end(operation.priority > 0, step)
+                turn.done.set()
+                if self.clock_order is not None and move is not None:
+                    self.clock_order.end(turn.priority > 0, move)
         if isinstance(failure, Exception):
             failure = None  # else it and this frame hold each other
         return ready, failure or interruption
 
-    def _begin(self, function: HostFunction, stamps: list[EventStamp], step: Latch | None) -> Latch | None:
-        """Wait for what a host operation needs of the device; return its next step, where the order counts."""
+    def _begin(self, function: HostFunction, stamps: list[EventStamp], move: Latch | None) -> Latch | None:
+        """Wait for what a host operation needs of the device; return its next move, where the order counts."""
         if stamps:
             function.in_turn()
             self.wait_for(stamps)
             stamps.clear()  # Their events can be lent again from here on, not when this thread gets round to it.
-            if self.order is not None and step is not None:
+            if self.clock_order is not None and move is not None:
                 with self._issuer.lock:
-                    step = self.order.follow(step)
-                function.in_turn = partial(self.order.wait, step)
-        return step
+                    move = self.clock_order.follow(move)
+                function.in_turn = partial(self.clock_order.wait, move)
+        return move
 
-    def _end(self, operation: Operation, function: HostFunction, failure: BaseException | None, *, skipped: bool) -> BaseException | None:
-        """End the turns of a host operation, as `_advance` does; the caller holds the lock."""
+    def _end(self, turn: Turn, function: HostFunction, failure: BaseException | None, *, skipped: bool) -> BaseException | None:
+        """End the turn of a host operation, as `_advance` does; the caller holds the lock."""
         if failure is not None:
-            self._issuer.fail(function.writes, Fault(function.name, function.where, failure, operation.sequence))
+            self._issuer.fail(function.writes, Fault(function.name, function.where, failure, turn.sequence))
         elif not skipped:
-            function.written()
+            written_by_host(function.writes)
         self.unfinished -= 1
-        interruption = self._advance(leave(operation))
+        interruption = self._advance(leave(turn))
         if not self.unfinished:
             for latch in self._idle:
                 latch.set()
@@ -240,7 +226,7 @@ class Scheduler:
         Raises
         ------
         StreamscopeError
-            What the variable holds is not what was asked for.
+            An operation failed that the variable's values come from.
         """
         self.forbid_inside()
         stamps: list[EventStamp] = []
@@ -253,7 +239,7 @@ class Scheduler:
             stamps.extend(hazards(reads, writes))
 
         with self._issuer.lock, deferred():
-            self._mend()
+            self._issuer.mend_if_torn()
             turn = self.take_turn(reads, writes, look)
         self.block_on(turn)
         self.wait_for(stamps)
@@ -276,7 +262,7 @@ class Scheduler:
         self.forbid_inside()
         idle_again = Latch()
         with self._issuer.lock, deferred():
-            self._mend()
+            self._issuer.mend_if_torn()
             if self.unfinished:
                 self._idle.append(idle_again)
             else:
@@ -300,24 +286,20 @@ class Scheduler:
 
     def block_on(self, latch: Latch) -> None:
         """Block the host until a latch is set, which operations do that have ended or had their turn."""
-        if self.order is not None:
+        if self.clock_order is not None:
             with self._issuer.lock:
-                self.order.await_latch(latch)
+                self.clock_order.await_latch(latch)
         latch.wait()
 
-    def _mend(self) -> None:
-        if self._issuer.torn:
-            self._issuer.mend()
-
     def wait_for(self, stamps: Sequence[EventStamp]) -> None:
-        """Block the host until the device has done what the stamps stand for; raises what the device reports.
+        """Block the host until the device has done the stamped items; raises what the device reports.
 
         The caller does not hold the lock.
         """
         issuer, failure = self._issuer, None
         for stamp in fewest(issuer.known, stamps):
             try:
-                stamp.lease.event.synchronize()
+                stamp.event.synchronize()
             except Exception as error:  # noqa: BLE001 — raised when all have been waited for
                 failure = failure or error
             with issuer.lock, deferred():
@@ -333,6 +315,19 @@ class Scheduler:
         """Raise EngineError in a host operation of this engine, where a wait could be for the operation itself."""
         if self.is_inside:
             raise EngineError("a host operation cannot wait for the engine that runs it", hint="name what it needs in reads= instead")
+
+    # The end.
+
+    def abandon(self, held: object) -> None:
+        """Let the threads of an engine that nobody holds any more end, and the device finish before its memory goes to others.
+
+        The threads first do what was pushed. As long as they do, they keep the memory; until this is called, ``held`` does.
+        """
+        if self.clock_order is not None:
+            self.clock_order.release()  # Nobody waits any more.
+        for pool in self.pools:
+            pool.stop(self._issuer.let_finish)
+        self._issuer.let_finish()
 
 
 def _nothing() -> None:

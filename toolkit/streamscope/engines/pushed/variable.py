@@ -1,26 +1,35 @@
-"""Variables of the dynamic engine: what the user holds, and what the engine knows of it."""
+"""Variables of the pushed engine: the user's handle, the engine's state of each, and every way in which that changes.
+
+Of each variable there are many readers or one writer at a time, in the order in which they were pushed: no read passes an earlier write,
+no write an earlier read. An operation starts when it has its turn with all of its variables. For an operation on the device, a turn lasts
+until it is issued, since from then on streams and events keep the order; for one on the host, until it is finished.
+
+The engine's lock guards all of a variable's state. Only this module changes it.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+import numpy.typing as npt
+
 from streamscope.engines.pushed.lanes import EventStamp
+from streamscope.engines.pushed.workers import Latch
 from streamscope.errors import ProgramError
 from streamscope.order.hazards import Accesses
 from streamscope.program.variable import ArraySpec, Place
 
 if TYPE_CHECKING:
-    from streamscope.devices.protocol import Buffer
+    from streamscope.devices.protocol import Buffer, Device, Stream
     from streamscope.engines.pushed.faults import Fault
-    from streamscope.engines.pushed.queues import Operation
+    from streamscope.engines.pushed.memory_pool import MemoryPool
 
 
 class VariableState(Accesses[EventStamp]):
-    """What the engine knows of a variable; all of it is guarded by the engine's lock.
-
-    Its `Accesses` are device operations.
+    """The engine's state of a variable. Its `Accesses` are device operations.
 
     Attributes
     ----------
@@ -29,25 +38,23 @@ class VariableState(Accesses[EventStamp]):
     buffer : Buffer or None
         Its memory, from the first operation that writes it until it is deleted.
     version : int
+        Number of finished writes.
     written : bool
         An operation that writes it was pushed.
     deleted : bool
         `Engine.delete` was called, though it may not have had its turn yet.
     reading, writing : int, bool
         Operations that have their turn: any number of readers or one writer.
-    waiting : deque of (Operation, bool)
+    waiting : deque of (Turn, bool)
         Operations that wait for their turn, and whether they write.
     fault : Fault or None
         Why its values are not what was asked for.
     handle : Handle or None
         Notes when Python lets the user's object go.
-    keys : set of tuple
-        Keys of the cached applications that use it.
     """
 
     __slots__ = (
-        "buffer", "deleted", "fault", "handle", "id", "keys", "name", "place", "reading", "spec", "version", "waiting", "writing",
-        "written",
+        "buffer", "deleted", "fault", "handle", "id", "name", "place", "reading", "spec", "version", "waiting", "writing", "written",
     )  # fmt: skip
 
     def __init__(self, number: int, spec: ArraySpec, place: Place, name: str) -> None:
@@ -62,23 +69,190 @@ class VariableState(Accesses[EventStamp]):
         self.deleted = False
         self.reading = 0
         self.writing = False
-        self.waiting: deque[tuple[Operation, bool]] = deque()
+        self.waiting: deque[tuple[Turn, bool]] = deque()
         self.fault: Fault | None = None
         self.handle: Handle | None = None
-        self.keys: set[tuple[object, ...]] = set()
+
+    def memory(self) -> Buffer:
+        """Return the memory of the variable.
+
+        Raises
+        ------
+        ProgramError
+            It has none, since the operation that was to write it first has failed.
+        """
+        if self.buffer is None:
+            raise ProgramError(f"{self.name!r} has no values, since nothing has written it without an error", hint="write it first")
+        return self.buffer
+
+    def allocate(self, pool: MemoryPool, stream: Stream | None, writer: str) -> None:
+        """Get memory, if there is none yet, for the first operation that writes the variable: its name, and its stream if not on the host.
+
+        Raises
+        ------
+        OutOfMemoryError
+        """
+        if self.buffer is None:
+            self.buffer = pool.allocate(self.spec, self.place, stream, purpose=f"{self.name!r}, which {writer} writes,")
+
+    def fill(self, array: npt.NDArray[Any], device: Device, pool: MemoryPool) -> None:
+        """Put values into a host variable that nothing has used yet."""
+        self.buffer = pool.allocate(self.spec, Place.HOST, None, purpose=self.name)
+        device.write(self.buffer, array)
+        self.written = True
+
+    def count_from_here(self) -> None:
+        """Begin to count finished writes; the values that the variable was made of do not count."""
+        self.version = 0
+
+    def delete(self) -> bool:
+        """Note that the variable is to be deleted; False if it was before."""
+        before, self.deleted = self.deleted, True
+        return not before
+
+    def release(self) -> tuple[Buffer | None, list[EventStamp]]:
+        """Take the memory away, for good; return it and the last use on each lane."""
+        buffer, self.buffer = self.buffer, None
+        latest = {stamp.lane: stamp for stamp in sorted(self.users, key=lambda stamp: stamp.position)}
+        self.deleted, self.fault = True, None
+        self.forget()
+        return buffer, list(latest.values())
 
 
-def buffer_of(state: VariableState) -> Buffer:
-    """Return the memory of a variable.
+def promise(states: Iterable[VariableState]) -> None:
+    """Note that an operation was pushed that writes variables."""
+    for state in states:
+        state.written = True
 
-    Raises
-    ------
-    ProgramError
-        It has none, since whatever was to write it first has failed.
+
+def written(states: Iterable[VariableState]) -> None:
+    """Note that variables hold what an operation wrote."""
+    for state in states:
+        state.version += 1
+        state.fault = None
+
+
+def written_by_host(states: Iterable[VariableState]) -> None:
+    """Note that a host function has written variables, after all that the device did with them."""
+    written(states)
+    for state in states:
+        state.forget()
+
+
+def spoiled(states: Iterable[VariableState], fault: Fault) -> None:
+    """Keep a fault on what an operation was to write."""
+    for state in states:
+        state.fault = fault
+
+
+def passed_on(reads: Iterable[VariableState], writes: Iterable[VariableState], pushed: int | None) -> bool:
+    """Tell whether something that is read has a fault that spoils an operation with this number; it is then passed on."""
+    for state in reads:
+        if state.fault is not None and state.fault.spoils(pushed):
+            spoiled(writes, state.fault)
+            return True
+    return False
+
+
+# Turns.
+
+
+class Turn:
+    """What an operation does when it has its turn with all of its variables.
+
+    Attributes
+    ----------
+    reads, writes : sequence of VariableState
+        Each once; a variable that is written is not among those that are read.
+    start : callable
+        What to do when all its turns have come.
+    priority, sequence : int
+        Of those that become ready together, the highest priority is first, then the earliest; see `FaultLog.number`.
+    on_host : bool
+        It ends when its function has returned, rather than when ``start`` has.
+    missing : int
+        Variables with which it has no turn yet.
+    done : Latch
+        Set when it has ended.
     """
-    if state.buffer is None:
-        raise ProgramError(f"{state.name!r} has no values, since nothing has written it without an error", hint="write it first")
-    return state.buffer
+
+    __slots__ = ("done", "missing", "on_host", "priority", "reads", "sequence", "start", "writes")
+
+    def __init__(
+        self,
+        reads: Sequence[VariableState],
+        writes: Sequence[VariableState],
+        start: Callable[[], None],
+        *,
+        sequence: int = 0,
+        priority: int = 0,
+        on_host: bool = False,
+    ) -> None:
+        self.reads = reads
+        self.writes = writes
+        self.start = start
+        self.priority = priority
+        self.on_host = on_host
+        self.sequence = sequence
+        self.missing = 0
+        self.done = Latch()
+
+    def __lt__(self, other: Turn) -> bool:
+        return (-self.priority, self.sequence) < (-other.priority, other.sequence)
+
+
+def idle(reads: Sequence[VariableState], writes: Sequence[VariableState]) -> bool:
+    """Tell whether an operation would have its turn with all variables at once."""
+    for state in reads:
+        if state.writing or state.waiting:
+            return False
+    return not any(state.writing or state.reading or state.waiting for state in writes)
+
+
+def enter(turn: Turn) -> bool:
+    """Queue an operation; True if it can start at once."""
+    for write, states in ((False, turn.reads), (True, turn.writes)):
+        for state in states:
+            if state.waiting or not _take(state, write=write):
+                state.waiting.append((turn, write))
+                turn.missing += 1
+    return turn.missing == 0
+
+
+def leave(turn: Turn) -> list[Turn]:
+    """End the turn of an operation; return those that can start now."""
+    ready: list[Turn] = []
+    for state in turn.reads:
+        state.reading -= 1
+        ready += _next(state)
+    for state in turn.writes:
+        state.writing = False
+        ready += _next(state)
+    return ready
+
+
+def _next(state: VariableState) -> list[Turn]:
+    ready = []
+    while state.waiting and _take(state, write=state.waiting[0][1]):
+        turn, _ = state.waiting.popleft()
+        turn.missing -= 1
+        if turn.missing == 0:
+            ready.append(turn)
+    return ready
+
+
+def _take(state: VariableState, *, write: bool) -> bool:
+    """Give a reader, or a writer, its turn with a variable; False if it is not free."""
+    if state.writing or (write and state.reading):
+        return False
+    if write:
+        state.writing = True
+    else:
+        state.reading += 1
+    return True
+
+
+# The user's handle.
 
 
 class Handle(ref["DynamicVariable"]):
@@ -89,7 +263,7 @@ class Handle(ref["DynamicVariable"]):
 
 
 class DynamicVariable:
-    """A variable of a dynamic engine, made by `Engine.variable`.
+    """A variable of a pushed engine, made by `Engine.variable`.
 
     When Python lets it go, it is deleted as by `Engine.delete`.
     """

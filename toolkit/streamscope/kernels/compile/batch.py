@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from streamscope.errors import CompilationError
 from streamscope.interrupts import deferred
-from streamscope.kernels.compile.compilation_log import CompilationLog, KernelRecord, Stage, compilations, several
+from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, KernelRecord, compilations, several
 from streamscope.kernels.compile.cubin import Cubin
 from streamscope.kernels.compile.groups import Group, blamed, grouped, unique_sources, unit_code, worker_count
 from streamscope.kernels.compile.kernel_cache import KernelCache, Origin, kernel_cache, kernel_key
@@ -102,7 +102,7 @@ def compile_batch(
     unique = unique_sources(sources)
     noted = log if log is not None else CompilationLog(copy_to=compilations())
     batch = _Batch(architecture, worker_count(workers), cache or kernel_cache(), noted, progress)
-    with noted.stage(Stage.LOOK_UP, "NVRTC's version"):
+    with noted.stage(CompileStage.LOOK_UP, "NVRTC's version"):
         batch.sources = {kernel_key(source, architecture): source for source in unique}
     batch.run()
     # In the order that was asked for, not in that of the threads.
@@ -141,11 +141,11 @@ class _Batch:
     stopped: bool = False
 
     def run(self) -> None:
-        stage = Stage.LOOK_UP
+        stage = CompileStage.LOOK_UP
         while waiting := [key for key, source in self.sources.items() if source not in self.cubins and source not in self.failures]:
             try:
                 with self.log.stage(stage, several([self.sources[key].name for key in waiting])):
-                    found, mine = self._looked_up(waiting, PATIENCE_S if stage is Stage.WAIT else 0)
+                    found, mine = self._looked_up(waiting, PATIENCE_S if stage is CompileStage.WAIT else 0)
                 for key, (cubin, origin) in found.items():
                     self._deliver(self.sources[key], cubin, origin)
                 self._report()
@@ -155,7 +155,7 @@ class _Batch:
                 with deferred():
                     self.cache.give_up(self.claimed)
                     self.claimed = []
-            stage = Stage.WAIT
+            stage = CompileStage.WAIT
 
     def _looked_up(self, keys: Sequence[str], patience_s: float) -> tuple[dict[str, tuple[Cubin, Origin]], list[str]]:
         """Return what is in the cache, and what is to be compiled here; for a time, look again as long as neither is anything."""
@@ -196,7 +196,7 @@ class _Batch:
         if self.stopped:
             return
         start_ns = time.perf_counter_ns()
-        with self.log.stage(Stage.COMPILE, several([source.name for source in group])):
+        with self.log.stage(CompileStage.COMPILE, several([source.name for source in group])):
             image, log = compile_unit(unit_code(group), several([source.name for source in group]).replace(" ", "_"), self.architecture)
         compile_ns = time.perf_counter_ns() - start_ns
         if image is None:
@@ -209,7 +209,7 @@ class _Batch:
             self._fail(source, CompilationError(message, hint='declare it extern "C" __global__'))
         there = [source for source in group if source not in missing]
         if there:
-            with self.log.stage(Stage.STORE, several([source.name for source in there]), len(image)):
+            with self.log.stage(CompileStage.STORE, several([source.name for source in there]), len(image)):
                 self.cache.keep([keys_of[source] for source in there], cubin)
         for source in there:
             self._deliver(source, cubin, Origin.COMPILED)

@@ -1,13 +1,19 @@
-"""Machine code of one or several kernels, and what it says about each: read from its ELF sections, so that no GPU is needed."""
+"""Machine code of one or several kernels: what it says about each, and how it is kept in a file.
+
+What it says is read from its ELF sections, so that no GPU is needed. A file can tell whether it is whole: a magic word, a checksum of all
+that follows, a header, the machine code.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from mmap import mmap
+from typing import Any
 
 SYMBOLS = 2
 """Type of the ELF section with the symbols' names."""
@@ -22,6 +28,15 @@ ARCHITECTURE_BIT = {7: 0, 8: 8}
 
 CUDA 12 has version 7 up to sm_90 and 8 from sm_100 on; CUDA 13 has 8 for all.
 """
+FORMAT = 1
+MAGIC = b"SSCUBIN" + bytes([FORMAT])
+CHECKSUM_END = len(MAGIC) + 32
+HEADER_START = CHECKSUM_END + 4
+HEADER_BYTES = 4096
+"""The header ends before this; what stands there else need not be read to tell that it is none."""
+_FIELDS = {"architecture": str, "nvrtc": str, "compile_ns": int, "kernels": int}
+_LEAST = {"compile_ns": 0, "kernels": 1}
+"""What a header says, and the least of each number."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +110,40 @@ class Section:
     kind: int
     start: int
     size: int
+
+
+def packed(cubin: Cubin) -> bytes:
+    """Return a cubin as the content of a file."""
+    fields = asdict(cubin)
+    image: bytes = fields.pop("image")
+    header = json.dumps(fields).encode()
+    body = len(header).to_bytes(4, "little") + header + image
+    return MAGIC + hashlib.sha256(body).digest() + body
+
+
+def unpacked(content: bytes) -> Cubin | None:
+    """Return the cubin in the content of a file; None where it is none of ours, truncated or changed."""
+    checksum = checksum_of(content)
+    if checksum is None or hashlib.sha256(content[CHECKSUM_END:]).digest() != checksum:
+        return None
+    header = header_of(content)
+    return Cubin(image=content[_header_end(content) :], **header) if header else None
+
+
+def checksum_of(start: bytes) -> bytes | None:
+    """Return the checksum that stands in the first bytes of a file; None where it is none of ours, or too short."""
+    return start[len(MAGIC) : CHECKSUM_END] if start.startswith(MAGIC) and len(start) >= CHECKSUM_END else None
+
+
+def header_of(start: bytes) -> Mapping[str, Any]:
+    """Return what the first bytes of a file say about its cubin; empty where that is not what `packed` writes."""
+    try:
+        header = json.loads(start[HEADER_START : min(_header_end(start), HEADER_BYTES)])
+    except (ValueError, RecursionError):
+        return {}
+    known = isinstance(header, dict) and header.keys() == _FIELDS.keys()
+    fits = known and all(type(header[name]) is kind for name, kind in _FIELDS.items())  # a truth value is an int, too
+    return header if fits and all(least <= header[name] <= 2**63 for name, least in _LEAST.items()) else {}
 
 
 def resources_of(image: bytes) -> dict[str, KernelResources]:
@@ -171,3 +220,7 @@ def _attributes(info: bytes) -> Iterator[tuple[int, int, int]]:
 
 def _text(image: bytes | mmap, start: int) -> str:
     return image[start : image.find(b"\0", start)].decode(errors="replace")
+
+
+def _header_end(start: bytes) -> int:
+    return HEADER_START + int.from_bytes(start[CHECKSUM_END:HEADER_START], "little")

@@ -8,7 +8,6 @@ import re
 import shutil
 import stat
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,7 @@ from secrets import token_hex
 from weakref import WeakValueDictionary
 
 from streamscope.errors import CacheWarning, OutputError
-from streamscope.kernels.compile.cubin import Cubin
-from streamscope.kernels.compile.cubin_file import CHECKSUM_END, HEADER_BYTES, checksum_of, header_of, packed, unpacked
+from streamscope.kernels.compile.cubin import CHECKSUM_END, HEADER_BYTES, Cubin, checksum_of, header_of, packed, unpacked
 
 MOST_BYTES = 512 * 2**20
 MOST_FILE_BYTES = 64 * 2**20
@@ -86,13 +84,8 @@ class CubinFolder:
         self.path = path
         self.most_bytes = most_bytes
         self.why_none = why_none
-        self._warned = False
-        self._mutex = threading.Lock()
+        self._unwarned = [True]
         self._known: WeakValueDictionary[bytes, Cubin] = WeakValueDictionary()
-
-    def begin_again(self) -> None:
-        """In a forked process, leave to the parent the lock that one of its threads may have held."""
-        self._mutex = threading.Lock()
 
     def read(self, key: str) -> Cubin | None:
         """Return the cubin that a key stands for; None where there is none, or a broken one."""
@@ -239,9 +232,8 @@ class CubinFolder:
                 path.unlink(missing_ok=True)
 
     def _warn(self, what: str, then: str = f"kernels are compiled without it ({WHERE_ELSE})") -> None:
-        with self._mutex:
-            first, self._warned = not self._warned, True
-        if first:
+        with suppress(IndexError):  # Of several threads, one gets what there is to pop.
+            self._unwarned.pop()
             warnings.warn(f"the kernel cache {what}; {then}", CacheWarning, stacklevel=3)
 
 
@@ -302,8 +294,3 @@ def _link(source: Path, target: Path) -> None:
 def _remove(file: CubinFile) -> None:
     for path in file.paths:
         path.unlink(missing_ok=True)
-
-
-def binary_size(size: int) -> str:
-    """Return a number of bytes in words, in KiB or MiB."""
-    return f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{size / 2**10:,.1f} KiB"

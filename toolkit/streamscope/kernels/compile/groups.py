@@ -13,9 +13,7 @@ from collections.abc import Iterable, Sequence
 from streamscope.arguments import whole_number
 from streamscope.errors import CompilationError
 from streamscope.kernels.compile.free_memory import free_bytes
-from streamscope.kernels.elementwise.wrapping_source import WRAPPING
-from streamscope.kernels.source import KernelSource
-from streamscope.kernels.types_source import HALF_CONVERSIONS, VECTORS
+from streamscope.kernels.source import HALF_CONVERSIONS, VECTORS, WRAPPING, KernelSource
 
 Group = tuple[KernelSource, ...]
 

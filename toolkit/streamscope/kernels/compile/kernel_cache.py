@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
+import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from weakref import WeakSet
 
 from streamscope.errors import OutputError
 from streamscope.files import expanded, user_cache
-from streamscope.kernels.compile.claims import Claims
-from streamscope.kernels.compile.cubin import Cubin
-from streamscope.kernels.compile.cubin_file import FORMAT
+from streamscope.interrupts import Finaliser, when_gone
+from streamscope.kernels.compile.cubin import FORMAT, Cubin
 from streamscope.kernels.compile.cubin_folder import LOCK, MOST_BYTES, CubinFolder
 from streamscope.kernels.compile.nvrtc import OPTIONS, nvrtc_build
 from streamscope.kernels.source import KernelSource
@@ -45,6 +47,79 @@ def kernel_key(source: KernelSource, architecture: str) -> str:
     """
     parts = [FORMAT, nvrtc_build(), architecture, OPTIONS, source.name, source.code]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+class Claims:
+    """Who compiles what: a key is claimed by one thread of one process at a time.
+
+    Other processes are told by locks on single bytes of a file: the byte's position is made of the key. The locks are those of an *open
+    file description* (Linux, ``fcntl(2)``): they end with the process that holds them, however it ends, so a crash blocks nobody and
+    nothing piles up.
+
+    Two keys whose positions agree keep each other waiting, no more. Where the file cannot be made or locked, claims count in this process
+    only, and another one may compile the same.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file; its content does not matter. Without one, claims count in this process only.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._held: set[str] = set()
+        self._mutex = threading.Lock()
+        self._file: int | None = None
+        self._closing: Finaliser | None = None
+
+    def take(self, key: str) -> bool:
+        """Claim a key, a hexadecimal digest; return whether it was free. Never waits."""
+        with self._mutex:
+            if key in self._held or not self._lock(fcntl.F_WRLCK, key):
+                return False
+            self._held.add(key)
+            return True
+
+    def give_back(self, keys: Iterable[str]) -> None:
+        """Free keys; those that this process does not hold are left as they are."""
+        with self._mutex:
+            for key in self._held.intersection(keys):
+                self._held.discard(key)
+                self._lock(fcntl.F_UNLCK, key)
+
+    def begin_again(self) -> None:
+        """In a forked process, leave to the parent what it holds.
+
+        The open file is shared: its locks would be taken for the child's, and would outlive the parent for as long as the child has it.
+        """
+        self._mutex = threading.Lock()  # a thread of the parent may have held it
+        self._held = set()
+        if self._closing is not None:
+            self._closing.now()
+        self._file = self._closing = None
+
+    def _lock(self, kind: int, key: str) -> bool:
+        """Lock or unlock the byte of a key; return whether nobody else has it."""
+        file = self._opened()
+        if file is None:
+            return True
+        try:
+            position = int(key[:15], 16)  # 60 bits: a file offset has 63
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi", kind, os.SEEK_SET, position, 1, 0))
+        except OSError as error:
+            # A file system without locks costs a compilation done twice, and nothing else.
+            return error.errno not in (errno.EAGAIN, errno.EACCES)
+        return True
+
+    def _opened(self) -> int | None:
+        if self._file is None and self.path is not None:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._closing = when_gone(self, partial(os.close, self._file))
+            except OSError:
+                return None
+        return self._file
 
 
 class KernelCache:
@@ -132,7 +207,6 @@ class KernelCache:
         """In a forked process, leave to the parent what it has claimed, and the locks that its threads may have held."""
         self._mutex = threading.Lock()
         self.claims.begin_again()
-        self.folder.begin_again()
 
     def _remember(self, keys: Iterable[str], cubin: Cubin) -> None:
         with self._mutex:

@@ -18,11 +18,18 @@ from functools import lru_cache
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.elementwise.wrapping_source import added
 from streamscope.kernels.form import THREADS, Access, Form
-from streamscope.kernels.named_source import PLACE_OF_NAME, named_source
-from streamscope.kernels.placing_source import placing_source
+from streamscope.kernels.layout import placing_source
 from streamscope.kernels.signature import RESULT, Signature
-from streamscope.kernels.source import KernelSource
-from streamscope.kernels.types_source import COMPUTE, STORAGE, VECTORS, conversions_source, loaded, stored
+from streamscope.kernels.source import (
+    PLACE_OF_NAME,
+    STORAGE,
+    VECTORS,
+    KernelSource,
+    conversions_source,
+    loaded,
+    named_source,
+    stored,
+)
 
 _CUDA = pieces("elementwise")
 
@@ -126,14 +133,7 @@ def _arrays(signature: Signature, form: Form) -> list[_Array]:
 
 def _kernel(signature: Signature, form: Form, arrays: list[_Array]) -> str:
     placed = any(array.placed for array in arrays)
-    operands = [f"{COMPUTE[p.taken] if p.scalar else f'const {STORAGE[p.stored]}*'} {p.argument}" for p in signature.parameters]
-    parameters = [
-        *operands,
-        f"{STORAGE[signature.result]}* {RESULT}",
-        "long long size",
-        *["int lead"] * form.masked,
-        *["layout at"] * placed,
-    ]
+    parameters = [*signature.declarations, "long long size", *["int lead"] * form.masked, *["layout at"] * placed]
     reads = arrays if signature.accumulate else arrays[:-1]
     common = {
         "threads": THREADS,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from streamscope.kernels.cuda import pieces
 from streamscope.kernels.elementwise.wrapping_source import added
 from streamscope.kernels.signature import Parameter, Signature
-from streamscope.kernels.types_source import COMPUTE
+from streamscope.kernels.source import COMPUTE
 
 ROUNDED, APART = pieces("fused").values()
 _CALL = re.compile(r"\b(\w+)\s*\(")
@@ -44,7 +44,24 @@ class Step:
     arguments: tuple[str, ...]
 
 
-def fused_signature(name: str, parameters: Sequence[Parameter], steps: Sequence[Step]) -> Signature:
+@dataclass(frozen=True)
+class FusedSignature(Signature):
+    """What the kernel of several steps computes: the last step's result.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+        In order.
+    """
+
+    steps: tuple[Step, ...] = ()
+
+    def device_functions(self) -> str:
+        """Return the steps as functions, and one that calls them in order."""
+        return _functions(self.parameters, self.steps)
+
+
+def fused_signature(name: str, parameters: Sequence[Parameter], steps: Sequence[Step]) -> FusedSignature:
     """Return what the kernel of several steps computes, the last step's result.
 
     Parameters
@@ -58,7 +75,7 @@ def fused_signature(name: str, parameters: Sequence[Parameter], steps: Sequence[
     """
     result = steps[-1].signature.result
     called = ", ".join(parameter.name for parameter in parameters)
-    return Signature(name, tuple(parameters), result, f"fused({called})", result, functions=_functions(parameters, steps))
+    return FusedSignature(name, tuple(parameters), result, f"fused({called})", result, steps=tuple(steps))
 
 
 def _functions(parameters: Sequence[Parameter], steps: Sequence[Step]) -> str:

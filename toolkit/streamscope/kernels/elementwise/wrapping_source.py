@@ -9,11 +9,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from streamscope.kernels.cuda import pieces
-
-WRAPPING = pieces("wrapping")["wrapping"]
-"""Stands once before all kernels that name it."""
-
 SIGNS = frozenset({"+", "-", "*", "/", "%", "<<", ">>"})
 """The operators that it has."""
 WRAPS = SIGNS | {"abs"}

@@ -14,17 +14,17 @@ import numpy as np
 
 from streamscope.kernels.elementwise.wrapping_source import SIGNS, Arithmetic
 from streamscope.kernels.expression.c_arithmetic import DType, alike, chosen, converted, divided, shifted_left, shifted_right
-from streamscope.kernels.expression.expression_check import Mistake
-from streamscope.kernels.expression.literals import LiteralError, literal
-from streamscope.kernels.expression.numpy_functions import NAMES, argument_count, numpy_function
-from streamscope.kernels.expression.operand_types import (
+from streamscope.kernels.expression.functions import (
+    NAMES,
     OF_WHOLE,
     UnknownExpressionError,
     WrongExpressionError,
+    argument_count,
     check_arguments,
     check_whole,
+    numpy_function,
 )
-from streamscope.kernels.expression.tokens import WORDS_OF_TYPES, Token, is_cast, is_template, tokens
+from streamscope.kernels.expression.tokens import WORDS_OF_TYPES, LiteralError, Mistake, Token, is_cast, is_template, literal, tokens
 
 Values = Mapping[str, Any]
 Evaluator = Callable[[Values], Any]

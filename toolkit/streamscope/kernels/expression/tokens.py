@@ -1,18 +1,38 @@
-"""The words of a C++ expression, with their places."""
+"""The words of a C++ expression with their places, and what its numbers are worth: C++17 says of which type."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
+_OF_CUDA = "NULL blockDim blockIdx gridDim threadIdx warpSize"
+_OF_CPP = """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl concept const
+    const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false float for friend
+    goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+    reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch template this thread_local throw
+    true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""
+KEYWORDS = frozenset(_OF_CPP.split())
+"""Words of C++, up to C++20."""
+RESERVED = KEYWORDS | frozenset(f"T {_OF_CUDA}".split())
+"""Names that mean something in an expression already, so that no operand may have them."""
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d|\.\d)[\w.]*(?:(?<=[eEpP])[-+]\w+)?)|(?P<name>(?:::)?[A-Za-z_]\w*(?:\s*::\s*[A-Za-z_]\w*)*)"
     r"|(?P<sign>\*\*|<<|>>|&&|\|\||[<>=!]=|[-+*/%&|^]=|\+\+|--|.))",
     re.DOTALL,
 )
-
 WORDS_OF_TYPES = frozenset("bool char const double float int long short signed size_t unsigned T".split())  # noqa: SIM905 — a list of words
+
+
+_SIDE = 80
+"""Characters of a long expression that messages show before and behind the place."""
 
 
 class Token(NamedTuple):
@@ -29,6 +49,29 @@ class Token(NamedTuple):
     kind: str
     text: str
     position: int
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """Where an expression is wrong, and why.
+
+    Attributes
+    ----------
+    position : int
+        Index of the character.
+    problem, hint : str
+    """
+
+    position: int
+    problem: str
+    hint: str
+
+    def shown(self, expression: str) -> str:
+        """Return the problem with the expression and a caret below the place."""
+        start, end = max(0, self.position - _SIDE), self.position + _SIDE
+        line = " ".join(expression[start:end].splitlines())
+        before, behind = "..." * (start > 0), "..." * (end < len(expression))
+        return f"{self.problem}\n    {before}{line}{behind}\n    {' ' * (len(before) + self.position - start)}^"
 
 
 def tokens(expression: str) -> Iterator[Token]:
@@ -78,3 +121,111 @@ def _behind_types(words: Sequence[Token], at: int) -> int:
     while at < len(words) and words[at].text in WORDS_OF_TYPES:
         at += 1
     return at
+
+
+_WHOLE = re.compile(r"(?P<digits>0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)(?P<suffix>(?:[uU](?:ll?|LL?)?|(?:ll?|LL?)[uU]?)?)")
+_FLOATING = re.compile(
+    r"(?P<digits>(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+"
+    r"|0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][-+]?\d+)(?P<suffix>[fFlL]?)"
+)
+_LONGEST_WHOLE = 20
+"""Decimal digits of the greatest number of 64 bits."""
+_OCTAL = re.compile(r"0\d+[uUlL]*")
+
+
+class LiteralError(ValueError):
+    """A text that begins as a number does is none of C++.
+
+    Attributes
+    ----------
+    problem, hint : str
+    """
+
+    def __init__(self, problem: str, hint: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
+
+
+@lru_cache(maxsize=1024)
+def literal(text: str) -> np.generic:
+    """Return what a number of C++ stands for, in its type on the device, where ``long`` has 64 bits and ``long double`` is ``double``.
+
+    Raises
+    ------
+    LiteralError
+        It is no number of C++, or fits none of its types.
+    """
+    if match := _WHOLE.fullmatch(text):
+        return _whole(match["digits"], match["suffix"].lower())
+    if match := _FLOATING.fullmatch(text):
+        return _floating(match["digits"], match["suffix"].lower())
+    raise _no_number(text)
+
+
+def _whole(digits: str, suffix: str) -> np.generic:
+    decimal = digits[0] != "0"
+    base = 10 if decimal else {"x": 16, "b": 2}.get(digits[1:2].lower(), 8)
+    if decimal and len(digits) > _LONGEST_WHOLE:
+        raise LiteralError(f"a number of {len(digits)} digits needs more than 64 bits", "write a floating-point number, for example 1e30")
+    value = int(digits, base) if base in (10, 8) else int(digits[2:], base)
+    # Decimal numbers become unsigned where they say so only, others where they fit no signed type of the width ([lex.icon]).
+    kinds = [
+        kind
+        for kind in (np.int32, np.uint32, np.int64, np.uint64)
+        if (np.dtype(kind).kind == "u" if "u" in suffix else not decimal or np.dtype(kind).kind == "i")
+        and (np.dtype(kind).itemsize == np.dtype(np.int64).itemsize or "l" not in suffix)
+    ]
+    for kind in kinds:
+        if value <= np.iinfo(kind).max:
+            return kind(value)
+    raise LiteralError(f"{digits} needs more than 64 bits", "write a floating-point number" + f", {digits}.0" * decimal)
+
+
+def _floating(digits: str, suffix: str) -> np.generic:
+    """Return the number nearest to what is written, rounded once; beyond its range NVRTC refuses all but ``long double``."""
+    is_hex = digits[:2] in ("0x", "0X")
+    kind = np.float32 if suffix == "f" else np.float64
+    try:
+        near = float.fromhex(digits) if is_hex else float(digits)
+    except OverflowError:
+        near = math.inf
+    exact = (_exact_hex(digits) if is_hex else Fraction(Decimal(digits))) if near and math.isfinite(near) else Fraction(0)
+    with np.errstate(over="ignore", under="ignore"):
+        value = kind(_rounded_to_odd(near, exact)) if suffix == "f" else kind(near)
+    # In hexadecimal, NVRTC also refuses what is so small that bits are lost.
+    lost = is_hex and 0 < value < np.finfo(kind).tiny and Fraction(float(value)) != exact
+    if suffix != "l" and (lost or not np.isfinite(value) or (value == 0 and not _is_zero(digits))):
+        small = lost or value == 0
+        range_of = f"{'below the least' if small else 'beyond the greatest'} {'float' if suffix == 'f' else 'double'}"
+        instead = "write 0.0" + "f" * (suffix == "f") if small else "write 1.0 / 0.0 for infinity"
+        hint = "leave the f out: double has more" if suffix == "f" else instead
+        raise LiteralError(f"a number is out of range: it is {range_of}", hint)
+    return value
+
+
+def _is_zero(digits: str) -> bool:
+    mantissa = re.match(r"(?:0[xX]([^pP]+)|([^eE]+))", digits)
+    return mantissa is not None and not (mantissa[1] or mantissa[2]).strip("0.")
+
+
+def _exact_hex(digits: str) -> Fraction:
+    mantissa, exponent = re.split("[pP]", digits[2:])
+    whole, _, part = mantissa.partition(".")
+    return int(whole + part, 16) * Fraction(2) ** (int(exponent) - 4 * len(part))
+
+
+def _rounded_to_odd(near: float, exact: Fraction) -> float:
+    """Return a double that rounds to the float nearest to an exact number: where that is none, its neighbour whose last bit is set."""
+    if not near or not math.isfinite(near) or Fraction(near) == exact:
+        return near
+    below = near if Fraction(near) < exact else math.nextafter(near, -math.inf)
+    return below if np.float64(below).view(np.uint64) & np.uint64(1) else math.nextafter(below, math.inf)
+
+
+def _no_number(text: str) -> LiteralError:
+    if _OCTAL.fullmatch(text):
+        return LiteralError(f"{text!r} is no number: a leading 0 makes it octal", f"write {text.lstrip('0') or '0'}")
+    if re.fullmatch(r"\d+[fF]", text):
+        return LiteralError(f"{text!r} is no number: the suffix of a float needs a point", f"write {text[:-1]}.0f")
+    return LiteralError(f"{text!r} is no number of C++", "write for example 2, 2u, 2.5, 2.5f, 1e-3f, 0x1f")

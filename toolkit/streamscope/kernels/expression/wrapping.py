@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -11,20 +10,8 @@ import numpy as np
 
 from streamscope.kernels.elementwise.wrapping_source import CASTS, WRAPS, Arithmetic, cast
 from streamscope.kernels.expression.expressions import parsed, typed
-from streamscope.kernels.expression.operand_types import UnknownExpressionError
-from streamscope.kernels.expression.promotion import DType, arithmetic
-from streamscope.kernels.signature import Signature
-
-
-def wrapping(signature: Signature) -> Signature:
-    """Return a signature whose kernel wraps: what its expressions compute of whole numbers is defined everywhere."""
-    dtypes = {parameter.name: parameter.taken for parameter in signature.parameters}
-    dtypes |= dict.fromkeys(("T", *(name for name, _ in signature.lets)), signature.arithmetic)
-    # Functions of the user's own may have the names of those that are known here.
-    taken = () if signature.functions else tuple((name, arithmetic(np.dtype(dtype))) for name, dtype in dtypes.items())
-    texts = dict.fromkeys([signature.expression, *(text for _, text in signature.lets)])
-    written = ((text, wrapped(text, taken)) for text in texts)
-    return replace(signature, wrapped=tuple((text, code) for text, code in written if code != text))
+from streamscope.kernels.expression.functions import UnknownExpressionError
+from streamscope.kernels.expression.promotion import DType
 
 
 @lru_cache(maxsize=4096)

@@ -6,8 +6,8 @@ import ctypes
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from streamscope.devices.cuda.driver import INSTALL_HINT
 from streamscope.errors import DeviceError, NoDeviceError
+from streamscope.kernels.library.libraries import INSTALL_HINT
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda.bench import CudaCall

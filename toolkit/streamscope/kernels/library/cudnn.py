@@ -6,8 +6,8 @@ import threading
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from streamscope.devices.cuda.driver import libraries
 from streamscope.errors import DeviceError, NoDeviceError
+from streamscope.kernels.library.libraries import libraries
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda.bench import CudaBench, CudaCall

@@ -15,15 +15,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamscope.kernels.cuda import fill, pieces
-from streamscope.kernels.elementwise.fitting import CTYPES, Shape
-from streamscope.kernels.form import THREADS
-from streamscope.kernels.layout import INDEX32_LIMIT, Layout, broadcast_strides, compact, row_major
-from streamscope.kernels.named_source import PLACE_OF_NAME, named_source
-from streamscope.kernels.placing_source import layout_numbers, placing_source
-from streamscope.kernels.reduce.reduction_plan import LEAST_LOADS, MULTIPROCESSORS, in_turn
+from streamscope.kernels.elementwise.specialization import Shape
+from streamscope.kernels.form import THREADS, VECTOR_BYTES
+from streamscope.kernels.layout import INDEX32_LIMIT, StridedLayout, broadcast_strides, compact, layout_numbers, placing_source, row_major
+from streamscope.kernels.reduce.reduction_plan import LEAST_LOADS, MULTIPROCESSORS, in_turn, power_of_two
 from streamscope.kernels.signature import RESULT, Parameter, Signature
-from streamscope.kernels.source import KernelSource
-from streamscope.kernels.types_source import COMPUTE, STORAGE, VECTORS, conversions_source, loaded, stored
+from streamscope.kernels.source import (
+    COMPUTE,
+    PLACE_OF_NAME,
+    STORAGE,
+    VECTORS,
+    KernelSource,
+    conversions_source,
+    loaded,
+    named_source,
+    stored,
+)
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaBench, CudaCall
@@ -32,7 +39,6 @@ Strides = Sequence[Sequence[int]]
 
 BLOCKS = 4 * MULTIPROCESSORS
 """Of a big GPU at once: four a multiprocessor have enough loads under way, whatever registers the expression takes."""
-VECTOR_BYTES = 16
 MOST_LOADS = 2**14
 """That one thread adds up: each rounding of 2**-24 may go the same way."""
 BYTES_UNDER_WAY, OF_VECTORS = 32, 64
@@ -119,7 +125,7 @@ class FittedSum:
     ----------
     signature : Signature
     form : SumForm
-    outer, inner : Layout
+    outer, inner : StridedLayout
         Of the results, and of what each is the sum of.
     size, count : int
         Results, and values of each.
@@ -129,8 +135,8 @@ class FittedSum:
 
     signature: Signature
     form: SumForm
-    outer: Layout
-    inner: Layout
+    outer: StridedLayout
+    inner: StridedLayout
     size: int
     count: int
     share: int
@@ -208,11 +214,7 @@ def bind_sum(bench: CudaBench, signature: Signature, arrays: Sequence[Any], scal
 
 
 def _bind(bench: CudaBench, kernel: FittedSum, arrays: Sequence[Any], scalars: Mapping[str, np.generic]) -> CudaCall:
-    operands = iter(arrays)
-    arguments = [
-        CTYPES[COMPUTE[parameter.taken]](scalars[parameter.name].item()) if parameter.scalar else next(operands)
-        for parameter in kernel.signature.parameters
-    ]
+    arguments = kernel.signature.arguments(arrays, scalars)
     outer = layout_numbers(kernel.outer, range(len(arrays)))
     inner = layout_numbers(kernel.inner, range(len(arrays) - 1))
     arguments += [arrays[-1], *map(ctypes.c_longlong, (kernel.size, kernel.count, kernel.share)), ctypes.c_uint(max(1, kernel.tiles))]
@@ -235,9 +237,9 @@ def _fitted(
     width, runs = _vectors(outer, inner, itemsizes, addresses, beside=beside)
     loads = (OF_VECTORS if width > 1 else BYTES_UNDER_WAY) // (width * max(itemsizes))
     step = 1 if beside else width
-    lanes = min(THREADS, _power_of_two(-(-count // (step * loads))))
+    lanes = min(THREADS, power_of_two(-(-count // (step * loads))))
     if beside:
-        lanes = min(lanes, THREADS // min(32, _power_of_two(-(-size // width))))
+        lanes = min(lanes, THREADS // min(32, power_of_two(-(-size // width))))
     form = SumForm(lanes, beside, width, runs, loads, outer.rank, inner.rank, math.prod(walked) >= INDEX32_LIMIT)
     of_thread = -(-count // (step * lanes))
     tiles = max(1, -(-size // form.across))
@@ -247,18 +249,18 @@ def _fitted(
     return FittedSum(signature, form, outer, inner, size, count, share)
 
 
-def _layout(shape: Shape, axes: Sequence[int], strides: Strides) -> Layout:
+def _layout(shape: Shape, axes: Sequence[int], strides: Strides) -> StridedLayout:
     """Return the simplest layout along some axes, in the order in which the first array, which has all of them, lies in memory."""
     extents = [shape[axis] for axis in axes]
     if 0 in extents:
-        return Layout((1,), ((0,),) * len(strides))  # nothing is addressed
+        return StridedLayout((1,), ((0,),) * len(strides))  # nothing is addressed
     first, *others = ([each[axis] for axis in axes] for each in strides)
     layout = compact(extents, [*others, first])
-    return Layout(layout.extents, (layout.strides[-1], *layout.strides[:-1]))
+    return StridedLayout(layout.extents, (layout.strides[-1], *layout.strides[:-1]))
 
 
 def _vectors(
-    outer: Layout, inner: Layout, itemsizes: Sequence[int], addresses: Sequence[int], *, beside: bool
+    outer: StridedLayout, inner: StridedLayout, itemsizes: Sequence[int], addresses: Sequence[int], *, beside: bool
 ) -> tuple[int, tuple[bool, ...]]:
     """Return how many elements vectors can have along the last axis of the results or of what is summed, and which arrays have any."""
     along, across = (outer, inner) if beside else (inner, outer)
@@ -275,11 +277,6 @@ def _vectors(
         while run and (any(step % width for step in apart) or addresses[array] % (width * itemsize)):
             width //= 2
     return (width, runs) if width > 1 else scalar
-
-
-def _power_of_two(number: int) -> int:
-    """Return the smallest power of two that is not below a number, at least 1."""
-    return 1 << max(0, number - 1).bit_length()
 
 
 def _runs(signature: Signature, form: SumForm) -> list[tuple[Parameter, bool]]:
@@ -302,9 +299,7 @@ def _values(signature: Signature, form: SumForm) -> str:
 
 
 def _kernel(signature: Signature, form: SumForm) -> str:
-    arguments = [f"{COMPUTE[p.taken] if p.scalar else f'const {STORAGE[p.stored]}*'} {p.argument}" for p in signature.parameters]
-    arguments += [f"{STORAGE[signature.result]}* {RESULT}", "long long size", "long long count", "long long share", "unsigned tiles"]
-    arguments += ["kept::layout outer", "summed::layout inner"]
+    numbers = ["long long size", "long long count", "long long share", "unsigned tiles", "kept::layout outer", "summed::layout inner"]
     target = f"{RESULT}[from.{RESULT} + blockIdx.x / tiles * size + k]"
     groups = THREADS // form.lanes
     places = {"number": COMPUTE[signature.result], "results": form.results, "threads": THREADS}
@@ -317,7 +312,7 @@ def _kernel(signature: Signature, form: SumForm) -> str:
         _CUDA["kernel"],
         **places,
         name=PLACE_OF_NAME,
-        parameters=", ".join(arguments),
+        parameters=", ".join([*signature.declarations, *numbers]),
         column_of="%" if form.beside else "/",
         row_of="/" if form.beside else "%",
         of_thread=groups if form.beside else form.lanes,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.elementwise.wrapping_source import joined
-from streamscope.kernels.types_source import COMPUTE
+from streamscope.kernels.source import COMPUTE
 
 _CUDA = pieces("reduce")
 

@@ -1,26 +1,26 @@
-"""The kernels of reductions, filled in from ``cuda/reduce*.cuh``.
+"""The kernels of reductions of rows and columns, filled in from ``cuda/reduce*.cuh``.
 
-There are three: *rows*, where the innermost axis is reduced, *columns*, where it is kept, and *short*, for many pieces of either kind that
-fit into shared memory. Long reductions of few results are split among blocks: a first kernel, of rows or columns, leaves accumulators, laid
-out as [splits, results], and a second one, of columns, joins them. No kernel uses atomics, so a result is the same each time.
+There are three sorts of kernels: *rows*, where the innermost axis is reduced, *columns*, where it is kept, and *short*, for many pieces of
+either kind that fit into shared memory (`short_kernels`). Long reductions of few results are split among blocks: a first kernel, of rows or
+columns, leaves accumulators, laid out as [splits, results], and a second one, of columns, joins them. No kernel uses atomics, so a result
+is the same each time.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 import numpy as np
 
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.elementwise.wrapping_source import added
+from streamscope.kernels.form import THREADS
 from streamscope.kernels.layout import INDEX32_LIMIT
-from streamscope.kernels.named_source import PLACE_OF_NAME, named_source
 from streamscope.kernels.reduce.reducers import BYTES, FACTORS, FLOATS, MOST_KEYED, Reducer, accumulator_bytes, is_keyed, reducer_source
-from streamscope.kernels.source import KernelSource
-from streamscope.kernels.types_source import STORAGE, VECTORS, conversions_source, loaded, stored
+from streamscope.kernels.source import PLACE_OF_NAME, STORAGE, VECTORS, KernelSource, conversions_source, loaded, named_source, stored
 
-THREADS = 256
 INDEX32_COUNT = INDEX32_LIMIT - THREADS * 8
 """Reductions of so many elements count them with 64 bits: counters run over the end, by the loads of a block at most."""
 BYTES_WIDTH = 16
@@ -29,9 +29,8 @@ ACCUMULATOR_BYTES = 16
 """Of a thread that reduces rows: enough that additions need not wait for each other, few enough for full occupancy."""
 MOST_PARTS = 8
 """Of a column, that one thread joins in the end."""
-VECTOR_BYTES = 16
 
-_SHARED, _ROWS, _COLUMNS, _SHORT = map(pieces, ("reduce", "reduce_rows", "reduce_columns", "reduce_short"))
+_SHARED, _ROWS, _COLUMNS = map(pieces, ("reduce", "reduce_rows", "reduce_columns"))
 
 
 @dataclass(frozen=True)
@@ -56,8 +55,6 @@ OF_COLUMNS = {16: Room(8, 2), 8: Room(6, 4), 4: Room(6, 6), 2: Room(8, 6), 1: Ro
 """By the bytes of a load: the shorter it is, the more of them must be under way."""
 OF_COLUMNS_OF_BYTES = Room(4, 4)
 """For `BYTES_WIDTH` columns a thread, whose results take registers, unless eight bytes of a column are multiplied at once."""
-OF_SHORT = Room(6, 5)
-"""Where so many blocks have no room at once, the compiler says so in its log, and there are fewer."""
 
 
 class Pass(Enum):
@@ -117,25 +114,6 @@ class ColumnKernel:
     far: bool = False
 
 
-@dataclass(frozen=True)
-class ShortKernel:
-    """How a kernel of short pieces is laid out.
-
-    Attributes
-    ----------
-    lanes : int
-        Threads that share a result in the end, a power of two up to 32.
-    single : bool
-        A piece is one row, and has one result.
-    words : bool
-        Rows are taken in words of 4 bytes, but for what is before and after them, which rows of few elements have too much of.
-    """
-
-    lanes: int
-    single: bool
-    words: bool
-
-
 def room_of_rows(reducer: Reducer, width: int) -> Room:
     """Return what the threads of a kernel, loading ``width`` elements at once, get."""
     return OF_ROWS_OF_BYTES if width == BYTES_WIDTH else OF_LOCATED_ROWS if reducer.located else OF_ROWS
@@ -144,28 +122,6 @@ def room_of_rows(reducer: Reducer, width: int) -> Room:
 def room_of_columns(reducer: Reducer, width: int, load_bytes: int) -> Room:
     """Return what the threads of a kernel, each with ``width`` columns that it loads at once, get."""
     return OF_COLUMNS_OF_BYTES if width == BYTES_WIDTH and not reducer.multiplies else OF_COLUMNS[load_bytes]
-
-
-def elements_of_word(itemsize: int) -> int:
-    """Return how many elements of so many bytes come in 4 bytes at once."""
-    return max(1, 4 // itemsize)
-
-
-def short_capacity(itemsize: int) -> int:
-    """Return how many elements of so many bytes a block brings into shared memory, at most."""
-    return THREADS * OF_SHORT.loads * VECTOR_BYTES // itemsize
-
-
-def short_lanes(reducer: Reducer, rows: int) -> int:
-    """Return how many threads share a row, where a block has so many rows.
-
-    Two to eight threads side by side often meet those of other rows in one bank of shared memory, and it is better that some have no work;
-    to look for an index costs more instructions, so that all are needed.
-    """
-    lanes = min(32, 1 << max(1, THREADS // rows).bit_length() - 1)
-    if reducer.located or lanes == 1:
-        return lanes
-    return 1 if rows >= THREADS // 4 else max(16, lanes)
 
 
 def row_source(reducer: Reducer, dtype: str, result: str, kernel: RowKernel, stage: Pass, *, add: bool = False) -> KernelSource:
@@ -200,10 +156,10 @@ def row_source(reducer: Reducer, dtype: str, result: str, kernel: RowKernel, sta
         other_ends=fill(_ROWS["other_ends"], **places, item=loaded(dtype, "part[j]")) if lanes < 2 * (width - 1) else "",
         carry=fill(_ROWS["carry"], held=held) if carried else "",
         locate=fill(_ROWS["locate"], last=width - 1, candidate=candidate) if reducer.located else "",
-        write=_write(stage, result, "task", "value", "run * outer", add=add),
+        write=write(stage, result, "task", "value", "run * outer", add=add),
     )
     code = [
-        _prelude(reducer, dtype, result, far=kernel.far),
+        prelude(reducer, dtype, result, far=kernel.far),
         across_source("across", "acc_t", "joined(value, shuffled(value, offset))", "joined", lanes),
         _offset_function("kept", kernel.kept_axes),
         _offset_function("outer", kernel.outer_axes),
@@ -268,10 +224,10 @@ def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKerne
         left=across * parts,
         parts=parts,
         best="found(best, first)" if keyed else "best",
-        write=_write(stage, result, "target", "value", "count", add=add),
+        write=write(stage, result, "target", "value", "count", add=add),
     )
     code = [
-        _prelude(reducer, dtype, result, far=kernel.far),
+        prelude(reducer, dtype, result, far=kernel.far),
         _byte_keys(reducer, dtype) if keyed else "",
         _offset_function("kept", kernel.kept_axes),
         _offset_function("reduced", kernel.reduced_axes),
@@ -282,27 +238,25 @@ def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKerne
 
 def _take(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Pass, loads: int) -> dict[str, object]:
     """Return how a thread takes in what it has loaded: a load at a time, or some where bytes are multiplied."""
-    width, down, element = kernel.width, THREADS // kernel.across, STORAGE[dtype]
-    before, at_once, find_nan = "", 1, ""
+    places = {"width": kernel.width, "down": THREADS // kernel.across, "element": STORAGE[dtype]}
+    at_once, find_nan = 1, ""
     if stage is Pass.FINAL:
-        take = _COLUMNS["take_accumulator"]
-    elif is_keyed(reducer, dtype, width):
-        before, take = fill(_COLUMNS["before_key"], down=down), _COLUMNS["take_key"]
-    elif reducer.adds_bytes(dtype) and width % 4 == 0:
-        take = _COLUMNS["take_byte"]
+        take = "\n" + fill(_COLUMNS["take_accumulators"], **places)
+    elif is_keyed(reducer, dtype, kernel.width):
+        take = fill(_COLUMNS["take_keys"], **places)
+    elif reducer.adds_bytes(dtype) and kernel.width % 4 == 0:
+        take = "\n" + fill(_COLUMNS["take_sum_of_bytes"], **places)
     elif reducer.product_type(dtype):
         factors = max(few for few in range(1, FACTORS + 1) if loads % few == 0)
         at_once = factors if loads % (2 * factors) else 2 * factors
-        first, other = _taken(dtype, width, load="few"), _taken(dtype, width, load="few + f")
-        take = fill(_COLUMNS["take_product"], at_once=at_once, factors=factors, first=first, other=other)
+        first, other = _taken(dtype, kernel.width, load="few"), _taken(dtype, kernel.width, load="few + f")
+        take = "\n" + fill(_COLUMNS["take_product_of_bytes"], **places, at_once=at_once, factors=factors, first=first, other=other)
     else:
         item, absorbed = loaded(dtype, "loaded.item[k]"), "absorbed_number" if reducer.located else "absorbed"
-        before = fill(_COLUMNS["before_item"], element=element, width=width)
-        take = fill(_COLUMNS["take_item"], absorbed=absorbed, item=item, down=down)
+        take = fill(_COLUMNS["take"], **places, absorbed=absorbed, item=item)
         if reducer.located and dtype in FLOATS:
-            reduced = _axis_names("reduced", kernel.reduced_axes)
-            find_nan = fill(_COLUMNS["find_nan"], width=width, down=down, element=element, reduced=reduced, item=item)
-    return {"before": before, "take": take, "at_once": at_once, "find_nan": find_nan}
+            find_nan = fill(_COLUMNS["find_nan"], **places, reduced=_axis_names("reduced", kernel.reduced_axes), item=item)
+    return {"take": take, "at_once": at_once, "find_nan": find_nan}
 
 
 def _byte_keys(reducer: Reducer, dtype: str) -> str:
@@ -313,53 +267,7 @@ def _byte_keys(reducer: Reducer, dtype: str) -> str:
     return fill(_COLUMNS["byte_keys"], type=kind, none=none, turned=turned, beyond=beyond, most=most)
 
 
-def short_source(reducer: Reducer, dtype: str, result: str, kernel: ShortKernel, *, add: bool = False) -> KernelSource:
-    """Return a kernel of short pieces without gaps: ``(x, out, pieces, pieces of a block, size, columns, reciprocal)``.
-
-    Each piece is ``size`` rows of ``columns`` elements, of which come as many results; or, the last two arguments left out, it is one row
-    of ``size`` elements. The reciprocal is 2^32 over the columns, rounded up. The pieces of a block are at most `short_capacity` elements,
-    and a whole number of vectors, so that those of all blocks begin at the same distance from a vector.
-    """
-    itemsize, lanes, element, single = np.dtype(dtype).itemsize, kernel.lanes, STORAGE[dtype], kernel.single
-    width, of_word = VECTOR_BYTES // itemsize, elements_of_word(itemsize) if kernel.words else 1
-    if not single:
-        take = fill(_SHORT["take_column"], element=element, item=loaded(dtype, "column[i * row]"))
-    elif of_word == 1:
-        take = fill(_SHORT["take_row"], lanes=lanes, item=loaded(dtype, "elements[start + i]"))
-    else:
-        take = fill(
-            _SHORT["take_words_of_row"],
-            lanes=lanes,
-            last_lane=lanes - 1,
-            element=element,
-            of_word=of_word,
-            last_of_word=of_word - 1,
-            item_before=loaded(dtype, "elements[start + i]"),
-            item=loaded(dtype, "few.item[k]"),
-            item_after=loaded(dtype, "elements[start + after + i]"),
-        )
-    body = fill(
-        _SHORT["kernel"],
-        lanes=lanes,
-        threads=THREADS,
-        blocks=OF_SHORT.blocks,
-        name=PLACE_OF_NAME,
-        element=element,
-        out=STORAGE[result],
-        columns="" if single else ", long long columns, long long reciprocal",
-        width=width,
-        most_vectors=short_capacity(itemsize) // width + 1,
-        row=1 if single else "columns",
-        loads=OF_SHORT.loads,
-        at_once=THREADS // lanes,
-        take=take,
-        write=_write(Pass.WHOLE, result, "first * row + target", "value", "size", add=add),
-    )
-    across = across_source("across", "acc_t", "joined(value, shuffled(value, offset))", "joined", lanes)
-    readable = f"{reducer.name}_short_{'rows' if single else 'columns'}_{dtype}"
-    return named_source(readable, f"{_prelude(reducer, dtype, result, far=False)}{across}\n{body}")
-
-
+@lru_cache(maxsize=1024)
 def across_source(name: str, kind: str, shuffled: str, join: str, lanes: int) -> str:
     """Return a function, to be called once, that joins a value of each thread that shares a row; all of them get the result."""
     places = {"type": kind, "lanes": lanes, "warps": max(THREADS, lanes) // 32, "warps_of_row": lanes // 32, "join": join}
@@ -367,7 +275,8 @@ def across_source(name: str, kind: str, shuffled: str, join: str, lanes: int) ->
     return fill(_SHARED["across"], type=kind, name=name, half=min(lanes, 32) // 2, shuffled=shuffled, across_warps=across_warps)
 
 
-def _prelude(reducer: Reducer, dtype: str, result: str, *, far: bool) -> str:
+@lru_cache(maxsize=1024)
+def prelude(reducer: Reducer, dtype: str, result: str, *, far: bool) -> str:
     """Return what stands before a kernel: the types, and how elements are joined."""
     return conversions_source((dtype, result)) + VECTORS + _SHARED["waiting"] + reducer_source(reducer, dtype, far=far)
 
@@ -382,6 +291,7 @@ def _axis_names(role: str, count: int) -> str:
     return "".join(f", {role}_extent_{axis}, {role}_stride_{axis}" for axis in range(count))
 
 
+@lru_cache(maxsize=1024)
 def _offset_function(role: str, count: int) -> str:
     """Return a function from the index of an element, counted over some axes, to its distance from their first element."""
     steps = "".join(fill(_SHARED["offset_step"], axes=role, axis=axis) for axis in range(count - 1, 0, -1))
@@ -394,7 +304,7 @@ def _out_type(stage: Pass, result: str) -> str:
     return "acc_t" if stage is Pass.PARTIAL else STORAGE[result]
 
 
-def _write(stage: Pass, result: str, index: str, value: str, count: str, *, add: bool) -> str:
+def write(stage: Pass, result: str, index: str, value: str, count: str, *, add: bool) -> str:
     """Return the statement that leaves the accumulator ``value`` of ``count`` elements, finished or not."""
     if stage is Pass.PARTIAL:
         return f"out[{index}] = {value};"

@@ -6,31 +6,27 @@ import ctypes
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import index
 from typing import TYPE_CHECKING, Any
 
 from streamscope.errors import ProgramError
+from streamscope.kernels.form import THREADS, VECTOR_BYTES
+from streamscope.kernels.layout import row_major
 from streamscope.kernels.reduce.reducers import MOST_KEYED, Reducer, accumulator_bytes, is_keyed
 from streamscope.kernels.reduce.reduction_kernels import (
     BYTES_WIDTH,
     INDEX32_COUNT,
-    THREADS,
-    VECTOR_BYTES,
     ColumnKernel,
     Pass,
     RowKernel,
-    ShortKernel,
     column_source,
-    elements_of_word,
     room_of_columns,
     room_of_rows,
     row_source,
-    short_capacity,
-    short_lanes,
-    short_source,
 )
-from streamscope.kernels.source import KernelSource
+from streamscope.kernels.reduce.short_kernels import ShortKernel, elements_of_word, short_capacity, short_lanes, short_source
+from streamscope.kernels.source import PlannedKernel
 from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:
@@ -59,33 +55,16 @@ RunOfAxes = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Step:
-    """One kernel of a reduction.
-
-    Attributes
-    ----------
-    source : KernelSource
-    blocks : int
-    numbers : tuple of int
-        Its arguments after the two pointers.
-    """
-
-    source: KernelSource
-    blocks: int
-    numbers: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class ReductionPlan:
     """The kernels of one reduction: one, or two with accumulators in scratch memory between them.
 
     Attributes
     ----------
-    steps : tuple of Step
+    steps : tuple of PlannedKernel
     scratch_bytes : int
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlannedKernel, ...]
     scratch_bytes: int = 0
 
     @property
@@ -98,7 +77,7 @@ class ReductionPlan:
         scratch = [bench.stream.workspace(self.scratch_bytes)] if self.scratch_bytes else []
         places = [source, *scratch, target]
         calls = [
-            bench.kernel(step.source, step.blocks, THREADS, [*places[number : number + 2], *map(ctypes.c_longlong, step.numbers)])
+            bench.kernel(step.source, step.blocks, step.threads, [*places[number : number + 2], *map(ctypes.c_longlong, step.numbers)])
             for number, step in enumerate(self.steps)
         ]
         return in_turn(calls)
@@ -174,8 +153,7 @@ def plan_reduction(
     """
     if result.size == 0:
         return ReductionPlan(())
-    steps = strides if strides is not None else tuple(math.prod(x.shape[axis + 1 :]) for axis in range(len(x.shape)))
-    merged = _merged(x.shape, steps, axes)
+    merged = _merged(x.shape, strides if strides is not None else row_major(x.shape), axes)
     kept = [(extent, stride) for extent, stride, reduced in merged if not reduced]
     gone = [(extent, stride) for extent, stride, reduced in merged if reduced]
     short = _short(reducer, x, result, merged, add=add)
@@ -211,9 +189,9 @@ def _rows(reducer: Reducer, x: ArraySpec, result: ArraySpec, kept: list[RunOfAxe
     wave = room_of_rows(reducer, width).blocks * MULTIPROCESSORS
     # A warp to a row needs no barrier; it is enough where rows are many, or short.
     warp = vectors < 64 or (rows * outer * 32 >= wave * THREADS // 2 and vectors <= 32 * LONGEST_OF_WARP)
-    lanes = min(32, _power_of_two(-(-vectors // LOADS_OF_SHORT))) if warp else THREADS
+    lanes = min(32, power_of_two(-(-vectors // LOADS_OF_SHORT))) if warp else THREADS
     if warp and width == BYTES_WIDTH and lanes > FEW_LANES:
-        lanes = min(32, max(FEW_LANES, _power_of_two(-(-vectors // LOADS_OF_SHORT_BYTES))))
+        lanes = min(32, max(FEW_LANES, power_of_two(-(-vectors // LOADS_OF_SHORT_BYTES))))
     splits = 1
     if lanes == THREADS or outer > 1:
         most = -(-vectors // lanes) * outer // LEAST_LOADS
@@ -221,9 +199,9 @@ def _rows(reducer: Reducer, x: ArraySpec, result: ArraySpec, kept: list[RunOfAxe
         splits -= splits % outer if splits > outer else 0  # as many to each run
     kernel = RowKernel(width, lanes, len(kept), len(outer_axes), far=run * outer >= INDEX32_COUNT)
     stage = Pass.WHOLE if splits == 1 else Pass.PARTIAL
-    source = row_source(reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)
+    source = partial(row_source, reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)
     numbers = (rows, run, outer, splits, *_flat(kept), *_flat(outer_axes))
-    first = Step(source, -(-rows * splits // (THREADS // lanes)), numbers)
+    first = PlannedKernel(source, -(-rows * splits // (THREADS // lanes)), THREADS, numbers)
     return _joined(reducer, x, result, first, splits, run * outer, add=add)
 
 
@@ -247,9 +225,9 @@ def _short(reducer: Reducer, x: ArraySpec, result: ArraySpec, merged: list[tuple
     single = columns == 1
     words = single and size >= LEAST_WORDS * elements_of_word(x.dtype.itemsize)
     kernel = ShortKernel(short_lanes(reducer, of_block) if single else 1, single=single, words=words)
-    source = short_source(reducer, x.dtype.name, result.dtype.name, kernel, add=add)
+    source = partial(short_source, reducer, x.dtype.name, result.dtype.name, kernel, add=add)
     numbers = (pieces, of_block, size, *(() if single else (columns, -(-(2**32) // columns))))
-    return ReductionPlan((Step(source, -(-pieces // of_block), numbers),))
+    return ReductionPlan((PlannedKernel(source, -(-pieces // of_block), THREADS, numbers),))
 
 
 def _columns(
@@ -270,7 +248,7 @@ def _columns(
     while columns % width or address % (width * itemsize) or any(stride % width for _, stride in (*kept, *gone)):
         width //= 2
     vectors = math.prod(extent for extent, _ in kept) * columns // width
-    across = min(32, MOST_COLUMNS // width, _power_of_two(vectors))
+    across = min(32, MOST_COLUMNS // width, power_of_two(vectors))
     room = room_of_columns(reducer, width, width * itemsize)
     wave = room.blocks * MULTIPROCESSORS
     # Of short columns a thread takes some batches of loads, if the blocks that are left suffice, and joins with fewer others.
@@ -282,23 +260,25 @@ def _columns(
         splits = max(splits, -(-size // MOST_KEYED))
     kernel = ColumnKernel(width, across, len(kept), len(gone), far=far)
     stage = Pass.WHOLE if splits == 1 else Pass.PARTIAL
-    source = column_source(reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)
+    source = partial(column_source, reducer, x.dtype.name, result.dtype.name, kernel, stage, add=add and splits == 1)
     numbers = (columns, vectors * width, tiles, size, -(-size // splits), size, *_flat(kept), *_flat(gone))
-    first = Step(source, tiles * splits, numbers)
+    first = PlannedKernel(source, tiles * splits, THREADS, numbers)
     return _joined(reducer, x, result, first, splits, size, add=add)
 
 
-def _joined(reducer: Reducer, x: ArraySpec, result: ArraySpec, first: Step, splits: int, count: int, *, add: bool) -> ReductionPlan:
+def _joined(
+    reducer: Reducer, x: ArraySpec, result: ArraySpec, first: PlannedKernel, splits: int, count: int, *, add: bool
+) -> ReductionPlan:
     """Put the kernel behind a split reduction that joins what its blocks left."""
     if splits == 1:
         return ReductionPlan((first,))
     results = result.size
-    across = min(32, _power_of_two(results))
+    across = min(32, power_of_two(results))
     far = count >= INDEX32_COUNT
     kernel = ColumnKernel(1, across, 0, 1, far=far)
-    source = column_source(reducer, x.dtype.name, result.dtype.name, kernel, Pass.FINAL, add=add)
+    source = partial(column_source, reducer, x.dtype.name, result.dtype.name, kernel, Pass.FINAL, add=add)
     tiles = -(-results // across)
-    last = Step(source, tiles, (results, results, tiles, splits, splits, count, splits, results))
+    last = PlannedKernel(source, tiles, THREADS, (results, results, tiles, splits, splits, count, splits, results))
     return ReductionPlan((first, last), splits * results * accumulator_bytes(reducer, x.dtype.name, far=far))
 
 
@@ -306,6 +286,6 @@ def _flat(axes: Sequence[RunOfAxes]) -> list[int]:
     return [number for axis in axes for number in axis]
 
 
-def _power_of_two(number: int) -> int:
-    """Return the smallest power of two that is not below a positive number."""
-    return 1 << (number - 1).bit_length()
+def power_of_two(number: int) -> int:
+    """Return the smallest power of two that is not below a number, at least 1."""
+    return 1 << max(0, number - 1).bit_length()

@@ -1,0 +1,203 @@
+"""A case: one program with its inputs and the results that it should have, prepared for engine after engine and checked under each."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.calling import check_captured, no_program
+from streamscope.capturing.function import CapturedFunction
+from streamscope.devices.protocol import Device
+from streamscope.engines.prepared import Prepared, prepare_traced
+from streamscope.errors import ProgramError
+from streamscope.interrupts import deferred, let_through
+from streamscope.ops.fusion import fused
+from streamscope.program.arrays import host_array
+from streamscope.program.operation import Program
+from streamscope.program.reference import known_part, run_reference
+from streamscope.tolerance import absolute_errors, allowed_alone, allowed_errors, allowed_of_others
+from streamscope.tracing import ProgramFunction
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A case prepared for one engine: graphs captured, results in its outputs and checked.
+
+    Attributes
+    ----------
+    prepared : Prepared
+    max_abs_error, tolerance : float
+        How far the results are from what is expected where they use most of what is allowed, and what is allowed there; NaN where nothing
+        is expected.
+    """
+
+    prepared: Prepared
+    max_abs_error: float
+    tolerance: float
+
+    @property
+    def correct(self) -> bool:
+        """Whether the results are within the tolerance; true where there is nothing to compare them with."""
+        return bool(np.isnan(self.tolerance) or self.max_abs_error <= self.tolerance)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program with its inputs, and the results that it should have.
+
+    Attributes
+    ----------
+    program : Program
+    inputs : tuple of array
+        On the host.
+    expected : list of array or None, optional
+        What the outputs should be: NumPy's, or those of a plain call of captured code; None for an output without a reference, and where
+        no output has one.
+    captured : CapturedFunction, optional
+        Where the program was captured: it has memory of its own, in which its results are.
+    allowed : list of array or None, optional
+        How far each element of the outputs may be from what is expected; see `tolerance.py`.
+    """
+
+    program: Program
+    inputs: tuple[Array, ...]
+    expected: Sequence[Array | None] | None
+    captured: CapturedFunction | None = None
+    allowed: Sequence[Array | None] | None = None
+
+    @classmethod
+    def of(
+        cls, function: object, inputs: Sequence[Any], caller: str, attributes: Mapping[str, Any] | None = None, *, checked: bool = True
+    ) -> Case:
+        """Trace a program function and, if its results are to be checked, compute its reference.
+
+        Parameters
+        ----------
+        function : object
+            What the verb was given.
+        inputs : sequence of array
+        caller : str
+            What errors call the verb.
+        attributes : mapping of str to object, optional
+            The function's own.
+        checked : bool
+            Whether there are expected results, where the program has a reference.
+
+        Raises
+        ------
+        ProgramError
+            It is no program, or the inputs do not fit it.
+        """
+        if isinstance(function, CapturedFunction):
+            check_captured(caller, function, inputs)
+            found = function.expected()
+            return cls(function.trace(), (), found, function, [allowed_of_others(each) for each in found])
+        if isinstance(function, Program):
+            said = f"{caller} traces the program itself, and {function.name!r} is traced already"
+            raise ProgramError(said, hint="give the function that was traced, and its inputs")
+        if not isinstance(function, ProgramFunction):
+            raise no_program(caller, function)
+        plain = ProgramFunction(function.function).trace(*inputs, **(attributes or {}))
+        program = fused(plain) if function.fuse else plain
+        arrays = tuple(host_array(value) for value in inputs)
+        known = known_part(plain)
+        if not checked or not known.outputs:
+            return cls(program, arrays, None)
+        results = run_reference(known, arrays)
+        expected = dict(zip(known.outputs, results, strict=True))
+        allowed = dict(zip(known.outputs, allowed_errors(known, arrays, results), strict=True))
+        return cls(program, arrays, [*map(expected.get, plain.outputs)], allowed=[*map(allowed.get, plain.outputs)])
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """The outputs that are not checked, where others are, as a reader finds them: ``"outputs[1] (noisy_0)"``."""
+        names = [self.program.variables[variable].name for variable in self.program.outputs]
+        return tuple(f"outputs[{index}] ({names[index]})" for index, expected in enumerate(self.expected or ()) if expected is None)
+
+    def prepare(self, engine: str, device: Device, streams: int) -> Checked:
+        """Prepare the program for an engine, run it until its graphs are captured and replayed, and check the results."""
+        prepared = prepare_traced(self.program, engine, device, streams=streams)
+        for _ in range(3):
+            prepared.load(self.inputs)
+            prepared.run()
+            prepared.wait()
+        return Checked(prepared, *largest_error(self._outputs(prepared), self.expected, self.allowed))
+
+    def reload(self, prepared: Prepared) -> None:
+        """Fill the inputs again, if the program changes them."""
+        if self.program.changes_inputs:
+            prepared.load(self.inputs)
+
+    def round_ns(self, prepared: Mapping[str, Prepared], random: np.random.Generator) -> dict[str, int]:
+        """Let engines run once each, in random order; return each one's makespan, in ns."""
+        makespans_ns = {}
+        for name in map(str, random.permutation(list(prepared))):
+            self.reload(prepared[name])
+            makespans_ns[name] = run_ns(prepared[name])[1]
+        return makespans_ns
+
+    def _outputs(self, prepared: Prepared) -> list[Array]:
+        """Return what the last run left; captured code is run once more, on results that are overwritten first."""
+        if self.captured is None:
+            return prepared.outputs()
+        self.captured.clear_outputs()
+        prepared.run()
+        prepared.wait()
+        return self.captured.outputs()
+
+
+def run_ns(prepared: Prepared) -> tuple[int, int]:
+    """Run once, on an idle device; return after how long all was issued, and after how long the host knew that all was done, in ns."""
+    collects = gc.isenabled()
+    with deferred():
+        try:
+            gc.disable()
+            return let_through(_run_ns, prepared)
+        finally:
+            if collects:
+                gc.enable()
+
+
+def _run_ns(prepared: Prepared) -> tuple[int, int]:
+    start = prepared.device.now_ns()
+    prepared.run()
+    issued = prepared.device.now_ns()
+    prepared.wait()
+    return issued - start, prepared.device.now_ns() - start
+
+
+def largest_error(
+    outputs: Sequence[Array], expected: Sequence[Array | None] | None, allowed: Sequence[Array | None] | None = None
+) -> tuple[float, float]:
+    """Return by how much that element is off which uses most of what is allowed, and what is allowed there; NaN without a reference.
+
+    Parameters
+    ----------
+    outputs, expected : sequence of array
+        None is expected of an output that cannot be checked.
+    allowed : sequence of array, optional
+        For each output, or each of its elements; by default what is allowed for the result of a single operation of ours. Where all is as
+        it should be, the most that is allowed anywhere is returned.
+    """
+    if expected is None:
+        return float("nan"), float("nan")
+    limits = [None if reference is None else allowed_alone(reference) for reference in expected] if allowed is None else allowed
+    worst = (0.0, 0.0)
+    used = -1.0
+    for output, reference, limit in zip(outputs, expected, limits, strict=True):
+        if reference is None or limit is None or reference.size == 0:
+            continue
+        error, most = absolute_errors(output, reference), np.broadcast_to(limit, reference.shape)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            share = np.where(error > 0, np.nan_to_num(error / most, nan=0.0, posinf=np.inf), 0.0)  # NaN: both are infinite, or both 0.
+        place = np.unravel_index(np.argmax(share if share.any() else np.where(np.isfinite(most), most, -1.0)), share.shape)
+        if share[place] > used:
+            worst, used = (float(error[place]), float(most[place])), float(share[place])
+    return worst

@@ -1,0 +1,75 @@
+"""What a plan takes on the simulated device at given costs, its launches as long as one says: the one model of time behind all advice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from streamscope.advising.case import run_ns
+from streamscope.devices.cost_model import CostModel
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines.plan import CallHost, Issue, Plan, Replay, Step
+from streamscope.engines.prepared import Prepared
+from streamscope.program.launch import Launch
+
+Durations = Mapping[tuple[int, int], float]
+"""How long each launch runs alone, in ns, by operation and part."""
+
+LEAST_NS = 0.01
+"""Nothing is simulated as shorter than this."""
+
+
+def without_data(plan: Plan, host_ns: Mapping[int, float] | None = None) -> Plan:
+    """Return a plan that takes as long, and neither holds memory nor computes anything.
+
+    Parameters
+    ----------
+    plan : Plan
+    host_ns : mapping of int to float, optional
+        How long host functions take, by operation; by default what they declare.
+    """
+    taken = host_ns or {}
+
+    def emptied(step: Step) -> Step:
+        match step:
+            case Issue(launch, lane):
+                return Issue(replace(launch, reads=(), writes=(), reference=_nothing, stateful=True), lane)
+            case CallHost(call):
+                duration_ns = taken.get(call.operation, call.duration_ns)
+                return CallHost(replace(call, reads=(), writes=(), function=tuple, duration_ns=duration_ns))
+            case Replay(steps):
+                return Replay(tuple(map(emptied, steps)))
+        return step
+
+    program = replace(plan.program, variables=(), inputs=(), outputs=())
+    return replace(plan, program=program, steps=tuple(map(emptied, plan.steps)))
+
+
+def simulated_ns(plan: Plan, duration_ns: Callable[[Launch], float], model: CostModel) -> tuple[int, int]:
+    """Simulate one run of a plan, whose graphs are captured, on an idle device.
+
+    Parameters
+    ----------
+    plan : Plan
+        Made by `without_data`.
+    duration_ns : callable
+        How long each launch runs alone, in ns.
+    model : CostModel
+        What everything else costs.
+
+    Returns
+    -------
+    tuple of int
+        After how long the host has issued all, and after how long it knows that all is done, in ns.
+    """
+
+    def stretched(launch: Launch, stream: str) -> tuple[float, float]:
+        return 0.0, max(duration_ns(launch), LEAST_NS) / model.estimate_ns(launch)
+
+    prepared = Prepared(plan, SimulatedDevice(model, delays=stretched))
+    prepared.capture()
+    return run_ns(prepared)
+
+
+def _nothing(arrays: object) -> tuple[()]:
+    return ()

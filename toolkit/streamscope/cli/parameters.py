@@ -1,0 +1,102 @@
+"""The parameters that commands share, and the checks of what a user gave for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streamscope import arguments, options
+from streamscope.errors import OutputError, StreamscopeError, WorkloadError
+
+if TYPE_CHECKING:
+    from streamscope.workloads.workload import Made
+
+
+class WrongUsageError(StreamscopeError):
+    """An argument names something that does not exist, or has a value that it cannot have."""
+
+
+def shared(option: options.Option) -> Any:
+    """Return Typer's option for one of `streamscope.options`."""
+    return typer.Option(
+        option.flag,
+        metavar="|".join(option.choices) or option.metavar,
+        help=option.help,
+        min=option.least,
+        max=option.most,
+        callback=_one_of(option.choices) if option.choices else None,
+        show_default=option.default is not None,
+    )
+
+
+def given_path(text: str) -> Path:
+    """Return the path that an option names; an empty one, of a variable that is not set, would be the current folder.
+
+    Raises
+    ------
+    BadParameter
+        It cannot be a path.
+    """
+    try:
+        return arguments.given_path(text, error=OutputError)
+    except OutputError as error:
+        raise typer.BadParameter(f"{error.message}: {error.hint}") from None
+
+
+def out(metavar: str, written: str) -> Any:
+    """Return the option that names where a command writes."""
+    return typer.Option("--out", metavar=metavar, parser=given_path, help=written, show_default=False)
+
+
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the workload; may be repeated.", show_default=False)
+]
+
+
+def setting_values(settings: Sequence[str] | None) -> dict[str, str]:
+    """Split ``name=value`` pairs.
+
+    Raises
+    ------
+    BadParameter
+        One lacks its name or the sign.
+    """
+    values = {}
+    for setting in settings or ():
+        name, sign, value = setting.partition("=")
+        if not sign or not name.strip():
+            raise typer.BadParameter(f"{setting!r} is not NAME=VALUE", param_hint="--set")
+        values[name.strip()] = value.strip()
+    return values
+
+
+def built_workload(name: str, values: Mapping[str, str]) -> tuple[Made, dict[str, int]]:
+    """Return a workload's program and inputs, and all its settings, those that were not given by their defaults.
+
+    Raises
+    ------
+    WrongUsageError
+        The workload or a setting does not exist, or a value is out of range.
+    """
+    from streamscope.workloads import workload
+
+    try:
+        found = workload(name)
+        made = found.build(**values)
+    except WorkloadError as error:
+        raise WrongUsageError(error.message, hint=error.hint) from None
+    return made, {key: int(values.get(key, setting.default)) for key, setting in found.settings.items()}
+
+
+def _one_of(choices: Sequence[str]) -> Callable[[str], str]:
+    """Return a check that an option has one of a few values."""
+
+    def check(value: str) -> str:
+        if value not in choices:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
+        return value
+
+    return check

@@ -1,0 +1,118 @@
+"""Arguments of the pushed engine: checks that say what is wrong with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from streamscope.engines import PLANNERS
+from streamscope.engines.pushed.variable import DynamicVariable
+from streamscope.errors import EngineError, ProgramError
+from streamscope.program.variable import Place
+
+ENGINE_VARIABLE = "STREAMSCOPE_ENGINE"
+DEFAULT_ENGINE = "async"
+
+
+def chosen_engine(name: object) -> str:
+    """Return the name of an engine: the argument, else the environment variable's, else ``"async"``.
+
+    Raises
+    ------
+    EngineError
+        It is unknown; the message says where it came from.
+    """
+    variable = os.environ.get(ENGINE_VARIABLE, "")
+    chosen = name if name is not None else variable.strip() or DEFAULT_ENGINE
+    if not isinstance(chosen, str) or chosen not in PLANNERS:
+        origin = "" if name is not None else f" in the environment variable {ENGINE_VARIABLE}"
+        raise EngineError(f"unknown engine {chosen!r}{origin}", hint=f"choose from {', '.join(PLANNERS)}")
+    return chosen
+
+
+def checked_count(argument: str, count: object, hint: str) -> int:
+    """Return a number of things; ``argument`` is how the caller gave it.
+
+    Raises
+    ------
+    EngineError
+        It is not a whole number above 0.
+    """
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise EngineError(f"{argument} is not a whole number above 0", hint=hint)
+    return count
+
+
+def checked_place(place: object) -> Place:
+    """Return where a variable is to lie.
+
+    Raises
+    ------
+    ProgramError
+        It is neither place.
+    """
+    if not isinstance(place, str) or place not in ("device", "host"):
+        raise ProgramError(f"place={place!r} is neither 'device' nor 'host'")
+    return Place(place)
+
+
+def listed(argument: str, variables: Iterable[DynamicVariable]) -> tuple[DynamicVariable, ...]:
+    """Return variables as a tuple.
+
+    Raises
+    ------
+    ProgramError
+        They are not a sequence.
+    """
+    try:
+        return tuple(variables)
+    except TypeError:
+        raise ProgramError(f"{argument}= is {variables!r}", hint=f"give a tuple of variables: {argument}=(x,)") from None
+
+
+def checked_name(name: object) -> str | None:
+    """Return what errors are to call something, if it is given.
+
+    Raises
+    ------
+    ProgramError
+        It is not a string.
+    """
+    if name is not None and not isinstance(name, str):
+        raise ProgramError(f"name={name!r} is a {type(name).__name__}, not a string", hint="it is what errors say; it may be left out")
+    return name
+
+
+def checked_function(function: Callable[..., Any], name: str | None, attributes: Mapping[str, Any], priority: int) -> str:
+    """Return what errors are to call an operation.
+
+    Raises
+    ------
+    ProgramError
+        The function cannot be called, a function or an attribute cannot be looked up, or the name or the priority is of a wrong type.
+    """
+    if not callable(function):
+        raise ProgramError(f"push wants a function or an operator, not a {type(function).__name__}")
+    title = checked_name(name) or getattr(function, "__name__", None) or getattr(function, "name", None) or type(function).__name__
+    check_hashable(function, attributes)
+    if not isinstance(priority, int):
+        raise ProgramError(f"priority={priority!r} is not a whole number", hint="0 is ordinary; above 0, the highest goes first")
+    return title
+
+
+def check_hashable(function: object, attributes: Mapping[str, Any]) -> None:
+    """Check that a function and its attributes can be part of a key.
+
+    Raises
+    ------
+    ProgramError
+        One cannot.
+    """
+    for what, value in (("the function", function), *((f"attribute {key}=", value) for key, value in attributes.items())):
+        try:
+            hash(value)
+        except TypeError:
+            raise ProgramError(
+                f"{what} is a {type(value).__name__}, which cannot be looked up", hint="pass a tuple, or fix it in a function"
+            ) from None

@@ -1,0 +1,125 @@
+"""Which kernels a program needs, found without a GPU: its launches are prepared once on a bench that only notes what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from streamscope.kernels.compile.tuned_variants import TunedVariants
+from streamscope.kernels.layout import row_major
+from streamscope.kernels.source import KernelSource
+from streamscope.program.launch import Launch
+from streamscope.program.operation import Program
+from streamscope.program.variable import ArraySpec
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaBench
+
+ALIGNED = 4096
+"""An address as good as that of any allocation of its own."""
+
+
+@dataclass(frozen=True)
+class _Pointer:
+    ptr: int = ALIGNED
+
+
+@dataclass(frozen=True)
+class _Array:
+    """What a builder of launches looks at of an array: one in one piece, in memory of its own."""
+
+    spec: ArraySpec
+    data: _Pointer = field(default_factory=_Pointer)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.spec.dtype
+
+    @property
+    def size(self) -> int:
+        return self.spec.size
+
+    @property
+    def nbytes(self) -> int:
+        return self.spec.nbytes
+
+    @property
+    def ndim(self) -> int:
+        return len(self.spec.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return self.spec.dtype.itemsize
+
+    def reshape(self, shape: tuple[int, ...]) -> _Array:
+        return _Array(ArraySpec(shape, self.dtype))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return tuple(self.itemsize * stride for stride in row_major(self.shape))
+
+
+@dataclass
+class _NotingBench:
+    """Takes kernels as the bench of the CUDA device does, and notes them."""
+
+    tuned: TunedVariants | None = None
+    sources: dict[KernelSource, None] = field(default_factory=dict)
+
+    @property
+    def stream(self) -> _NotingBench:
+        return self
+
+    def workspace(self, nbytes: int) -> _Array:
+        return _Array(ArraySpec((nbytes,), np.dtype(np.uint8)))
+
+    def kernel(self, source: KernelSource, blocks: int, threads: int, arguments: Sequence[Any]) -> Callable[[], None]:
+        if blocks:
+            self.sources[source] = None
+        return lambda: None
+
+
+def program_kernels(program: Program, tuned: TunedVariants | None = None) -> tuple[KernelSource, ...]:
+    """Return the generated kernels that a program's launches need, each once, in program order.
+
+    They are those for memory as it is allocated; an array of the user's that is aligned worse may need another form, which is then compiled
+    when it is bound. Libraries, functions of the user's and captured code bring their own.
+
+    Parameters
+    ----------
+    program : Program
+    tuned : TunedVariants, optional
+        What tuning has found on the device.
+    """
+    if program.captured:
+        return ()
+    return kernels_of_launches(program.launches(), [variable.spec for variable in program.variables], tuned)
+
+
+def program_source(program: Program) -> str:
+    """Return the sources of a program's generated kernels, each once, below a line that says which operations it is of."""
+    specs = [variable.spec for variable in program.variables]
+    users: dict[KernelSource, list[str]] = {}
+    for operation in program.operations if not program.captured else ():
+        for kernel in kernels_of_launches(operation.launches, specs):
+            users.setdefault(kernel, []).append(str(operation))
+    return "\n".join(f"// {', '.join(names)}\n{kernel.code}" for kernel, names in users.items())
+
+
+def kernels_of_launches(
+    launches: Iterable[Launch], specs: Sequence[ArraySpec], tuned: TunedVariants | None = None
+) -> tuple[KernelSource, ...]:
+    """Return the generated kernels that launches need; ``specs`` are those of the variables by id."""
+    bench = _NotingBench(tuned)
+    for launch in launches:
+        if launch.cuda is not None and not launch.library:
+            reads, writes = ([_Array(specs[variable]) for variable in ids] for ids in (launch.reads, launch.writes))
+            launch.cuda(cast("CudaBench", bench), reads, writes)
+    return tuple(bench.sources)

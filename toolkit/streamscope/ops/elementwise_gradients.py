@@ -1,0 +1,209 @@
+"""Gradients of element-wise operators: for each operand one kernel, which also sums over the axes along which it was broadcast."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streamscope.kernels.elementwise.specialization import ElementwiseCall, Shape, Specialized, specialized_fresh
+from streamscope.kernels.expression.functions import UnknownExpressionError
+from streamscope.kernels.form import THREADS
+from streamscope.kernels.reduce.broadcast_sum import FittedSum, bind_sum, fresh_sums
+from streamscope.kernels.signature import Parameter, Signature
+from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require
+from streamscope.ops.definition import Definition
+from streamscope.ops.elementwise_operator import Elementwise, broadcast_shape, evaluated, operand_values
+from streamscope.ops.one_line import CheckedLine
+from streamscope.program.launch import Array, Cost, Launch, LaunchKind, Reference
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import current_tracer
+from streamscope.program.variable import ArraySpec
+
+if TYPE_CHECKING:
+    from streamscope.devices.cuda import CudaBench, CudaCall
+
+Numbers = Mapping[str, np.generic]
+
+
+def gradients(operator: Elementwise, dy: object, operands: Sequence[object], *, out: object = None, request: Request = "write") -> Any:
+    """Return the gradient of each operand; see `Elementwise.gradient`."""
+    definition = operator.definition
+    require(definition.gradient is not None, operator.__name__, "it has no gradient", "it is not differentiable")
+    arrays, scalars = operator.sorted_operands(operands)
+    require(all(isinstance(array, Symbol) for array in (dy, *arrays)), operator.__name__, "the gradient is of variables of the program")
+    specs = [array.spec for array in arrays]
+    promoted = operator.promoted(specs, scalars)
+    shape = broadcast_shape(operator.__name__, [spec.shape for spec in specs])
+    _check_upstream(operator.__name__, dy, shape)
+    forward = operator.signature(specs, scalars)
+    numbers = operator.numbers(promoted, scalars)
+    named = dict(zip(definition.operands, operands, strict=True))
+    made: dict[str, tuple[Signature, list[Any]]] = {}
+    for (name, operand), expression in zip(named.items(), definition.gradient or (), strict=True):
+        if expression is not None and isinstance(operand, Symbol) and operand.dtype.kind == "f":
+            signature = _signature(definition, forward, name, expression, operand.dtype.name, dy.dtype.name, request == "add")  # type: ignore[attr-defined]
+            made[name] = signature, [dy, *(named[parameter.name] for parameter in signature.arrays[1:])]
+    targets = _targets(operator.__name__, out, list(named), list(made), request)
+    results: dict[str, Any] = dict.fromkeys(named)
+    for name in _order(operator.__name__, {name: reads for name, (_, reads) in made.items()}, targets):
+        signature, reads = made[name]
+        results[name] = targets[name] if request == "null" else _apply(signature, reads, named[name].spec, numbers, targets[name])  # type: ignore[attr-defined]
+    return next(iter(results.values())) if len(results) == 1 else tuple(results.values())
+
+
+def _targets(operator: str, out: object, names: Sequence[str], made: Sequence[str], request: Request) -> dict[str, Any]:
+    """Return where the gradient of each operand goes; None: to a new variable."""
+    check_request(operator, request, has_target=out is not None)
+    if not isinstance(out, tuple | list):
+        count = len(made)
+        require(out is None or count == 1, operator, f"out= names 1 variable for {count} gradients", "give a tuple of one for each operand")
+        return dict.fromkeys(names, out)
+    require(len(out) == len(names), operator, f"out= names {len(out)} variables for {len(names)} gradients")
+    given = [target.id for name, target in zip(names, out, strict=True) if isinstance(target, Symbol) and name in made]
+    require(request != "write" or len(set(given)) == len(given), operator, "out= names one variable for two gradients", "name another")
+    return dict(zip(names, out, strict=True))
+
+
+def _order(operator: str, reads: Mapping[str, Sequence[Any]], targets: Mapping[str, Any]) -> list[str]:
+    """Return the operands in an order in which no gradient is written over what a later one reads.
+
+    Raises
+    ------
+    ProgramError
+        There is none.
+    """
+    left, order = {name: {each.id for each in some} for name, some in reads.items()}, list[str]()
+    written = {name: target.id if isinstance(target, Symbol) else None for name, target in targets.items()}
+    while left:
+        free = (name for name in left if not any(written[name] in left[other] for other in left if other != name))
+        name = next(free, None)
+        require(name is not None, operator, "out= names operands that other gradients read", "let a gradient go to a new variable")
+        order.append(str(name))
+        del left[str(name)]
+    return order
+
+
+def _check_upstream(operator: str, dy: Any, shape: tuple[int, ...]) -> None:
+    require(dy.shape == shape, operator, f"the result's gradient has shape {dy.shape}, the result {shape}")
+    require(dy.dtype.kind == "f", operator, f"the result's gradient is {dy.dtype.name}", "gradients are floating-point numbers")
+
+
+@lru_cache(maxsize=4096)
+def _signature(
+    definition: Definition,
+    forward: Signature,
+    operand: str,
+    expression: str,
+    result: str,
+    upstream: str,
+    accumulate: bool,  # noqa: FBT001 — a key of the cache
+) -> Signature:
+    """Return what the kernel of one operand's gradient computes, reading only what the expression names."""
+    needs_result = re.search(rf"\b{definition.result}\b", expression) is not None
+    text = " ".join([expression, *([forward.expression] if needs_result else []), *(value for _, value in definition.lets)])
+    used = tuple(parameter for parameter in forward.parameters if re.search(rf"\b{parameter.name}\b", text))
+    name = f"{definition.name}_gradient" + (f"_{operand}" if len(definition.operands) > 1 else "")
+    return Signature(
+        name,
+        (Parameter("dy", upstream, forward.result), *used),
+        result,
+        expression,
+        forward.arithmetic,
+        (*definition.lets, *[(definition.result, forward.expression)] * needs_result),
+        definition.functions,
+        accumulate,
+        wraps=True,
+    )
+
+
+def _apply(signature: Signature, reads: Sequence[Any], target: ArraySpec, numbers: Numbers, out: object) -> Any:
+    def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+        return [target]
+
+    def build(application: Application) -> tuple[Launch, ...]:
+        return (_launch(application, signature, scalars),)
+
+    scalars = {parameter.name: numbers[parameter.name] for parameter in signature.parameters if parameter.scalar}
+    attributes: dict[str, Any] = {"scalars": {name: number.item() for name, number in scalars.items()}} if scalars else {}
+    if signature.accumulate:
+        require(out is not None, signature.name, "request='add' needs a variable", "name it with out=")
+        reads, attributes = [*reads, out], attributes | {"request": "add"}
+    return current_tracer(signature.name).apply(Operator(signature.name, infer, build, in_place=True), reads, attributes, out)
+
+
+def _launch(application: Application, signature: Signature, scalars: Numbers) -> Launch:
+    specs = application.read_specs[: len(application.read_specs) - signature.accumulate]
+    (target,) = application.write_specs
+    shapes = tuple(spec.shape for spec in (*specs, target))
+    walked = shapes[0]  # the shape of the result's gradient, which all are broadcast to
+    blocks = _fresh_kernels(signature, shapes)[0].blocks
+
+    def summing(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
+        return bind_sum(bench, signature, [*reads[: len(specs)], *writes], scalars)
+
+    moved = sum(spec.nbytes for spec in (*application.read_specs, target))
+    cost = Cost(moved, 4 * math.prod(walked), max(1, blocks), THREADS)
+    reference, unknown = _reference(signature, scalars, target)
+    return Launch(
+        application.operation,
+        0,
+        signature.name,
+        LaunchKind.KERNEL,
+        application.reads,
+        application.writes,
+        cost,
+        reference,
+        ElementwiseCall(signature, scalars) if walked == target.shape else summing,
+        unknown=unknown,
+    )
+
+
+def _fresh_kernels(signature: Signature, shapes: tuple[Shape, ...]) -> Sequence[Specialized | FittedSum]:
+    """Return the kernels for freshly allocated arrays: one, or two where sums are computed in parts."""
+    return [specialized_fresh(signature, shapes)] if shapes[0] == shapes[-1] else fresh_sums(signature, shapes)
+
+
+def gradient_source(operator: Elementwise, name: str, specs: Sequence[ArraySpec], scalars: Mapping[str, Any], *, accumulate: bool) -> str:
+    """Return the source of the kernels of one operand's gradient; see `Elementwise.source`."""
+    definition = operator.definition
+    expressions = dict(zip(definition.operands, definition.gradient or (), strict=False))
+    require(expressions.get(name) is not None and name not in scalars, operator.__name__, f"it has no gradient of {name!r}")
+    arrays = dict(zip((each for each in definition.operands if each not in scalars), specs, strict=True))
+    dtype = arrays[name].dtype
+    require(dtype.kind == "f", operator.__name__, f"{name} is {dtype.name}, which has no gradient", "gradients are floating-point numbers")
+    promoted = operator.promoted(specs, scalars)
+    if isinstance(operator, CheckedLine):
+        operator.check_gradient(name, promoted)
+    forward = operator.signature(specs, scalars)
+    signature = _signature(definition, forward, name, str(expressions[name]), arrays[name].dtype.name, promoted.result.name, accumulate)
+    shape = broadcast_shape(operator.__name__, [spec.shape for spec in specs])
+    kernels = _fresh_kernels(signature, (shape, *(arrays[each.name].shape for each in signature.arrays[1:]), arrays[name].shape))
+    return "\n".join(kernel.source.code for kernel in kernels)
+
+
+def _reference(signature: Signature, scalars: Numbers, target: ArraySpec) -> tuple[Reference | None, str]:
+    """Return the gradient in NumPy, from the same expression; where it has no meaning there, None and what is unknown."""
+    try:
+        function = evaluated(signature)
+    except UnknownExpressionError as error:
+        return None, str(error)
+
+    def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+        gradient = summed_to(function(*operand_values(signature, arrays, scalars)), target.shape)
+        if signature.accumulate:
+            gradient = arrays[-1].astype(gradient.dtype) + gradient
+        return [gradient.astype(target.dtype, copy=False)]
+
+    return reference, ""
+
+
+def summed_to(values: Array, shape: tuple[int, ...]) -> Array:
+    """Return the sum over the axes along which an array of ``shape`` was broadcast to that of ``values``."""
+    missing = values.ndim - len(shape)
+    repeated = tuple(axis for axis in range(values.ndim) if axis < missing or (shape[axis - missing] == 1 and values.shape[axis] != 1))
+    return values.sum(axis=repeated, dtype=values.dtype, keepdims=True).reshape(shape) if repeated else values

@@ -1,0 +1,324 @@
+"""The element-wise operator: applies a definition to variables and Python numbers, and chooses the kernel that this takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+
+from streamscope.errors import ProgramError
+from streamscope.kernels.elementwise.specialization import ElementwiseCall, specialized_fresh
+from streamscope.kernels.expression import c_arithmetic
+from streamscope.kernels.expression.expressions import compiled
+from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
+from streamscope.kernels.form import MOST_ITEMS, THREADS, Variant
+from streamscope.kernels.signature import Parameter, Signature
+from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require, shape_of
+from streamscope.ops.definition import Definition, Reference, call_signature, documentation
+from streamscope.ops.examples import example_of
+from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import current_tracer
+from streamscope.program.variable import ArraySpec
+
+MOST_AXES = 32
+"""Of arrays that NumPy broadcasts."""
+Scalars = Mapping[str, Any]
+
+
+class Elementwise:
+    """An element-wise operator.
+
+    Apply it, inside a program, to variables that broadcast against each other and to Python numbers:
+
+    - ``operator(a, b)`` returns a new variable;
+    - ``operator(a, b, out=c)`` writes to a variable, which may be an operand (in place);
+    - ``operator(a, b, out=c, request="add")`` adds to what is in ``c``; ``request="null"`` checks the operands and does nothing.
+
+    Parameters
+    ----------
+    definition : Definition
+    """
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.__name__ = definition.name
+        self.__doc__ = documentation(definition)
+        self.__signature__ = call_signature(definition)
+        self._operator = Operator(definition.name, self._infer, self._build, in_place=True)
+
+    def __repr__(self) -> str:
+        return f"<element-wise operator {self.definition.name}({', '.join(self.definition.operands)})>"
+
+    def __call__(self, *operands: object, out: object = None, request: Request = "write") -> Symbol:
+        """Apply the operator inside a program that is being traced.
+
+        Parameters
+        ----------
+        operands : variable or number
+            At least one is a variable; shapes broadcast and dtypes promote as NumPy's do.
+        out : variable, optional
+            Where the result goes, which may be an operand (in place); by default a new variable.
+        request : {"write", "add", "null"}
+            What happens to ``out``: it is replaced, or added to, or left alone.
+
+        Raises
+        ------
+        ProgramError
+            Called outside a program, or the operands do not fit.
+        """
+        arrays, scalars = self.sorted_operands(operands)
+        tracer = current_tracer(self.__name__)
+        check_request(self.__name__, request, has_target=out is not None)
+        if request == "null":
+            self._infer([array.spec for array in arrays if isinstance(array, Symbol)], {"scalars": scalars})
+            return cast("Symbol", out)
+        attributes: dict[str, Any] = {"scalars": scalars} if scalars else {}
+        if request == "add":
+            attributes["request"] = "add"
+        return cast("Symbol", tracer.apply(self._operator, [*arrays, out] if request == "add" else arrays, attributes, out))
+
+    def gradient(self, dy: object, *operands: object, out: object = None, request: Request = "write") -> Any:
+        """Return the gradient of each operand, inside a program: one variable for one operand, else a tuple.
+
+        It is computed by one kernel an operand, which also sums over the axes along which the operand was broadcast. Operands that are
+        numbers, or whole numbers, or that the operator is not differentiable by, have None.
+
+        Parameters
+        ----------
+        dy : variable
+            Gradient of the result, of its shape.
+        operands : variable or number
+            What the operator was applied to.
+        out : variable, or tuple of them, optional
+            Where the gradients go, an entry for each operand; None in a tuple makes a new variable. It may be an operand that no other
+            gradient reads once it is written.
+        request : {"write", "add", "null"}
+            Whether ``out`` is replaced, added to or left alone.
+
+        Raises
+        ------
+        ProgramError
+            The operator is not differentiable, or the operands do not fit.
+        """
+        from streamscope.ops.elementwise_gradients import gradients
+
+        return gradients(self, dy, operands, out=out, request=request)
+
+    def source(
+        self,
+        *operands: Any,
+        shapes: Sequence[Sequence[int]] | None = None,
+        request: Request = "write",
+        items: int | None = None,
+        gradient_of: str | None = None,
+    ) -> str:
+        """Return the CUDA source of the kernel for operands like these, in fresh memory.
+
+        Parameters
+        ----------
+        operands : dtype or number
+            The dtype of each operand that is an array, and the number for one that is none.
+        shapes : sequence of tuple of int, optional
+            Of the arrays; by default one large shape for all.
+        request : {"write", "add"}
+        items : int, optional
+            Vectors that a thread has in flight; by default by the size, as always for gradients.
+        gradient_of : str, optional
+            Name of an operand: return the kernel of its gradient instead.
+
+        Raises
+        ------
+        ProgramError
+            The operands do not fit.
+        """
+        arrays, scalars = self.sorted_operands(operands)
+        require(request in ("write", "add"), self.__name__, f"request={request!r} has no kernel", "use write or add")
+        each = [(2**20,)] * len(arrays) if shapes is None else shapes
+        require(isinstance(each, Sequence), self.__name__, f"shapes={each!r} are no shapes", "give a list of a shape for each array")
+        require(len(each) == len(arrays), self.__name__, f"{len(each)} shapes for {len(arrays)} arrays")
+        good = items is None or (type(items) is int and 1 <= items <= MOST_ITEMS)
+        require(good, self.__name__, f"items={items!r} is no number of vectors", f"use a whole number from 1 to {MOST_ITEMS}")
+        specs = [ArraySpec(shape_of(self.__name__, shape), dtype) for shape, dtype in zip(each, arrays, strict=True)]
+        (result,) = self._infer(specs, {"scalars": scalars})
+        if gradient_of is not None:
+            require(items is None, self.__name__, "items= is not for gradients", "leave it out")
+            from streamscope.ops.elementwise_gradients import gradient_source
+
+            return gradient_source(self, gradient_of, specs, scalars, accumulate=request == "add")
+        signature = self.signature(specs, scalars, accumulate=request == "add")
+        return specialized_fresh(signature, tuple(spec.shape for spec in (*specs, result)), Variant(items=items)).source.code
+
+    def signature(self, specs: Sequence[ArraySpec], scalars: Scalars, *, accumulate: bool = False) -> Signature:
+        """Return what the kernel computes, for arrays of these dtypes and these numbers."""
+        scalar = tuple(name in scalars for name in self.definition.operands)
+        return _signature(self.definition, self._kinds(specs, scalars), self.promoted(specs, scalars), scalar, accumulate)
+
+    def promoted(self, specs: Sequence[ArraySpec], scalars: Scalars) -> Promoted:
+        """Return the dtypes that the operands are taken in, and the result's."""
+        return promote(self.__name__, self.definition.like, self._kinds(specs, scalars), keep_whole=self.definition.keep_whole)
+
+    def _kinds(self, specs: Sequence[ArraySpec], scalars: Scalars) -> tuple[DType | type, ...]:
+        arrays = iter(specs)
+        return tuple(kind_of(scalars[name]) if name in scalars else next(arrays).dtype for name in self.definition.operands)
+
+    def sorted_operands(self, operands: Sequence[object]) -> tuple[list[Any], dict[str, Any]]:
+        """Return the operands that are arrays, in order, and the numbers by name."""
+        names = self.definition.operands
+        wanted = f"{len(names)} operand{'s' * (len(names) != 1)} ({', '.join(names)})"
+        require(len(operands) == len(names), self.__name__, f"it takes {wanted}, got {len(operands)}")
+        scalars = {
+            name: operand for name, operand in zip(names, operands, strict=True) if isinstance(operand, bool | int | float | np.generic)
+        }
+        arrays = [operand for name, operand in zip(names, operands, strict=True) if name not in scalars]
+        require(bool(arrays), self.__name__, "all operands are numbers", "compute it in Python, or pass a variable")
+        return arrays, scalars
+
+    def _infer(self, specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+        scalars = attributes.get("scalars", {})
+        operands = specs[: len(self.definition.operands) - len(scalars)]
+        promoted = self.promoted(operands, scalars)
+        self.numbers(promoted, scalars)
+        return [ArraySpec(broadcast_shape(self.__name__, [spec.shape for spec in operands]), promoted.result)]
+
+    def numbers(self, promoted: Promoted, scalars: Scalars) -> dict[str, np.generic]:
+        """Return the numbers in the dtypes that they are taken in."""
+        taken = dict(zip(self.definition.operands, promoted.taken, strict=True))
+        numbers = {name: converted(self.__name__, number, taken[name]) for name, number in scalars.items()}
+        if self.__name__ == "power" and "b" in numbers and taken["b"].kind in "iu":
+            require(int(numbers["b"]) >= 0, "power", f"whole numbers to the power of {scalars['b']}", "use a floating-point exponent")
+        return numbers
+
+    def _build(self, application: Application) -> tuple[Launch, ...]:
+        accumulate = application.attributes.get("request") == "add"
+        scalars = application.attributes.get("scalars", {})
+        specs = application.read_specs[: len(application.read_specs) - accumulate]
+        (result,) = application.write_specs
+        promoted = self.promoted(specs, scalars)
+        numbers = self.numbers(promoted, scalars)
+        signature = self.signature(specs, scalars, accumulate=accumulate)
+        kernel = specialized_fresh(signature, tuple(spec.shape for spec in (*specs, result)))
+
+        moved = sum(spec.nbytes for spec in (*application.read_specs, result))
+        return (
+            Launch(
+                application.operation,
+                0,
+                self.__name__,
+                LaunchKind.KERNEL,
+                application.reads,
+                application.writes,
+                Cost(moved, self.definition.flops * result.size, max(1, kernel.blocks), THREADS),
+                self._reference(signature, numbers, accumulate=accumulate),
+                ElementwiseCall(signature, numbers),
+                unknown=self.definition.unknown,
+                vouched=self.definition.vouched,
+            ),
+        )
+
+    def _reference(self, signature: Signature, numbers: Mapping[str, np.generic], *, accumulate: bool) -> Any:
+        if self.definition.reference is None and self.definition.unknown:
+            return None
+        function = self.definition.reference or evaluated(signature)
+
+        def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+            values = function(*operand_values(signature, arrays, numbers))
+            if accumulate:
+                values = arrays[-1].astype(arithmetic(arrays[-1].dtype)) + values
+            return [np.asarray(values).astype(signature.result, copy=False)]
+
+        return reference
+
+
+def defined(
+    operands: tuple[str, ...],
+    name: str,
+    summary: str,
+    expression: str,
+    like: np.ufunc,
+    gradient: str | tuple[str | None, ...] | None = None,
+    *,
+    reference: Reference | None = None,
+    **others: Any,
+) -> Elementwise:
+    """Make an operator that is ``like`` itself in NumPy unless there is another reference; see `Definition`."""
+    gradients = (gradient,) if isinstance(gradient, str) else gradient
+    shown = example_of(name)
+    return Elementwise(
+        Definition(name, summary, operands, expression, like, reference or like, gradient=gradients, example=shown, **others)
+    )
+
+
+def evaluated(signature: Signature) -> Reference:
+    """Return what a kernel computes of its operands, as it takes them, by its own expression in NumPy.
+
+    Raises
+    ------
+    UnknownExpressionError
+        The expression has no meaning there.
+    """
+    evaluate, lets = compiled(signature.expression), [(name, compiled(text)) for name, text in signature.lets]
+    number, result = arithmetic(np.dtype(signature.arithmetic)), arithmetic(np.dtype(signature.result))
+
+    def reference(*values: Any) -> Any:
+        named = {"T": number, **{parameter.name: value for parameter, value in zip(signature.parameters, values, strict=True)}}
+        for name, text in lets:
+            named[name] = c_arithmetic.converted(text(named), number)
+        # An expression need not name all operands, but the result has the shape of all.
+        return np.broadcast_to(c_arithmetic.converted(evaluate(named), result), np.broadcast_shapes(*map(np.shape, values)))
+
+    return reference
+
+
+def operand_values(signature: Signature, arrays: Sequence[Array], numbers: Mapping[str, np.generic]) -> list[Any]:
+    """Return the operands as the kernel takes them: converted, half to float32."""
+    remaining = iter(arrays)
+    return [
+        (numbers[parameter.name] if parameter.scalar else next(remaining)).astype(arithmetic(np.dtype(parameter.taken)), copy=False)
+        for parameter in signature.parameters
+    ]
+
+
+def broadcast_shape(operator: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the shape that shapes broadcast to.
+
+    Raises
+    ------
+    ProgramError
+        They do not broadcast, or have more axes than NumPy broadcasts.
+    """
+    axes = max(map(len, shapes))
+    hint = "merge axes of the arrays that you pass: x.reshape(...)"
+    require(axes <= MOST_AXES, operator, f"a shape has {axes} axes; the most is {MOST_AXES}", hint)
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        named = " and ".join(map(str, shapes))
+        raise ProgramError(f"{operator}: shapes {named} do not broadcast", hint="from the right, extents must be equal or 1") from None
+
+
+@lru_cache(maxsize=4096)
+def _signature(
+    definition: Definition,
+    kinds: tuple[DType | type, ...],
+    promoted: Promoted,
+    scalar: tuple[bool, ...],
+    accumulate: bool,  # noqa: FBT001 — a key of the cache
+) -> Signature:
+    parameters = tuple(
+        Parameter(name, taken.name if is_scalar else np.dtype(kind).name, taken.name, is_scalar)
+        for name, kind, taken, is_scalar in zip(definition.operands, kinds, promoted.taken, scalar, strict=True)
+    )
+    return Signature(
+        definition.name,
+        parameters,
+        promoted.result.name,
+        definition.expression_for(promoted.first),
+        promoted.first.name,
+        definition.lets,
+        definition.functions,
+        accumulate,
+        wraps=True,
+    )

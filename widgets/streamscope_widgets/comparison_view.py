@@ -1,0 +1,291 @@
+"""A comparison as static HTML for a notebook, and as a report.
+
+The summary is what a notebook keeps when it is closed, mailed and reopened without us: the verdict first, then the metrics, then a still
+picture. The report is one HTML file that answers the question first, then shows the timelines, then what all of it rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamscope.analysis.metrics import EngineMetrics
+from streamscope.analysis.operations import OperationTable, operation_table
+from streamscope.analysis.table import ENGINE, SIMULATED_CAPTION, MetricsTable, device_words, metrics_table
+from streamscope.analysis.verdict import Verdict
+from streamscope.errors import TraceError
+from streamscope.trace import DeviceInfo, TimelineGroup
+from streamscope.words import format_mib, format_us
+from streamscope_widgets import charts
+from streamscope_widgets.report import report
+from streamscope_widgets.show import still_chart
+from streamscope_widgets.show.chart import RowChart
+from streamscope_widgets.show.html import (
+    Column,
+    Html,
+    Row,
+    above,
+    block,
+    fill,
+    folded,
+    image,
+    joined,
+    lead,
+    lines,
+    page_table,
+    small,
+    table,
+)
+from streamscope_widgets.still_timeline import timeline_svg
+
+if TYPE_CHECKING:
+    from streamscope.comparing.comparison import Comparison
+
+MOST_OPERATIONS = 300
+"""More rows than this nobody reads; those of the longest operations are kept."""
+HINDERED_FROM = 1.1
+"""An operation that takes this many times as long as under the reference engine is marked."""
+
+STYLE = f"""<style>{still_chart.STYLE}
+:root {{ --alarm: #b3261e; }}
+@media (prefers-color-scheme: dark) {{ :root {{ --alarm: #ff8a80; }} }}
+@media print {{ :root {{ --alarm: #b3261e; }} }}
+.charts {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 560px), 1fr)); gap: 26px 40px; align-items: start; }}
+.warning {{ font-size: 18px; font-weight: 600; color: var(--alarm); margin: 0 0 8px; }}
+.changes {{ font-size: 15px; max-width: 68em; margin: 0; text-wrap: pretty; }}
+.best {{ font-weight: 700; }}
+.simulated {{ color: var(--soft); font-style: italic; margin: 8px 0 2px; }}
+.notes {{ color: var(--soft); font-size: 12.5px; margin: 8px 0 0; }}
+details {{ margin: 8px 0 0; }}
+summary {{ cursor: pointer; color: var(--soft); }}
+details dl, details ul {{ margin: 6px 0 10px; max-width: 90em; }}
+details ul {{ padding-left: 20px; }}
+dt {{ font-weight: 600; margin-top: 6px; }}
+dd {{ margin: 0; color: var(--soft); }}
+.facts td:first-child {{ white-space: nowrap; }}
+.facts td + td {{ text-align: left; white-space: normal; overflow-wrap: anywhere; }}
+.hindered {{ color: var(--accent); }}
+@media print {{ details::details-content {{ content-visibility: visible; block-size: auto; }} }}
+</style>"""
+
+
+def comparison_html(comparison: Comparison) -> Html:
+    """Return a comparison as HTML of less than 200 kB."""
+    return summary_html(comparison.program, comparison.device, comparison.groups(), comparison.metrics, comparison.verdict)
+
+
+def summary_html(
+    title: str, device: DeviceInfo, groups: Sequence[TimelineGroup], metrics: Mapping[str, EngineMetrics], verdict: Verdict | str
+) -> Html:
+    """Return a comparison as HTML of less than 200 kB that needs no script, style sheet or network.
+
+    Parameters
+    ----------
+    title : str
+        What was compared, for example the program's name.
+    device : DeviceInfo
+        If it is simulated, verdict, table and picture say so.
+    groups : sequence of TimelineGroup
+        For the picture; may be empty.
+    metrics : mapping of str to EngineMetrics
+    verdict : Verdict or str
+        With a `Verdict`, its evidence is there too, folded.
+    """
+    found = metrics_table(metrics)
+    return block(
+        above(f"{title} · {device_words(device)}"),
+        lead(str(verdict)),
+        _summary_metrics(found, device),
+        small(note_lines(found)),
+        "" if isinstance(verdict, str) else folded("What the verdict rests on", lines(verdict.evidence)),
+        _picture(groups, str(verdict)),
+    )
+
+
+def note_lines(found: MetricsTable) -> Html:
+    """Return the notes of a table, numbered."""
+    return lines(f"[{number}] {note}" for number, note in enumerate(found.notes, 1))
+
+
+def columns_of(found: MetricsTable) -> list[Column]:
+    """Return the columns of a table of engines, with what each means."""
+    return [Column(ENGINE, kind="text"), *map(Column, found.headings, found.definitions)]
+
+
+def rows_of(found: MetricsTable) -> list[Row]:
+    """Return a row for each engine; the fastest are bold."""
+    return [Row((found.names[engine], *cells), bold=engine in found.best) for engine, cells in found.cells.items()]
+
+
+def _summary_metrics(found: MetricsTable, device: DeviceInfo) -> Html:
+    if not found.cells:
+        return Html()
+    caption = fill('<p style="margin:0 0 4px 0;font-style:italic">{}</p>', SIMULATED_CAPTION) if device.simulated else Html()
+    return Html(caption + table(columns_of(found), rows_of(found)))
+
+
+def _picture(groups: Sequence[TimelineGroup], verdict: str) -> Html:
+    if not groups:
+        return Html()
+    return image(timeline_svg(groups), f"Timelines of {', '.join(group.trace.info.engine for group in groups)} on one time axis. {verdict}")
+
+
+def comparison_report(comparison: Comparison, path: Path) -> Path:
+    """Write a comparison to one self-contained HTML file and return its path.
+
+    Charts are still pictures, so that the file stays small (about 100 kB; Plotly's script alone is 4.8 MB); the timeline is alive.
+
+    Raises
+    ------
+    OutputError
+        The file cannot be written, or the front end was not built.
+    """
+    table = metrics_table(comparison.metrics)
+    return report(
+        comparison.groups(),
+        path,
+        title=f"{comparison.program} · {device_words(comparison.device)}",
+        sections=[STYLE + _verdict(comparison), _metrics(table, comparison)],
+        below=[_charts(comparison), _operations(comparison), _provenance(comparison)],
+    )
+
+
+def _verdict(comparison: Comparison) -> Html:
+    """Put the answer first: what it is bound by and what is fastest; then what each change does."""
+    found = comparison.assessment
+    last, fastest = (found.choice, found.fastest) if found.choice else (found.fastest, "")
+    paragraphs = (
+        ("warning", [found.warning]),
+        ("verdict", [found.bound, last]),
+        ("changes", [found.changed, fastest, found.proviso, found.unchecked]),
+    )
+    shown = [fill('<p class="{}">{}</p>', name, " ".join(filter(None, words))) for name, words in paragraphs if any(words)]
+    evidence = fill("<ul>{}</ul>", [fill("<li>{}</li>", line) for line in found.evidence])
+    return joined([*shown, _folded("What this rests on", evidence)])
+
+
+def _metrics(table: MetricsTable, comparison: Comparison) -> Html:
+    caption = fill('<p class="simulated">{}</p>', SIMULATED_CAPTION) if comparison.device.simulated else Html()
+    meanings = [
+        fill("<dt>{}</dt><dd>{}</dd>", heading, meaning) for heading, meaning in zip(table.headings, table.definitions, strict=True)
+    ]
+    return joined(
+        [
+            caption,
+            page_table(columns_of(table), rows_of(table)),
+            fill('<p class="notes">{}</p>', note_lines(table)),
+            _folded("What the columns mean", fill("<dl>{}</dl>", meanings)),
+        ]
+    )
+
+
+def _folded(summary: str, *parts: str) -> Html:
+    return fill("<details><summary>{}</summary>{}</details>", summary, parts)
+
+
+def _charts(comparison: Comparison) -> Html:
+    metrics = comparison.metrics
+    described = [
+        partial(charts.makespans, metrics),
+        partial(charts.speedups, metrics),
+        partial(charts.launch_overheads, comparison.groups()),
+    ]
+    if any(m.overlap for m in metrics.values()):  # Otherwise the table says 0, and a picture of nothing says no more.
+        described.append(partial(charts.overlaps, metrics))
+    return fill('<div class="charts">{}</div>', list(_drawn(described)))
+
+
+def _drawn(described: Sequence[Callable[[], RowChart]]) -> Iterator[Html]:
+    """Draw charts, each unless there is nothing to draw: no launches, no time."""
+    for describe in described:
+        try:
+            chart = describe()
+        except TraceError:
+            continue
+        yield fill("<div>{}</div>", Html(still_chart.row_svg(chart)))
+
+
+def _operations(comparison: Comparison) -> Html:
+    table = operation_table({engine: run.trace for engine, run in comparison.items()})
+    total = len(table.operation)
+    slowdown = table.slowdown() if table.engines else table.duration_ns
+    columns = [Column("operation"), *(Column(f"{engine}, µs") for engine in table.engines)]
+    shown = f"The {MOST_OPERATIONS} longest of {total:,}. " if total > MOST_OPERATIONS else ""
+    brackets = f"In brackets: how much longer than under {_reference(table)}, from {HINDERED_FROM}× on: what its neighbours cost it."
+    return _folded(
+        f"Each operation under every engine ({total:,})",
+        fill('<p class="notes">{}</p>', shown + brackets),
+        page_table(columns, [_operation_row(table, slowdown, row) for row in _shown(table)]),
+    )
+
+
+def _shown(table: OperationTable) -> list[int]:
+    """Choose the rows to show, in program order."""
+    if len(table.operation) <= MOST_OPERATIONS:
+        return list(range(len(table.operation)))
+    longest_ns = np.nanmax(table.duration_ns, axis=1)
+    return sorted(np.argsort(-longest_ns, kind="stable")[:MOST_OPERATIONS].tolist())
+
+
+def _reference(table: OperationTable) -> str:
+    return "sync" if "sync" in table.engines else table.engines[0] if table.engines else "none"
+
+
+def _operation_row(table: OperationTable, slowdown: np.ndarray, row: int) -> Row:
+    part = f".{table.part[row]}" if table.part[row] else ""
+    durations = (_duration(ns, ratio) for ns, ratio in zip(table.duration_ns[row], slowdown[row], strict=True))
+    return Row((f"{table.operation[row]}{part} {table.name[row]}", *durations))
+
+
+def _duration(duration_ns: float, ratio: float) -> str:
+    if np.isnan(duration_ns):
+        return "–"
+    words = format_us(duration_ns / 1000)
+    return fill('{} <span class="hindered">({:.2f}×)</span>', words, ratio) if ratio >= HINDERED_FROM else words
+
+
+def _provenance(comparison: Comparison) -> Html:
+    facts = page_table((Column(), Column()), map(Row, _facts(comparison)))
+    return _folded("Where the numbers come from", fill('<div class="facts">{}</div>', facts))
+
+
+def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    if comparison.settings:
+        yield "settings", _plain(comparison.settings)
+    yield "device", device_words(comparison.device)
+    yield from ((name.replace("_", " "), _plain(value)) for name, value in comparison.device.details.items())
+    for engine, run in comparison.items():
+        recorded_ns = run.trace.info.ledger.get("recorded_ns")
+        recorded = f"; {recorded_ns / 1000:,.1f} µs in the recorded run" if recorded_ns is not None else ""
+        repeats = f"median of {run.metrics.repeats} without recording"
+        yield f"{engine}: makespan", f"{run.metrics.makespan_us:,.1f} µs, {repeats}{recorded}"
+        if memory := run.trace.info.memory:
+            yield f"{engine}: memory", ", ".join(f"{_purpose(name)} {format_mib(size)} MiB" for name, size in memory.items())
+        if not np.isnan(run.max_abs_error):
+            verdict = "right" if run.correct else "WRONG"
+            error = f"worst error {run.max_abs_error:.3g} against {comparison.checked_against}"
+            yield f"{engine}: results", f"{verdict}: {error}, where {run.tolerance:.3g} is allowed"
+    info = next(iter(comparison.values())).trace.info
+    if info.calibration:  # a simulated device needs none
+        yield "calibration", _plain(info.calibration)
+    yield "versions", _plain(info.versions)
+    yield "recorded", f"{info.created}, by {info.recorder}"
+
+
+def _purpose(name: str) -> str:
+    """Name a kind of memory: ``"device_bytes"`` is the sum of those before it."""
+    return {"device_bytes": "on the device in all", "host_bytes": "page-locked on the host"}.get(name, name.removesuffix("_bytes"))
+
+
+def _plain(value: object) -> str:
+    """Write a JSON value as words."""
+    if isinstance(value, Mapping):
+        return ", ".join(
+            f"{str(name).removesuffix('_ns').replace('_', ' ')} {_plain(part)}{' ns' if str(name).endswith('_ns') else ''}"
+            for name, part in value.items()
+        )
+    return f"{value:,}" if isinstance(value, int | float) and abs(value) >= 100_000 else str(value)

@@ -1,0 +1,208 @@
+"""Charts as data: what `plotly_chart` draws as Plotly figures and `still_chart` as SVG, with the same numbers, words and colours.
+
+A `RowChart` has categories from top to bottom and values from left to right. A `PlaneChart` has values on both axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis.
+
+    Attributes
+    ----------
+    title : str
+        What it shows, with the unit.
+    low, high : float
+        What it extends over.
+    ticks : tuple of (float, str)
+        Positions with their labels; round numbers where there are none.
+    """
+
+    title: str
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A bar in each row, behind those of the series before.
+
+    Attributes
+    ----------
+    name : str
+        For the legend; empty for none.
+    colour, ink : str
+        Of the bars, and of the labels on them.
+    lengths : sequence of float
+    labels : sequence of str
+    meaning : str
+        Stands behind the value when the pointer rests on a bar: its unit and what it is.
+    outside : bool
+        Whether labels stand beside the bars.
+    """
+
+    name: str
+    colour: str
+    ink: str
+    lengths: Sequence[float]
+    labels: Sequence[str]
+    meaning: str
+    outside: bool = False
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A point in each row, with the interval around it and a colour of its own."""
+
+    values: Sequence[float]
+    lows: Sequence[float]
+    highs: Sequence[float]
+    colours: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """A box in each row from the lower to the upper quartile, the median in it, and whiskers from ``low`` to ``high``."""
+
+    low: Sequence[float]
+    q1: Sequence[float]
+    median: Sequence[float]
+    q3: Sequence[float]
+    high: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Note:
+    """Words in a row, ``gap`` px to the right of a value."""
+
+    value: float
+    row: str
+    words: str
+    gap: int
+
+
+@dataclass(frozen=True)
+class RowChart:
+    """A chart with categories from top to bottom.
+
+    Attributes
+    ----------
+    title : str
+        The finding.
+    axis : Axis
+    rows : tuple of str
+    series : tuple of Bars, Dots or Boxes
+    notes : tuple of Note
+    rule : float, optional
+        Where a line stands through all rows.
+    """
+
+    title: str
+    axis: Axis
+    rows: tuple[str, ...]
+    series: tuple[Bars | Dots | Boxes, ...]
+    notes: tuple[Note, ...] = ()
+    rule: float | None = None
+
+    @property
+    def legend(self) -> tuple[tuple[str, str], ...]:
+        """Names of series with their colours."""
+        return tuple((series.name, series.colour) for series in self.series if isinstance(series, Bars) and series.name)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A plane of coloured cells.
+
+    Attributes
+    ----------
+    x, y : float64 arrays
+        Middles of the columns and of the rows.
+    colour : integer array, rows x columns
+        Index into ``colours``.
+    colours : tuple of str
+    details : object array, rows x columns x values
+        What ``hover`` names as ``%{customdata[0]}`` and so on.
+    hover : str
+    """
+
+    x: Array
+    y: Array
+    colour: npt.NDArray[np.int64]
+    colours: tuple[str, ...]
+    details: npt.NDArray[np.object_]
+    hover: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line with words at one of its points.
+
+    Attributes
+    ----------
+    x, y : float64 arrays
+    words : str
+    at : int
+        Index of the point that the words stand at.
+    dashed : bool
+        A boundary, and not a line of equal values.
+    """
+
+    x: Array
+    y: Array
+    words: str
+    at: int
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A marked point with lines of text on a card beside it; the first one is bold."""
+
+    x: float
+    y: float
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of the pictures that stand beside each other.
+
+    Attributes
+    ----------
+    title : str
+    x, y : Axis
+    cells : Cells
+    lines : tuple of Line
+    labels : tuple of (float, float, str)
+        Bold words, and where their middle is.
+    spot : Spot, optional
+    """
+
+    title: str
+    x: Axis
+    y: Axis
+    cells: Cells
+    lines: tuple[Line, ...]
+    labels: tuple[tuple[float, float, str], ...]
+    spot: Spot | None = None
+
+
+@dataclass(frozen=True)
+class PlaneChart:
+    """Panels under one title, with a line of small words below it."""
+
+    title: str
+    below: str
+    panels: tuple[Panel, ...]
