@@ -272,8 +272,8 @@ class MemoryPool:
         except OutOfMemoryError as error:
             counts = store.counts
             raise OutOfMemoryError(
-                f"{purpose or spec} needs {spec.nbytes:,} bytes of {place.value} memory, where this pool has {counts.in_use_bytes:,} in use "
-                f"and {counts.reserved_bytes:,} reserved: {error.message}",
+                f"{purpose or spec} needs {spec.nbytes:,} bytes of {place.value} memory, where this pool has "
+                f"{counts.in_use_bytes:,} in use and {counts.reserved_bytes:,} reserved: {error.message}",
                 hint="delete variables that are not used any more, or use smaller shapes",
             ) from error
 
