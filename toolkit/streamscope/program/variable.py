@@ -13,6 +13,7 @@ import numpy as np
 from streamscope.errors import ProgramError
 
 SUPPORTED_DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
+_SUPPORTED = frozenset(map(np.dtype, SUPPORTED_DTYPES))
 
 
 class Place(Enum):
@@ -60,7 +61,7 @@ class ArraySpec:
 
             hint = "pass its dtype" if isinstance(getattr(given, "dtype", None), np.dtype) else f"use one of {', '.join(SUPPORTED_DTYPES)}"
             raise ProgramError(f"dtype {shown(given)} is none that NumPy knows", hint=hint) from None
-        if self.dtype.name not in SUPPORTED_DTYPES:
+        if self.dtype not in _SUPPORTED and self.dtype.name not in SUPPORTED_DTYPES:
             raise ProgramError(f"dtype {self.dtype.name!r} is not supported", hint=f"use one of {', '.join(SUPPORTED_DTYPES)}")
         if not self.dtype.isnative:
             raise ProgramError(f"dtype {self.dtype.str!r} has the other byte order", hint=f"convert it: astype({self.dtype.name!r})")
