@@ -25,8 +25,8 @@ from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.lanes import Estimate, checked_streams
 from streamscope.engines.plan import Plan
 from streamscope.errors import EngineError, ProgramError
-from streamscope.program.arrays import host_array
 from streamscope.program.operation import Program
+from streamscope.program.variable import host_array
 from streamscope.tracing import ProgramFunction
 
 if TYPE_CHECKING:
