@@ -178,8 +178,8 @@ def test_noise_is_told_where_there_is_some(monkeypatch):
 
 
 def test_wrong_arguments():
-    with pytest.raises(ProgramError, match="best wants a program"):
-        ss.best(lambda x: x, X)
+    with pytest.raises(ProgramError, match="best wants a function or a program"):
+        ss.best(3, X)
     with pytest.raises(EngineError, match="unknown engine 'warp'"):
         ss.best(chain, X, engines="warp")
     with pytest.raises(EngineError, match="out of range"):

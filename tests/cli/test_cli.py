@@ -15,7 +15,7 @@ import pytest
 import streamscope
 from streamscope import options
 from streamscope.advising import task
-from streamscope.analysis.definitions import QUANTITIES
+from streamscope.analysis.table import QUANTITIES
 from streamscope.cli.main import main
 from streamscope.comparing import compare as comparing
 from streamscope.comparing.comparison import load_comparison

@@ -84,7 +84,7 @@ def test_a_program_of_no_kernels():
 @pytest.mark.parametrize(
     ("program", "inputs", "options", "error", "match"),
     [
-        (lambda x: x, (X,), {}, ProgramError, "ss.warm wants a program, not a function"),
+        (3, (X,), {}, ProgramError, "ss.warm wants a function or a program, not a int"),
         (step.trace(X), (X,), {}, ProgramError, "takes no inputs here, got 1"),
         (step, (X,), {"architecture": "sm_123"}, CompilationError, "architecture='sm_123' is no architecture"),
         (step, (X,), {"architecture": ""}, CompilationError, "architecture='' is no architecture"),

@@ -83,7 +83,7 @@ def programs(new_bench, bound_program):
 
 
 def in_streamscope(compute):
-    return lambda x, y: compute(ss, x, y)
+    return lambda x, y: compute(ss.ops, x, y)
 
 
 @pytest.mark.parametrize("dtype", WIDE)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
+from streamscope.advising.task import Task, largest_error
 from streamscope.errors import DeviceError, ProgramError
 from streamscope.program.reference import has_reference, run_reference
 
@@ -262,3 +263,27 @@ def test_a_comparison_without_a_reference_says_that_results_were_not_checked():
 
     runs = ss.compare(ss.program(lambda x: noisy(x * 1.0)), np.ones(4, np.float32), engines="async", device="simulated", progress=False)
     assert runs.verdict.endswith("Results were not checked: an operation has no NumPy reference, or is stateful.")
+
+
+def test_one_stateful_operator_leaves_the_other_outputs_checked(tmp_path):
+    @ss.operator(reads=["x"], writes=["y"], reference=lambda x: x, stateful=True)
+    def noisy(x, y):
+        raise AssertionError("it runs on a GPU only")
+
+    def step(x):
+        noise = noisy(x * 2.0)
+        return noise + 1.0, x * 3.0
+
+    runs = ss.compare(step, np.ones(4, np.float32), engines="async,graph", device="simulated", progress=False)
+    assert runs.not_checked == ("outputs[0] (add_2)",)
+    assert all(run.tolerance > 0 and run.correct for run in runs.values())
+    said = "Not checked: outputs[0] (add_2), which depends on an operation that has no NumPy reference, or is stateful."
+    assert runs.verdict.endswith(said)
+    assert ss.load_comparison(runs.save(tmp_path)).verdict == runs.verdict
+
+
+def test_a_wrong_output_shows_beside_one_that_is_not_checked():
+    mystery = ss.operator(lambda x, y: None, reads=["x"], writes=["y"])
+    task = Task.of(ss.program(lambda x: (mystery(x), x + x)), [np.ones(4, np.float32)], "ss.compare")
+    wrong = [np.zeros(4, np.float32), np.full(4, 3.0, np.float32)]
+    assert largest_error(wrong, task.expected, task.allowed)[0] == 1.0

@@ -23,4 +23,4 @@ def test_a_printed_program_shows_numbers_of_numpy_as_pythons(number):
 @pytest.mark.parametrize(("axis", "shown"), [(np.int64(1), "1"), ((np.int64(0), 1), "(0, 1)"), ([np.int32(1)], "[1]")])
 def test_a_printed_program_shows_axes_of_numpy_as_pythons(axis, shown):
     program = ss.program(lambda x: ss.ops.sum(x, axis, keepdims=np.bool_(False))).trace(np.ones((2, 3)))
-    assert f"sum(%0:float64[2, 3], axis={shown})" in str(program)
+    assert f"sum(%0:float64[2, 3], axis={shown}, keepdims=False)" in str(program)

@@ -22,7 +22,7 @@ class Work:
 @given(st.lists(st.tuples(st.integers(0, LANES - 1), SETS, SETS), max_size=40))
 def test_as_many_waits_as_with_the_whole_history(operations):
     device = SimulatedDevice()
-    lanes = [Lane(device, index, LANES, str(index)) for index in range(LANES)]
+    lanes = [Lane(device, device.stream(str(index)), index, LANES) for index in range(LANES)]
     tracker = HazardTracker(LANES)
     variables = [Accesses() for _ in range(5)]
     for number, reads, writes in operations:
@@ -46,7 +46,7 @@ def test_merged_clocks():
 class TestTheEarliestStart:
     def lanes(self, *free_ns):
         device = SimulatedDevice()
-        lanes = [Lane(device, index, len(free_ns), str(index)) for index in range(len(free_ns))]
+        lanes = [Lane(device, device.stream(str(index)), index, len(free_ns)) for index in range(len(free_ns))]
         for lane, each in zip(lanes, free_ns, strict=True):
             expect(lane, each, 0.0)
         return lanes

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.pushed.lanes import EventPool
+from streamscope.engines.pushed.lanes import Lane
 from streamscope.engines.pushed.memory_pool import SMALLEST_BYTES, STEPS, MemoryPool, size_class
 from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.program.launch import Cost, Launch, LaunchKind
@@ -121,7 +121,7 @@ class Bench:
     def __init__(self, capacity: int = 1 << 60) -> None:
         self.device: Any = FakeDevice(capacity)
         self.streams: list[Any] = [FakeStream() for _ in range(3)]
-        self.events = {stream: EventPool(self.device, stream) for stream in self.streams}
+        self.events = {stream: Lane(self.device, stream) for stream in self.streams}
         self.pool = MemoryPool(self.device)
 
     def use(self, stream: Any) -> tuple[Any, Any]:
@@ -350,7 +350,7 @@ def test_a_soak_stays_flat():
             one.finish(len(one.history) - chance.randrange(min(30, len(one.history)) + 1))
         if step % 10_000 == 9_999:
             reserved.append(bench.pool.reserved_bytes)
-            events.append(sum(pool.created for pool in bench.events.values()))
+            events.append(sum(lane.events for lane in bench.events.values()))
     assert reserved[-1] < 1.1 * reserved[4]
     assert events[-1] < 1.1 * events[4]
     counts = bench.pool.statistics()
@@ -366,7 +366,7 @@ def test_threads_share_a_pool():
 
     def work(thread: int) -> None:
         stream, chance = FakeStream(), random.Random(thread)
-        events: EventPool = EventPool(bench.device, stream)
+        events: Lane = Lane(bench.device, stream)
         for _ in range(1000):
             buffers: list[Any] = [bench.pool.allocate(spec_of(chance.choice((1, 2000))), Place.DEVICE) for _ in range(3)]
             clashes.extend(thread for one in buffers if owners.setdefault(one.block.number, thread) != thread)
@@ -396,7 +396,7 @@ class OnSimulatedDevice:
         self.device = SimulatedDevice(delays=lambda launch, stream: (1e6, 1.0) if stream == "slow" else (0.0, 1.0))
         self.slow, self.fast = self.device.stream("slow"), self.device.stream("fast")
         self.pool = MemoryPool(self.device)
-        self.events = EventPool(self.device, self.slow)
+        self.events = Lane(self.device, self.slow)
         self.result = self.device.allocate(self.SPEC, Place.DEVICE)
 
     def kernel(self, stream: Any, reads: list[Any], writes: list[Any], reference: Any) -> None:

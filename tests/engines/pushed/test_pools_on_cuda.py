@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.engines.pushed.lanes import EventPool
+from streamscope.engines.pushed.lanes import Lane
 from streamscope.engines.pushed.memory_pool import MemoryPool
 from streamscope.errors import OutOfMemoryError
 from streamscope.kernels.library.libraries import libraries
@@ -31,7 +31,7 @@ class ChangingStreams:
     def __init__(self, device):
         self.device, self.runtime = device, libraries().runtime
         self.held, self.free, self.third = (device.stream(name) for name in ("held", "free", "third"))
-        self.pool, self.events = MemoryPool(device), EventPool(device, self.held)
+        self.pool, self.events = MemoryPool(device), Lane(device, self.held)
         self.result, self.unused = (device.allocate(SPEC, Place.DEVICE) for _ in range(2))
 
     def run(self, *, waits=True):
@@ -107,7 +107,7 @@ def test_a_pool_that_runs_out_says_so_and_gives_back_first(device):
 
 def test_a_soak_stays_flat(device):
     streams = [device.stream(str(number)) for number in range(4)]
-    events = {stream: EventPool(device, stream) for stream in streams}
+    events = {stream: Lane(device, stream) for stream in streams}
     memset = libraries().runtime.memsetAsync
     pool, chance, live, reserved = MemoryPool(device), random.Random(3), [], []
     for step in range(20_000):
@@ -123,4 +123,4 @@ def test_a_soak_stays_flat(device):
     device.synchronize()
     # It grows with the most that was in use, in steps of size classes, and no further.
     assert reserved[-1] < 2 * pool.high_water_bytes
-    assert sum(one.created for one in events.values()) < 400
+    assert sum(one.events for one in events.values()) < 400

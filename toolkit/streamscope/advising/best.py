@@ -14,7 +14,7 @@ from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names
-from streamscope.engines.lanes import checked_streams
+from streamscope.engines.plan import checked_streams
 from streamscope.progress import Progress, showing
 from streamscope.tracing import ProgramFunction
 

@@ -11,8 +11,8 @@ from streamscope import display
 from streamscope.analysis.statistics import MedianInterval
 from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
+from streamscope.trace.stored import AMOUNT, COUNT, TEXT, optional
 from streamscope.trace.trace import DeviceInfo
-from streamscope.trace.values import AMOUNT, COUNT, TEXT, optional
 
 if TYPE_CHECKING:
     from streamscope.engines.prepared import Prepared

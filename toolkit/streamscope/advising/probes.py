@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streamscope.advising.simulation import Durations, without_data
 from streamscope.advising.task import run_ns
-from streamscope.devices.piecewise import Points
+from streamscope.devices.cost_model import Points
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Plan

@@ -18,7 +18,7 @@ from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred, let_through
 from streamscope.ops.fusion import fused
 from streamscope.program.operation import Program
-from streamscope.program.reference import has_reference, run_reference
+from streamscope.program.reference import known_part, run_reference
 from streamscope.program.variable import host_array
 from streamscope.tolerance import absolute_errors, allowed_alone, allowed_errors, allowed_of_others
 from streamscope.tracing import ProgramFunction
@@ -57,19 +57,20 @@ class Task:
     program : Program
     inputs : tuple of array
         On the host.
-    expected : list of array, optional
-        What the outputs should be: NumPy's, or those of a plain call of captured code; None where there is no reference.
+    expected : list of array or None, optional
+        What the outputs should be: NumPy's, or those of a plain call of captured code; None for an output without a reference, and where
+        no output has one.
     captured : CapturedFunction, optional
         Where the program was captured: it has memory of its own, in which its results are.
-    allowed : list of array, optional
+    allowed : list of array or None, optional
         How far each element of the outputs may be from what is expected; see `tolerance.py`.
     """
 
     program: Program
     inputs: tuple[Array, ...]
-    expected: list[Array] | None
+    expected: Sequence[Array | None] | None
     captured: CapturedFunction | None = None
-    allowed: list[Array] | None = None
+    allowed: Sequence[Array | None] | None = None
 
     @classmethod
     def of(
@@ -106,10 +107,19 @@ class Task:
         plain = ProgramFunction(function.function).trace(*inputs, **(attributes or {}))
         program = fused(plain) if function.fuse else plain
         arrays = tuple(host_array(value) for value in inputs)
-        if not checked or not has_reference(program):
+        known = known_part(plain)
+        if not checked or not known.outputs:
             return cls(program, arrays, None)
-        expected = run_reference(plain, arrays)
-        return cls(program, arrays, expected, allowed=allowed_errors(plain, arrays, expected))
+        results = run_reference(known, arrays)
+        expected = dict(zip(known.outputs, results, strict=True))
+        allowed = dict(zip(known.outputs, allowed_errors(known, arrays, results), strict=True))
+        return cls(program, arrays, [*map(expected.get, plain.outputs)], allowed=[*map(allowed.get, plain.outputs)])
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """The outputs that are not checked, where others are, as a reader finds them: ``"outputs[1] (noisy_0)"``."""
+        names = [self.program.variables[variable].name for variable in self.program.outputs]
+        return tuple(f"outputs[{index}] ({names[index]})" for index, expected in enumerate(self.expected or ()) if expected is None)
 
     def enter(self, engine: str, device: Device, streams: int) -> Entrant:
         """Prepare the task for an engine, run it until its graphs are captured and replayed, and check the results."""
@@ -165,24 +175,25 @@ def _run_ns(prepared: Prepared) -> tuple[int, int]:
 
 
 def largest_error(
-    outputs: Sequence[Array], expected: Sequence[Array] | None, allowed: Sequence[Array] | None = None
+    outputs: Sequence[Array], expected: Sequence[Array | None] | None, allowed: Sequence[Array | None] | None = None
 ) -> tuple[float, float]:
     """Return by how much that element is off which uses most of what is allowed, and what is allowed there; NaN without a reference.
 
     Parameters
     ----------
     outputs, expected : sequence of array
+        None is expected of an output that cannot be checked.
     allowed : sequence of array, optional
         For each output, or each of its elements; by default what is allowed for the result of a single operation of ours. Where all is as
         it should be, the most that is allowed anywhere is returned.
     """
     if expected is None:
         return float("nan"), float("nan")
-    limits = [allowed_alone(reference) for reference in expected] if allowed is None else allowed
+    limits = [None if reference is None else allowed_alone(reference) for reference in expected] if allowed is None else allowed
     worst = (0.0, 0.0)
     used = -1.0
     for output, reference, limit in zip(outputs, expected, limits, strict=True):
-        if reference.size == 0:
+        if reference is None or limit is None or reference.size == 0:
             continue
         error, most = absolute_errors(output, reference), np.broadcast_to(limit, reference.shape)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

@@ -27,11 +27,11 @@ from streamscope.analysis.overlap import (
     overlap_ns,
     stream_overlap,
 )
-from streamscope.analysis.statistics import MedianInterval, Order, median_interval
+from streamscope.analysis.statistics import MedianInterval, Ranking, median_interval
 from streamscope.analysis.verdict import Verdict, assess, difference, verdict
 
 __all__ = [
-    "EngineMetrics", "Gaps", "IdleCause", "IdleSplit", "Launches", "MedianInterval", "MissingRecords", "OperationTable", "Order",
+    "EngineMetrics", "Gaps", "IdleCause", "IdleSplit", "Launches", "MedianInterval", "MissingRecords", "OperationTable", "Ranking",
     "StreamPair", "Verdict", "api_time_ns", "assess", "concurrency", "copy_busy_ns", "copy_compute_overlap", "device_gaps",
     "device_idle", "difference", "exposed_copy_ns", "exposed_host_ns", "gpu_busy_ns", "idle_by_stream", "join_launches", "kernel_count",
     "kernel_time_ns", "launch_latency_ns", "measure", "median_interval", "missing_records", "operation_table", "overlap_fraction",

@@ -8,8 +8,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.launches import call_of
+from streamscope.analysis.overlap import IntArray
 from streamscope.trace.spans import DEVICE_KINDS, SpanTable
 
 KERNEL_WAIT_BELOW_NS = 30_000

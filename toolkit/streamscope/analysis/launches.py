@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.intervals import IntArray, Steps, count_steps
+from streamscope.analysis.overlap import IntArray, Steps, count_steps
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
 CALL_KINDS = (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)

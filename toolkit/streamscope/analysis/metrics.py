@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.idle import IdleSplit, device_idle
-from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_latency_ns, missing_records, queue_time_ns
-from streamscope.analysis.overlap import exposed_copy_ns, exposed_host_ns, gpu_busy_ns, kernel_count, kernel_time_ns, overlap_ns
+from streamscope.analysis.overlap import IntArray, exposed_copy_ns, exposed_host_ns, gpu_busy_ns, kernel_count, kernel_time_ns, overlap_ns
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, MedianInterval, median_interval
 from streamscope.trace.trace import Trace
 
@@ -23,7 +22,7 @@ COSTLY_RECORDING = 1.25
 
 @dataclass(frozen=True)
 class EngineMetrics:
-    """What one engine did with a program. Each number is defined by the function that `streamscope.analysis.definitions` names for it.
+    """What one engine did with a program. Each number is defined by the function that `streamscope.analysis.table` names for it.
 
     Attributes
     ----------

@@ -22,8 +22,7 @@ from streamscope.auditing.touches import touch_findings
 from streamscope.calling import traced, verb
 from streamscope.capturing.function import CapturedFunction
 from streamscope.engines import PLANNERS, engine_names
-from streamscope.engines.lanes import Estimate, checked_streams
-from streamscope.engines.plan import Plan
+from streamscope.engines.plan import Estimate, Plan, checked_streams
 from streamscope.errors import EngineError, ProgramError
 from streamscope.program.operation import Program
 from streamscope.program.variable import host_array

@@ -18,8 +18,7 @@ from streamscope.auditing.dependencies import Dependencies, Work, key_of, longes
 from streamscope.auditing.findings import Finding, Kind, Severity, count
 from streamscope.auditing.order import Item, Visit, Walk
 from streamscope.auditing.races import lane_name
-from streamscope.engines.lanes import Estimate
-from streamscope.engines.plan import Plan
+from streamscope.engines.plan import Estimate, Plan
 from streamscope.program.launch import HostCall
 
 EXAMPLES = 3

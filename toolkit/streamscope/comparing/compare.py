@@ -23,11 +23,11 @@ from streamscope.comparing.comparison import NUMPY, PLAIN_CALL, Comparison, Run
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names, listed_names
-from streamscope.engines.lanes import checked_streams
+from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, ProgramError, WorkloadError
 from streamscope.progress import Progress, showing
 from streamscope.recording.device_log import recorder_of
-from streamscope.trace.values import MOST_REPEATS
+from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 
 AUTO = "auto"
@@ -134,7 +134,15 @@ def compare(
             runs.append(Run(engine, makespans_ns, entrant.max_abs_error, entrant.tolerance, trace))
     title = "" if name is None else str(name)
     against = NUMPY if task.captured is None else PLAIN_CALL
-    return Comparison(title or task.program.name, opened.info, runs, choice=choice, settings=kept, checked_against=against)
+    return Comparison(
+        title or task.program.name,
+        opened.info,
+        runs,
+        choice=choice,
+        settings=kept,
+        checked_against=against,
+        not_checked=task.unchecked,
+    )
 
 
 @dataclass(frozen=True)

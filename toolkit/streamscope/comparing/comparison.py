@@ -21,9 +21,22 @@ from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
 from streamscope.errors import EngineError, OutputError, TraceError
 from streamscope.files import filled_whole
-from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, opened, parsed, with_digest
+from streamscope.trace.stored import (
+    AMOUNT,
+    COUNTS,
+    MOST_JSON_BYTES,
+    REPEATS,
+    TEXT,
+    VERSIONS,
+    checked_content,
+    is_tuple_of_texts,
+    opened,
+    optional,
+    parsed,
+    plain,
+    with_digest,
+)
 from streamscope.trace.trace import DeviceInfo, TimelineGroup, Trace
-from streamscope.trace.values import AMOUNT, COUNTS, REPEATS, TEXT, VERSIONS, optional, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,6 +108,8 @@ class Comparison(Mapping[str, Run]):
         What the program was made with, where that is known: the settings of a workload.
     checked_against : str
         What the results were compared with: ``"NumPy"``, or ``"a plain call"`` of captured code.
+    not_checked : tuple of str
+        Outputs that could not be compared with anything, where others were.
     """
 
     def __init__(
@@ -106,12 +121,14 @@ class Comparison(Mapping[str, Run]):
         choice: Choice | None = None,
         settings: Mapping[str, int] | None = None,
         checked_against: str = NUMPY,
+        not_checked: Sequence[str] = (),
     ) -> None:
         self.program = program
         self.device = device
         self.choice = choice
         self.settings = dict(settings or {})
         self.checked_against = checked_against
+        self.not_checked = tuple(not_checked)
         self._runs = {run.engine: run for run in runs}
 
     def __getitem__(self, engine: str) -> Run:
@@ -141,6 +158,7 @@ class Comparison(Mapping[str, Run]):
         found = replace(
             assess(self.metrics, self.device),
             checked=bool(checked),
+            not_checked=self.not_checked,
             wrong=tuple(run.engine for run in checked if not run.correct),
             checked_against=self.checked_against,
         )
@@ -186,6 +204,8 @@ class Comparison(Mapping[str, Run]):
         device = {"kind": self.device.kind, "name": self.device.name, "details": self.device.details}
         content = {"workload": self.program, "settings": self.settings, "device": device, "engines": engines, "verdict": self.verdict}
         content["checked_against"] = self.checked_against
+        if self.not_checked:
+            content["not_checked"] = self.not_checked
         found: dict[str, Any] = plain(content if self.choice is None else content | {"choice": self.choice.to_json()})
         return found
 
@@ -286,8 +306,8 @@ def _loaded(path: Path, text: bytes) -> Comparison:
     try:
         content = checked_content(parsed(text))
         workload, settings, stored, engines = content["workload"], content.get("settings") or {}, content["device"], content["engines"]
-        against, traces = content.get("checked_against", NUMPY), content.get(TRACES, {})
-        check_kinds("comparison", _DESCRIBED, workload, settings, against, traces, stored, engines, error=TraceError)
+        against, missed, traces = content.get("checked_against", NUMPY), content.get("not_checked", []), content.get(TRACES, {})
+        check_kinds("comparison", _DESCRIBED, workload, settings, against, missed, traces, stored, engines, error=TraceError)
         device = DeviceInfo(stored["kind"], stored["name"], stored["details"])
         measured = {engine: _measured(content, engine) for engine in engines}
         checksums = {engine: traces[engine] if traces else None for engine in measured}
@@ -299,7 +319,7 @@ def _loaded(path: Path, text: bytes) -> Comparison:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise TraceError(f"{path} is not a comparison of ours: {reason}", hint="give the folder that save() wrote") from error
     runs = [Run(engine, *numbers, read_trace(path, engine, checksums[engine], device)) for engine, numbers in measured.items()]
-    return Comparison(workload, device, runs, choice=choice, settings=settings, checked_against=against)
+    return Comparison(workload, device, runs, choice=choice, settings=settings, checked_against=against, not_checked=missed)
 
 
 def _measured(content: Mapping[str, Any], engine: str) -> tuple[npt.NDArray[np.float64], float, float]:
@@ -313,6 +333,7 @@ _DESCRIBED: Kinds = {
     "workload": TEXT,
     "settings": COUNTS,
     "checked_against": TEXT,
+    "not_checked": (lambda value: isinstance(value, list) and is_tuple_of_texts(tuple(value)), "a list of texts"),
     "traces": VERSIONS,
     "device": (lambda value: isinstance(value, dict), "a mapping"),
     "engines": (lambda value: isinstance(value, dict) and value, "a mapping with an engine at least"),

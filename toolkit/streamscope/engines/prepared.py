@@ -15,14 +15,9 @@ import numpy.typing as npt
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Buffer, Call, Device, Graph, Stream
 from streamscope.engines import PLANNERS, engine_names
-from streamscope.engines.binding import Binder, Bound, run_all, variables_of
-from streamscope.engines.capture import captured, capturing
-from streamscope.engines.faults import name_launch, settle
-from streamscope.engines.graphs.counts import GraphCounts
-from streamscope.engines.graphs.segment import Segment, segments_of
-from streamscope.engines.graphs.view import GraphView
-from streamscope.engines.lanes import checked_streams
-from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent
+from streamscope.engines.binding import Binder, Bound, captured, capturing, name_launch, run_all, settle, variables_of
+from streamscope.engines.graphs import GraphCounts, GraphView, Segment, segments_of
+from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent, checked_streams
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import when_gone

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamscope.devices.cost_model import CostModel
-from streamscope.engines.lanes import Estimate, StreamOf, checked_streams, main_stream
-from streamscope.engines.plan import Plan
+from streamscope.engines.plan import Estimate, Plan, StreamOf, checked_streams, main_stream
 from streamscope.engines.prediction import makespan_ns, reference_model
 from streamscope.order.graph import DependencyGraph
 from streamscope.program.launch import HostCall, Launch, LaunchKind
@@ -53,14 +52,16 @@ class Schedule:
 
 @dataclass(frozen=True)
 class OrderingCosts:
-    """What it takes, beside the kernels themselves, to order work, in ns. The host's calls do not count: short kernels would stay on one.
+    """Times that ordering costs beside the kernels themselves, in ns.
+
+    The host's calls do not count, or short kernels would never be spread.
 
     Attributes
     ----------
     gap_ns : float
-        From the end of what is before a kernel to its start.
+        From the end of the work before a kernel to its start.
     crossing_ns : float
-        What comes on top where that is on another stream.
+        On top of that, where that work is on another stream.
     """
 
     gap_ns: float
@@ -89,7 +90,7 @@ def best_plan(program: Program, estimate: Estimate, streams: int, costs: Callabl
     Raises
     ------
     EngineError
-        ``streams`` is no whole number from 1 to `MOST_STREAMS`.
+        ``streams`` is not a whole number from 1 to `MOST_STREAMS`.
     """
     most = checked_streams(streams)
     if most == 1:

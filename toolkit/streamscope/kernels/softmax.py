@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.form import THREADS
@@ -163,6 +164,7 @@ def softmax_columns_source(function: str, dtype: str, *, accumulate: bool = Fals
     return named_source(f"{function}_{dtype}{'_to' * accumulate}_columns", f"{_arithmetic(role, dtype)}\n{kernel}")
 
 
+@lru_cache(maxsize=64)
 def _arithmetic(role: RowFunction, dtype: str) -> str:
     infinite = "__longlong_as_double(0x7ff0000000000000LL)" if dtype == "float64" else "__int_as_float(0x7f800000)"
     arithmetic = fill(

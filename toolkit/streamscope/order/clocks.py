@@ -1,4 +1,4 @@
-"""Vector clocks: what is known to be done before whatever comes next, and the fewest waits for what is not.
+"""Vector clocks: which items are known to be done before the next one, and the fewest waits for those that are not.
 
 Work is put on *lanes*: streams, by number. A lane is in order, and whoever has waited for an item of a lane knows all that the item knew.
 So the clock of a lane says which items of the other lanes need no wait any more.
@@ -16,14 +16,14 @@ Clock = tuple[int, ...]
 class Stamp:
     """One item of a lane.
 
-    The stamp carries what the lane knew, so no history is kept: what a stamp knows goes with the last one who holds it.
+    The stamp carries its lane's clock, so no history is kept: the clock goes with the last one who holds the stamp.
 
     Attributes
     ----------
     lane, position : int
         Number of the lane, and which item of it, from 1.
     clock : tuple of int
-        What the lane knew when the item was issued.
+        The lane's clock when the item was issued.
     """
 
     __slots__ = ("clock", "lane", "position")
@@ -35,7 +35,7 @@ class Stamp:
 
     @property
     def known(self) -> Clock:
-        """What is known to be done once the item is."""
+        """The items known to be done once this one is."""
         return (*self.clock[: self.lane], self.position, *self.clock[self.lane + 1 :])
 
     def __repr__(self) -> str:
@@ -46,7 +46,7 @@ AnyStamp = TypeVar("AnyStamp", bound=Stamp)
 
 
 def merged(clock: Clock, other: Clock) -> Clock:
-    """Return what is known from two clocks together."""
+    """Return the clock that knows what either of two clocks knows."""
     return tuple(map(max, clock, other))
 
 

@@ -17,7 +17,7 @@ WINDOW = 4096
 
 @dataclass
 class DependencyGraph:
-    """Operations, by their position, with what they come after and what comes after them.
+    """Operations, by their position, with their predecessors and successors.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class DependencyGraph:
         return ranks
 
     def by_rank(self) -> list[int]:
-        """Return a topological order: of what is ready the highest rank first, host functions last, since they hold up all that follows."""
+        """Return a topological order: of the ready operations the highest rank first, and host functions, which hold up the rest, last."""
         ranks = self.upward_ranks_ns()
         missing = [len(earlier) for earlier in self.before]
 

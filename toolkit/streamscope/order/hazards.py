@@ -110,7 +110,7 @@ class HazardTracker:
     def issue(
         self, lane: int, reads: Collection[int], writes: Collection[int], after: Iterable[Stamp | None] = ()
     ) -> tuple[list[Stamp], Stamp | None]:
-        """Put an operation on a lane; return the fewest waits that it needs, by lane, and its stamp, which a host function has not.
+        """Put an operation on a lane; return the fewest waits that it needs, by lane, and its stamp, or None for a host function.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class HazardTracker:
         reads, writes : collection of int
             Ids of variables.
         after : iterable of Stamp or None
-            What it must come after besides, where that is something.
+            More items that it must come after.
         """
         reading = [self._accesses[variable] for variable in reads if variable not in writes]
         writing = [self._accesses[variable] for variable in writes]
@@ -140,7 +140,7 @@ class HazardTracker:
         return waits, stamp
 
     def _clock(self, lane: int) -> Clock:
-        """Return what the next item of a lane knows: what the lane does, and all that the host does when it issues it."""
+        """Return the clock of a lane's next item: the lane's own, and the host's when it issues the item."""
         host = self._clocks[HOST]
         if self._heard[lane] is not host:
             self._heard[lane] = host

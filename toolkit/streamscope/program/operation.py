@@ -144,12 +144,12 @@ class Program:
 
 
 def _options(attributes: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the numbers and options of an operation as they were given, without those that were left alone."""
+    """Yield the numbers and options of an operation as they were given, without those that are None."""
     for name, value in attributes.items():
         plain = _plain(value)
         if isinstance(plain, Mapping):
             yield from _options(plain)
-        elif (isinstance(plain, int | float | str) and plain is not False) or (name == "axis" and plain is not None):
+        elif isinstance(plain, int | float | str) or (name == "axis" and plain is not None):
             yield f"{name}={plain!r}"
 
 

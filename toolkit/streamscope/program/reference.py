@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,24 @@ def run_reference(program: Program, inputs: Sequence[Array]) -> list[Array]:
 
 def has_reference(program: Program) -> bool:
     """Tell whether NumPy says what every operation of a program computes: it can be run there, and gives the same each time."""
-    return all(launch.reference is not None and not launch.stateful for launch in program.launches())
+    return all(map(_is_known, program.operations))
+
+
+def known_part(program: Program) -> Program:
+    """Return a program without the operations that depend on one that NumPy knows nothing of, and without the outputs that do."""
+    unknown: set[int] = set()
+    known = []
+    for operation in program.operations:
+        if _is_known(operation) and unknown.isdisjoint(operation.reads):
+            known.append(operation)
+            unknown.difference_update(operation.writes)
+        else:
+            unknown.update(operation.writes)
+    return replace(program, operations=tuple(known), outputs=tuple(each for each in program.outputs if each not in unknown))
+
+
+def _is_known(operation: Operation) -> bool:
+    return all(launch.reference is not None and not launch.stateful for launch in operation.launches)
 
 
 def _filled(program: Program, inputs: Sequence[Array]) -> dict[int, Array]:

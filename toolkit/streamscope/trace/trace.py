@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from streamscope.arguments import Kinds, check_kinds, given_path
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.spans import SpanTable
-from streamscope.trace.stored import SCHEMA_VERSION
-from streamscope.trace.values import COUNTS, JSON, TEXT, TEXTS, TIMES, VERSIONS, is_count
+from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,1 +1,1 @@
-"""Operations that are pushed one by one, without a program: the dynamic engine, its events and its memory."""
+"""Operations that are pushed one by one, without a program: the pushed engine, its events and its memory."""

@@ -1,4 +1,4 @@
-"""What callers of the pushed engine give it: checked, and what is wrong with it said."""
+"""Arguments of the pushed engine: checks that say what is wrong with them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def chosen_engine(name: object) -> str:
 
 
 def checked_count(argument: str, count: object, hint: str) -> int:
-    """Return a number of things; ``argument`` is what the caller wrote.
+    """Return a number of things; ``argument`` is how the caller gave it.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def listed(argument: str, variables: Iterable[DynamicVariable]) -> tuple[Dynamic
     Raises
     ------
     ProgramError
-        They are none.
+        They are not a sequence.
     """
     try:
         return tuple(variables)

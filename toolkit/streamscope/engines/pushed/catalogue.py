@@ -1,4 +1,4 @@
-"""The catalogue: what was pushed recently, traced and bound to its variables, so that pushing it again only launches."""
+"""The catalogue: recent operations, traced and bound to their variables, so that pushing one again only launches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ APPLICATIONS = 1024
 
 
 class Scratch:
-    """Memory for what a template makes and nobody outside sees; it goes back to the pool with the calls that use it."""
+    """Memory for a template's temporaries; it goes back to the pool with the calls that use it."""
 
     def __init__(self, memory: MemoryPool, lane: Lane) -> None:
         self.buffers: list[Buffer] = []
@@ -40,7 +40,7 @@ class Scratch:
 def _release(buffers: list[Buffer], memory: MemoryPool, lane: Lane) -> None:
     last = lane.last
     while buffers:
-        memory.free(buffers.pop(), () if last is None else ((lane.stream, last.lease),))
+        memory.free(buffers.pop(), () if last is None else ((lane.stream, last),))
 
 
 class Part:
@@ -70,7 +70,7 @@ class Part:
         self._scratch: list[Scratch] = []
 
     def bind(self, device: Device, memory: MemoryPool, lane: Lane) -> tuple[Call, ...]:
-        """Prepare the launches for a lane, with memory for what is written first by it.
+        """Prepare the launches for a lane, with memory for variables that nothing has written before.
 
         Raises
         ------
@@ -104,7 +104,7 @@ class Part:
 
 
 class Application:
-    """What is issued as one operation, bound to a lane when it is first issued there: one set of waits, one event.
+    """Parts that are issued as one operation, with one set of waits and one event; bound to a lane when first issued there.
 
     Attributes
     ----------
@@ -157,10 +157,10 @@ def combined(pushed: Sequence[tuple[Application, str]]) -> Application:
 
 
 class RecentlyUsed(dict[K, V | None]):
-    """A bounded cache; ``cache[key]`` is None for what is not kept, and costs no more than with a dictionary.
+    """A bounded cache. ``cache[key]`` costs no more than with a dictionary, and is None if the key is not kept.
 
-    There are two generations of entries: when the young one is full it becomes the old one, and what was in the old one is dropped. What is
-    used while it is in the old one becomes young again. So the ``most`` entries that were used last are kept, and at most twice as many.
+    Entries have two generations. When the young one is full it becomes the old one, and the old one's entries are dropped. An old entry
+    that is used becomes young again. So the cache keeps the ``most`` entries that were used last, and at most twice as many.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Variables of one engine: made, filled, read, and deleted, all in the order of what was pushed."""
+"""Variables of one engine: made, filled, read and deleted, in order with all other operations."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Lifetimes:
         self.live.pop(state.id, None)
         buffer, stamps = state.release()
         if buffer is not None:
-            self._issuer.memory.free(buffer, [(self._issuer.lanes[stamp.lane].stream, stamp.lease) for stamp in stamps])
+            self._issuer.memory.free(buffer, [(self._issuer.lanes[stamp.lane].stream, stamp) for stamp in stamps])
 
 
 class Contents:

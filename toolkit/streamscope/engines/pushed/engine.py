@@ -1,4 +1,4 @@
-"""The dynamic engine: operations pushed one by one over variables, ordered by what they read and write."""
+"""The pushed engine: operations pushed one by one over variables, ordered by what they read and write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
-from streamscope.engines.lanes import checked_streams
+from streamscope.engines.plan import checked_streams
 from streamscope.engines.pushed.arguments import checked_count, checked_name, checked_place, chosen_engine, listed
 from streamscope.engines.pushed.catalogue import Catalogue
 from streamscope.engines.pushed.contents import Contents, Lifetimes
@@ -41,8 +41,8 @@ _NUMBER = attrgetter("_id")
 class Engine:
     """Runs operations that are pushed one by one, and programs, on one device.
 
-    Each operation names the variables that it reads and writes; that alone orders it: after the last operation before it that wrote what it
-    reads, and after all that read or wrote what it writes. Everything else may overlap.
+    Each operation names the variables that it reads and writes, and that alone orders it. A read comes after the last write, a write after
+    all reads and writes before it. Everything else may overlap.
 
     ================  ================================================================================================================
     ``sync``          waits for the device after each device operation, and runs host operations on the calling thread
@@ -53,16 +53,15 @@ class Engine:
     ``graph-dual``    likewise as in ``dual``
     ================  ================================================================================================================
 
-    An operation that fails does not stop the engine. What went wrong is kept on the variables that it writes; operations that read those
-    are skipped, and pass it on; the first wait that meets it raises it, once, with the operation's name and the line that pushed it.
-    For what is pushed from then on, whatever shares it counts as good again, with the values that are there; what was pushed before is
-    skipped, whenever its turn comes. A variable that is written without being read is
-    good again as well; `wait_all` still raises what nobody has met. What the device itself reports, it reports to whichever wait comes
-    first. An operation whose push is interrupted by Ctrl-C counts as failed.
+    An operation that fails does not stop the engine. The variables that it was to write carry the fault. Operations that read them are
+    skipped, and pass the fault on. The first wait that meets the fault raises it, once, with the operation's name and the line that pushed
+    it. After that, operations that you push read the values that are there; operations that you pushed before stay skipped. A variable that
+    is written without being read is good again as well. `wait_all` raises what no other wait has met. The device's own errors go to
+    whichever wait comes first. An operation counts as failed if Ctrl-C interrupts its push.
 
-    Engines may be used by several threads. Closing one, best by ``with``, waits, stops its threads and frees its memory; one that is not
-    closed is cleaned up when Python lets it go. A forked child cannot use the engines of its parent: it gets EngineError, and closing one
-    there does nothing.
+    Several threads may use one engine. `close`, best called by ``with``, waits, stops the engine's threads and frees its memory. If you
+    close none, Python cleans up when it lets the engine go. A forked child cannot use the engines of its parent: it gets EngineError, and
+    `close` does nothing there.
 
     Parameters
     ----------
@@ -81,6 +80,17 @@ class Engine:
         The name is unknown, or a number is out of range.
     NoDeviceError
         The device is not on this machine.
+
+    Examples
+    --------
+    >>> with ss.Engine("dual", device="simulated") as engine:
+    ...     x = engine.variable(np.ones(3, np.float32))
+    ...     y, z = engine.variable(x.spec), engine.variable(x.spec)
+    ...     engine.push(ss.ops.add, reads=(x, x), writes=(y,))
+    ...     engine.push(ss.ops.multiply, reads=(x, x), writes=(z,))  # It may overlap with the addition.
+    ...     engine.push(ss.ops.subtract, reads=(y, z), writes=(x,))
+    ...     engine.read(x)
+    array([1., 1., 1.], dtype=float32)
     """
 
     def __init__(
@@ -121,7 +131,17 @@ class Engine:
 
     @property
     def statistics(self) -> EngineStatistics:
-        """What the engine has done until now."""
+        """What the engine has done until now.
+
+        Examples
+        --------
+        >>> with ss.Engine(device="simulated") as engine:
+        ...     x = engine.variable(np.ones(3))
+        ...     for _ in range(10):
+        ...         engine.push(ss.ops.add, reads=(x, x), writes=(x,))
+        ...     engine.statistics.cache_hits
+        9
+        """
         self._pusher.check_process()
         return gathered(self._issuer, self._scheduler, self._pusher, self._catalogue, self._programs)
 
@@ -140,9 +160,15 @@ class Engine:
         Raises
         ------
         ProgramError
-            ``values`` is no array of a supported dtype, ``place`` is unknown, or ``name`` is no string.
+            ``values`` is not an array of a supported dtype, ``place`` is unknown, or ``name`` is not a string.
         EngineError
             The engine was closed.
+
+        Examples
+        --------
+        >>> with ss.Engine(device="simulated") as engine:
+        ...     engine.variable(np.ones((2, 3)), name="weights")
+        <device variable 'weights' float64[2, 3], version 0>
         """
         self._enter()
         return self._contents.made_of(values, checked_place(place), checked_name(name))
@@ -157,16 +183,15 @@ class Engine:
         name: str | None = None,
         **attributes: Any,
     ) -> None:
-        """Push an operation. It returns when that is issued or, for the host and what must come after it, queued.
+        """Push an operation: it is issued now, or queued where it must come after a host operation.
 
-        If all variables lie in host memory and ``function`` is no operator, it is a *host operation*: ``function(*arrays, **attributes)``
-        is called with the NumPy arrays of ``reads`` on a worker thread, and returns what is written: an array, a tuple, or None. What it
-        only reads is read-only.
+        It is a *host operation* if all variables lie in host memory and ``function`` is not an operator, or if `host_function` made it. A
+        worker thread then calls ``function(*arrays, **attributes)`` with the NumPy arrays of ``reads``, which are read-only unless they are
+        written, too. The function returns what is written: an array, a tuple, or None.
 
         Otherwise it is a *device operation*: an operator of Streamscope (``ss.ops.add``, one made with ``ss.operator``), or a function of
-        several, as in a program. It is traced once for such shapes and attributes, and bound once to these variables; pushed again, it is
-        only launched. So push the same function object again, not a new ``lambda`` each time. Functions made with ``ss.host_function`` are
-        host operations.
+        several, as in a program. The engine traces it once for such shapes and attributes, and binds it once to these variables. Pushed
+        again, it is only launched. So push the same function object again, not a new ``lambda`` each time.
 
         Parameters
         ----------
@@ -186,9 +211,19 @@ class Engine:
         ------
         ProgramError
             ``reads`` or ``writes`` are not this engine's variables, or were deleted, or were never written; or the function's results do
-            not fit ``writes``. What the function itself raises, when it is traced or later, is raised by a wait.
+            not fit ``writes``. If the function itself raises, when it is traced or later, a wait raises that.
         EngineError
             The engine was closed.
+
+        Examples
+        --------
+        >>> with ss.Engine(device="simulated") as engine:
+        ...     x, h = engine.variable(np.arange(3.0)), engine.variable(np.arange(3.0), place="host")
+        ...     engine.push(ss.ops.add, reads=(x, x), writes=(x,))
+        ...     engine.push(ss.ops.to_host, reads=(x,), writes=(h,))
+        ...     engine.push(lambda values, power: values**power, reads=(h,), writes=(h,), power=2)
+        ...     engine.read(h)
+        array([ 0.,  4., 16.])
         """
         if type(reads) is not tuple or type(writes) is not tuple:
             reads, writes = listed("reads", reads), listed("writes", writes)
@@ -215,6 +250,14 @@ class Engine:
             Shape or dtype do not fit, or the variable cannot be used.
         EngineError
             The engine was closed.
+
+        Examples
+        --------
+        >>> with ss.Engine(device="simulated") as engine:
+        ...     x = engine.variable(np.zeros(2))
+        ...     engine.write(x, np.array([1.0, 2.0]))
+        ...     engine.read(x)
+        array([1., 2.])
         """
         self._enter()
         self._contents.write(variable, values)
@@ -273,6 +316,16 @@ class Engine:
         ------
         StreamscopeError
             An operation failed, and no wait has raised it. The first is raised, with notes of the others.
+
+        Examples
+        --------
+        >>> with ss.Engine(device="simulated") as engine:
+        ...     h = engine.variable(np.arange(3), place="host")
+        ...     engine.push(lambda values: values[5], reads=(h,), writes=(h,), name="sixth")
+        ...     engine.wait_all()
+        Traceback (most recent call last):
+            ...
+        streamscope.errors.EngineError: sixth (pushed at ...) failed: IndexError: index 5 is out of bounds for axis 0 with size 3
         """
         self._enter()
         self._pusher.flush()
@@ -287,7 +340,18 @@ class Engine:
         Raises
         ------
         EngineError
-            ``size`` is no whole number above 0.
+            ``size`` is not a whole number above 0.
+
+        Examples
+        --------
+        >>> with ss.Engine(device="simulated") as engine:
+        ...     x = engine.variable(np.ones(3))
+        ...     before = engine.statistics.events_recorded
+        ...     with engine.bulk():
+        ...         for _ in range(10):
+        ...             engine.push(ss.ops.add, reads=(x, x), writes=(x,))
+        ...     engine.statistics.events_recorded - before
+        1
         """
         self._enter()
         return self._pusher.bulk(checked_count(f"bulk(size={size!r})", size, "1 issues each operation by itself"))
@@ -311,11 +375,18 @@ class Engine:
         Raises
         ------
         ProgramError
-            It is no program, or the inputs or attributes do not fit it.
+            It is not a program, or the inputs or attributes do not fit it.
         DeviceError
             It cannot run on the device, or failed there.
         EngineError
             The engine was closed.
+
+        Examples
+        --------
+        >>> with ss.Engine("graph", device="simulated") as engine:
+        ...     engine.run(ss.program(lambda x, w: x @ w + x), np.eye(2), np.ones((2, 2)))
+        array([[2., 1.],
+               [1., 2.]])
         """
         self._enter()
         self._pusher.flush()
@@ -324,8 +395,8 @@ class Engine:
     def close(self) -> None:
         """Wait for all that was pushed, stop the threads, free the memory; then raise what no wait has raised.
 
-        What host operations push is waited for as well. What other threads push meanwhile is refused, and what they have in an open bulk is
-        left out. Closing twice does nothing; closing again after Ctrl-C goes on.
+        It waits for operations that host operations push, too. It refuses those that other threads push meanwhile, and leaves out what they
+        have in an open bulk. Closing twice does nothing; closing again after Ctrl-C goes on.
         """
         if not self._finalizer.alive:
             return

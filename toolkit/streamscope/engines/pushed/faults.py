@@ -1,4 +1,4 @@
-"""Faults: what went wrong in an operation, kept until a wait meets it, and raised there once."""
+"""Faults: why operations failed, kept until a wait meets them, and raised there once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Fault:
     def spoils(self, pushed: int | None) -> bool:
         """Tell whether an operation that reads what shares the fault is skipped: it was pushed before a wait raised the fault.
 
-        What is pushed later reads the values that are there. When the operation runs does not matter.
+        An operation pushed later reads the values that are there. When it runs does not matter.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class FaultLog:
     live : bool
         Whether there are any, so that operations must look at what they read.
     number : callable
-        Returns the next number of what is pushed and not run at once, of what fails, and of waits that raise something: one order of all.
+        Returns the next number of an operation that does not run at once, of one that fails, or of a wait that raises: one order of all.
     """
 
     def __init__(self) -> None:
@@ -134,8 +134,9 @@ class FaultLog:
 def kept(error: BaseException) -> BaseException:
     """Return an error as it can be kept for long: frames of this package are taken out of its traceback, and of those it came from.
 
-    They hold operations and variables, and these hold what went wrong with them: a cycle, which would stay until the collector runs. What
-    is no `Exception` but ends the program is raised on, which puts the frames back in. So of that it is another one, without a traceback.
+    Those frames hold operations and variables, and these hold the error: a cycle, which would stay until the collector runs. An error that
+    ends the program, and so is not an `Exception`, is raised on, which puts the frames back in. In its place another one is kept, without a
+    traceback.
     """
     if not isinstance(error, Exception):
         return _another(error)

@@ -60,15 +60,15 @@ class HostFunction:
 
     @property
     def reads(self) -> tuple[VariableState, ...]:
-        """What it only reads, each once."""
+        """Variables that it only reads, each once."""
         return tuple(state for state in dict.fromkeys(self.arguments) if state not in self.writes)
 
     def before(self, known: Clock) -> list[EventStamp]:
-        """Return what the host must wait for first, given what it knows; the caller holds the lock."""
+        """Return the fewest stamps that the host must wait for first, given what it knows; the caller holds the lock."""
         return fewest(known, unordered(HOST, known, self.reads, self.writes))
 
     def allocate(self, issuer: Issuer) -> None:
-        """Get memory for what is written first by it; the caller holds the lock and has put off Ctrl-C.
+        """Get memory for variables that nothing has written before; the caller holds the lock and has put off Ctrl-C.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class HostFunction:
             state.allocate(issuer.memory, None, self.name)
 
     def run(self, issuer: Issuer) -> None:
-        """Call the function on the calling thread, with no lock held while it runs; raises what it raises."""
+        """Call the function on the calling thread, without a lock; raises what it raises."""
         reads = [state.memory() for state in self.arguments]
         with issuer.lock, deferred():
             self.allocate(issuer)
@@ -110,13 +110,13 @@ WHILE_AWAITED = 30
 class ClockOrder:
     """Lets the worker threads of one engine move a simulated device's clock in an order that does not depend on how fast they are.
 
-    Functions run beside each other, as on any device. What an operation does to the clock is a *step*: to wait for what it needs of the
-    device, or to end, which takes the function's time and issues what waited for it. Steps go one after the other, as they were lined up,
-    and only while a thread waits for the engine; that thread pushes nothing in between. Which operation a worker gets next is decided when
-    the one before it ends.
+    Functions run beside each other, as on any device. An operation moves the clock when it waits for the device, and when it ends, which
+    takes the function's time and issues operations that waited for it. These *moves* go one after the other, as they were lined up, and
+    only while a thread waits for the engine; that thread pushes nothing in between. Which operation a worker gets next is decided when the
+    one before it ends.
 
-    A thread may wait in another way, for something that a function does, and a function for one whose step comes later. So a worker that
-    has waited too long for its turn lets all steps go as they come from then on.
+    A thread may wait in another way, for something that a function does, and a function for one whose move comes later. So a worker that
+    has waited too long lets all moves go as they come from then on.
 
     The caller holds the engine's lock, but for `wait` and `release`.
 
@@ -132,12 +132,12 @@ class ClockOrder:
         self._now_ns = now_ns
         self._idle = [pool.most for pool in pools]
         self._queued: list[list[tuple[int, int, Callable[[Latch], object]]]] = [[] for _ in pools]
-        self._steps: deque[Latch] = deque()
+        self._moves: deque[Latch] = deque()
         self._awaited: list[Latch] = []
         self._released = False
 
     def put(self, pool: int, priority: int, sequence: int, run: Callable[[Latch], object]) -> None:
-        """Give an operation to a pool as soon as a worker is idle there; ``run`` gets its first step.
+        """Give an operation to a pool as soon as a worker is idle there; ``run`` gets its first move.
 
         Raises
         ------
@@ -147,10 +147,10 @@ class ClockOrder:
         heappush(self._queued[pool], (-priority, sequence, run))
         self._hand_out(pool)
 
-    def wait(self, step: Latch) -> None:
-        """Block a worker until a step has its turn."""
+    def wait(self, move: Latch) -> None:
+        """Block a worker until a move has its turn."""
         seen_ns, alone, still = self._now_ns(), 0, 0
-        while not step.comes_within(PATIENCE_S):
+        while not move.comes_within(PATIENCE_S):
             before_ns, seen_ns = seen_ns, self._now_ns()
             stands = seen_ns == before_ns
             if any(not latch.is_set for latch in self._awaited):
@@ -160,53 +160,53 @@ class ClockOrder:
             if alone >= (1 if stands else WHILE_PUSHED) or still >= WHILE_AWAITED:
                 self.release()
 
-    def follow(self, step: Latch) -> Latch:
-        """End a step and line up the operation's next one."""
+    def follow(self, move: Latch) -> Latch:
+        """End a move and line up the operation's next one."""
         following = self._line_up()
-        self._over(step)
+        self._over(move)
         return following
 
-    def end(self, pool: int, step: Latch) -> None:
-        """End an operation's last step; its worker is idle."""
+    def end(self, pool: int, move: Latch) -> None:
+        """End an operation's last move; its worker is idle."""
         self._idle[pool] += 1
         self._hand_out(pool)
-        self._over(step)
+        self._over(move)
 
     def await_latch(self, latch: Latch) -> None:
-        """Let steps go until a latch is set, which the calling thread is about to wait for."""
+        """Let moves go until a latch is set, which the calling thread is about to wait for."""
         self._awaited = [other for other in self._awaited if not other.is_set]
         self._awaited.append(latch)
         self._let_go()
 
     def release(self) -> None:
-        """Let all steps go as they come, from now on. Takes no lock."""
+        """Let all moves go as they come, from now on. Takes no lock."""
         self._released = True
-        for step in list(self._steps):
-            step.set()
+        for move in list(self._moves):
+            move.set()
 
     def _hand_out(self, pool: int) -> None:
         while self._idle[pool] and self._queued[pool]:
             before, sequence, run = heappop(self._queued[pool])
-            step = self._line_up()
+            move = self._line_up()
             try:
-                self._pools[pool].put(-before, sequence, partial(run, step))
+                self._pools[pool].put(-before, sequence, partial(run, move))
             except EngineError:
-                self._steps.remove(step)
+                self._moves.remove(move)
                 raise
             self._idle[pool] -= 1
 
     def _line_up(self) -> Latch:
-        step = Latch()
-        self._steps.append(step)
+        move = Latch()
+        self._moves.append(move)
         self._let_go()
-        return step
+        return move
 
-    def _over(self, step: Latch) -> None:
-        self._steps.remove(step)
+    def _over(self, move: Latch) -> None:
+        self._moves.remove(move)
         self._let_go()
 
     def _let_go(self) -> None:
         if self._released:
             self.release()
-        elif self._steps and any(not latch.is_set for latch in self._awaited):
-            self._steps[0].set()
+        elif self._moves and any(not latch.is_set for latch in self._awaited):
+            self._moves[0].set()

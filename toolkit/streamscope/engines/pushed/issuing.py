@@ -1,4 +1,4 @@
-"""Issuing: operations that have their turn go on streams, behind the fewest waits, and what goes wrong is kept on what they write."""
+"""Issuing: operations that have their turn go on streams, behind the fewest waits; a fault is kept on the variables that they write."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class Issuer:
         self.faults = FaultLog()
         self.torn = False
         names = [MAIN, *(f"{AUXILIARY} {number}" for number in range(1, streams)), PRIORITY, COPY_IN, COPY_OUT]
-        self.lanes = tuple(Lane(device, index, len(names), name, priority=int(name == PRIORITY)) for index, name in enumerate(names))
+        made = (device.stream(name, priority=int(name == PRIORITY)) for name in names)
+        self.lanes = tuple(Lane(device, stream, index, len(names)) for index, stream in enumerate(made))
         self.compute = self.lanes[:streams]
         self.known: Clock = (0,) * len(names)
         self._priority, self._copy_in, self._copy_out = self.lanes[streams:]

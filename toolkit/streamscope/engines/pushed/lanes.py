@@ -17,61 +17,88 @@ if TYPE_CHECKING:
     from streamscope.engines.pushed.catalogue import Application
 
 
-class Lease:
-    """The right to one event of a pool, for as long as anybody holds this object.
+class EventStamp(Stamp):
+    """One item of a stream, with the event behind it, which is its own for as long as anybody holds the stamp.
 
     MXNet's pool has a fixed number of slots a device and goes round them, so a slot can be recorded again while a variable still waits for
-    its old record. Here the holders of an event share a lease, and the event returns to the pool when the last of them lets go, which
-    CPython's reference counting notices at once. So there are as many events as were ever held together, and no more.
+    its old record. Here the event returns to its lane when the last holder lets go, which CPython's reference counting notices at once. So
+    there are as many events as were ever held together, and no more.
 
     Attributes
     ----------
     event : Event
-        Record it once, on the pool's stream, then only wait for it.
+        Only to be waited for.
+    end_ns : float
+        When the item is expected to be done, on the host's clock.
     """
 
-    __slots__ = ("_free", "event")
+    __slots__ = ("_free", "end_ns", "event")
 
-    def __init__(self, event: Event, free: deque[Event]) -> None:
+    def __init__(self, lane: int, position: int, clock: Clock, event: Event, free: deque[Event], end_ns: float) -> None:
+        self.lane = lane
+        self.position = position
+        self.clock = clock
         self.event = event
+        self.end_ns = end_ns
         self._free = free
 
     def __del__(self) -> None:
         self._free.append(self.event)
 
 
-class EventPool:
-    """Lends events without timing for the records of one stream; safe to use from several threads.
+class Lane:
+    """A stream with its events and its clock.
 
     Parameters
     ----------
     device : Device
-        Makes the events.
+        Makes the events, without timing.
     stream : Stream
-        The stream that `record` records on.
+    index, lanes : int
+        The lane's number, and how many there are.
+
+    Attributes
+    ----------
+    index : int
+    stream : Stream
+    clock : tuple of int
+        What is known to be done before the next item.
+    position : int
+        Number of items issued, and so of events recorded.
+    last : EventStamp or None
+        The newest item.
+    free_ns : float
+        When all that was issued is expected to be done, on the host's clock; kept only where there is a choice of streams.
+    issued_ns : float
+        Expected duration of all that was ever issued; kept likewise.
+    waits : int
+        Waits for events of other lanes that were put on the stream.
     """
 
-    def __init__(self, device: Device, stream: Stream) -> None:
+    __slots__ = ("_device", "_free", "_made", "clock", "free_ns", "index", "issued_ns", "last", "position", "stream", "waits")
+
+    def __init__(self, device: Device, stream: Stream, index: int = 0, lanes: int = 1) -> None:
+        self.index = index
         self.stream = stream
+        self.clock: Clock = (0,) * lanes
+        self.position = 0
+        self.last: EventStamp | None = None
+        self.free_ns = 0.0
+        self.issued_ns = 0.0
+        self.waits = 0
         self._device = device
-        self._free: deque[Event] = deque()  # Appending and popping are atomic: a lease may end on any thread, in the middle of anything.
-        # All of them, free or lent. Garbage that the collector finds in a cycle is finalised as a whole, so an event that only a lease held
-        # would come back to the pool, and be destroyed as well.
+        self._free: deque[Event] = deque()  # Appending and popping are atomic: a stamp may end on any thread, in the middle of anything.
+        # All of them, free or held. Garbage that the collector finds in a cycle is finalised as a whole, so an event that only a stamp held
+        # would come back, and be destroyed as well.
         self._made: list[Event] = []
-        self._recorded = 0
 
     @property
-    def created(self) -> int:
+    def events(self) -> int:
         """Number of events made so far; it stops growing when as many are there as are held together."""
         return len(self._made)
 
-    @property
-    def recorded(self) -> int:
-        """Number of records made by `record`."""
-        return self._recorded
-
-    def lease(self) -> Lease:
-        """Lend an event that nobody else holds.
+    def record(self) -> EventStamp:
+        """Record an event behind what was just issued, and return its stamp. Callers on several threads take turns.
 
         Raises
         ------
@@ -82,21 +109,21 @@ class EventPool:
             event = self._free.popleft()
         except IndexError:
             event = self._found() or self._make()
-        return Lease(event, self._free)
-
-    def record(self) -> Lease:
-        """Lend an event and record it on the pool's stream. Callers on several threads take turns, as for all that goes on one stream."""
-        try:  # As `lease` does; each push would pay for the call.
-            event = self._free.popleft()
-        except IndexError:
-            event = self._found() or self._make()
-        lease = Lease(event, self._free)
+        stamp = EventStamp(self.index, self.position + 1, self.clock, event, self._free, self.free_ns)
         self.stream.record(event)
-        self._recorded += 1
-        return lease
+        self.position += 1
+        self.last = stamp
+        return stamp
+
+    def wait(self, stamps: Sequence[EventStamp]) -> None:
+        """Let the stream wait for items of other lanes, with the fewest waits."""
+        for stamp in fewest(self.clock, stamps):
+            self.stream.wait(stamp.event)
+            self.clock = merged(self.clock, stamp.known)
+            self.waits += 1
 
     def _found(self) -> Event | None:
-        """Return an event that nobody holds and that has not come back: Ctrl-C came as `Lease.__del__` began, and Python swallowed it.
+        """Return an event that nobody holds and that has not come back: Ctrl-C came as a stamp's `__del__` began, and Python swallowed it.
 
         A finaliser that Ctrl-C cannot keep from running would cost every push more than this costs, now and then.
         """
@@ -114,77 +141,6 @@ class EventPool:
         return event
 
 
-class EventStamp(Stamp):
-    """One item of a stream, with the event behind it.
-
-    Attributes
-    ----------
-    lease : Lease
-        The event that was recorded behind the item; nobody records it again while the stamp is held.
-    end_ns : float
-        When the item is expected to be done, on the host's clock.
-    """
-
-    __slots__ = ("end_ns", "lease")
-
-    def __init__(self, lane: int, position: int, clock: Clock, lease: Lease, end_ns: float) -> None:
-        self.lane = lane
-        self.position = position
-        self.clock = clock
-        self.lease = lease
-        self.end_ns = end_ns
-
-
-class Lane:
-    """A stream with its events and its clock.
-
-    Attributes
-    ----------
-    index : int
-    stream : Stream
-    events : EventPool
-    clock : tuple of int
-        What is known to be done before the next item.
-    position : int
-        Number of items issued.
-    last : EventStamp or None
-        The newest item.
-    free_ns : float
-        When all that was issued is expected to be done, on the host's clock; kept only where there is a choice of streams.
-    issued_ns : float
-        Expected duration of all that was ever issued; kept likewise.
-    waits : int
-        Waits for events of other lanes that were put on the stream.
-    """
-
-    __slots__ = ("clock", "events", "free_ns", "index", "issued_ns", "last", "position", "stream", "waits")
-
-    def __init__(self, device: Device, index: int, lanes: int, name: str, *, priority: int = 0) -> None:
-        self.index = index
-        self.stream: Stream = device.stream(name, priority=priority)
-        self.events = EventPool(device, self.stream)
-        self.clock: Clock = (0,) * lanes
-        self.position = 0
-        self.last: EventStamp | None = None
-        self.free_ns = 0.0
-        self.issued_ns = 0.0
-        self.waits = 0
-
-    def record(self) -> EventStamp:
-        """Record an event behind what was just issued, and return its stamp."""
-        lease = self.events.record()
-        self.position = position = self.position + 1
-        self.last = stamp = EventStamp(self.index, position, self.clock, lease, self.free_ns)
-        return stamp
-
-    def wait(self, stamps: Sequence[EventStamp]) -> None:
-        """Let the stream wait for items of other lanes, with the fewest waits."""
-        for stamp in fewest(self.clock, stamps):
-            self.stream.wait(stamp.lease.event)
-            self.clock = merged(self.clock, stamp.known)
-            self.waits += 1
-
-
 CROSSING_NS = 2_000.0
 """How long about until a stream goes on after an event of another one, the host's calls for event and wait included."""
 
@@ -192,7 +148,7 @@ CROSSING_NS = 2_000.0
 def earliest(lanes: Sequence[Lane], application: Application, now_ns: float) -> Lane:
     """Return the lane on which an operation can start first, by estimates.
 
-    Of several, the one of what it must come after, which needs no wait; then the one that was given least to do so far.
+    Of several, the lane of the newest operation that it must come after, which needs no wait; then the lane that was given least so far.
     """
     newest: EventStamp | None = None
     for states in (application.reads, application.writes):

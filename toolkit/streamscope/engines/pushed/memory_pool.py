@@ -21,10 +21,10 @@ from streamscope.program.variable import ArraySpec, Place
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Block, Buffer, Device, Stream
-    from streamscope.engines.pushed.lanes import Lease
+    from streamscope.engines.pushed.lanes import EventStamp
 
-After: TypeAlias = "tuple[tuple[Stream, Lease], ...]"
-"""What the use of a block must come after: events, each with its stream."""
+After: TypeAlias = "tuple[tuple[Stream, EventStamp], ...]"
+"""The use of a block must come after these events, each with its stream."""
 
 SMALLEST_BYTES = 512
 """Blocks are multiples of this, which is also the granularity of CuPy's pool."""
@@ -218,14 +218,14 @@ class MemoryPool:
             self._held[id(held.buffer)] = held
         return held.buffer
 
-    def free(self, buffer: Buffer, after: Sequence[tuple[Stream, Lease]] = ()) -> None:
+    def free(self, buffer: Buffer, after: Sequence[tuple[Stream, EventStamp]] = ()) -> None:
         """Take memory back. Takes no lock, so that a finaliser may call it in the middle of anything.
 
         Parameters
         ----------
         buffer : Buffer
             What `allocate` returned.
-        after : sequence of (Stream, Lease)
+        after : sequence of (Stream, EventStamp)
             The last event of each stream that used it, whether as reader or as writer. Those of other streams that are known to be done or
             implied may be left out.
 
@@ -252,7 +252,7 @@ class MemoryPool:
             return sum(self._give_back(store, wait=wait) for store in self._stores.values())
 
     def _collect(self) -> None:
-        """Put what was freed where it can be found."""
+        """Put freed blocks where they can be found."""
         clean_up()
         while self._freed:
             freed = self._freed.popleft()
@@ -260,8 +260,8 @@ class MemoryPool:
 
     def _again(self, store: _Store, free: _Free, pending: After, spec: ArraySpec, stream: Stream | None) -> _Held:
         if stream is not None:
-            for _, lease in pending:
-                stream.wait(lease.event)
+            for _, stamp in pending:
+                stream.wait(stamp.event)
         buffer = self._device.buffer_on(free.block, spec, stream)
         store.remove(free)
         store.reuses += 1
@@ -301,8 +301,8 @@ class MemoryPool:
         given = 0
         for free in [free for blocks in store.free.values() for free in blocks]:
             if wait:
-                for _, lease in free.after:
-                    lease.event.synchronize()
+                for _, stamp in free.after:
+                    stamp.event.synchronize()
             if not free.pending(None):
                 store.remove(free)
                 given += free.block.nbytes

@@ -1,4 +1,4 @@
-"""Programs run by a dynamic engine: prepared once for such shapes and attributes, replayed by any number of threads side by side."""
+"""Programs run by a pushed engine: prepared once for such shapes and attributes, replayed by any number of threads side by side."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class PreparedPrograms:
         Raises
         ------
         ProgramError
-            It is no program, or the inputs or attributes do not fit it.
+            It is not a program, or the inputs or attributes do not fit it.
         DeviceError
             It cannot run on the device, or failed there.
         """
@@ -150,7 +150,7 @@ class PreparedPrograms:
             raise ProgramError(f"captured {function.name!r} takes no inputs: the capture holds its own", hint="call engine.run(captured)")
         check_hashable(function, attributes)
         # The entry holds the function, so its id stands for no other.
-        # As text, since what is no array may have a shape that cannot be hashed; tracing says so.
+        # As text: something other than an array may have a shape that cannot be hashed. Tracing then says so.
         shapes = ((str(getattr(value, "shape", ())), str(getattr(value, "dtype", type(value)))) for value in inputs)
         key = (id(function), *shapes, None, *((name, typed(value)) for name, value in sorted(attributes.items())))
         with self._counting:

@@ -1,4 +1,4 @@
-"""Pushing: what was pushed before is launched again; else arguments are checked, functions traced, and bulks filled."""
+"""Pushing: operations that were pushed before are launched again; else arguments are checked, functions traced, and bulks filled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from streamscope.program.user_line import user_line
 from streamscope.program.variable import Place
 
 Variables = tuple[tuple[DynamicVariable, ...], tuple[DynamicVariable, ...]]
-"""What an operation reads, and what it writes."""
+"""The variables that an operation reads, and those that it writes."""
 States = tuple[VariableState, ...]
 KEPT_LINES = 256
 
@@ -96,7 +96,7 @@ class Pusher:
         self._lines: RecentlyUsed[tuple[CodeType, int], str] = RecentlyUsed(KEPT_LINES)
 
     def push_again(self, key: Key, reads: tuple[DynamicVariable, ...], writes: tuple[DynamicVariable, ...], priority: int) -> bool:
-        """Push what was pushed before with the same variables; False if it was not. This is the quick path."""
+        """Launch an operation that was pushed before with the same variables; False if it was not. This is the quick path."""
         with self._issuer.lock:
             try:
                 application = self._catalogue.applications[key]
@@ -150,7 +150,7 @@ class Pusher:
     def push_host(self, function: HostFunction, priority: int = 0) -> Latch:
         """Push a host operation and return what is set when it has ended."""
         self.flush()
-        # Ctrl-C must not come between: what is queued and for this thread to run, nobody else would.
+        # Ctrl-C must not come between: only this thread would run the operations that it gets.
         with deferred():
             with self._issuer.lock:
                 self.pushed += 1
@@ -179,7 +179,7 @@ class Pusher:
                 del self.bulks[thread]
 
     def flush(self) -> None:
-        """Issue what the calling thread has pushed in bulk."""
+        """Issue the operations that the calling thread has pushed in bulk."""
         bulk = self.bulks.get(get_ident())
         if bulk is None or not bulk.pushed:
             return
@@ -210,7 +210,7 @@ class Pusher:
         Raises
         ------
         ProgramError
-            It is no variable, or not one of this engine's, or was deleted.
+            It is not a variable, or not this engine's, or was deleted.
         """
         if not isinstance(variable, DynamicVariable):
             raise ProgramError(
@@ -223,12 +223,12 @@ class Pusher:
         return state
 
     def close(self) -> None:
-        """Refuse what is pushed from now on."""
+        """Refuse to push from now on."""
         with self._issuer.lock, deferred():
             self.closed = True
 
     def check_open(self) -> None:
-        """Raise EngineError if the engine was closed, but for what host operations push that it waits for; or in a forked child."""
+        """Raise EngineError in a forked child, or if the engine was closed; host operations that it still runs may push."""
         self.check_process()
         if self.closed and not self._scheduler.is_inside:
             raise EngineError("the engine was closed", hint="make a new one with ss.Engine()")
@@ -266,7 +266,7 @@ class Pusher:
             self._scheduler.take_turn(reads, targets, fail)
 
     def _push_known(self, application: Application, where: str, priority: int, variables: Variables) -> None:
-        """Push what is traced and checked already: into a bulk, or to wait for its turn."""
+        """Push an operation that is traced and checked already: into a bulk, or to wait for its turn."""
         bulk = self.bulks.get(get_ident())
         if bulk is not None:
             if not bulk.takes(application):

@@ -1,4 +1,4 @@
-"""The scheduler of a dynamic engine: whose turn it is, worker threads, and waits of the host."""
+"""The scheduler of a pushed engine: whose turn it is, worker threads, and waits of the host."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Scheduler:
     def submit(self, application: Application, where: str | None, priority: int) -> Latch | None:
         """Issue a device operation when it has its turn; the caller holds the lock and has put off Ctrl-C.
 
-        Returns what is set when it is issued, if that is later.
+        Returns a latch that is set when it is issued, if that is later.
         """
         if not self.unfinished or idle(application.reads, application.writes):
             self._issuer.issue(application, where)
@@ -85,7 +85,7 @@ class Scheduler:
     def submit_host(self, function: HostFunction, priority: int) -> tuple[Latch, list[HostRun]]:
         """Run a host operation when it has its turn; the caller holds the lock and has put off Ctrl-C.
 
-        Returns what is set when it has ended, and what the caller must give to `run_here` when it has let go of the lock.
+        Returns a latch that is set when it has ended, and operations that the caller must give to `run_here` without the lock.
         """
         number = self._issuer.faults.number()
         turn = Turn(function.reads, function.writes, _nothing, sequence=number, priority=priority, on_host=True)
@@ -100,9 +100,9 @@ class Scheduler:
             raise interruption
 
     def _advance(self, ready: list[Turn]) -> BaseException | None:
-        """Start what is ready, and what becomes so by that, in the order of priorities; whatever happens, turns end that must.
+        """Start the operations that are ready, and those that become so by that, in the order of priorities; turns end whatever happens.
 
-        Returns what was raised to end the program, by Ctrl-C or by a function of the user's.
+        Returns the exception that is to end the program, of Ctrl-C or of a function of the user's.
         """
         self._issuer.mend_if_torn()
         heapify(ready)
@@ -146,17 +146,17 @@ class Scheduler:
                 raise interruption from None
 
     def _run(
-        self, turn: Turn, function: HostFunction, stamps: list[EventStamp], step: Latch | None = None, *, skipped: bool
+        self, turn: Turn, function: HostFunction, stamps: list[EventStamp], move: Latch | None = None, *, skipped: bool
     ) -> tuple[list[HostRun], BaseException | None]:
         """Run a host operation and end its turn; whatever happens, that is ended."""
         failure: BaseException | None = None
         outside = self.is_inside  # In the synchronous engine, host functions push host functions.
-        if self.clock_order is not None and step is not None:
-            function.in_turn = partial(self.clock_order.wait, step)
+        if self.clock_order is not None and move is not None:
+            function.in_turn = partial(self.clock_order.wait, move)
         with deferred():
             if not skipped:
                 try:
-                    step = self._begin(function, stamps, step)
+                    move = self._begin(function, stamps, move)
                     self._local.inside = True
                     function.run(self._issuer)
                 except BaseException as error:  # noqa: BLE001 — kept, and raised where the results are waited for
@@ -168,23 +168,23 @@ class Scheduler:
                 interruption = self._end(turn, function, failure, skipped=skipped)
                 ready = self._take_ready()
                 turn.done.set()
-                if self.clock_order is not None and step is not None:
-                    self.clock_order.end(turn.priority > 0, step)
+                if self.clock_order is not None and move is not None:
+                    self.clock_order.end(turn.priority > 0, move)
         if isinstance(failure, Exception):
             failure = None  # else it and this frame hold each other
         return ready, failure or interruption
 
-    def _begin(self, function: HostFunction, stamps: list[EventStamp], step: Latch | None) -> Latch | None:
-        """Wait for what a host operation needs of the device; return its next step, where the order counts."""
+    def _begin(self, function: HostFunction, stamps: list[EventStamp], move: Latch | None) -> Latch | None:
+        """Wait for what a host operation needs of the device; return its next move, where the order counts."""
         if stamps:
             function.in_turn()
             self.wait_for(stamps)
             stamps.clear()  # Their events can be lent again from here on, not when this thread gets round to it.
-            if self.clock_order is not None and step is not None:
+            if self.clock_order is not None and move is not None:
                 with self._issuer.lock:
-                    step = self.clock_order.follow(step)
-                function.in_turn = partial(self.clock_order.wait, step)
-        return step
+                    move = self.clock_order.follow(move)
+                function.in_turn = partial(self.clock_order.wait, move)
+        return move
 
     def _end(self, turn: Turn, function: HostFunction, failure: BaseException | None, *, skipped: bool) -> BaseException | None:
         """End the turn of a host operation, as `_advance` does; the caller holds the lock."""
@@ -226,7 +226,7 @@ class Scheduler:
         Raises
         ------
         StreamscopeError
-            What the variable holds is not what was asked for.
+            An operation failed that the variable's values come from.
         """
         self.forbid_inside()
         stamps: list[EventStamp] = []
@@ -292,14 +292,14 @@ class Scheduler:
         latch.wait()
 
     def wait_for(self, stamps: Sequence[EventStamp]) -> None:
-        """Block the host until the device has done what the stamps stand for; raises what the device reports.
+        """Block the host until the device has done the stamped items; raises what the device reports.
 
         The caller does not hold the lock.
         """
         issuer, failure = self._issuer, None
         for stamp in fewest(issuer.known, stamps):
             try:
-                stamp.lease.event.synchronize()
+                stamp.event.synchronize()
             except Exception as error:  # noqa: BLE001 — raised when all have been waited for
                 failure = failure or error
             with issuer.lock, deferred():

@@ -75,7 +75,7 @@ def trace(
     def applied(*symbols: Symbol) -> Any:
         by_state = dict(zip(reads, symbols, strict=True))
         for state, symbol in by_state.items():
-            # What is told of the variable in errors; and where it lies, which for a program's input is open.
+            # For errors, the variable's name; and where it lies, which for a program's input is open.
             symbol.name, symbol.place = state.name, state.place
         operands = [by_state[state] for state in arguments]
         if in_place:

@@ -1,4 +1,4 @@
-"""Variables of the pushed engine: what the user holds, what the engine knows of it, and every way in which that changes.
+"""Variables of the pushed engine: the user's handle, the engine's state of each, and every way in which that changes.
 
 Of each variable there are many readers or one writer at a time, in the order in which they were pushed: no read passes an earlier write,
 no write an earlier read. An operation starts when it has its turn with all of its variables. For an operation on the device, a turn lasts
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class VariableState(Accesses[EventStamp]):
-    """What the engine knows of a variable. Its `Accesses` are device operations.
+    """The engine's state of a variable. Its `Accesses` are device operations.
 
     Attributes
     ----------
@@ -79,14 +79,14 @@ class VariableState(Accesses[EventStamp]):
         Raises
         ------
         ProgramError
-            It has none, since whatever was to write it first has failed.
+            It has none, since the operation that was to write it first has failed.
         """
         if self.buffer is None:
             raise ProgramError(f"{self.name!r} has no values, since nothing has written it without an error", hint="write it first")
         return self.buffer
 
     def allocate(self, pool: MemoryPool, stream: Stream | None, writer: str) -> None:
-        """Get memory, if there is none yet, for what writes it first: an operation of that name, on a stream or on the host.
+        """Get memory, if there is none yet, for the first operation that writes the variable: its name, and its stream if not on the host.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class VariableState(Accesses[EventStamp]):
         self.written = True
 
     def count_from_here(self) -> None:
-        """Begin to count finished writes: what the variable was made of is none."""
+        """Begin to count finished writes; the values that the variable was made of do not count."""
         self.version = 0
 
     def delete(self) -> bool:
@@ -133,7 +133,7 @@ def written(states: Iterable[VariableState]) -> None:
 
 
 def written_by_host(states: Iterable[VariableState]) -> None:
-    """Note that a host function has written variables, with which the device has nothing to do any more."""
+    """Note that a host function has written variables, after all that the device did with them."""
     written(states)
     for state in states:
         state.forget()
@@ -163,7 +163,7 @@ class Turn:
     Attributes
     ----------
     reads, writes : sequence of VariableState
-        Each once, and what it writes not among what it reads.
+        Each once; a variable that is written is not among those that are read.
     start : callable
         What to do when all its turns have come.
     priority, sequence : int
@@ -252,7 +252,7 @@ def _take(state: VariableState, *, write: bool) -> bool:
     return True
 
 
-# What the user holds.
+# The user's handle.
 
 
 class Handle(ref["DynamicVariable"]):

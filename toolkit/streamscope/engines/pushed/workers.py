@@ -85,7 +85,7 @@ class Workers:
         Raises
         ------
         EngineError
-            The system has no thread for it, and there is none yet.
+            The system cannot start a thread for it, and none is there yet.
         """
         with self._lock:
             entry = -priority, sequence, task

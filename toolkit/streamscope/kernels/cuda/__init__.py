@@ -1,8 +1,8 @@
 """CUDA code of the generated kernels: pieces that stand in this folder's ``.cuh`` files, with places that Python fills in.
 
 A line ``//@ name: remark`` begins a piece, which ends at the next such line; other lines that begin with ``//@`` are remarks. Neither is
-part of a kernel, nor is what stands before the first piece. ``$name`` is a place. Alone on its line, it stands for whole lines, or for
-none. What is filled in is indented as the line of its place.
+part of a kernel, nor is what stands before the first piece. ``$name`` is a place. Alone on its line, it stands for whole lines, which
+are indented as it is, or for none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import cache
 _BEGINNING = re.compile(r"^//@ (\w+):.*\n", re.MULTILINE)
 _REMARK = re.compile(r"^//@.*\n", re.MULTILINE)
 _PLACE = re.compile(r"^(?P<indent> *)\$(?P<lines>\w+)\n|\$(?P<word>\w+)|\$\{(?P<part>\w+)\}", re.MULTILINE)
-_INDENT = re.compile(r" *")
 
 
 @cache
@@ -27,22 +26,22 @@ def pieces(file: str) -> dict[str, str]:
 
 def fill(piece: str, /, **values: object) -> str:
     """Return a piece with its places filled in, each with the value of its name; one line's end alone leaves an empty line."""
-    filled = []
-    for text, place, indent, whole_lines in _places(piece):
-        value = str(values[place]) if place else ""
-        lines = value.rstrip("\n").replace("\n", f"\n{indent}")
-        if whole_lines and value:
-            lines = f"{indent if lines else ''}{lines}\n"
-        filled += [text, lines]
-    return "".join(filled)
+    text, lines = _parsed(piece)
+    for place, name, indent in lines:
+        value = str(values[name]).rstrip("\n")
+        values[place] = f"{indent}{value}\n".replace("\n", f"\n{indent}", value.count("\n")) if value else values[name]
+    return text % values
 
 
 @cache
-def _places(piece: str) -> list[tuple[str, str, str, bool]]:
-    """Return the texts of a piece, each with the place behind it: its name, its line's indentation, whether it is the whole line."""
-    found, end = list[tuple[str, str, str, bool]](), 0
+def _parsed(piece: str) -> tuple[str, list[tuple[str, str, str]]]:
+    """Return a piece as a text to be formatted, and each place for whole lines: what it is called there, its name, its indentation."""
+    parts, lines, end = list[str](), list[tuple[str, str, str]](), 0
     for match in _PLACE.finditer(piece):
-        line = _INDENT.match(piece, piece.rfind("\n", 0, match.start()) + 1)
-        found.append((piece[end : match.start()], match[match.lastgroup or 0], line[0] if line else "", match["lines"] is not None))
+        place = match[match.lastgroup or 0]
+        if match["lines"]:
+            lines.append((f"line {len(lines)}", place, match["indent"]))
+            place = lines[-1][0]
+        parts += [piece[end : match.start()].replace("%", "%%"), f"%({place})s"]
         end = match.end()
-    return [*found, (piece[end:], "", "", False)]
+    return "".join([*parts, piece[end:].replace("%", "%%")]), lines

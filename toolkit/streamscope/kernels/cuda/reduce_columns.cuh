@@ -27,9 +27,7 @@ $name(const $held* x, $out* out, long long columns, long long results, long long
         #pragma unroll
         for (int b = 0; b < $loads; b += $at_once) {
             if (i + b * $down >= last) break;
-            ${before}
-            #pragma unroll
-            for (int k = 0; k < $width; ++k) ${take}
+            $take
         }
     }
     $find_nan
@@ -68,20 +66,22 @@ at += $loads * step;
 //@ else_one: of bytes that are multiplied, all loads are taken in.
 else batch[b].fill(1);
 
-//@ take_accumulator:
-acc[k] = joined(acc[k], batch[b].values().item[k]);
+//@ take_accumulators:
+#pragma unroll
+for (int k = 0; k < $width; ++k) acc[k] = joined(acc[k], batch[b].values().item[k]);
 
-//@ before_key:
+//@ take_keys:
 const unsigned below = under(i + b * $down - first);
+#pragma unroll
+for (int k = 0; k < $width; ++k) acc[k] = better_key(acc[k], keyed(batch[b].word(k / 4), k % 4, below));
 
-//@ take_key:
-acc[k] = better_key(acc[k], keyed(batch[b].word(k / 4), k % 4, below));
+//@ take_sum_of_bytes: one instruction a byte.
+#pragma unroll
+for (int k = 0; k < $width; ++k) acc[k] = __dp4a(own_t(batch[b].word(k / 4)), own_t(1u << k % 4 * 8), acc[k]);
 
-//@ take_byte: one instruction a byte.
-acc[k] = __dp4a(own_t(batch[b].word(k / 4)), own_t(1u << k % 4 * 8), acc[k]);
-
-//@ take_product:
-{
+//@ take_product_of_bytes:
+#pragma unroll
+for (int k = 0; k < $width; ++k) {
     acc_t product = 1;
     #pragma unroll
     for (int few = b; few < b + $at_once; few += $factors) {
@@ -93,11 +93,10 @@ acc[k] = __dp4a(own_t(batch[b].word(k / 4)), own_t(1u << k % 4 * 8), acc[k]);
     acc[k] = joined(acc[k], product);
 }
 
-//@ before_item:
+//@ take:
 const vector<$element, $width> loaded = batch[b].values();
-
-//@ take_item:
-acc[k] = $absorbed(acc[k], $item, i + b * $down);
+#pragma unroll
+for (int k = 0; k < $width; ++k) acc[k] = $absorbed(acc[k], $item, i + b * $down);
 
 //@ find_nan: looks for the first NaN of a thread's columns where one was met; its index is not kept on the way.
 bool nan = false;

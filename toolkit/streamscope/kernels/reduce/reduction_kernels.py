@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 import numpy as np
 
@@ -237,27 +238,25 @@ def column_source(reducer: Reducer, dtype: str, result: str, kernel: ColumnKerne
 
 def _take(reducer: Reducer, dtype: str, kernel: ColumnKernel, stage: Pass, loads: int) -> dict[str, object]:
     """Return how a thread takes in what it has loaded: a load at a time, or some where bytes are multiplied."""
-    width, down, element = kernel.width, THREADS // kernel.across, STORAGE[dtype]
-    before, at_once, find_nan = "", 1, ""
+    places = {"width": kernel.width, "down": THREADS // kernel.across, "element": STORAGE[dtype]}
+    at_once, find_nan = 1, ""
     if stage is Pass.FINAL:
-        take = _COLUMNS["take_accumulator"]
-    elif is_keyed(reducer, dtype, width):
-        before, take = fill(_COLUMNS["before_key"], down=down), _COLUMNS["take_key"]
-    elif reducer.adds_bytes(dtype) and width % 4 == 0:
-        take = _COLUMNS["take_byte"]
+        take = "\n" + fill(_COLUMNS["take_accumulators"], **places)
+    elif is_keyed(reducer, dtype, kernel.width):
+        take = fill(_COLUMNS["take_keys"], **places)
+    elif reducer.adds_bytes(dtype) and kernel.width % 4 == 0:
+        take = "\n" + fill(_COLUMNS["take_sum_of_bytes"], **places)
     elif reducer.product_type(dtype):
         factors = max(few for few in range(1, FACTORS + 1) if loads % few == 0)
         at_once = factors if loads % (2 * factors) else 2 * factors
-        first, other = _taken(dtype, width, load="few"), _taken(dtype, width, load="few + f")
-        take = fill(_COLUMNS["take_product"], at_once=at_once, factors=factors, first=first, other=other)
+        first, other = _taken(dtype, kernel.width, load="few"), _taken(dtype, kernel.width, load="few + f")
+        take = "\n" + fill(_COLUMNS["take_product_of_bytes"], **places, at_once=at_once, factors=factors, first=first, other=other)
     else:
         item, absorbed = loaded(dtype, "loaded.item[k]"), "absorbed_number" if reducer.located else "absorbed"
-        before = fill(_COLUMNS["before_item"], element=element, width=width)
-        take = fill(_COLUMNS["take_item"], absorbed=absorbed, item=item, down=down)
+        take = fill(_COLUMNS["take"], **places, absorbed=absorbed, item=item)
         if reducer.located and dtype in FLOATS:
-            reduced = _axis_names("reduced", kernel.reduced_axes)
-            find_nan = fill(_COLUMNS["find_nan"], width=width, down=down, element=element, reduced=reduced, item=item)
-    return {"before": before, "take": take, "at_once": at_once, "find_nan": find_nan}
+            find_nan = fill(_COLUMNS["find_nan"], **places, reduced=_axis_names("reduced", kernel.reduced_axes), item=item)
+    return {"take": take, "at_once": at_once, "find_nan": find_nan}
 
 
 def _byte_keys(reducer: Reducer, dtype: str) -> str:
@@ -268,6 +267,7 @@ def _byte_keys(reducer: Reducer, dtype: str) -> str:
     return fill(_COLUMNS["byte_keys"], type=kind, none=none, turned=turned, beyond=beyond, most=most)
 
 
+@lru_cache(maxsize=1024)
 def across_source(name: str, kind: str, shuffled: str, join: str, lanes: int) -> str:
     """Return a function, to be called once, that joins a value of each thread that shares a row; all of them get the result."""
     places = {"type": kind, "lanes": lanes, "warps": max(THREADS, lanes) // 32, "warps_of_row": lanes // 32, "join": join}
@@ -275,6 +275,7 @@ def across_source(name: str, kind: str, shuffled: str, join: str, lanes: int) ->
     return fill(_SHARED["across"], type=kind, name=name, half=min(lanes, 32) // 2, shuffled=shuffled, across_warps=across_warps)
 
 
+@lru_cache(maxsize=1024)
 def prelude(reducer: Reducer, dtype: str, result: str, *, far: bool) -> str:
     """Return what stands before a kernel: the types, and how elements are joined."""
     return conversions_source((dtype, result)) + VECTORS + _SHARED["waiting"] + reducer_source(reducer, dtype, far=far)
@@ -290,6 +291,7 @@ def _axis_names(role: str, count: int) -> str:
     return "".join(f", {role}_extent_{axis}, {role}_stride_{axis}" for axis in range(count))
 
 
+@lru_cache(maxsize=1024)
 def _offset_function(role: str, count: int) -> str:
     """Return a function from the index of an element, counted over some axes, to its distance from their first element."""
     steps = "".join(fill(_SHARED["offset_step"], axes=role, axis=axis) for axis in range(count - 1, 0, -1))

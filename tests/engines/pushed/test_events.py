@@ -7,6 +7,7 @@ import random
 import sys
 import threading
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,12 +17,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.interrupting import Calls, profiled
 
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines.pushed.lanes import EventPool, Lease
+from streamscope.engines.pushed.lanes import EventStamp, Lane
+
+NO_STREAM = SimpleNamespace(record=lambda event: None)
 
 
-def lent(pool: EventPool) -> int:
+def lent(lane: Lane) -> int:
     """Return the number of events that somebody holds."""
-    return pool.created - len(pool._free)
+    return lane.events - len(lane._free)
 
 
 class Holders(RuleBasedStateMachine):
@@ -30,16 +33,17 @@ class Holders(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         device = SimulatedDevice()
-        self.pool = EventPool(device, device.stream("main"))
-        self.holders: list[tuple[Lease, Any]] = []
+        self.lane = Lane(device, device.stream("main"))
+        self.holders: list[tuple[EventStamp, Any]] = []
         self.most = self.records = 0
 
     @rule()
     def record(self) -> None:
-        lease = self.pool.record()
-        self.holders.append((lease, lease.event.latest))
+        before = self.lane.last  # Held until the new one is there.
+        stamp = self.lane.record()
+        self.holders.append((stamp, stamp.event.latest))
         self.records += 1
-        self.most = max(self.most, len({lease for lease, _ in self.holders}))
+        self.most = max(self.most, len({stamp for stamp, _ in self.holders} | {before} - {None}))
 
     @precondition(lambda self: self.holders)
     @rule(which=st.integers(0, 1000))
@@ -53,12 +57,12 @@ class Holders(RuleBasedStateMachine):
 
     @invariant()
     def what_is_held_still_has_its_record(self) -> None:
-        assert all(lease.event.latest is record for lease, record in self.holders)
+        assert all(stamp.event.latest is record for stamp, record in self.holders)
 
     @invariant()
     def the_counters_are_right(self) -> None:
-        held = {lease for lease, _ in self.holders}
-        assert (lent(self.pool), self.pool.created, self.pool.recorded) == (len(held), self.most, self.records)
+        held = {stamp for stamp, _ in self.holders} | ({self.lane.last} - {None})  # The lane itself holds its newest.
+        assert (lent(self.lane), self.lane.events, self.lane.position) == (len(held), self.most, self.records)
 
 
 TestHolders = Holders.TestCase
@@ -73,66 +77,67 @@ def test_a_pool_of_slots_that_go_round_would_be_caught():
     stream = device.stream("main")
     for number in range(5):
         stream.record(slots[number % 4])
-        machine.holders.append((Lease(slots[number % 4], machine.pool._free), slots[number % 4].latest))
+        machine.holders.append((EventStamp(0, 0, (0,), slots[number % 4], machine.lane._free, 0.0), slots[number % 4].latest))
     with pytest.raises(AssertionError):
         machine.what_is_held_still_has_its_record()
 
 
 def test_an_event_returns_only_when_the_last_holder_lets_go():
     device = SimulatedDevice()
-    pool = EventPool(device, device.stream("main"))
-    first = pool.lease()
+    lane = Lane(device, device.stream("main"))
+    first = lane.record()
     reader, event = first, first.event
     del first
-    assert pool.lease().event is not event
+    assert lane.record().event is not event
     del reader
-    assert (lent(pool), pool.created) == (0, 2)
-    both = [pool.lease(), pool.lease()]
-    assert event in [lease.event for lease in both]
+    assert (lent(lane), lane.events) == (1, 2)  # The lane holds its newest.
+    both = [lane.record(), lane.record()]
+    assert event in [stamp.event for stamp in both]
 
 
 def test_a_failed_record_gives_the_event_back():
     device = SimulatedDevice()
-    pool = EventPool(device, SimulatedDevice().stream("of another device"))
+    lane = Lane(device, SimulatedDevice().stream("of another device"))
     for _ in range(3):
         with pytest.raises(Exception, match="does not belong"):
-            pool.record()
-    assert (pool.created, lent(pool), pool.recorded) == (1, 0, 0)
+            lane.record()
+    assert (lane.events, lent(lane), lane.position) == (1, 0, 0)
 
 
 def test_more_than_64_can_be_held():
     device = SimulatedDevice()
-    pool = EventPool(device, device.stream("main"))
-    held = [pool.record() for _ in range(1000)]
-    assert len({lease.event for lease in held}) == pool.created == lent(pool) == 1000
+    lane = Lane(device, device.stream("main"))
+    held = [lane.record() for _ in range(1000)]
+    assert len({stamp.event for stamp in held}) == lane.events == lent(lane) == 1000
 
 
 def test_a_soak_makes_no_more_events_than_are_held_together():
     device = SimulatedDevice()
-    pool = EventPool(device, device.stream("main"))
-    held: list[Lease | None] = [None] * 10
+    lane = Lane(device, device.stream("main"))
+    held: list[EventStamp | None] = [None] * 10
     for number in range(100_000):
-        held[number % 10] = pool.lease()  # The new one is lent before the old one returns.
-    assert pool.created == 11
+        held[number % 10] = lane.record()  # The new one is lent before the old one returns.
+    assert lane.events == 11
 
 
 @pytest.mark.parametrize("held", [0, 5])
 def test_what_ctrl_c_keeps_from_coming_back_is_found(held, monkeypatch):
-    monkeypatch.setattr(sys, "unraisablehook", lambda swallowed: None)  # That of pytest keeps the frame, and so the lease.
+    monkeypatch.setattr(sys, "unraisablehook", lambda swallowed: None)  # That of pytest keeps the frame, and so the stamp.
     device = SimulatedDevice()
-    pool = EventPool(device, device.stream("main"))
-    holders = [pool.record() for _ in range(held)]
+    lane = Lane(device, device.stream("main"))
+    holders = [lane.record() for _ in range(held)]
     lost = 0
     for _ in range(100):
-        leases = [pool.record()]
-        before = lent(pool)
+        stamps = [lane.record()]
+        lane.last = None
+        before = lent(lane)
         with suppress(KeyboardInterrupt), profiled(Calls(1)):
-            leases.clear()
-        lost += lent(pool) == before
+            stamps.clear()
+        lost += lent(lane) == before
     assert lost > 50
-    assert pool.created <= 8
-    assert len({lease.event for lease in holders}) == held
-    assert all(lease.event is not pool.lease().event for lease in holders)
+    assert lane.events <= 8
+    assert len({stamp.event for stamp in holders}) == held
+    assert all(stamp.event is not lane.record().event for stamp in holders)
 
 
 def test_threads_never_get_the_same_event():
@@ -140,23 +145,23 @@ def test_threads_never_get_the_same_event():
         def event(self) -> object:
             return object()
 
-    pool = EventPool(Made(), None)
+    lane = Lane(Made(), NO_STREAM)
     owners: dict[int, int] = {}
     clashes: list[int] = []
 
     def work(thread: int) -> None:
         chance, held = random.Random(thread), []
         for _ in range(3000):
-            lease = pool.lease()
-            if owners.setdefault(id(lease.event), thread) != thread:
+            stamp = lane.record()
+            if owners.setdefault(id(stamp.event), thread) != thread:
                 clashes.append(thread)
-            held.append(lease)
+            held.append(stamp)
             if len(held) > 5:
                 returned = held.pop(chance.randrange(len(held)))
                 del owners[id(returned.event)]
                 del returned
-        for lease in held:
-            del owners[id(lease.event)]
+        for stamp in held:
+            del owners[id(stamp.event)]
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
     for thread in threads:
@@ -164,10 +169,10 @@ def test_threads_never_get_the_same_event():
     for thread in threads:
         thread.join()
     assert clashes == []
-    assert pool.created <= 6 * 7
+    assert lane.events <= 6 * 7 + 1
 
 
-def test_a_lease_that_dies_in_a_cycle_leaves_its_event_alive():
+def test_a_stamp_that_dies_in_a_cycle_leaves_its_event_alive():
     """An exception's traceback makes such cycles; the collector then finalises everything that only the cycle holds."""
 
     class Handle:
@@ -180,11 +185,12 @@ def test_a_lease_that_dies_in_a_cycle_leaves_its_event_alive():
         def event(self):
             return Handle()
 
-    pool = EventPool(Fake(), None)
-    cycle = [pool.lease()]
+    lane = Lane(Fake(), NO_STREAM)
+    cycle = [lane.record()]
+    lane.last = None
     cycle.append(cycle)
     del cycle
     gc.collect()
-    again = pool.lease()
-    assert pool.created == 1
+    again = lane.record()
+    assert lane.events == 1
     assert not again.event.destroyed
