@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamscope.advising.advice import Advice
-from streamscope.advising.choice import Choice
+from streamscope.advising.choice import HEADINGS, Choice
 from streamscope.advising.device_costs import COSTS
-from streamscope.advising.rendering import HEADINGS, choice_cells, choice_headline
-from streamscope.advising.wording import basis, device_sentences, fitted_words, forecast_rows, measured_word, program_words
+from streamscope.advising.sentences import basis, device_sentences, fitted_words, forecast_rows, measured_word, program_words
 from streamscope.analysis.table import device_words
 from streamscope.auditing.audit import Audit
 from streamscope.auditing.findings import Finding, Severity
@@ -73,9 +72,9 @@ def advice_page(advice: Advice, path: Path) -> Path:
 def choice_html(choice: Choice) -> Html:
     """Return a choice as HTML: the engine and the reason first, then the candidates."""
     columns = [*(Column(heading, kind="text") for heading in HEADINGS[:-1]), Column(HEADINGS[-1], kind="prose")]
-    rows = [Row(choice_cells(each), bold=each.engine == choice.engine, style=RULED) for each in choice.candidates]
+    rows = [Row(each.cells, bold=each.engine == choice.engine, style=RULED) for each in choice.candidates]
     reason = fill("<b>{}</b>{}", choice.engine, choice.reason.removeprefix(choice.engine))
-    return block(above(choice_headline(choice)), lead(reason), table(columns, rows))
+    return block(above(choice.headline), lead(reason), table(columns, rows))
 
 
 def audit_html(audit: Audit) -> Html:
