@@ -123,7 +123,7 @@ class Reduction:
         self._check_added(request)
         (result,) = self._infer([x], {"axis": axis, "keepdims": False})
         plan = plan_reduction(self.reducer, x, result, checked_axes(self.__name__, x.shape, axis), add=request == "add")
-        return "\n".join(step.source.code for step in plan.steps)
+        return "\n".join(kernel.source.code for kernel in plan.kernels)
 
     def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the result, which is NumPy's, but for sums and products of uint8: int64, since there is no uint64 here."""
