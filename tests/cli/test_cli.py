@@ -50,6 +50,7 @@ FAILURES = {
     "no engine": ((*SMALL, "--engines", ","), 2, "no engine", "choose from"),
     "setting without a value": (("compare", "cnn", "--set", "size"), 2, "'size' is not NAME=VALUE", "compare --help"),
     "repeats that are not positive": ((*SMALL, "--repeats", "0"), 2, "--repeats", "compare --help"),
+    "more repeats than are kept": ((*SMALL, "--repeats", "200001"), 2, "--repeats", "compare --help"),
     "repeats that are no number": ((*SMALL, "--repeats", "many"), 2, "--repeats", "compare --help"),
     "unknown device": (("compare", "cnn", "--device", "tpu"), 2, "'tpu' is not one of auto, cuda, simulated", "compare --help"),
     "auto beside another engine": ((*SMALL, "--engines", "auto,sync"), 2, "'auto' stands beside other engines", "--engines auto alone"),

@@ -25,8 +25,8 @@ from streamscope.capturing.function import CapturedFunction
 from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.plan import Estimate, Plan, checked_streams
 from streamscope.errors import EngineError, ProgramError
-from streamscope.program.arrays import host_array
 from streamscope.program.operation import Program
+from streamscope.program.variable import host_array
 from streamscope.tracing import ProgramFunction
 from streamscope.words import counted
 
