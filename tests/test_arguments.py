@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.arguments import given_path, shown, whole_number
-from streamscope.engines.lanes import MOST_STREAMS
+from streamscope.engines.plan import MOST_STREAMS
 from streamscope.errors import EngineError, OutputError, WorkloadError
 from streamscope.options import COMPARE_OPTIONS, STREAMS
 

@@ -10,7 +10,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.errors import DeviceError, KeywordError, ProgramError
-from streamscope.trace.values import MOST_REPEATS
+from streamscope.trace.stored import MOST_REPEATS
 
 X = np.ones((4, 4), np.float32)
 VERBS = [ss.compare, ss.best, ss.advise, ss.audit, ss.warm, ss.tune, ss.prepare, ss.compare_compilation]

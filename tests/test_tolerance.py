@@ -9,7 +9,7 @@ import pytest
 
 import streamscope as ss
 from streamscope import tolerance
-from streamscope.advising.task import Task, largest_error
+from streamscope.advising.case import Case, largest_error
 from streamscope.program.reference import run_reference
 from streamscope.tolerance import BEHIND_OTHERS, Perturbation, perturbed_program
 from streamscope.workloads import WORKLOADS
@@ -17,13 +17,13 @@ from streamscope.workloads import WORKLOADS
 FLOATS = ["float16", "float32", "float64"]
 
 
-def task_of(function, *inputs, fuse=False):
-    return Task.of(ss.program(function, fuse=fuse), inputs, "compare")
+def case_of(function, *inputs, fuse=False):
+    return Case.of(ss.program(function, fuse=fuse), inputs, "compare")
 
 
-def share_used(task, outputs):
+def share_used(case, outputs):
     """Return how much of what is allowed results use where they use most of it."""
-    error, tolerance = largest_error(outputs, task.expected, task.allowed)
+    error, tolerance = largest_error(outputs, case.expected, case.allowed)
     return error / tolerance if error else 0.0
 
 
@@ -73,17 +73,17 @@ def test_what_is_due_to_be_zero_is_zero(dtype):
 
 
 def test_the_last_digits_of_one_operation_may_differ_and_no_more():
-    task = task_of(ss.ops.exp, normal(1000, "float32"))
-    (right,) = task.expected
-    assert share_used(task, [np.nextafter(right, np.float32(9))]) < 0.3
-    assert share_used(task, [right * np.float32(1 + 3e-5)]) > 1
+    case = case_of(ss.ops.exp, normal(1000, "float32"))
+    (right,) = case.expected
+    assert share_used(case, [np.nextafter(right, np.float32(9))]) < 0.3
+    assert share_used(case, [right * np.float32(1 + 3e-5)]) > 1
     # Garbage in what is small beside others.
-    assert share_used(task, [np.where(right < 0.1, 0, right)]) > 1
+    assert share_used(case, [np.where(right < 0.1, 0, right)]) > 1
 
 
 def test_what_is_shown_where_all_is_equal_is_the_most_that_is_allowed():
-    task = task_of(ss.ops.exp, normal(1000, "float32"))
-    assert largest_error(task.expected, task.expected, task.allowed) == (0, task.allowed[0].max())
+    case = case_of(ss.ops.exp, normal(1000, "float32"))
+    assert largest_error(case.expected, case.expected, case.allowed) == (0, case.allowed[0].max())
 
 
 def normalised(x):
@@ -115,13 +115,13 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_device_that_rounds_otherwise_is_right(monkeypatch, name, mean, dtype):
     x = normal((300, 40), dtype, mean)
-    task = task_of(PROGRAMS[name], x)
+    case = case_of(PROGRAMS[name], x)
     # Of half, which is rounded from float32, few elements come out as their neighbours.
     monkeypatch.setattr(tolerance, "PERTURBED_ULPS", {"float16": 0.26, "float32": 1, "float64": 1})
     monkeypatch.setattr(tolerance, "PERTURBED_ULPS_JOINED", 0)
     for seed in range(100, 120):
-        other = perturbed_program(task.program, task.program.operations, Perturbation(np.random.default_rng(seed)))
-        assert share_used(task, run_reference(other, (x,))) < 1
+        other = perturbed_program(case.program, case.program.operations, Perturbation(np.random.default_rng(seed)))
+        assert share_used(case, run_reference(other, (x,))) < 1
 
 
 @pytest.mark.parametrize("axis", [0, 1, None])
@@ -132,36 +132,36 @@ def test_sums_that_are_more_exact_than_numpys_are_right(axis):
         np.random.default_rng(0).random((200_000, 3), np.float32),
     ):
         for function in (ss.ops.sum, ss.ops.mean):
-            task = task_of(lambda x, function=function: function(x, axis), x)
+            case = case_of(lambda x, function=function: function(x, axis), x)
             exact = getattr(np, function.__name__)(x.astype(np.float64), axis=axis)
-            assert share_used(task, [np.asarray(exact, np.float32)]) < 1
+            assert share_used(case, [np.asarray(exact, np.float32)]) < 1
             if axis is not None or x.min() > 0:
-                assert share_used(task, [np.asarray(exact * 1.1, np.float32)]) > 1
+                assert share_used(case, [np.asarray(exact * 1.1, np.float32)]) > 1
 
 
 @pytest.mark.parametrize("mean", [0, 1])
 def test_sums_of_gradients_that_are_more_exact_than_numpys_are_right(mean):
     x, bias = normal((200_000, 16), "float32", mean), np.zeros(16, np.float32)
-    task = task_of(lambda dy, x, bias: ss.ops.add.gradient(dy, x, bias)[1], x, x, bias)
+    case = case_of(lambda dy, x, bias: ss.ops.add.gradient(dy, x, bias)[1], x, x, bias)
     exact = x.astype(np.float64).sum(axis=0)
-    assert share_used(task, [np.asarray(exact, np.float32)]) < 1
+    assert share_used(case, [np.asarray(exact, np.float32)]) < 1
 
 
 def test_what_numpy_is_off_by_is_no_matter_of_chance():
     """Each element of the gradient is what is left of 1 less 1, and NumPy adds up 20,000 numbers one after the other."""
     x = normal((20_000, 7), "float64") * 4
-    task = task_of(lambda x, ones: ss.ops.softmax.gradient(ones, ss.ops.softmax(x, 0), 0), x, np.ones_like(x))
-    assert share_used(task, [np.zeros_like(x)]) < 1
+    case = case_of(lambda x, ones: ss.ops.softmax.gradient(ones, ss.ops.softmax(x, 0), 0), x, np.ones_like(x))
+    assert share_used(case, [np.zeros_like(x)]) < 1
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_the_coarsest_dtype_on_the_way_counts(dtype):
-    task = task_of(lambda x: ss.ops.exp(x) * np.float64(2), normal(1000, dtype))
-    (right,) = task.expected
+    case = case_of(lambda x: ss.ops.exp(x) * np.float64(2), normal(1000, dtype))
+    (right,) = case.expected
     assert right.dtype == np.float64
     off = right * (1 + np.finfo(dtype).eps)
-    assert 0 < share_used(task, [off]) < 1
-    assert share_used(task, [right + 100 * (off - right)]) > 1
+    assert 0 < share_used(case, [off]) < 1
+    assert share_used(case, [right + 100 * (off - right)]) > 1
 
 
 def test_operations_that_were_fused_are_moved_one_by_one():
@@ -169,7 +169,7 @@ def test_operations_that_were_fused_are_moved_one_by_one():
         return (ss.ops.exp(x / 256) + 1000) - 1000
 
     x = normal(1000, "float32")
-    plain, fused = task_of(lost, x), task_of(lost, x, fuse=True)
+    plain, fused = case_of(lost, x), case_of(lost, x, fuse=True)
     assert (len(plain.program.operations), len(fused.program.operations)) == (4, 1)
     np.testing.assert_array_equal(plain.allowed, fused.allowed)
 
@@ -201,23 +201,23 @@ class TestBehindOthers:
         ],
     )
     def test_a_share_of_the_largest_is_allowed(self, function, dtype):
-        task = task_of(function, normal((30, 30), dtype))
-        (right,) = task.expected
-        assert task.allowed[0] == pytest.approx(BEHIND_OTHERS[dtype] * float(np.abs(right).max()))
+        case = case_of(function, normal((30, 30), dtype))
+        (right,) = case.expected
+        assert case.allowed[0] == pytest.approx(BEHIND_OTHERS[dtype] * float(np.abs(right).max()))
 
     def test_the_coarsest_dtype_on_the_way_counts(self):
-        task = task_of(lambda x: (x @ x) * np.float64(2), normal((30, 30), "float32"))
-        assert task.allowed[0] == pytest.approx(BEHIND_OTHERS["float32"] * np.abs(task.expected[0]).max())
+        case = case_of(lambda x: (x @ x) * np.float64(2), normal((30, 30), "float32"))
+        assert case.allowed[0] == pytest.approx(BEHIND_OTHERS["float32"] * np.abs(case.expected[0]).max())
 
     def test_whole_numbers_must_be_equal(self):
-        assert task_of(own, np.arange(5)).allowed[0] == 0
+        assert case_of(own, np.arange(5)).allowed[0] == 0
 
     def test_not_what_depends_on_nothing_of_theirs(self):
         def several(x):
             return ss.ops.exp(x), x @ x, ss.ops.relu(x) + 1
 
-        task = task_of(several, normal((30, 30), "float32"))
-        tight = [(np.max(allowed) < 1e-4 * np.abs(right).max()) for allowed, right in zip(task.allowed, task.expected, strict=True)]
+        case = case_of(several, normal((30, 30), "float32"))
+        tight = [(np.max(allowed) < 1e-4 * np.abs(right).max()) for allowed, right in zip(case.allowed, case.expected, strict=True)]
         assert tight == [True, False, True]
 
     def test_not_what_was_written_over(self):
@@ -225,8 +225,8 @@ class TestBehindOthers:
             y = x @ x
             return ss.ops.exp(x, out=y)
 
-        task = task_of(over, normal((30, 30), "float32"))
-        assert task.allowed[0].max() < 1e-4 * task.expected[0].max()
+        case = case_of(over, normal((30, 30), "float32"))
+        assert case.allowed[0].max() < 1e-4 * case.expected[0].max()
 
     def test_they_are_run_once(self):
         runs = []
@@ -237,7 +237,7 @@ class TestBehindOthers:
             return x
 
         x = normal(100, "float32")
-        task_of(lambda a, b: (ss.ops.to_device(counted(a)) * 2, ss.ops.exp(b)), x, x)
+        case_of(lambda a, b: (ss.ops.to_device(counted(a)) * 2, ss.ops.exp(b)), x, x)
         assert len(runs) == 1
 
 
@@ -252,25 +252,25 @@ def test_workloads_are_right_under_all_engines(name):
 def test_what_an_h200_computed_is_right(repository, name):
     recorded = ss.load_comparison(repository / "notebooks" / "recorded" / name)
     function, inputs = ss.workload(name).build(**recorded.settings)
-    task = Task.of(function, inputs, "compare")
-    most = min(float(np.max(allowed)) for allowed in task.allowed)
+    case = Case.of(function, inputs, "compare")
+    most = min(float(np.max(allowed)) for allowed in case.allowed)
     assert all(run.max_abs_error <= most for run in recorded.values())
 
 
 def test_what_stands_on_a_step_may_fall_to_either_side():
     """Where exp(log(x)) comes out just below a whole number, floor is off by one; every such element may be, whatever chance moved."""
     x = np.repeat(np.arange(1, 200, dtype=np.float32), 40)
-    task = Task.of(ss.program(lambda x: ss.ops.floor(ss.ops.exp(ss.ops.log(x)))), (x,), "compare")
-    assert (task.allowed[0] >= 1).mean() > 0.999
-    task = Task.of(ss.program(lambda x: ss.ops.floor(x * 1.0)), (x,), "compare")
-    assert (task.allowed[0] >= 1).all()
+    case = Case.of(ss.program(lambda x: ss.ops.floor(ss.ops.exp(ss.ops.log(x)))), (x,), "compare")
+    assert (case.allowed[0] >= 1).mean() > 0.999
+    case = Case.of(ss.program(lambda x: ss.ops.floor(x * 1.0)), (x,), "compare")
+    assert (case.allowed[0] >= 1).all()
 
 
 @pytest.mark.parametrize(("function", "zero", "off"), [(ss.ops.digamma, 1.4616321, 6.5e-7), (ss.ops.gammaln, 2.0, 3e-7)])
 def test_errors_near_a_zero_are_those_of_the_terms(function, zero, off):
     x = np.linspace(zero - 0.01, zero + 0.01, 1001, dtype=np.float32)
-    task = Task.of(ss.program(function), (x,), "compare")
-    error, allowed = largest_error([task.expected[0] + np.float32(off)], task.expected, task.allowed)
+    case = Case.of(ss.program(function), (x,), "compare")
+    error, allowed = largest_error([case.expected[0] + np.float32(off)], case.expected, case.allowed)
     assert 0 < error <= allowed < 1e-4
 
 
@@ -283,6 +283,6 @@ def test_a_reference_of_the_users_own_is_run_once_and_not_taken_to_the_last_digi
 
     line = ss.elementwise("y = __expf(x)", reference=reference)
     x = np.linspace(0, 1, 100, dtype=np.float32)
-    task = Task.of(ss.program(line), (x,), "compare")
+    case = Case.of(ss.program(line), (x,), "compare")
     assert len(calls) == 1
-    np.testing.assert_allclose(task.allowed[0], 2e-3 * np.e, rtol=1e-6)
+    np.testing.assert_allclose(case.allowed[0], 2e-3 * np.e, rtol=1e-6)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.advising.task import Task
+from streamscope.advising.case import Case
 from streamscope.ops.operators import OPERATORS
 from streamscope.ops.reductions import norm_of_order
 from streamscope.tolerance import absolute_errors
@@ -29,18 +29,18 @@ def device():
 
 
 def assert_allowed(device, titles, function, inputs):
-    task = Task.of(ss.program(function), inputs, "compare")
-    entrant = task.enter("async", device, 1)
-    outputs = entrant.prepared.outputs()
+    case = Case.of(ss.program(function), inputs, "compare")
+    checked = case.prepare("async", device, 1)
+    outputs = checked.prepared.outputs()
     with np.errstate(all="ignore"):
         off = {
             title: float(np.max(np.nan_to_num(absolute_errors(got, right) / limit), initial=0.0))
-            for title, got, right, limit in zip(titles, outputs, task.expected, task.allowed, strict=True)
+            for title, got, right, limit in zip(titles, outputs, case.expected, case.allowed, strict=True)
         }
     closest = sorted(off, key=off.get)[-5:]
     sys.stdout.write(f"\nshare of what is allowed: {', '.join(f'{title} {off[title]:.2g}' for title in closest)}\n")
     assert [title for title, share in off.items() if share > 1] == []
-    assert entrant.correct
+    assert checked.correct
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

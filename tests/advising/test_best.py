@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.advising.conftest import rounds_to_tell
 
 import streamscope as ss
+from streamscope.advising.best import Selection
+from streamscope.advising.case import Case
 from streamscope.advising.choice import Standing
-from streamscope.advising.contest import Contest
-from streamscope.advising.elimination import MARGIN, Elimination, rounds_to_tell
-from streamscope.advising.task import Task
+from streamscope.advising.elimination import MARGIN, Elimination
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import prepared as prepared_module
 from streamscope.errors import EngineError, OutOfMemoryError, ProgramError
@@ -130,26 +131,26 @@ def test_a_limit_below_everything_says_what_each_engine_needs():
 
 
 def test_an_engine_that_runs_out_of_memory_is_ruled_out(monkeypatch):
-    enter = Task.enter
+    prepare = Case.prepare
 
-    def cramped(task, engine, device, streams):
+    def cramped(case, engine, device, streams):
         if engine == "graph":
             raise OutOfMemoryError("1 byte too many")
-        return enter(task, engine, device, streams)
+        return prepare(case, engine, device, streams)
 
-    monkeypatch.setattr(Task, "enter", cramped)
+    monkeypatch.setattr(Case, "prepare", cramped)
     choice = ss.best(chain, X, device="simulated")
     assert "graph (device memory ran out: 1 byte too many)" in choice.reason
 
 
 def test_wrong_results_are_ruled_out(monkeypatch):
-    enter = Task.enter
+    prepare = Case.prepare
 
-    def broken(task, engine, device, streams):
-        entrant = enter(task, engine, device, streams)
-        return replace(entrant, max_abs_error=1.0) if engine.startswith("graph") else entrant
+    def broken(case, engine, device, streams):
+        checked = prepare(case, engine, device, streams)
+        return replace(checked, max_abs_error=1.0) if engine.startswith("graph") else checked
 
-    monkeypatch.setattr(Task, "enter", broken)
+    monkeypatch.setattr(Case, "prepare", broken)
     choice = ss.best(chain, X, device="simulated")
     assert choice.engine == "async"
     assert "graph (its results are wrong: off by 1, tolerance" in choice.reason
@@ -167,8 +168,8 @@ def test_a_segment_that_could_not_be_captured_rules_out(monkeypatch):
 
 def test_noise_is_told_where_there_is_some(monkeypatch):
     """Every launch is late by a random time: rounds are counted, and intervals are given."""
-    start, random = Contest.elimination, np.random.default_rng(0)
-    monkeypatch.setattr(Contest, "elimination", lambda contest: Elimination(start(contest).names, exact=False))
+    start, random = Selection.elimination, np.random.default_rng(0)
+    monkeypatch.setattr(Selection, "elimination", lambda selection: Elimination(start(selection).names, exact=False))
     device = SimulatedDevice(delays=lambda launch, stream: (float(random.uniform(0, 500)), 1.0))
     choice = ss.best(chain, X, device=device, engines="sync,graph")
     graph, sync = choice.candidates
@@ -204,8 +205,8 @@ def test_compare_with_auto_marks_the_choice(tmp_path):
 
 
 def test_compare_takes_more_rounds_where_the_choice_needs_them(monkeypatch):
-    start = Contest.elimination
-    monkeypatch.setattr(Contest, "elimination", lambda contest: Elimination(start(contest).names, exact=False))
+    start = Selection.elimination
+    monkeypatch.setattr(Selection, "elimination", lambda selection: Elimination(start(selection).names, exact=False))
     compared = ss.compare(two_chains, X, device="simulated", engines="auto", repeats=1, progress=False)
     assert compared.choice.engine == "graph-dual"
     assert compared["graph"].metrics.repeats == rounds_to_tell(5)

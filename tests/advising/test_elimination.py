@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
+from tests.advising.conftest import rounds_to_tell
 
-from streamscope.advising.elimination import ERROR_RATE, MARGIN, Dropped, Elimination, Out, evidence, paired_ratios, rounds_to_tell
+from streamscope.advising.elimination import ERROR_RATE, MARGIN, Dropped, Elimination, Out, evidence, paired_ratios
 
 
 @pytest.mark.parametrize(

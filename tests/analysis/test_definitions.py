@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from streamscope.analysis.definitions import AGAINST, QUANTITIES
+from streamscope.analysis.table import AGAINST, QUANTITIES
 
 
 @pytest.mark.parametrize("quantity", [*QUANTITIES, AGAINST], ids=lambda quantity: quantity.heading)

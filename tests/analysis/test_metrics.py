@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tests.counting import calls_of
 
 from streamscope.analysis import measure
-from streamscope.analysis.definitions import AGAINST, QUANTITIES
-from streamscope.analysis.table import metrics_table
+from streamscope.analysis.table import AGAINST, QUANTITIES, metrics_table
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.spans import COLUMN_DTYPES

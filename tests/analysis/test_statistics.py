@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from streamscope.analysis import Order, median_interval
+from streamscope.analysis import Ranking, median_interval
 from streamscope.analysis.statistics import compare_times
 from streamscope.errors import TraceError
 
@@ -43,16 +43,16 @@ def test_what_is_no_time_is_refused(samples, message):
 @pytest.mark.parametrize(
     ("time", "base", "expected"),
     [
-        ((10, 9, 11), (20, 19, 21), Order.FASTER),
-        ((20, 19, 21), (10, 9, 11), Order.SLOWER),
-        ((10, 9, 12), (13, 12, 14), Order.WITHIN_NOISE),
-        ((13, 12, 14), (10, 9, 12), Order.WITHIN_NOISE),
-        ((10, 9, 11.9), (13, 12, 14), Order.FASTER),
-        ((10, 5, 30), (13, 12, 14), Order.WITHIN_NOISE),
-        ((1000, 1000, 1000), (1005, 1005, 1005), Order.SAME),
-        ((1000, 1000, 1000), (1011, 1011, 1011), Order.FASTER),
-        ((7, 7, 7), (7, 7, 7), Order.SAME),
-        ((0, 0, 0), (0, 0, 0), Order.SAME),
+        ((10, 9, 11), (20, 19, 21), Ranking.FASTER),
+        ((20, 19, 21), (10, 9, 11), Ranking.SLOWER),
+        ((10, 9, 12), (13, 12, 14), Ranking.WITHIN_NOISE),
+        ((13, 12, 14), (10, 9, 12), Ranking.WITHIN_NOISE),
+        ((10, 9, 11.9), (13, 12, 14), Ranking.FASTER),
+        ((10, 5, 30), (13, 12, 14), Ranking.WITHIN_NOISE),
+        ((1000, 1000, 1000), (1005, 1005, 1005), Ranking.SAME),
+        ((1000, 1000, 1000), (1011, 1011, 1011), Ranking.FASTER),
+        ((7, 7, 7), (7, 7, 7), Ranking.SAME),
+        ((0, 0, 0), (0, 0, 0), Ranking.SAME),
     ],
 )
 def test_times_are_ranked_only_where_they_differ(time, base, expected):

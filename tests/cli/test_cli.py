@@ -14,8 +14,8 @@ import pytest
 
 import streamscope
 from streamscope import options
-from streamscope.advising import task
-from streamscope.analysis.definitions import QUANTITIES
+from streamscope.advising import case
+from streamscope.analysis.table import QUANTITIES
 from streamscope.cli.main import main
 from streamscope.comparing import compare as comparing
 from streamscope.comparing.comparison import load_comparison
@@ -50,6 +50,7 @@ FAILURES = {
     "no engine": ((*SMALL, "--engines", ","), 2, "no engine", "choose from"),
     "setting without a value": (("compare", "cnn", "--set", "size"), 2, "'size' is not NAME=VALUE", "compare --help"),
     "repeats that are not positive": ((*SMALL, "--repeats", "0"), 2, "--repeats", "compare --help"),
+    "more repeats than are kept": ((*SMALL, "--repeats", "200001"), 2, "--repeats", "compare --help"),
     "repeats that are no number": ((*SMALL, "--repeats", "many"), 2, "--repeats", "compare --help"),
     "unknown device": (("compare", "cnn", "--device", "tpu"), 2, "'tpu' is not one of auto, cuda, simulated", "compare --help"),
     "auto beside another engine": ((*SMALL, "--engines", "auto,sync"), 2, "'auto' stands beside other engines", "--engines auto alone"),
@@ -212,7 +213,7 @@ def test_bars_are_drawn_to_scale():
 
 
 def test_wrong_results_exit_with_3_after_everything_is_written(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(task, "largest_error", lambda *_: (9.0, 1.0))
+    monkeypatch.setattr(case, "largest_error", lambda *_: (9.0, 1.0))
     assert main((*SMALL, "--engines", "sync", "--out", str(tmp_path))) == 3
     out, err = capsys.readouterr()
     assert "RESULTS ARE WRONG under sync" in out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamscope.devices.cuda.kernel_names import demangled, short_name
+from streamscope.devices.cuda.graph_nodes import demangled, short_name
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from tests.counting import calls_of
 
 import streamscope as ss
-from streamscope.devices.cuda import watchdog as watchdog_module
-from streamscope.devices.cuda.watchdog import Watchdog
+from streamscope.devices.cuda import gate as watchdog_module
+from streamscope.devices.cuda.gate import Watchdog
 from streamscope.errors import DeviceError
 
 

@@ -8,7 +8,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.graphs.counts import GraphCounts
+from streamscope.engines.graphs import GraphCounts
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError, OutOfMemoryError, ProgramError
 from streamscope.program.reference import run_reference

@@ -14,8 +14,8 @@ from tests.engines.graphs.dot_language import read_dot
 import streamscope as ss
 from streamscope.devices.graph_node import NodeKind
 from streamscope.engines import PLANNERS
-from streamscope.engines.capture import captured
-from streamscope.engines.graphs.counts import GraphCounts
+from streamscope.engines.binding import captured
+from streamscope.engines.graphs import GraphCounts
 from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError, EngineError

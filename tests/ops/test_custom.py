@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.advising.task import Task, largest_error
+from streamscope.advising.case import Case, largest_error
 from streamscope.errors import DeviceError, ProgramError
 from streamscope.program.reference import has_reference, run_reference
 
@@ -284,6 +284,6 @@ def test_one_stateful_operator_leaves_the_other_outputs_checked(tmp_path):
 
 def test_a_wrong_output_shows_beside_one_that_is_not_checked():
     mystery = ss.operator(lambda x, y: None, reads=["x"], writes=["y"])
-    task = Task.of(ss.program(lambda x: (mystery(x), x + x)), [np.ones(4, np.float32)], "ss.compare")
+    case = Case.of(ss.program(lambda x: (mystery(x), x + x)), [np.ones(4, np.float32)], "ss.compare")
     wrong = [np.zeros(4, np.float32), np.full(4, 3.0, np.float32)]
-    assert largest_error(wrong, task.expected, task.allowed)[0] == 1.0
+    assert largest_error(wrong, case.expected, case.allowed)[0] == 1.0

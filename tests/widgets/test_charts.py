@@ -118,6 +118,7 @@ def test_nothing_to_draw_is_an_error(chart):
 
 
 def test_plotly_is_imported_only_where_a_chart_is_drawn():
-    code = "import sys, streamscope_widgets.charts, streamscope_widgets.summary; print({'plotly', 'pandas', 'pyarrow'} & set(sys.modules))"
+    modules = "streamscope_widgets.charts, streamscope_widgets.comparison_view"
+    code = f"import sys, {modules}; print({{'plotly', 'pandas', 'pyarrow'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)})
     assert done.stdout.strip() == "set()"

@@ -15,8 +15,8 @@ from streamscope.errors import OutputError
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope.trace.trace import DeviceInfo
 from streamscope.workloads import WORKLOADS
-from streamscope_widgets import comparison_report as module
-from streamscope_widgets.comparison_report import comparison_report
+from streamscope_widgets import comparison_view as module
+from streamscope_widgets.comparison_view import comparison_report
 
 pytestmark = pytest.mark.usefixtures("bundle")
 HOSTILE = "</script><img src=x onerror=alert(1)><!--"

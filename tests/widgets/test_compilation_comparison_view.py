@@ -11,8 +11,7 @@ import pytest
 from streamscope.compiling.compare_compilation import CompilationComparison
 from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, KernelRecord, StageTime
 from streamscope.kernels.compile.kernel_cache import Origin
-from streamscope_widgets.compilation_view import compilation_comparison_html
-from streamscope_widgets.worker_picture import COLOURS, GUTTER, MARGIN, WIDTH
+from streamscope_widgets.compilation_view import COLOURS, GUTTER, MARGIN, WIDTH, compilation_comparison_html
 
 SVG = "{http://www.w3.org/2000/svg}"
 MS = 1_000_000

@@ -10,8 +10,7 @@ import pytest
 from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, KernelRecord, LaunchCost, StageTime
 from streamscope.kernels.compile.cubin import Cubin
 from streamscope.kernels.compile.kernel_cache import Origin
-from streamscope_widgets.compilation_view import MOST_FOLDED, MOST_SHOWN, asked_kernels, compilation_html, headline
-from streamscope_widgets.worker_picture import WIDTH
+from streamscope_widgets.compilation_view import MOST_FOLDED, MOST_SHOWN, WIDTH, asked_kernels, compilation_html, headline
 
 MS = 1_000_000
 

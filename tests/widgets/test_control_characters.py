@@ -8,16 +8,16 @@ import pytest
 
 from streamscope.analysis.table import metrics_text
 from streamscope.devices.graph_node import GraphNode, NodeKind
-from streamscope.engines.graphs.view import GraphView
+from streamscope.engines.graphs import GraphView
 from streamscope.kernels.compile.compilation_log import CompileStage, StageTime
 from streamscope.trace import TimelineGroup
 from streamscope.trace.spans import SpanBuilder, SpanKind
+from streamscope_widgets.compilation_view import workers_svg
 from streamscope_widgets.report import report
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Axis, Bars, RowChart
 from streamscope_widgets.show.still_chart import row_svg
 from streamscope_widgets.still_timeline import timeline_svg
-from streamscope_widgets.worker_picture import workers_svg
 
 HOSTILE = "a\x00b\x1b[31m\x08\x9b\ud800\ufffe<&"
 SHOWN = "a�b�[31m����<&"

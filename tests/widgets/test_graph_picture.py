@@ -13,7 +13,7 @@ from hypothesis import given
 from tests.engines.graphs.conftest import graphs, ran_twice  # noqa: F401 — a fixture
 
 from streamscope.devices.graph_node import GraphNode, NodeKind
-from streamscope.engines.graphs.view import GraphView
+from streamscope.engines.graphs import GraphView
 from streamscope_widgets.graph_picture import graph_html, graph_svg
 
 SVG = "{http://www.w3.org/2000/svg}"

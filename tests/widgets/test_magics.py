@@ -112,7 +112,7 @@ def test_a_cell_that_is_no_program(shell, cell, error):
     [
         ("--engines sync,warp", "unknown engine 'warp'"),
         ("--engines ,", "no engine"),
-        ("--repeats 0", "'0' is not a whole number from 1 on"),
+        ("--repeats 0", "'0' is not a whole number from 1 to 200000"),
         ("--repeats many", "'many' is not a whole number"),
         ("--streams 129", "'129' is not a whole number from 1 to 128"),
         ("--engines auto,sync", "--engines auto alone compares all engines"),

@@ -15,8 +15,8 @@ from streamscope.analysis import assess, measure
 from streamscope.analysis.table import metrics_text
 from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 from streamscope.trace.spans import COLUMN_DTYPES
+from streamscope_widgets.comparison_view import summary_html
 from streamscope_widgets.still_timeline import GUTTER, MARGIN, MOST_BYTES, WIDTH, timeline_svg
-from streamscope_widgets.summary import summary_html
 
 SAFE_TAGS = {"div", "p", "table", "thead", "tbody", "tr", "th", "td", "br", "details", "summary", "img"}
 SVG = "{http://www.w3.org/2000/svg}"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, StageTime
+from streamscope_widgets.compilation_view import COLOURS, GUTTER, MARGIN, MOST_ROWS, WIDTH, BusyClock, workers_svg
 from streamscope_widgets.show.svg import round_step
-from streamscope_widgets.worker_picture import COLOURS, GUTTER, MARGIN, MOST_ROWS, WIDTH, BusyClock, workers_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 MS = 1_000_000

@@ -31,9 +31,9 @@ RENDERERS = {
     "Audit": {"html": "advice_view:audit_html"},
     "Choice": {"html": "advice_view:choice_html"},
     "Comparison": {
-        "html": "summary:comparison_html",
+        "html": "comparison_view:comparison_html",
         "timeline": "timeline:comparison_timeline",
-        "report": "comparison_report:comparison_report",
+        "report": "comparison_view:comparison_report",
     },
     "CompilationComparison": {
         "html": "compilation_view:compilation_comparison_html",

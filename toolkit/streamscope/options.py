@@ -64,7 +64,7 @@ REPEATS = Option(
 STREAMS = Option("--streams", 2, "Compute streams that dual and graph-dual may use; 1 to 128.", "N", least=1, most=128)
 MEMORY_LIMIT = Option("--memory-limit", None, "With --engines auto: device memory that the chosen engine may hold, e.g. 512MiB.", "SIZE")
 
-COMPARE_OPTIONS = (DEVICE, ENGINES, REPEATS, STREAMS, MEMORY_LIMIT)
+COMPARE_OPTIONS = (ENGINES, DEVICE, STREAMS, REPEATS, MEMORY_LIMIT)
 
 
 def hint_on_a_line(hint: str | None) -> str | None:

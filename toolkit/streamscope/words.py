@@ -44,6 +44,11 @@ def format_mib(value_bytes: float) -> str:
     return "<0.001" if 0 < value_bytes < 0.0005 * _MIB else _three_digits(value_bytes / _MIB)
 
 
+def binary_size(size: int) -> str:
+    """Return a number of bytes in words, in KiB or MiB."""
+    return f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{size / 2**10:,.1f} KiB"
+
+
 def format_ms(time_ns: float) -> str:
     """Write a time in ms: ``"81.40"``, with one decimal from 10 ms on."""
     return f"{time_ns / 1e6:,.2f}" if time_ns < 1e7 else f"{time_ns / 1e6:,.1f}"

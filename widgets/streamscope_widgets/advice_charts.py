@@ -24,7 +24,7 @@ from streamscope.advising.break_even import (
 )
 from streamscope.advising.device_costs import DeviceCosts
 from streamscope.advising.forecast import Forecast
-from streamscope.advising.wording import BRANCH, range_words
+from streamscope.advising.sentences import BRANCH, range_words
 from streamscope.words import format_us
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Axis, Cells, Line, Panel, PlaneChart, Spot

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from streamscope.analysis.launches import launch_latency_ns
 from streamscope.analysis.metrics import EngineMetrics
-from streamscope.analysis.statistics import Order, quantiles
-from streamscope.analysis.verdict import difference, fastest, order, reference_engine
+from streamscope.analysis.statistics import Ranking, quantiles
+from streamscope.analysis.verdict import difference, fastest, rank, reference_engine
 from streamscope.errors import TraceError
 from streamscope.trace import TimelineGroup
 from streamscope.words import format_us
@@ -174,8 +174,8 @@ def _some(metrics: Mapping[str, EngineMetrics]) -> None:
 
 
 def _judged(metrics: EngineMetrics, base: EngineMetrics) -> str:
-    colours = {Order.FASTER: palette.FASTER, Order.SLOWER: palette.SLOWER}
-    return colours.get(order(metrics, base), palette.HOST_CALL)
+    colours = {Ranking.FASTER: palette.FASTER, Ranking.SLOWER: palette.SLOWER}
+    return colours.get(rank(metrics, base), palette.HOST_CALL)
 
 
 def _makespan_title(metrics: Mapping[str, EngineMetrics]) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from streamscope.devices.graph_node import GraphNode, NodeKind
-from streamscope.engines.graphs.layout import Box, Layout, layout
-from streamscope.engines.graphs.view import GraphView
+from streamscope.engines.graphs import GraphView
 from streamscope.words import counted, shortened
+from streamscope_widgets.graph_layout import Box, Layout, layout
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, fill
 from streamscope_widgets.show.svg import data_uri, document, shape, text, words

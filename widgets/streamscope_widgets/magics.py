@@ -72,9 +72,9 @@ def run_magic(shell: InteractiveShell, line: str, cell: str | None = None) -> No
             program(made.function),
             *inputs,
             engines=chosen.engines,
-            repeats=chosen.repeats,
-            streams=chosen.streams,
             device=chosen.device,
+            streams=chosen.streams,
+            repeats=chosen.repeats,
             memory_limit=chosen.memory_limit,
         )
     except StreamscopeError as error:
@@ -127,7 +127,7 @@ def _parser() -> MagicArgumentParser:
 
 
 def _add(parser: MagicArgumentParser, option: Option) -> None:
-    kind = partial(_whole, least=option.least, most=option.most) if option.least is not None else str
+    kind = partial(_whole, least=option.least, most=option.most) if option.least is not None and option.most is not None else str
     choices = option.choices or None
     default = "" if option.default is None else f" [default: {option.default}]"
     parser.add_argument(
@@ -140,10 +140,9 @@ def _add(parser: MagicArgumentParser, option: Option) -> None:
     )
 
 
-def _whole(text: str, least: int, most: int | None) -> int:
-    if not text.isdecimal() or int(text) < least or (most is not None and int(text) > most):
-        wanted = f"from {least} on" if most is None else f"from {least} to {most}"
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number {wanted}")
+def _whole(text: str, least: int, most: int) -> int:
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
     return int(text)
 
 

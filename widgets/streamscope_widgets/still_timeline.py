@@ -46,7 +46,7 @@ MOST_NAMES, LONGEST_NAME = 5, 24
 
 
 @dataclass(frozen=True)
-class Lane:
+class LaneBars:
     """One row of the picture: bars in order, with a colour each.
 
     Attributes
@@ -117,7 +117,7 @@ def _device_names(groups: Sequence[TimelineGroup]) -> dict[str, int]:
     return {name: rank for rank, name in enumerate(sorted(taken, key=lambda name: -taken[name]))}
 
 
-def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[Lane]:
+def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:
     """Make lanes that hold anything: the host's first, then at most six streams and a line that says how many were left out."""
     spans = spans.select(spans.kind != SpanKind.GRAPH)
     colours = (*HOST_COLOURS.values(), *palette.KERNELS)
@@ -134,13 +134,13 @@ def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]
         if is_stream and streams > MOST_STREAMS:
             continue
         left, right = ((times_ns[mask] - zero_ns) * scale for times_ns in (spans.start_ns, spans.end_ns))
-        lanes.append(Lane(spans.lanes[code], left, right, colour[mask], colours))
+        lanes.append(LaneBars(spans.lanes[code], left, right, colour[mask], colours))
     if streams > MOST_STREAMS:
-        lanes.append(Lane(f"+ {streams - MOST_STREAMS} streams", *(np.zeros(0),) * 3, colours))
+        lanes.append(LaneBars(f"+ {streams - MOST_STREAMS} streams", *(np.zeros(0),) * 3, colours))
     return lanes
 
 
-def _bars(lane: Lane, top: float, column: float) -> list[str]:
+def _bars(lane: LaneBars, top: float, column: float) -> list[str]:
     """Draw wide bars one by one, and narrow ones as columns whose opacity is the share that is filled."""
     wide = lane.right - lane.left >= 1.5 * column
     paths: dict[tuple[int, int], list[str]] = {}
@@ -155,7 +155,7 @@ def _bars(lane: Lane, top: float, column: float) -> list[str]:
     ]
 
 
-def _columns(lane: Lane, narrow: Array, column: float) -> list[tuple[float, float, int, int]]:
+def _columns(lane: LaneBars, narrow: Array, column: float) -> list[tuple[float, float, int, int]]:
     """Merge narrow bars into (left, right, colour, strength), one a column of pixels, neighbours alike joined."""
     if not narrow.any():
         return []

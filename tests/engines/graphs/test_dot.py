@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from tests.engines.graphs.conftest import graphs
 from tests.engines.graphs.dot_language import read_dot, unquoted
 
-from streamscope.engines.graphs.dot import dot, quoted
-from streamscope.engines.graphs.view import GraphView
+from streamscope.engines.graphs import GraphView, dot, quoted
 from streamscope.errors import OutputError, printable
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from streamscope import display
 from streamscope.advising.break_even import graph_pays, launch_bound_below_ns, second_stream_pays
+from streamscope.advising.case import Case
 from streamscope.advising.device_costs import DeviceCosts, device_costs
 from streamscope.advising.forecast import Forecast, forecast
 from streamscope.advising.probes import PROBES
-from streamscope.advising.task import Task
-from streamscope.advising.wording import advice_text, verdict
+from streamscope.advising.sentences import advice_text, verdict
 from streamscope.arguments import given_path
 from streamscope.calling import verb
 from streamscope.capturing.function import CapturedFunction
@@ -139,14 +139,14 @@ def advise(
     """
     if program is None and inputs:
         raise ProgramError("ss.advise got inputs, but no program", hint="ss.advise(program, *inputs), or ss.advise() for the device alone")
-    task = None if program is None else Task.of(program, inputs, "ss.advise", attributes, checked=False)
+    case = None if program is None else Case.of(program, inputs, "ss.advise", attributes, checked=False)
     opened = open_device(device)
     with showing("measuring the device", progress=progress) as shown:
         done = itertools.count()
         steps = PROBES + 2
         costs = device_costs(opened, lambda what: shown(f"measuring {what}", next(done), steps))
         shown("predicting", steps - 1, steps)
-        return Advice(costs, None if task is None else forecast(task, opened, costs))
+        return Advice(costs, None if case is None else forecast(case, opened, costs))
 
 
 def _forecast_json(forecast: Forecast) -> dict[str, Any]:

@@ -1,21 +1,30 @@
-"""What `ss.best` found: an engine, the reason, and how the others fared."""
+"""What `ss.best` found: an engine, the reason as one paragraph that rests on numbers, and how the others fared."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from streamscope import display
+from streamscope.advising.elimination import MARGIN
 from streamscope.analysis.statistics import MedianInterval
+from streamscope.analysis.table import device_words
 from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
+from streamscope.trace.stored import AMOUNT, COUNT, TEXT, optional
 from streamscope.trace.trace import DeviceInfo
-from streamscope.trace.values import AMOUNT, COUNT, TEXT, optional
+from streamscope.words import format_mib, format_us
 
 if TYPE_CHECKING:
     from streamscope.engines.prepared import Prepared
+
+
+HEADINGS = ("engine", "", "makespan, µs", "low to high", "time / chosen", "device memory, MiB", "why")
+WIDTH = 120
+"""Characters in a line of text."""
 
 
 class Standing(Enum):
@@ -56,6 +65,20 @@ class Candidate:
     device_bytes: int | None = None
     against: str = ""
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """What a table says of it, under `HEADINGS`."""
+        makespan, ratio = self.makespan_ns, self.ratio
+        return (
+            self.engine,
+            self.standing.value,
+            format_us(makespan.median / 1e3) if makespan else "–",
+            f"{format_us(makespan.low / 1e3)} to {format_us(makespan.high / 1e3)}" if makespan else "–",
+            f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f})" if ratio else "–",
+            format_mib(self.device_bytes) if self.device_bytes is not None else "–",
+            self.why,
+        )
+
 
 @dataclass(frozen=True, repr=False)
 class Choice:
@@ -89,6 +112,11 @@ class Choice:
     memory_limit: int | None = None
     prepared: Prepared | None = field(default=None, repr=False, compare=False)
 
+    @property
+    def headline(self) -> str:
+        """For which program and device the engine was chosen."""
+        return f"Best engine for {self.program} · {device_words(self.device)}"
+
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "prepared": None}  # It belongs to its device and its process.
 
@@ -96,9 +124,10 @@ class Choice:
         return f"<{self}>"
 
     def __str__(self) -> str:
-        from streamscope.advising.rendering import choice_text
-
-        return choice_text(self)
+        rows = [HEADINGS[:-1], *(each.cells[:-1] for each in self.candidates)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([self.headline, *textwrap.wrap(self.reason, WIDTH), "", *lines])
 
     def _repr_html_(self) -> str | None:
         return display.html(self)
@@ -135,6 +164,57 @@ class Choice:
         engine, reason, limit = content["engine"], content["reason"], content["memory_limit"]
         check_kinds("choice", _CHOICE, engine, reason, limit, error=TraceError)
         return cls(engine, reason, tuple(map(_candidate, content["candidates"])), program, device, limit)
+
+
+def reason(candidates: Sequence[Candidate], rounds: int, device: DeviceInfo) -> str:
+    """Say why the first of some candidates was chosen.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+        The chosen one first.
+    rounds : int
+        In how many rounds it ran.
+    device : DeviceInfo
+    """
+    chosen, *others = candidates
+    slower = sorted((one for one in others if one.standing is Standing.SLOWER and one.ratio), key=_ratio)
+    sentences = [
+        _fastest(chosen, slower[:1], rounds, exact=device.exact),
+        _listed("Then: ", [f"{one.engine} ({_ratio(one):.2f}×)" for one in slower[1:]]),
+        *(_tie(one, chosen.engine) for one in others if one.standing in (Standing.NO_FASTER, Standing.UNDECIDED)),
+        _listed("Ruled out: ", [f"{one.engine} ({one.why})" for one in others if one.standing is Standing.RULED_OUT]),
+        "These times are simulated, not measured." if device.simulated else "",
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _ratio(candidate: Candidate) -> float:
+    return candidate.ratio.median if candidate.ratio else float("inf")
+
+
+def _fastest(chosen: Candidate, following: Sequence[Candidate], rounds: int, *, exact: bool) -> str:
+    makespan_us = chosen.makespan_ns.median / 1e3 if chosen.makespan_ns else float("nan")
+    count = f"{rounds} rounds" if rounds > 1 else "one round"
+    head = f"{chosen.engine} takes {format_us(makespan_us)} µs (median of {count})"
+    for other in following:
+        if other.ratio is not None:
+            interval = f"{other.ratio.low:.2f} to {other.ratio.high:.2f}× in {other.ratio.count} paired rounds, {other.ratio.basis}"
+            noise = "" if exact else f" ({interval})"
+            return f"{head}; {other.engine}, the next, takes {other.ratio.median:.2f}× as long{noise}."
+    return f"{head}."
+
+
+def _tie(candidate: Candidate, chosen: str) -> str:
+    if candidate.standing is Standing.UNDECIDED:
+        count = candidate.ratio.count if candidate.ratio else 0
+        return f"{candidate.engine} cannot be told apart from it in {count} rounds, and {chosen} is simpler."
+    told = f"{candidate.engine} is not faster by more than {MARGIN * 100:g} %"
+    return f"{told}, and {chosen} is simpler." if candidate.against == chosen else f"{told} than {candidate.against}, which is slower."
+
+
+def _listed(head: str, parts: Sequence[str]) -> str:
+    return f"{head}{', '.join(parts)}." if parts else ""
 
 
 def _candidate(content: Mapping[str, Any]) -> Candidate:

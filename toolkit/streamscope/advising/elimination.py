@@ -125,15 +125,6 @@ def _binomial_sum(rounds: int, most: int) -> int:
     return sum(comb(rounds, count) for count in range(most + 1))
 
 
-def rounds_to_tell(engines: int) -> int:
-    """Return how many rounds in agreement it takes to drop one of so many engines."""
-    tests = 3 * engines * (engines - 1) / 2
-    count = 1
-    while engines > 1 and evidence(count, 0) <= tests / ERROR_RATE:
-        count += 1
-    return count
-
-
 def paired_ratios(times_ns: Sequence[float], base_ns: Sequence[float]) -> list[float]:
     """Return the ratios of two engines' times in the rounds that both were in."""
     return [time / base for time, base in zip(times_ns, base_ns, strict=False) if base > 0]

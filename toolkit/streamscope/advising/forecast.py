@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streamscope.advising.break_even import BRANCHED, replays_to_pay
+from streamscope.advising.case import Case
 from streamscope.advising.device_costs import DeviceCosts
 from streamscope.advising.elimination import paired_ratios
 from streamscope.advising.probes import launch_durations_ns
 from streamscope.advising.simulation import simulated_ns, without_data
-from streamscope.advising.task import Task
 from streamscope.analysis.statistics import MedianInterval, median_interval
 from streamscope.devices.protocol import Device
 from streamscope.engines.plan import Plan
@@ -62,20 +62,20 @@ class Forecast:
         return self.predicted_ns["async"] / self.predicted_ns[engine]
 
 
-def forecast(task: Task, device: Device, costs: DeviceCosts) -> Forecast:
+def forecast(case: Case, device: Device, costs: DeviceCosts) -> Forecast:
     """Record a program once under async, simulate it under the other engines with the device's costs, and measure it under them."""
-    prepared = {engine: task.enter(engine, device, 2).prepared for engine in BRANCHED}
-    task.reload(prepared["async"])
-    trace = recorder_of(device).record(prepared["async"], lambda: task.reload(prepared["async"]))
+    prepared = {engine: case.prepare(engine, device, 2).prepared for engine in BRANCHED}
+    case.reload(prepared["async"])
+    trace = recorder_of(device).record(prepared["async"], lambda: case.reload(prepared["async"]))
     durations = launch_durations_ns(trace.spans)
-    kernels_ns = [durations[key] for key in _kernels(task.program) if key in durations]
+    kernels_ns = [durations[key] for key in _kernels(case.program) if key in durations]
     random, rounds = np.random.default_rng(0), SIMULATED_ROUNDS if device.info.exact else ROUNDS
-    times = [task.round_ns(prepared, random) for _ in range(rounds)]
+    times = [case.round_ns(prepared, random) for _ in range(rounds)]
     measured = {engine: [float(one[engine]) for one in times] for engine in BRANCHED}
     medians = {engine: median_interval(values) for engine, values in measured.items()}
     plans = {engine: one.plan for engine, one in prepared.items()}
     return Forecast(
-        program=task.program.name,
+        program=case.program.name,
         kernels=len(kernels_ns),
         kernel_ns=float(np.median(kernels_ns)) if kernels_ns else 0.0,
         per_branch=_per_branch(plans["dual"], len(kernels_ns)),

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.advising.case import run_ns
 from streamscope.advising.simulation import Durations, without_data
-from streamscope.advising.task import run_ns
-from streamscope.devices.piecewise import Points
+from streamscope.devices.cost_model import Points
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from streamscope.advising.task import run_ns
+from streamscope.advising.case import run_ns
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.plan import CallHost, Issue, Plan, Replay, Step

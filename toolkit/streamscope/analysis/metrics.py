@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.idle import IdleSplit, device_idle
-from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_latency_ns, missing_records, queue_time_ns
-from streamscope.analysis.overlap import exposed_copy_ns, exposed_host_ns, gpu_busy_ns, kernel_count, kernel_time_ns, overlap_ns
+from streamscope.analysis.overlap import IntArray, exposed_copy_ns, exposed_host_ns, gpu_busy_ns, kernel_count, kernel_time_ns, overlap_ns
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, MedianInterval, median_interval
 from streamscope.trace.trace import Trace
 
@@ -23,7 +22,7 @@ COSTLY_RECORDING = 1.25
 
 @dataclass(frozen=True)
 class EngineMetrics:
-    """What one engine did with a program. Each number is defined by the function that `streamscope.analysis.definitions` names for it.
+    """What one engine did with a program. Each number is defined by the function that `streamscope.analysis.table` names for it.
 
     Attributes
     ----------
@@ -103,6 +102,17 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
     ------
     TraceError
         There are no repeats, or one is no time.
+
+    Examples
+    --------
+    >>> from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3_000, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5_000, 25_000, operation=0, correlation=0)
+    >>> trace = Trace(builder.build(), TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")))
+    >>> metrics = ss.analysis.measure(trace, [40_000, 41_000, 39_000])
+    >>> metrics.makespan_us, metrics.gpu_busy_us, metrics.busy_fraction, metrics.launch_latency_us
+    (40.0, 20.0, 0.5, 5.0)
     """
     spans = trace.spans
     makespan = median_interval(makespans_ns)

@@ -1,14 +1,86 @@
-"""How much of the time kernels and copies run, and how much of it side by side."""
+"""How much of the time kernels and copies run, and how much of it side by side; and the arithmetic under it, sets of time intervals.
+
+Times are whole nanoseconds, so all sums are exact.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from streamscope.analysis.intervals import Intervals, Steps, count_steps, intersection_ns, union
 from streamscope.trace.spans import SpanKind, SpanTable
+
+IntArray = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Disjoint intervals in order, none empty, no two touching.
+
+    Attributes
+    ----------
+    start_ns, end_ns : int64 arrays
+        Half-open: an interval holds its start and not its end.
+    """
+
+    start_ns: IntArray
+    end_ns: IntArray
+
+    @property
+    def length_ns(self) -> int:
+        """Sum of the lengths, in ns."""
+        return int((self.end_ns - self.start_ns).sum())
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A step function of time: ``value[i]`` from ``time_ns[i]`` up to ``time_ns[i + 1]``; 0 before the first.
+
+    Attributes
+    ----------
+    time_ns : int64 array
+        Strictly increasing.
+    value : int64 array
+    """
+
+    time_ns: IntArray
+    value: IntArray
+
+    def time_at_ns(self) -> IntArray:
+        """Return how long each value held, between the first and the last step: int64 array, index = value, in ns."""
+        return np.bincount(self.value[:-1], weights=np.diff(self.time_ns)).astype(np.int64)
+
+
+def union(start_ns: IntArray, end_ns: IntArray) -> Intervals:
+    """Return the union of half-open intervals given in any order; empty ones vanish, touching ones join."""
+    kept = end_ns > start_ns
+    start_ns, end_ns = start_ns[kept], end_ns[kept]
+    if len(start_ns) == 0:
+        return Intervals(start_ns, end_ns)
+    order = np.argsort(start_ns, kind="stable")
+    start_ns, reach_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
+    opens = np.concatenate([[True], start_ns[1:] > reach_ns[:-1]])
+    closes = np.concatenate([opens[1:], [True]])
+    return Intervals(start_ns[opens], reach_ns[closes])
+
+
+def intersection_ns(first: Intervals, second: Intervals) -> int:
+    """Return the length that two sets have in common, |A| + |B| - |A ∪ B|, in ns."""
+    both = union(np.concatenate([first.start_ns, second.start_ns]), np.concatenate([first.end_ns, second.end_ns]))
+    return first.length_ns + second.length_ns - both.length_ns
+
+
+def count_steps(up_ns: IntArray, down_ns: IntArray) -> Steps:
+    """Return the count that goes up by one at each time of ``up_ns`` and down by one at each of ``down_ns``."""
+    # Stable sorts are quick on what is nearly sorted, as traces are; np.unique hashes, which is not.
+    up_ns, down_ns = np.sort(up_ns, kind="stable"), np.sort(down_ns, kind="stable")
+    time_ns = np.sort(np.concatenate([up_ns, down_ns]), kind="stable")
+    time_ns = time_ns[np.diff(time_ns, prepend=time_ns[:1] - 1) > 0]
+    return Steps(time_ns, np.searchsorted(up_ns, time_ns, side="right") - np.searchsorted(down_ns, time_ns, side="right"))
 
 
 @dataclass(frozen=True)
@@ -41,6 +113,15 @@ def gpu_busy_ns(spans: SpanTable) -> int:
 
     Formula: length of the union of all kernels; copies do not count. Unit: ns.
     Source: Holistic Trace Analysis (temporal breakdown).
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 60)
+    >>> ss.analysis.gpu_busy_ns(builder.build())
+    60
     """
     return occupied(spans, SpanKind.KERNEL).length_ns
 
@@ -49,6 +130,15 @@ def copy_busy_ns(spans: SpanTable) -> int:
     """Time with at least one copy between host and device running.
 
     Formula: length of the union of all copies. Unit: ns.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "copies"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.COPY, "x", "copies", 20, 60)
+    >>> ss.analysis.copy_busy_ns(builder.build())
+    40
     """
     return occupied(spans, SpanKind.COPY).length_ns
 
@@ -58,6 +148,15 @@ def exposed_copy_ns(spans: SpanTable) -> int:
 
     Formula: |∪copies| - |∪copies ∩ ∪kernels|. Unit: ns.
     Source: the exposed communication of TraceLens and Holistic Trace Analysis, for copies.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "copies"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.COPY, "x", "copies", 20, 60)
+    >>> ss.analysis.exposed_copy_ns(builder.build())
+    30
     """
     copies, kernels = occupied(spans, SpanKind.COPY), occupied(spans, SpanKind.KERNEL)
     return copies.length_ns - intersection_ns(copies, kernels)
@@ -68,6 +167,15 @@ def copy_compute_overlap(spans: SpanTable) -> float:
 
     Formula: |∪copies ∩ ∪kernels| / |∪copies|. Unit: fraction, 0 to 1. Denominator: time with a copy running (0 if there is none).
     Source: Holistic Trace Analysis, communication-computation overlap, for copies.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "copies"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.COPY, "x", "copies", 20, 60)
+    >>> ss.analysis.copy_compute_overlap(builder.build())
+    0.25
     """
     copied_ns = copy_busy_ns(spans)
     return (copied_ns - exposed_copy_ns(spans)) / copied_ns if copied_ns else 0.0
@@ -77,6 +185,15 @@ def exposed_host_ns(spans: SpanTable) -> int:
     """Time in which a host function of the program runs and neither a kernel nor a copy does.
 
     Formula: |∪host functions| - |∪host functions ∩ ∪(kernels and copies)|. Unit: ns.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.HOST, "read", "host", 0, 50)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 30, 80)
+    >>> ss.analysis.exposed_host_ns(builder.build())
+    30
     """
     host, device = occupied(spans, SpanKind.HOST), occupied(spans, SpanKind.KERNEL, SpanKind.COPY)
     return host.length_ns - intersection_ns(host, device)
@@ -87,6 +204,16 @@ def concurrency(spans: SpanTable) -> Steps:
 
     A stream runs its kernels one after the other. Where times were derived or placed, and not read from a clock, kernels of one stream
     may seem to overlap. They are counted once: an error of half a microsecond must not look like a second stream.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 60)
+    >>> running = ss.analysis.concurrency(builder.build())
+    >>> list(zip(running.time_ns.tolist(), running.value.tolist()))
+    [(0, 1), (20, 2), (30, 1), (60, 0)]
     """
     kernels = spans.of_kind([SpanKind.KERNEL])
     busy = [_on_lane(kernels, lane) for lane in np.unique(kernels.lane)]
@@ -98,6 +225,15 @@ def overlap_ns(spans: SpanTable) -> int:
     """Time with two or more kernels running.
 
     Formula: length of the time in which `concurrency` is at least 2. Unit: ns.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 60)
+    >>> ss.analysis.overlap_ns(builder.build())
+    10
     """
     return int(concurrency(spans).time_at_ns()[2:].sum())
 
@@ -106,6 +242,15 @@ def overlap_fraction(spans: SpanTable) -> float:
     """Share of the GPU-busy time in which two or more kernels run.
 
     Formula: time with two or more kernels running / GPU busy. Unit: fraction. Denominator: GPU busy (0 if it is 0).
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 40)
+    >>> ss.analysis.overlap_fraction(builder.build())  # 10 of 40 ns
+    0.25
     """
     busy_ns = gpu_busy_ns(spans)
     return overlap_ns(spans) / busy_ns if busy_ns else 0.0
@@ -116,6 +261,15 @@ def stream_overlap(spans: SpanTable) -> tuple[StreamPair, ...]:
 
     Formula: |∪kernels of A ∩ ∪kernels of B| / min(|∪kernels of A|, |∪kernels of B|). Unit: fraction, 0 to 1.
     Denominator: the shorter of the two unions, so 1 means that the shorter one is hidden completely.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 40)
+    >>> ss.analysis.stream_overlap(builder.build())  # 10 ns of the 20 on aux
+    (StreamPair(first='main', second='aux', overlap_ns=10, fraction=0.5),)
     """
     kernels = spans.of_kind([SpanKind.KERNEL])
     busy = {int(lane): _on_lane(kernels, lane) for lane in np.unique(kernels.lane)}
@@ -129,12 +283,32 @@ def stream_overlap(spans: SpanTable) -> tuple[StreamPair, ...]:
 
 
 def kernel_count(spans: SpanTable) -> int:
-    """Count the kernels; a library call of several kernels that was recorded as one span counts once. Unit: 1."""
+    """Count the kernels; a library call of several kernels that was recorded as one span counts once. Unit: 1.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 60)
+    >>> ss.analysis.kernel_count(builder.build())
+    2
+    """
     return int((spans.kind == SpanKind.KERNEL).sum())
 
 
 def kernel_time_ns(spans: SpanTable) -> int:
-    """Sum of the durations of all kernels, those side by side counted each. Unit: ns."""
+    """Sum of the durations of all kernels, those side by side counted each. Unit: ns.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 60)
+    >>> ss.analysis.kernel_time_ns(builder.build())  # 30 + 40
+    70
+    """
     return int(spans.duration_ns[spans.kind == SpanKind.KERNEL].sum())
 
 

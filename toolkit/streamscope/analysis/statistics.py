@@ -39,7 +39,7 @@ class MedianInterval:
     basis: str
 
 
-class Order(Enum):
+class Ranking(Enum):
     """How a time compares with another."""
 
     FASTER = "faster"
@@ -63,6 +63,13 @@ def median_interval(samples: npt.ArrayLike) -> MedianInterval:
     ------
     TraceError
         There are no samples, or one is negative or not finite.
+
+    Examples
+    --------
+    >>> ss.analysis.median_interval([10, 11, 12, 13, 14, 100])
+    MedianInterval(median=12.5, low=10.0, high=100.0, count=6, basis='95 % interval of the median')
+    >>> ss.analysis.median_interval([10, 12, 11]).basis
+    'minimum and maximum'
     """
     values = np.sort(np.asarray(samples, np.float64).ravel())
     if len(values) == 0:
@@ -75,13 +82,13 @@ def median_interval(samples: npt.ArrayLike) -> MedianInterval:
     return MedianInterval(float(np.median(values)), float(low), float(high), len(values), basis)
 
 
-def compare_times(median: float, low: float, high: float, base_median: float, base_low: float, base_high: float) -> Order:
+def compare_times(median: float, low: float, high: float, base_median: float, base_low: float, base_high: float) -> Ranking:
     """Tell how a time compares with a base, each given as median and interval in one unit."""
     if low <= base_high and base_low <= high and not (low == high == base_low == base_high):
-        return Order.WITHIN_NOISE
+        return Ranking.WITHIN_NOISE
     if abs(median - base_median) < SAME_WITHIN * max(median, base_median) or median == base_median:
-        return Order.SAME
-    return Order.FASTER if median < base_median else Order.SLOWER
+        return Ranking.SAME
+    return Ranking.FASTER if median < base_median else Ranking.SLOWER
 
 
 def quantiles(values: npt.NDArray[Any], *probabilities: float) -> tuple[float, ...]:

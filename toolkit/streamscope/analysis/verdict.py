@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamscope.analysis.metrics import EngineMetrics
-from streamscope.analysis.statistics import Order, compare_times
+from streamscope.analysis.statistics import Ranking, compare_times
 from streamscope.errors import TraceError
 from streamscope.trace.trace import DeviceInfo
 from streamscope.words import capitalised, format_mib, listed, percent
@@ -71,29 +71,29 @@ class Change:
     Attributes
     ----------
     engine, base : str
-    order : Order
-        With what certainty: `Order.FASTER` and `Order.SLOWER` only where it can be told.
+    ranking : Ranking
+        With what certainty: `Ranking.FASTER` and `Ranking.SLOWER` only where it can be told.
     ratio : float
         The longer makespan over the shorter one.
     """
 
     engine: str
     base: str
-    order: Order
+    ranking: Ranking
     ratio: float
 
     @property
     def told(self) -> bool:
         """Whether one is faster than the other."""
-        return self.order in (Order.FASTER, Order.SLOWER)
+        return self.ranking in (Ranking.FASTER, Ranking.SLOWER)
 
     @property
     def words(self) -> str:
         """What `difference` returns."""
         if not self.told:
-            return {Order.WITHIN_NOISE: "within the noise", Order.SAME: "same within 1 %"}.get(self.order, "one repeat cannot tell")
+            return {Ranking.WITHIN_NOISE: "within the noise", Ranking.SAME: "same within 1 %"}.get(self.ranking, "one repeat cannot tell")
         amount = f"{self.ratio:.1f}×" if self.ratio >= AS_RATIO_FROM else f"{(self.ratio - 1) * 100:.0f} %"
-        return f"{amount} {self.order.value}"
+        return f"{amount} {self.ranking.value}"
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,15 @@ class Verdict:
 
 
 def verdict(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> str:
-    """Return the text of `assess`."""
+    """Return the text of `assess`.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
+    >>> print(ss.analysis.verdict(runs.metrics, runs.device))
+    Simulated times (simulated NVIDIA H200), not measured. ...A CUDA graph makes it ... faster. Fastest: graph.
+    """
     return assess(metrics, device).text
 
 
@@ -245,6 +253,14 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> Verdict:
     ------
     TraceError
         There are no metrics.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
+    >>> found = ss.analysis.assess(runs.metrics, runs.device)
+    >>> found.bottleneck, found.best, found.gain.ranking
+    ('launch-bound', ('graph',), <Ranking.FASTER: 'faster'>)
     """
     if not metrics:
         raise TraceError("there are no engines to judge", hint="run at least one")
@@ -282,16 +298,16 @@ def shares_of(metrics: EngineMetrics) -> Shares:
 def fastest(metrics: Mapping[str, EngineMetrics]) -> tuple[str, ...]:
     """Return the engine with the shortest median makespan, first, and those that cannot be told apart from it."""
     ranked = sorted(metrics, key=lambda engine: metrics[engine].makespan_us)
-    return tuple(engine for engine in ranked if engine == ranked[0] or order(metrics[engine], metrics[ranked[0]]) is not Order.SLOWER)
+    return tuple(engine for engine in ranked if engine == ranked[0] or rank(metrics[engine], metrics[ranked[0]]) is not Ranking.SLOWER)
 
 
-def order(metrics: EngineMetrics, base: EngineMetrics) -> Order:
+def rank(metrics: EngineMetrics, base: EngineMetrics) -> Ranking:
     """Tell whether an engine is faster or slower than a base, or whether that cannot be told."""
     if metrics.simulated:
         # It repeats itself, so the median is the time; a first run that differs from the rest is no noise either.
         return compare_times(*[metrics.makespan_us] * 3, *[base.makespan_us] * 3)
     if min(metrics.repeats, base.repeats) < 2:
-        return Order.UNKNOWN
+        return Ranking.UNKNOWN
     return compare_times(
         metrics.makespan_us, metrics.makespan_low_us, metrics.makespan_high_us,
         base.makespan_us, base.makespan_low_us, base.makespan_high_us,
@@ -304,6 +320,13 @@ def difference(metrics: EngineMetrics, base: EngineMetrics) -> str:
     Formula: ratio = longer / shorter makespan; from 1.5 on told as ``"3.4× faster"``, below as ``"12 % slower"`` (ratio - 1, in per cent).
     Told only where the two intervals do not overlap (else ``"within the noise"``) and the medians differ by 1 % or more (else
     ``"same within 1 %"``). Times that come from a cost model have no noise: there the medians alone count.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
+    >>> ss.analysis.difference(runs.metrics["graph"], runs.metrics["async"])
+    '2.3× faster'
     """
     return change(metrics, base, metrics.engine, base.engine).words
 
@@ -311,7 +334,7 @@ def difference(metrics: EngineMetrics, base: EngineMetrics) -> str:
 def change(metrics: EngineMetrics, base: EngineMetrics, engine: str, base_engine: str) -> Change:
     """Compare an engine's makespan with a base's."""
     slow, quick = max(metrics.makespan_us, base.makespan_us), min(metrics.makespan_us, base.makespan_us)
-    return Change(engine, base_engine, order(metrics, base), slow / quick if quick else float("inf"))
+    return Change(engine, base_engine, rank(metrics, base), slow / quick if quick else float("inf"))
 
 
 def _evidence(metrics: Mapping[str, EngineMetrics], reference: str, device: DeviceInfo) -> tuple[str, ...]:

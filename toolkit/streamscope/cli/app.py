@@ -9,15 +9,12 @@ import typer
 
 import streamscope
 from streamscope import options
-from streamscope.cli.advise import advise
 from streamscope.cli.cache import cache
-from streamscope.cli.calibrate import calibrate
+from streamscope.cli.commands import advise, calibrate, doctor, workloads
 from streamscope.cli.compare import compare
-from streamscope.cli.doctor import doctor
 from streamscope.cli.main import FAILED
+from streamscope.cli.parameters import WrongUsageError
 from streamscope.cli.terminal import complain
-from streamscope.cli.workloads import workloads
-from streamscope.cli.wrong_usage import WrongUsageError
 from streamscope.errors import StreamscopeError
 
 COMMANDS = (compare, advise, workloads, doctor, calibrate, cache)

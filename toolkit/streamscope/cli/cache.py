@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamscope.cli.terminal import output
+from streamscope.words import binary_size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -125,7 +126,7 @@ def _others(count: int) -> str:
 def _print(console: Console, folder: CubinFolder, shares: list[Share]) -> None:
     from rich.table import Table
 
-    from streamscope.kernels.compile.cubin_folder import WHERE_ELSE, binary_size
+    from streamscope.kernels.compile.cubin_folder import WHERE_ELSE
 
     problem, others = folder.problem(), folder.others()
     console.print(f"folder  {folder.path or 'none'}", soft_wrap=True)

@@ -16,6 +16,7 @@ import numpy as np
 
 from streamscope import display
 from streamscope.errors import CompilationError, StreamscopeError
+from streamscope.words import binary_size
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda import CudaDevice
@@ -119,7 +120,7 @@ def _gpu() -> Iterator[Check]:
 
 
 def _run_time_compilation() -> Iterator[Check]:
-    from streamscope.kernels.compile.cubin_folder import WHERE_ELSE, binary_size
+    from streamscope.kernels.compile.cubin_folder import WHERE_ELSE
     from streamscope.kernels.compile.kernel_cache import kernel_cache
     from streamscope.kernels.compile.nvrtc import INSTALL_HINT
 

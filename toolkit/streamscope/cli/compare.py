@@ -1,78 +1,46 @@
-"""``streamscope compare``: one workload under several engines."""
+"""``streamscope compare``: one workload under several engines; in a terminal, a bar for each and their metrics, which fit 80 columns."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamscope import options
+from streamscope.cli.parameters import Settings, WrongUsageError, built_workload, out, setting_values, shared
 from streamscope.cli.terminal import complain, notes, output
-from streamscope.cli.wrong_usage import WrongUsageError, built_workload, given_path, one_of, setting_values
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from streamscope.analysis.metrics import EngineMetrics
+    from streamscope.analysis.table import MetricsTable
     from streamscope.comparing.comparison import Comparison
 
 WRONG_RESULTS = 3
+
+LONGEST_BAR = 60
+COPIES = "copies alone"
+STRETCHES = (("█", "blue", "kernels run"), ("▓", "magenta", COPIES), ("░", "dim", "idle"))
+BEST, MUTED = "bold green", "dim"
 
 
 def compare(
     workload: Annotated[
         str, typer.Argument(metavar="WORKLOAD", help="What to run; `streamscope workloads` lists them.", show_default=False)
     ],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the workload; may be repeated.", show_default=False),
-    ] = None,
-    device: Annotated[
-        str,
-        typer.Option(
-            options.DEVICE.flag,
-            metavar="|".join(options.DEVICE.choices),
-            help=options.DEVICE.help,
-            callback=one_of(options.DEVICE.choices),
-        ),
-    ] = str(options.DEVICE.default),
-    engines: Annotated[
-        str | None, typer.Option(options.ENGINES.flag, metavar=options.ENGINES.metavar, help=options.ENGINES.help, show_default=False)
-    ] = None,
-    repeats: Annotated[
-        int,
-        typer.Option(
-            options.REPEATS.flag,
-            metavar=options.REPEATS.metavar,
-            help=options.REPEATS.help,
-            min=options.REPEATS.least,
-            max=options.REPEATS.most,
-        ),
-    ] = int(options.REPEATS.default or 1),
-    streams: Annotated[
-        int,
-        typer.Option(
-            options.STREAMS.flag,
-            metavar=options.STREAMS.metavar,
-            help=options.STREAMS.help,
-            min=options.STREAMS.least,
-            max=options.STREAMS.most,
-        ),
-    ] = int(options.STREAMS.default or 1),
-    memory_limit: Annotated[
-        str | None,
-        typer.Option(options.MEMORY_LIMIT.flag, metavar=options.MEMORY_LIMIT.metavar, help=options.MEMORY_LIMIT.help, show_default=False),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            parser=given_path,
-            help="Write comparison.json, report.html and a Parquet trace of each engine there.",
-            show_default=False,
-        ),
-    ] = None,
+    settings: Settings = None,
+    engines: Annotated[str | None, shared(options.ENGINES)] = None,
+    device: Annotated[str, shared(options.DEVICE)] = str(options.DEVICE.default),
+    streams: Annotated[int, shared(options.STREAMS)] = int(options.STREAMS.default or 1),
+    repeats: Annotated[int, shared(options.REPEATS)] = int(options.REPEATS.default or 1),
+    memory_limit: Annotated[str | None, shared(options.MEMORY_LIMIT)] = None,
+    folder: Annotated[Path | None, out("DIR", "Write comparison.json, report.html and a Parquet trace of each engine there.")] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
 ) -> int:
@@ -82,7 +50,7 @@ def compare(
     """
     from streamscope.comparing import compare as module
 
-    (program, inputs), used = built_workload(workload, setting_values(settings or []))
+    (program, inputs), used = built_workload(workload, setting_values(settings))
     _check_engines(engines, memory_limit)
 
     def run() -> Comparison:
@@ -91,26 +59,24 @@ def compare(
             program,
             *inputs,
             engines=engines,
-            repeats=repeats,
-            streams=streams,
             device=device,
+            streams=streams,
+            repeats=repeats,
             progress=shown,
-            name=workload,
             memory_limit=memory_limit,
+            name=workload,
             settings=used,
         )
 
-    comparison = run() if out is None else _written(out, run)
+    comparison = run() if folder is None else _written(folder, run)
     if as_json:
         typer.echo(json.dumps(comparison.to_json(), allow_nan=False))
     else:
-        from streamscope.cli.comparison_table import print_comparison
-
-        print_comparison(output(), comparison)
+        _print(output(), comparison)
         if comparison.choice is not None:
             output().print(f"Chosen: {comparison.choice.reason}\n")
-    if out is not None:
-        (notes() if as_json else output()).print(_where(out), soft_wrap=True)
+    if folder is not None:
+        (notes() if as_json else output()).print(_where(folder), soft_wrap=True)
     return _judge(comparison)
 
 
@@ -152,3 +118,87 @@ def _judge(comparison: Comparison) -> int:
             "do not believe its times; please report this with the files",
         )
     return WRONG_RESULTS if wrong else 0
+
+
+def _print(console: Console, comparison: Comparison) -> None:
+    """Print a comparison: what was compared, the verdict, bars, metrics, notes."""
+    from rich.text import Text
+
+    from streamscope.analysis.table import device_words, metrics_table
+
+    simulated = comparison.device.simulated
+    table = metrics_table(comparison.metrics)
+    console.print(Text.assemble((comparison.program, "bold"), " · ", (device_words(comparison.device), "yellow" if simulated else "")))
+    console.print()
+    console.print(Text(comparison.verdict))
+    console.print()
+    console.print(_bars(comparison.metrics, table, min(LONGEST_BAR, console.width - 40)))
+    console.print(_legend(comparison.metrics, table, "simulated times" if simulated else "measured times"))
+    console.print()
+    console.print(_metrics(table))
+    for number, note in enumerate(table.notes, 1):
+        console.print(Text(f"[{number}] {note}", style=MUTED))
+    console.print()
+
+
+def _bars(metrics: Mapping[str, EngineMetrics], table: MetricsTable, width: int) -> Table:
+    """Draw each engine's makespan as a bar, to one scale."""
+    from rich.table import Table
+
+    longest_us = max(m.makespan_us for m in metrics.values())
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for justify in ("left", "left", "right", "left"):
+        grid.add_column(no_wrap=True, justify=justify)
+    for engine, m in metrics.items():
+        row = dict(zip(table.headings, table.cells[engine], strict=True))
+        bar = _bar(m, width * m.makespan_us / longest_us if longest_us else 0)
+        grid.add_row(engine, bar, f"{table.cells[engine][0]} µs", row.get(table.against, "").strip("–"), style=_style(table, engine))
+    return grid
+
+
+def _bar(metrics: EngineMetrics, length: float) -> Text:
+    from rich.text import Text
+
+    bar, end = Text(), 0
+    for (sign, style, _), share in zip(STRETCHES, _shares(metrics), strict=True):
+        # Ends are rounded, not lengths, so that the bar as a whole is right to half a character.
+        start, end = end, round(length * share)
+        bar.append(sign * max(0, end - start), style)
+    return bar if end else Text("▏", STRETCHES[0][1])
+
+
+def _shares(metrics: EngineMetrics) -> Iterator[float]:
+    """Yield where each stretch ends, as a share of the makespan."""
+    busy = min(metrics.busy_fraction, 1.0)
+    yield busy
+    yield busy + (metrics.copy_us / metrics.makespan_us if metrics.makespan_us else 0.0)
+    yield 1.0
+
+
+def _legend(metrics: Mapping[str, EngineMetrics], table: MetricsTable, times: str) -> Text:
+    from rich.text import Text
+
+    copies = any(m.copy_us for m in metrics.values())
+    shown = [(sign, style, words) for sign, style, words in STRETCHES if copies or words != COPIES]
+    return Text.assemble(
+        *(part for sign, style, words in shown for part in ((sign, style), (f" {words}   ", MUTED))),
+        (", ".join(filter(None, (times, table.against))), MUTED),
+    )
+
+
+def _metrics(table: MetricsTable) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    grid.add_column(no_wrap=True)
+    for engine in table.cells:
+        grid.add_column(table.names[engine], justify="right", style=_style(table, engine), header_style=_style(table, engine) or "bold")
+    for row, heading in enumerate(table.headings):
+        if heading != table.against:  # It stands beside the bars.
+            grid.add_row(heading, *(cells[row] for cells in table.cells.values()))
+    return grid
+
+
+def _style(table: MetricsTable, engine: str) -> str:
+    return BEST if engine in table.best else ""

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from streamscope import options
+from streamscope.advising.best import MOST_ROUNDS, Selection, memory_bytes, simplest_first
+from streamscope.advising.case import Case, Checked
 from streamscope.advising.choice import Choice
-from streamscope.advising.contest import MOST_ROUNDS, Contest, simplest_first
-from streamscope.advising.memory_limit import memory_bytes
-from streamscope.advising.task import Entrant, Task
 from streamscope.arguments import shown, whole_number
 from streamscope.calling import verb
 from streamscope.capturing.function import CapturedFunction
@@ -23,11 +22,11 @@ from streamscope.comparing.comparison import NUMPY, PLAIN_CALL, Comparison, Run
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names, listed_names
-from streamscope.engines.lanes import checked_streams
+from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, ProgramError, WorkloadError
 from streamscope.progress import Progress, showing
 from streamscope.recording.device_log import recorder_of
-from streamscope.trace.values import MOST_REPEATS
+from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 
 AUTO = "auto"
@@ -113,35 +112,35 @@ def compare(
     kept = _checked_settings(settings)
     if not isinstance(name, str | None):
         raise ProgramError(f"name={shown(name)} is no text")
-    task = Task.of(program, inputs, "ss.compare", attributes)
+    case = Case.of(program, inputs, "ss.compare", attributes)
     opened = open_device(device)
     count = min(wanted, SIMULATED_REPEATS) if opened.info.exact else wanted
     with _reporting(2 * len(compared.names) + count, progress=progress) as step:
-        entrants = {}
+        checked = {}
         for engine in compared.names:
             step(f"preparing {engine}")
-            entrants[engine] = task.enter(engine, opened, allowed)
-        contest = _contest(task, opened, entrants, compared.memory_limit) if compared.choosing else None
-        rounds, choice = _rounds(task, entrants, contest, count, step)
+            checked[engine] = case.prepare(engine, opened, allowed)
+        selection = _selection(case, opened, checked, compared.memory_limit) if compared.choosing else None
+        rounds, choice = _rounds(case, checked, selection, count, step)
         recorder = recorder_of(opened)
         runs = []
-        for engine, entrant in entrants.items():
+        for engine, each in checked.items():
             step(f"recording {engine}")
-            reload = partial(task.reload, entrant.prepared)
+            reload = partial(case.reload, each.prepared)
             reload()
             makespans_ns = np.asarray([times_ns[engine] for times_ns in rounds], dtype=np.float64)
-            trace = recorder.record(entrant.prepared, reload)
-            runs.append(Run(engine, makespans_ns, entrant.max_abs_error, entrant.tolerance, trace))
+            trace = recorder.record(each.prepared, reload)
+            runs.append(Run(engine, makespans_ns, each.max_abs_error, each.tolerance, trace))
     title = "" if name is None else str(name)
-    against = NUMPY if task.captured is None else PLAIN_CALL
+    against = NUMPY if case.captured is None else PLAIN_CALL
     return Comparison(
-        title or task.program.name,
+        title or case.program.name,
         opened.info,
         runs,
         choice=choice,
         settings=kept,
         checked_against=against,
-        not_checked=task.unchecked,
+        not_checked=case.unchecked,
     )
 
 
@@ -211,29 +210,29 @@ def _checked_settings(settings: object) -> dict[str, int]:
     return {str(name): whole_number(f"setting {name}", value, error=WorkloadError) for name, value in settings.items()}
 
 
-def _contest(task: Task, device: Device, entrants: Mapping[str, Entrant], limit: int | None) -> Contest:
-    contest = Contest(task, device, limit)
-    for engine in simplest_first(entrants):
-        contest.admit(engine, entrants[engine])
-    return contest
+def _selection(case: Case, device: Device, checked: Mapping[str, Checked], limit: int | None) -> Selection:
+    selection = Selection(case, device, limit)
+    for engine in simplest_first(checked):
+        selection.admit(engine, checked[engine])
+    return selection
 
 
 def _rounds(
-    task: Task, entrants: Mapping[str, Entrant], contest: Contest | None, count: int, step: Callable[[str], None]
+    case: Case, checked: Mapping[str, Checked], selection: Selection | None, count: int, step: Callable[[str], None]
 ) -> tuple[list[dict[str, int]], Choice | None]:
     """Let the engines take turns; return the makespans of each round, in ns, and the choice that they lead to, if one is asked for."""
     random = np.random.default_rng(0)
-    prepared = {engine: entrant.prepared for engine, entrant in entrants.items()}
-    elimination = None if contest is None else contest.elimination()
+    prepared = {engine: each.prepared for engine, each in checked.items()}
+    elimination = None if selection is None else selection.elimination()
     rounds: list[dict[str, int]] = []
     # A choice may take more rounds than were asked for; they count for all engines.
     while len(rounds) < count or (elimination is not None and not elimination.decided and len(rounds) < MOST_ROUNDS):
         if len(rounds) < count:
             step("timing")
-        rounds.append(task.round_ns(prepared, random))
+        rounds.append(case.round_ns(prepared, random))
         if elimination is not None:
             elimination.add({engine: float(rounds[-1][engine]) for engine in elimination.names})
-    return rounds, None if contest is None or elimination is None else contest.choice(elimination)
+    return rounds, None if selection is None or elimination is None else selection.choice(elimination)
 
 
 @contextmanager

@@ -21,9 +21,22 @@ from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
 from streamscope.errors import EngineError, OutputError, TraceError
 from streamscope.files import filled_whole
-from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, opened, parsed, with_digest
+from streamscope.trace.stored import (
+    AMOUNT,
+    COUNTS,
+    MOST_JSON_BYTES,
+    REPEATS,
+    TEXT,
+    VERSIONS,
+    checked_content,
+    is_tuple_of_texts,
+    opened,
+    optional,
+    parsed,
+    plain,
+    with_digest,
+)
 from streamscope.trace.trace import DeviceInfo, TimelineGroup, Trace
-from streamscope.trace.values import AMOUNT, COUNTS, REPEATS, TEXT, VERSIONS, is_tuple_of_texts, optional, plain
 
 if TYPE_CHECKING:
     import pandas as pd

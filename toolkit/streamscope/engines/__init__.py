@@ -7,8 +7,7 @@ from typing import Protocol
 
 from streamscope.arguments import shown
 from streamscope.engines import asynchronous, dual, graph, graph_dual, sync
-from streamscope.engines.lanes import Estimate
-from streamscope.engines.plan import Plan
+from streamscope.engines.plan import Estimate, Plan
 from streamscope.errors import EngineError
 from streamscope.program.operation import Program
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from streamscope.engines.issuing import repeating_steps
-from streamscope.engines.lanes import Estimate, lanes_in_use, main_stream
-from streamscope.engines.plan import Plan
+from streamscope.engines.plan import Estimate, Plan, lanes_in_use, main_stream
 from streamscope.program.operation import Program
 
 

@@ -1,16 +1,16 @@
-"""Binding the steps of a plan to a device: memory, streams and events, and arguments packed."""
+"""Binding the steps of a plan to a device, carrying them out, and capturing them; and what is left to do when they fail."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from streamscope.devices.protocol import Buffer, Call, Device, Event, Graph, Stream
-from streamscope.engines.faults import name_launch
 from streamscope.engines.plan import AUXILIARY, CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
-from streamscope.errors import OutOfMemoryError
+from streamscope.errors import EngineError, OutOfMemoryError, StreamscopeError
+from streamscope.interrupts import deferred
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Variable
 
@@ -43,6 +43,9 @@ class Bound:
     graph: Graph | None = None
     owners: tuple[int, ...] = ()
     why_not: str = ""
+
+
+Describe = Callable[[Bound], str]
 
 
 class Binder:
@@ -177,3 +180,114 @@ def variables_of(step: Step) -> frozenset[int]:
             return frozenset(call.reads + call.writes)
         case _:
             return frozenset()
+
+
+def settle(streams: Iterable[Stream], error: BaseException) -> None:
+    """Wait until nothing is pending on a plan's streams, after an error in the middle of a run: the waits rest on runs being whole.
+
+    Not for the whole device, which CUDA forbids while another thread captures. What goes wrong meanwhile becomes a note on the error.
+    """
+    with deferred():
+        for stream in streams:
+            try:
+                stream.synchronize()
+            except StreamscopeError as other:
+                error.add_note(f"meanwhile {other}")
+
+
+@contextmanager
+def settled(streams: Iterable[Stream]) -> Iterator[None]:
+    """Carry out a run's steps in a block; where it breaks off, see `settle`."""
+    try:
+        yield
+    except BaseException as error:
+        settle(streams, error)
+        raise
+
+
+def name_launch(error: BaseException, steps: Iterable[Bound], call: Call | None) -> None:
+    """Add a note to an error that a call of one of the steps raised, which names the operation and the user's line.
+
+    Host functions do so themselves, and an interrupt is nobody's fault.
+    """
+    if isinstance(error, Exception):
+        for bound in steps:
+            if bound.call is call and isinstance(bound.step, Issue):
+                error.add_note(f"while {bound.step.launch} was issued")
+
+
+@contextmanager
+def capturing(device: Device, stream: Stream, update: Graph | None = None) -> Iterator[list[Graph]]:
+    """Capture what the block puts on a stream; the list then holds the graph.
+
+    Whatever happens, no stream is left capturing: Ctrl-C waits for the end.
+
+    Parameters
+    ----------
+    device : Device
+    stream : Stream
+    update : Graph, optional
+        Updated, where the device accepts it, instead of making a new one.
+    """
+    graphs: list[Graph] = []
+    with deferred():
+        try:
+            device.begin_capture(stream)
+            yield graphs
+        except BaseException:
+            device.abandon_capture(stream)
+            raise
+        graphs.append(device.end_capture(stream, update))
+
+
+class _StepFailedError(EngineError):
+    """A step cannot be captured; the message names it."""
+
+
+def captured(
+    device: Device, stream: Stream, steps: Sequence[Bound], describe: Describe, update: Graph | None = None
+) -> tuple[Graph, tuple[int, ...]]:
+    """Capture bound steps and return the graph, and for each of its nodes the index of the step that made it.
+
+    Raises
+    ------
+    EngineError
+        An operation cannot be captured; the message names it, and the streams are usable again.
+    """
+    owners: list[int] = []
+    try:
+        with capturing(device, stream, update) as graphs:
+            for index, bound in enumerate(steps):
+                with _blaming(bound, describe):
+                    bound.call()
+                    # Counted after each step, since a step may be several nodes; this also meets a break that the step kept to itself.
+                    owners += [index] * (device.captured_nodes(stream) - len(owners))
+    except _StepFailedError:
+        raise
+    except EngineError as error:
+        # Some faults show only at the end, for example a stream that was not joined.
+        raise _culprit(device, steps, describe) or error from error
+    return graphs[0], tuple(owners)
+
+
+@contextmanager
+def _blaming(bound: Bound, describe: Describe) -> Iterator[None]:
+    """Let errors say which step they come from."""
+    try:
+        yield
+    except StreamscopeError as error:
+        raise _StepFailedError(f"{describe(bound)} cannot be captured: {error.message}", hint=error.hint) from error
+    except Exception as error:
+        raise _StepFailedError(f"{describe(bound)} cannot be captured: {error}") from error
+
+
+def _culprit(device: Device, steps: Sequence[Bound], describe: Describe) -> EngineError | None:
+    """Capture each launch by itself and return the error of the first that fails."""
+    for bound in steps:
+        if isinstance(bound.step, Issue) and bound.stream is not None:
+            try:
+                with _blaming(bound, describe), capturing(device, bound.stream):
+                    bound.call()
+            except EngineError as error:
+                return error
+    return None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamscope.engines.issuing import repeating_steps
-from streamscope.engines.lanes import Estimate, StreamOf, lanes_in_use
-from streamscope.engines.plan import Plan
+from streamscope.engines.plan import Estimate, Plan, StreamOf, lanes_in_use
 from streamscope.engines.scheduling import best_plan, may_open_scopes, on_streams
 from streamscope.program.operation import Operation, Program
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from streamscope.engines.issuing import captured_plan
-from streamscope.engines.lanes import Estimate, main_stream, own_branches
-from streamscope.engines.plan import Plan
+from streamscope.engines.plan import Estimate, Plan, main_stream, own_branches
 from streamscope.program.operation import Program
 
 

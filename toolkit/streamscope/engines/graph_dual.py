@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streamscope.engines.issuing import captured_plan
-from streamscope.engines.lanes import Estimate, StreamOf
-from streamscope.engines.plan import Plan
+from streamscope.engines.plan import Estimate, Plan, StreamOf
 from streamscope.engines.scheduling import best_plan, in_a_graph, may_open_scopes
 from streamscope.program.operation import Operation, Program
 

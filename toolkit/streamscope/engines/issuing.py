@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from streamscope.engines.lanes import StreamOf, lanes_in_use
-from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, WaitEvent
+from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, StreamOf, WaitEvent, lanes_in_use
 from streamscope.errors import EngineError
 from streamscope.order.clocks import Stamp
 from streamscope.order.hazards import HOST, HazardTracker

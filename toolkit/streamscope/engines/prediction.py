@@ -1,7 +1,8 @@
 """How long a run of a plan takes, about: a walk through its steps with a cost model, for schedulers that compare plans.
 
-Coarser than the simulated device, and much quicker: it knows the calls of the host, the order of the lanes, events, graph launches and the
-room on the multiprocessors, where a kernel that was issued earlier gets what it wants and a later one what is left.
+Coarser than the simulated device, and three times as quick: it knows the calls of the host, the order of the lanes, events, graph launches
+and the room on the multiprocessors, where a kernel that was issued earlier gets what it wants and a later one what is left.
+See ``docs/decisions/two-walks-one-cost-model.md``.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from functools import cache
 from math import inf
 
 from streamscope.devices.cost_model import CostModel
-from streamscope.engines.lanes import Estimate
-from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
+from streamscope.engines.plan import CallHost, Estimate, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
 from streamscope.program.launch import Launch, LaunchKind
 
 _CRUMBS = 1e-9
@@ -45,11 +45,6 @@ def makespan_ns(plan: Plan, estimate: Estimate, model: CostModel) -> float:
     for _, done_ns in sorted(walk.lanes.done_ns.items()):
         walk.host_waits(done_ns)
     return walk.host_ns
-
-
-def call_ns(launch: Launch, model: CostModel) -> float:
-    """Return how long the host takes to put a launch on a stream, in ns."""
-    return model.library_launch_ns if launch.library else model.launch_ns
 
 
 @dataclass
@@ -120,7 +115,7 @@ class _Walk:
         model, lanes = self.model, self.lanes
         match step:
             case Issue(launch, lane):
-                self.host_ns += call_ns(launch, model)
+                self.host_ns += model.library_launch_ns if launch.library else model.launch_ns
                 lanes.done_ns[lane] = self._end_ns(launch, self._start_ns(lane, model.launch_latency_ns))
             case RecordEvent(event, lane):
                 self.host_ns += model.event_record_ns

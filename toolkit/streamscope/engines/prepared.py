@@ -15,20 +15,14 @@ import numpy.typing as npt
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Buffer, Call, Device, Graph, Stream
 from streamscope.engines import PLANNERS, engine_names
-from streamscope.engines.binding import Binder, Bound, run_all, variables_of
-from streamscope.engines.capture import captured, capturing
-from streamscope.engines.faults import name_launch, settle
-from streamscope.engines.graphs.counts import GraphCounts
-from streamscope.engines.graphs.segment import Segment, segments_of
-from streamscope.engines.graphs.view import GraphView
-from streamscope.engines.lanes import checked_streams
-from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent
+from streamscope.engines.binding import Binder, Bound, captured, capturing, name_launch, run_all, settle, variables_of
+from streamscope.engines.graphs import GraphCounts, GraphView, Segment, segments_of
+from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent, checked_streams
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import when_gone
-from streamscope.program.arrays import host_array, spec_of
 from streamscope.program.operation import Program, Variable
-from streamscope.program.variable import Place
+from streamscope.program.variable import Place, host_array, spec_of
 
 __all__ = ["Bound", "Prepared", "host_array", "prepare_traced"]
 
@@ -117,7 +111,7 @@ class Prepared:
             The number, a shape or a dtype does not fit.
         """
         program = self.plan.program
-        if not isinstance(inputs, Sequence):  # An array is none; its rows are not meant.
+        if not isinstance(inputs, Sequence):  # An array is not one: its rows are not meant.
             raise ProgramError(f"load wants a list of arrays, not a {type(inputs).__name__}", hint="for one input: load([array])")
         if len(inputs) != len(program.inputs):
             raise ProgramError(f"program {program.name!r} takes {len(program.inputs)} inputs, got {len(inputs)}")
@@ -180,7 +174,7 @@ class Prepared:
         Raises
         ------
         ProgramError
-            It is no program.
+            It is not a program.
         DeviceError
             An operation cannot run on the device, or memory is too small.
         """

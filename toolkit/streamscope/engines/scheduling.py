@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamscope.devices.cost_model import CostModel
-from streamscope.engines.lanes import Estimate, StreamOf, checked_streams, main_stream
-from streamscope.engines.plan import Plan
+from streamscope.engines.plan import Estimate, Plan, StreamOf, checked_streams, main_stream
 from streamscope.engines.prediction import makespan_ns, reference_model
 from streamscope.order.graph import DependencyGraph
 from streamscope.program.launch import HostCall, Launch, LaunchKind

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from streamscope.engines.lanes import Estimate
-from streamscope.engines.plan import MAIN, CallHost, Issue, Plan, Step, Synchronize
+from streamscope.engines.plan import MAIN, CallHost, Estimate, Issue, Plan, Step, Synchronize
 from streamscope.program.launch import HostCall
 from streamscope.program.operation import Program
 

@@ -121,6 +121,7 @@ def row_form(columns: int, itemsize: int, inputs: int, *, aligned: bool) -> RowF
     return RowForm(width, THREADS, 0)
 
 
+@lru_cache(maxsize=1024)
 def softmax_source(function: str, dtype: str, form: RowForm, *, accumulate: bool = False) -> KernelSource:
     """Return the kernel of one of `ROW_FUNCTIONS` along the last axis: ``(inputs..., out, rows, columns)``, which writes or adds."""
     role = ROW_FUNCTIONS[function]
@@ -148,6 +149,7 @@ def softmax_source(function: str, dtype: str, form: RowForm, *, accumulate: bool
     return named_source(f"{function}_{dtype}{'_to' * accumulate}_x{width}_lanes{lanes}", code)
 
 
+@lru_cache(maxsize=1024)
 def softmax_columns_source(function: str, dtype: str, *, accumulate: bool = False) -> KernelSource:
     """Return the kernel along an axis with others behind it: ``(inputs..., out, rows, columns, inner)``, a thread for each line."""
     role, place = ROW_FUNCTIONS[function], "first + i * inner"

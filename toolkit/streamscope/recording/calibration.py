@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from streamscope.devices.protocol import Device, Event, Gate, Stream
-from streamscope.engines.capture import capturing
+from streamscope.engines.binding import capturing
 from streamscope.errors import DeviceError, RecordingError
 from streamscope.interrupts import deferred
 from streamscope.ops import add

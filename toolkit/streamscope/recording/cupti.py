@@ -13,15 +13,14 @@ from typing import Any
 
 from streamscope.devices.cuda import CudaDevice
 from streamscope.devices.cuda.streams import CudaStream
-from streamscope.engines.binding import Bound
-from streamscope.engines.capture import capturing
+from streamscope.engines.binding import Bound, capturing
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import libraries
 from streamscope.recording.events import add_device_span, add_host_span, device_lanes
-from streamscope.recording.passes import HostInterval, steps_of
+from streamscope.recording.passes import steps_of, timed_run
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace, TraceInfo
 
@@ -110,13 +109,13 @@ class CuptiRecorder:
         nodes = {id(bound): self._nodes(bound) for bound in _issues(steps_of(prepared))}
         activities = _activities()
         with activities.enabled():
-            self._run(prepared)
+            timed_run(prepared)
         return [self._one(prepared, activities, nodes) for _ in range(runs)]
 
     def _one(self, prepared: Prepared, activities: _Activities, nodes: dict[int, int]) -> Trace:
         with activities.enabled() as records:
             offset = self._clock_offset_ns(activities.cupti)
-            host = self._run(prepared)
+            host = timed_run(prepared)
         zero = host[0].start_ns
         builder = SpanBuilder(["host", *device_lanes(prepared)])
         for index, interval in enumerate(host):
@@ -157,18 +156,6 @@ class CuptiRecorder:
             memory=prepared.memory,
         )
         return Trace(builder.build(), info)
-
-    def _run(self, prepared: Prepared) -> list[HostInterval]:
-        host: list[HostInterval] = []
-        now = self.device.now_ns
-        for bound in steps_of(prepared):
-            start = now()
-            bound.call()
-            host.append(HostInterval(bound.step, start, now()))
-        start = now()
-        prepared.wait()
-        host.append(HostInterval(None, start, now()))
-        return host
 
     def _clock_offset_ns(self, cupti: Any) -> float:
         """Return what to add to CUPTI's time to get the host's, by the tightest of some samples."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from streamscope.devices.log import DeviceLog, LogRecord
 from streamscope.devices.protocol import Device
-from streamscope.engines.faults import settled
+from streamscope.engines.binding import settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.recording.events import EventRecorder, add_device_span, add_host_span, device_lanes
-from streamscope.recording.passes import HostInterval, steps_of
+from streamscope.recording.passes import HostInterval, steps_of, timed_run
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace, TraceInfo
 
@@ -50,7 +50,7 @@ class DeviceLogRecorder:
         with prepared.lock:
             reload()
             with self.log.kept() as records, settled(prepared.streams.values()):
-                host = self._run(prepared)
+                host = timed_run(prepared)
         spans = self._spans(prepared, host, records).build()
         makespan_ns = float(host[-1].end_ns - host[0].start_ns)
         info = TraceInfo(
@@ -64,17 +64,6 @@ class DeviceLogRecorder:
             memory=prepared.memory,
         )
         return Trace(spans, info)
-
-    def _run(self, prepared: Prepared) -> list[HostInterval]:
-        host = []
-        for bound in steps_of(prepared):
-            start = self.device.now_ns()
-            bound.call()
-            host.append(HostInterval(bound.step, start, self.device.now_ns()))
-        start = self.device.now_ns()
-        prepared.wait()
-        host.append(HostInterval(None, start, self.device.now_ns()))
-        return host
 
     def _spans(self, prepared: Prepared, host: list[HostInterval], records: Sequence[LogRecord]) -> SpanBuilder:
         zero, lanes = host[0].start_ns, prepared.plan.lanes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamscope.devices.protocol import Device
-from streamscope.engines.faults import settled
+from streamscope.engines.binding import settled
 from streamscope.engines.plan import CallHost, HostWait, Issue, RecordEvent, Replay, Step, Synchronize, WaitEvent
 from streamscope.engines.prepared import Bound, Prepared
 from streamscope.errors import EngineError
@@ -17,12 +17,14 @@ from streamscope.recording.calibration import Calibration, calibrate
 from streamscope.recording.passes import (
     HostInterval,
     NaturalPass,
+    back_to_back_ns,
+    fitted_to_ends,
     gated_pass,
     graph_ends_pass,
     natural_pass,
+    place_in_graph,
     steps_of,
 )
-from streamscope.recording.placement import back_to_back_ns, fitted_to_ends, place_in_graph
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from streamscope.arguments import shown
 from streamscope.errors import TraceError
-from streamscope.trace.values import MOST_NS, is_tuple_of_texts
+from streamscope.trace.stored import MOST_NS, is_tuple_of_texts
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from streamscope.arguments import shown
 from streamscope.errors import WorkloadError
-from streamscope.workloads.branches import BRANCHES
-from streamscope.workloads.cnn import CNN
-from streamscope.workloads.conv_backward import CONV_BACKWARD
-from streamscope.workloads.elementwise_chain import ELEMENTWISE_CHAIN
-from streamscope.workloads.pipeline import PIPELINE
+from streamscope.workloads.programs import BRANCHES, CNN, CONV_BACKWARD, ELEMENTWISE_CHAIN, PIPELINE
 from streamscope.workloads.workload import Setting, Workload
 
 WORKLOADS = {workload.name: workload for workload in (ELEMENTWISE_CHAIN, CONV_BACKWARD, BRANCHES, PIPELINE, CNN)}

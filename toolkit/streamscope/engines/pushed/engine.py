@@ -16,7 +16,7 @@ import numpy.typing as npt
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
-from streamscope.engines.lanes import checked_streams
+from streamscope.engines.plan import checked_streams
 from streamscope.engines.pushed.arguments import checked_count, checked_name, checked_place, chosen_engine, listed
 from streamscope.engines.pushed.catalogue import Catalogue
 from streamscope.engines.pushed.contents import Contents, Lifetimes

@@ -142,21 +142,18 @@ class CompilationLog:
 
     def note_launch_cost(self, cost: LaunchCost) -> None:
         """Note what it costs to launch a kernel."""
-        self.launch_cost = cost
-        if self.copy_to is not None:
-            self.copy_to.note_launch_cost(cost)
+        for log in self._logs():
+            log.launch_cost = cost
 
     def add_kernel(self, record: KernelRecord) -> None:
         """Note a kernel."""
-        self.kernels.append(record)
-        if self.copy_to is not None:
-            self.copy_to.add_kernel(record)
+        for log in self._logs():
+            log.kernels.append(record)
 
     def add_stage(self, record: StageTime) -> None:
         """Note a stage."""
-        self.stages.append(record)
-        if self.copy_to is not None:
-            self.copy_to.add_stage(record)
+        for log in self._logs():
+            log.stages.append(record)
 
     @contextmanager
     def stage(self, stage: CompileStage, what: str, code_bytes: int = 0) -> Iterator[None]:
@@ -166,6 +163,13 @@ class CompilationLog:
             yield
         finally:
             self.add_stage(StageTime(stage, what, _lane(), start_ns, time.perf_counter_ns(), code_bytes))
+
+    def _logs(self) -> Iterator[CompilationLog]:
+        """Yield this log, and those that get every record, too."""
+        log: CompilationLog | None = self
+        while log is not None:
+            yield log
+            log = log.copy_to
 
     @property
     def counts(self) -> dict[Origin, int]:
@@ -238,7 +242,25 @@ _SESSION = CompilationLog()
 
 
 def compilations() -> CompilationLog:
-    """Return what this process has compiled or taken from the cache so far; a notebook shows it as a table."""
+    """Return what this process has compiled or taken from the cache so far; a notebook shows it as a table.
+
+    Returns
+    -------
+    CompilationLog
+        Its newest 4096 kernels, each with its source, registers and share of the compile time, and as many stages.
+
+    Examples
+    --------
+    >>> @ss.program
+    ... def twice(x):
+    ...     return x + x
+    >>> warmed = ss.warm(twice, np.ones(1024, np.float32), device="simulated", progress=False)  # compiles what no cache has
+    >>> kernel = ss.compilations().kernels[-1]
+    >>> kernel.name, kernel.architecture
+    ('add_float32_x4_...', 'sm_90')
+    >>> kernel.resources.registers <= 32
+    True
+    """
     return _SESSION
 
 

@@ -294,8 +294,3 @@ def _link(source: Path, target: Path) -> None:
 def _remove(file: CubinFile) -> None:
     for path in file.paths:
         path.unlink(missing_ok=True)
-
-
-def binary_size(size: int) -> str:
-    """Return a number of bytes in words, in KiB or MiB."""
-    return f"{size / 2**20:,.1f} MiB" if size >= 2**20 else f"{size / 2**10:,.1f} KiB"

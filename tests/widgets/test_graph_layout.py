@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.engines.graphs.conftest import graphs
 
 from streamscope.devices.graph_node import GraphNode, NodeKind
-from streamscope.engines.graphs.layout import LaneColumns, folded, layout
+from streamscope_widgets.graph_layout import LaneColumns, folded, layout
 
 
 def chain(length: int, start: int = 0, lane: str = "main", after: tuple[int, ...] = ()) -> list[GraphNode]:

@@ -1,14 +1,14 @@
-"""What a user named wrongly on the command line, and what is there instead."""
+"""The parameters that commands share, and the checks of what a user gave for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamscope import arguments
+from streamscope import arguments, options
 from streamscope.errors import OutputError, StreamscopeError, WorkloadError
 
 if TYPE_CHECKING:
@@ -16,18 +16,20 @@ if TYPE_CHECKING:
 
 
 class WrongUsageError(StreamscopeError):
-    """An argument names something that is not there, or has a value that it cannot have."""
+    """An argument names something that does not exist, or has a value that it cannot have."""
 
 
-def one_of(choices: Sequence[str]) -> Callable[[str], str]:
-    """Return a check that an option has one of a few values."""
-
-    def check(value: str) -> str:
-        if value not in choices:
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
-        return value
-
-    return check
+def shared(option: options.Option) -> Any:
+    """Return Typer's option for one of `streamscope.options`."""
+    return typer.Option(
+        option.flag,
+        metavar="|".join(option.choices) or option.metavar,
+        help=option.help,
+        min=option.least,
+        max=option.most,
+        callback=_one_of(option.choices) if option.choices else None,
+        show_default=option.default is not None,
+    )
 
 
 def given_path(text: str) -> Path:
@@ -36,7 +38,7 @@ def given_path(text: str) -> Path:
     Raises
     ------
     BadParameter
-        It is no path.
+        It cannot be a path.
     """
     try:
         return arguments.given_path(text, error=OutputError)
@@ -44,16 +46,26 @@ def given_path(text: str) -> Path:
         raise typer.BadParameter(f"{error.message}: {error.hint}") from None
 
 
-def setting_values(settings: Sequence[str]) -> dict[str, str]:
+def out(metavar: str, written: str) -> Any:
+    """Return the option that names where a command writes."""
+    return typer.Option("--out", metavar=metavar, parser=given_path, help=written, show_default=False)
+
+
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the workload; may be repeated.", show_default=False)
+]
+
+
+def setting_values(settings: Sequence[str] | None) -> dict[str, str]:
     """Split ``name=value`` pairs.
 
     Raises
     ------
     BadParameter
-        One is no such pair.
+        One lacks its name or the sign.
     """
     values = {}
-    for setting in settings:
+    for setting in settings or ():
         name, sign, value = setting.partition("=")
         if not sign or not name.strip():
             raise typer.BadParameter(f"{setting!r} is not NAME=VALUE", param_hint="--set")
@@ -67,7 +79,7 @@ def built_workload(name: str, values: Mapping[str, str]) -> tuple[Made, dict[str
     Raises
     ------
     WrongUsageError
-        There is no such workload or setting, or a value is out of range.
+        The workload or a setting does not exist, or a value is out of range.
     """
     from streamscope.workloads import workload
 
@@ -77,3 +89,14 @@ def built_workload(name: str, values: Mapping[str, str]) -> tuple[Made, dict[str
     except WorkloadError as error:
         raise WrongUsageError(error.message, hint=error.hint) from None
     return made, {key: int(values.get(key, setting.default)) for key, setting in found.settings.items()}
+
+
+def _one_of(choices: Sequence[str]) -> Callable[[str], str]:
+    """Return a check that an option has one of a few values."""
+
+    def check(value: str) -> str:
+        if value not in choices:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
+        return value
+
+    return check

@@ -1,4 +1,4 @@
-"""A task: one program with its inputs, prepared for engine after engine, and what each of them made of it."""
+"""A case: one program with its inputs and the results that it should have, prepared for engine after engine and checked under each."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred, let_through
 from streamscope.ops.fusion import fused
-from streamscope.program.arrays import host_array
 from streamscope.program.operation import Program
 from streamscope.program.reference import known_part, run_reference
+from streamscope.program.variable import host_array
 from streamscope.tolerance import absolute_errors, allowed_alone, allowed_errors, allowed_of_others
 from streamscope.tracing import ProgramFunction
 
@@ -27,8 +27,8 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Entrant:
-    """A task prepared for one engine: graphs captured, results in its outputs and checked.
+class Checked:
+    """A case prepared for one engine: graphs captured, results in its outputs and checked.
 
     Attributes
     ----------
@@ -49,8 +49,8 @@ class Entrant:
 
 
 @dataclass(frozen=True)
-class Task:
-    """What is to be run.
+class Case:
+    """A program with its inputs, and the results that it should have.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Task:
     @classmethod
     def of(
         cls, function: object, inputs: Sequence[Any], caller: str, attributes: Mapping[str, Any] | None = None, *, checked: bool = True
-    ) -> Task:
+    ) -> Case:
         """Trace a program function and, if its results are to be checked, compute its reference.
 
         Parameters
@@ -121,27 +121,26 @@ class Task:
         names = [self.program.variables[variable].name for variable in self.program.outputs]
         return tuple(f"outputs[{index}] ({names[index]})" for index, expected in enumerate(self.expected or ()) if expected is None)
 
-    def enter(self, engine: str, device: Device, streams: int) -> Entrant:
-        """Prepare the task for an engine, run it until its graphs are captured and replayed, and check the results."""
+    def prepare(self, engine: str, device: Device, streams: int) -> Checked:
+        """Prepare the program for an engine, run it until its graphs are captured and replayed, and check the results."""
         prepared = prepare_traced(self.program, engine, device, streams=streams)
         for _ in range(3):
             prepared.load(self.inputs)
             prepared.run()
             prepared.wait()
-        return Entrant(prepared, *largest_error(self._outputs(prepared), self.expected, self.allowed))
+        return Checked(prepared, *largest_error(self._outputs(prepared), self.expected, self.allowed))
 
     def reload(self, prepared: Prepared) -> None:
         """Fill the inputs again, if the program changes them."""
         if self.program.changes_inputs:
             prepared.load(self.inputs)
 
-    def round_ns(self, entrants: Mapping[str, Prepared], random: np.random.Generator) -> dict[str, int]:
+    def round_ns(self, prepared: Mapping[str, Prepared], random: np.random.Generator) -> dict[str, int]:
         """Let engines run once each, in random order; return each one's makespan, in ns."""
         makespans_ns = {}
-        for name in random.permutation(list(entrants)):
-            prepared = entrants[str(name)]
-            self.reload(prepared)
-            makespans_ns[str(name)] = run_ns(prepared)[1]
+        for name in map(str, random.permutation(list(prepared))):
+            self.reload(prepared[name])
+            makespans_ns[name] = run_ns(prepared[name])[1]
         return makespans_ns
 
     def _outputs(self, prepared: Prepared) -> list[Array]:
