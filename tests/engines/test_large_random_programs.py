@@ -12,7 +12,7 @@ from tests.counting import calls_of
 from tests.engines.random_programs import DEVICE_VARIABLES, HOST_VARIABLES, RandomProgram, random_program
 
 from streamscope.auditing.captures import capture_breaks
-from streamscope.auditing.races import races
+from streamscope.auditing.waits import races
 from streamscope.devices import open_device
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
