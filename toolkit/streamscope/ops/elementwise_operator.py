@@ -18,7 +18,7 @@ from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Application, Attributes, Operator, Request, apply_request, require, shape_of
 from streamscope.ops.definition import Definition, Reference, call_signature, documentation
 from streamscope.ops.examples import example_of
-from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.launch import Array, Cost, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec
 
@@ -191,22 +191,13 @@ class Elementwise:
         numbers = self.numbers(promoted, scalars)
         signature = self.signature(specs, scalars, accumulate=accumulate)
         kernel = specialized_fresh(signature, tuple(spec.shape for spec in (*specs, result)))
-
-        moved = sum(spec.nbytes for spec in (*application.read_specs, result))
-        return (
-            Launch(
-                application.operation,
-                0,
-                self.__name__,
-                LaunchKind.KERNEL,
-                application.reads,
-                application.writes,
-                Cost(moved, self.definition.flops * result.size, max(1, kernel.blocks), THREADS),
-                self._reference(signature, numbers, accumulate=accumulate),
-                ElementwiseCall(signature, numbers),
-                unknown=self.definition.unknown,
-                vouched=self.definition.vouched,
-            ),
+        return application.kernel(
+            self.__name__,
+            Cost(application.nbytes, self.definition.flops * result.size, max(1, kernel.blocks), THREADS),
+            self._reference(signature, numbers, accumulate=accumulate),
+            ElementwiseCall(signature, numbers),
+            unknown=self.definition.unknown,
+            vouched=self.definition.vouched,
         )
 
     def _reference(self, signature: Signature, numbers: Mapping[str, np.generic], *, accumulate: bool) -> Any:
