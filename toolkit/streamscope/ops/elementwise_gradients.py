@@ -18,7 +18,6 @@ from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise, broadcast_shape, evaluated, operand_values
-from streamscope.ops.one_line import CheckedLine
 from streamscope.program.launch import Array, Cost, Launch, Reference
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import current_tracer
@@ -46,6 +45,7 @@ def gradients(operator: Elementwise, dy: object, operands: Sequence[object], *, 
     made: dict[str, tuple[Signature, list[Any]]] = {}
     for (name, operand), expression in zip(named.items(), definition.gradient or (), strict=True):
         if expression is not None and isinstance(operand, Symbol) and operand.dtype.kind == "f":
+            operator.check_gradient(name, promoted)
             signature = _signature(definition, forward, name, expression, operand.dtype.name, dy.dtype.name, request == "add")  # type: ignore[attr-defined]
             made[name] = signature, [dy, *(named[parameter.name] for parameter in signature.arrays[1:])]
     targets = _targets(operator.__name__, out, list(named), list(made), request)
@@ -166,8 +166,7 @@ def gradient_source(operator: Elementwise, name: str, specs: Sequence[ArraySpec]
     dtype = arrays[name].dtype
     require(dtype.kind == "f", operator.__name__, f"{name} is {dtype.name}, which has no gradient", "gradients are floating-point numbers")
     promoted = operator.promoted(specs, scalars)
-    if isinstance(operator, CheckedLine):
-        operator.check_gradient(name, promoted)
+    operator.check_gradient(name, promoted)
     forward = operator.signature(specs, scalars)
     signature = _signature(definition, forward, name, str(expressions[name]), arrays[name].dtype.name, promoted.result.name, accumulate)
     shape = broadcast_shape(operator.__name__, [spec.shape for spec in specs])
