@@ -12,13 +12,15 @@ from tests.counting import calls_of
 from tests.engines.random_programs import DEVICE_VARIABLES, HOST_VARIABLES, RandomProgram, random_program
 
 from streamscope.auditing.captures import capture_breaks
-from streamscope.auditing.races import races
+from streamscope.auditing.waits import races
 from streamscope.devices import open_device
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Plan, Replay
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.reference import run_reference
+
+pytestmark = pytest.mark.slow
 
 CONFIGURATIONS = [*((name, 2) for name in PLANNERS), ("dual", 4), ("graph-dual", 4)]
 MOST_WAITS = 25 if THOROUGH else 8

@@ -11,6 +11,8 @@ from tests.kernels.reduction_runs import TOLERANCE, expected_of, fenced, numbers
 from streamscope.kernels.reduce import reduction_plan
 from streamscope.kernels.reduce.reduction_plan import plan_reduction
 
+pytestmark = pytest.mark.slow
+
 SHORT = [((700, 3), 1), ((300, 49), 1), ((50, 333), 1), ((9, 701), 1), ((400, 3, 5), 1), ((100, 7, 33), 1), ((5, 2, 3), 1)]
 FULL = [((8200, 3), 1), ((1100, 3, 7), 1)]
 """One multiprocessor takes as many pieces at once as fit."""
@@ -30,9 +32,9 @@ def test_short_pieces_anywhere_in_full_blocks_and_in_small_ones(build, monkeypat
         for name in ("sum", "prod", "argmin", "max")
     ]
     plan_reduction.cache_clear()
-    bench = build({step.source: step.source for *_, plan, _ in plans for step in plan.steps})
+    bench = build({kernel.source: kernel.source for *_, plan, _ in plans for kernel in plan.kernels})
     for name, shape, axis, plan, result in plans:
-        assert "_short_" in plan.steps[0].source.name
+        assert "_short_" in plan.kernels[0].source.name
         count = math.prod(shape)
         memory = numbers((count + 20,), dtype, name)
         for offset, at_end in ((0, False), (0, True), (1, True), (7, False)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,27 +13,38 @@ import numpy.typing as npt
 
 from streamscope import display
 from streamscope.arguments import shown
+from streamscope.auditing.captures import capture_findings
 from streamscope.auditing.dependencies import Dependencies
 from streamscope.auditing.findings import Finding, Kind, Severity
-from streamscope.auditing.guard import random_values
-from streamscope.auditing.races import capture_findings, issue_findings, race_findings
-from streamscope.auditing.redundancy import redundancy_findings
-from streamscope.auditing.rendering import audit_text
+from streamscope.auditing.probes import random_values
 from streamscope.auditing.serialisation import serialisation, serialisation_findings
 from streamscope.auditing.touches import touch_findings
+from streamscope.auditing.waits import issue_findings, race_findings, redundancy_findings
 from streamscope.calling import traced, verb
 from streamscope.capturing.function import CapturedFunction
 from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.plan import Estimate, Plan, checked_streams
 from streamscope.errors import EngineError, ProgramError
-from streamscope.program.arrays import host_array
 from streamscope.program.operation import Program
+from streamscope.program.variable import host_array
 from streamscope.tracing import ProgramFunction
+from streamscope.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _ORDER = list(Severity)
+SHOWN = 50
+"""Findings in a text or a page; the rest is counted."""
+
+UNSEEN = (
+    "Not seen: state that a function sets once only, or for values that were not tried; memory that NumPy does not hand out; arrays that a "
+    "function captured (a closure, a global) and writes to; and what a CUDA kernel does that its reference does not."
+)
+"""What no audit sees of the operators that it runs."""
+NOT_LOOKED = "Not seen: what operators touch besides what they declare, since touches=False left that out."
+WIDTH = 120
+"""Characters in a line of text."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +62,12 @@ class Audit:
         too. They take it that the device has room for all at once and that the host takes no time to issue.
     touches : bool
         Whether operators were run to see what they touch.
+
+    Examples
+    --------
+    >>> audit = ss.audit(lambda x: np.tanh(np.tanh(x)), np.ones(64, np.float32))
+    >>> audit.ok, audit.findings
+    (True, ())
     """
 
     plan: Plan
@@ -69,6 +88,12 @@ class Audit:
         ------
         EngineError
             There is no such kind.
+
+        Examples
+        --------
+        >>> audit = ss.audit(lambda x: np.tanh(x) + np.exp(x), np.ones((64, 64), np.float32), engine="async")
+        >>> len(audit.of("false serialisation")), len(audit.of("missing wait"))
+        (1, 0)
         """
         try:
             wanted = Kind(kind)
@@ -82,6 +107,13 @@ class Audit:
 
         The columns are ``kind``, ``severity``, ``operations`` (ids), ``variables`` (names), ``lines``, ``message``, ``advice`` and
         ``cost_us``.
+
+        Examples
+        --------
+        >>> audit = ss.audit(lambda x: np.tanh(x) + np.exp(x), np.ones((64, 64), np.float32), engine="async")
+        >>> audit.to_pandas()[["kind", "severity", "operations"]]
+                          kind severity operations
+        0  false serialisation  warning     (0, 1)
         """
         import pandas as pd
 
@@ -101,8 +133,36 @@ class Audit:
         columns = ["kind", "severity", "operations", "variables", "lines", "message", "advice", "cost_us"]
         return pd.DataFrame(rows, columns=columns)
 
+    @property
+    def headline(self) -> str:
+        """One line: what was audited and how much was found."""
+        numbers = Counter(finding.severity for finding in self.findings)
+        found = ", ".join(counted(numbers[severity], severity.value) for severity in Severity if numbers[severity])
+        return f"Audit of {self.plan.program.name} under {self.plan.engine}: {found or 'nothing to report'}"
+
+    @property
+    def circumstances(self) -> str:
+        """One line: how large the plan is, and the two lower bounds of its makespan."""
+        size = f"{counted(len(self.plan.program.operations), 'operation')}, {counted(self.plan.waits, 'event wait')}"
+        if self.planned_ns == 0:
+            return size
+        alone, ordered = self.needed_ns / 1e3, self.planned_ns / 1e3
+        return f"{size}; at least {alone:.1f} µs by dependencies alone, {ordered:.1f} µs in this order (estimated durations)"
+
+    @property
+    def not_seen(self) -> str:
+        """What the audit did not see, in words."""
+        return UNSEEN if self.touches else NOT_LOOKED
+
     def __str__(self) -> str:
-        return audit_text(self.plan, self.findings, self.needed_ns, self.planned_ns, touches=self.touches)
+        lines = [self.headline, self.circumstances]
+        for finding in self.findings[:SHOWN]:
+            lines.append("")
+            lines += textwrap.wrap(f"{finding.severity.value} · {finding.kind.value}: {finding.message}", WIDTH, subsequent_indent="    ")
+            lines += textwrap.wrap(f"→ {finding.advice}", WIDTH, initial_indent="    ", subsequent_indent="      ")
+        if len(self.findings) > SHOWN:
+            lines += ["", f"… and {len(self.findings) - SHOWN:,} more in .findings"]
+        return "\n".join([*lines, "", *textwrap.wrap(self.not_seen, WIDTH)])
 
     __repr__ = __str__
 
@@ -156,6 +216,24 @@ def audit(
         The program or its inputs are wrong.
     EngineError
         The engine is unknown, the plan is none or of another program, or ``estimate`` is no function.
+
+    Examples
+    --------
+    >>> def two_branches(x):
+    ...     return np.tanh(x) + np.exp(x)
+    >>> x = np.ones((64, 64), np.float32)
+    >>> print(ss.audit(two_branches, x, engine="async"))
+    Audit of two_branches under async: 1 warning
+    3 operations, 0 event waits; at least 1.7 µs by dependencies alone, 2.6 µs in this order (estimated durations)
+    ...
+    >>> ss.audit(two_branches, x, engine="graph-dual").findings
+    ()
+
+    A plan without one of its waits has a race:
+
+    >>> plan = ss.prepare(two_branches, x, engine="graph-dual", device="simulated").plan
+    >>> ss.audit(plan.without_wait(0)).ok
+    False
     """
     if estimate is not None and not callable(estimate):
         raise EngineError(f"estimate={shown(estimate)} is no function", hint="estimate(launch) returns ns")

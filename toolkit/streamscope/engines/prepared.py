@@ -21,9 +21,8 @@ from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchroni
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import when_gone
-from streamscope.program.arrays import host_array, spec_of
 from streamscope.program.operation import Program, Variable
-from streamscope.program.variable import Place
+from streamscope.program.variable import Place, host_array, spec_of
 
 __all__ = ["Bound", "Prepared", "host_array", "prepare_traced"]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 from streamscope.errors import ProgramError
 from streamscope.kernels.reduce.reducers import FLOATS
-from streamscope.program.launch import HostCall, Launch
+from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec, Place
@@ -40,6 +40,15 @@ class Application:
     read_specs: Sequence[ArraySpec]
     write_specs: Sequence[ArraySpec]
     attributes: Attributes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arguments and results."""
+        return sum(spec.nbytes for spec in (*self.read_specs, *self.write_specs))
+
+    def kernel(self, name: str, cost: Cost, reference: Reference | None, cuda: CudaBuilder, **others: Any) -> tuple[Launch, ...]:
+        """Return the work of an operation that launches one kernel; ``others`` are further attributes of `Launch`."""
+        return (Launch(self.operation, 0, name, LaunchKind.KERNEL, self.reads, self.writes, cost, reference, cuda, **others),)
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,31 @@ def check_request(operator: str, request: str, *, has_target: bool) -> None:
     """Raise a `ProgramError` unless it is known what happens to ``out``: replaced, added to, or left alone."""
     require(request in REQUESTS, operator, f"request={request!r} is unknown", f"use one of {', '.join(REQUESTS)}")
     require(request == "write" or has_target, operator, f"request={request!r} needs a variable", "name it with out=")
+
+
+def apply_request(
+    operator: Operator, arrays: Sequence[object], attributes: Attributes, out: object, request: Request, *, adding: Operator | None = None
+) -> Symbol:
+    """Apply an operator inside a program as ``request`` says: replace ``out``, add to it, or only check the operands.
+
+    Parameters
+    ----------
+    operator : Operator
+    arrays : sequence of variable
+    attributes : mapping
+    out : variable, optional
+    request : {"write", "add", "null"}
+    adding : Operator, optional
+        What is applied to the operands and ``out`` where it is added to, if not the same operator.
+    """
+    tracer = current_tracer(operator.name)
+    check_request(operator.name, request, has_target=out is not None)
+    if request == "null":
+        operator.infer(specs_of(operator.name, arrays), attributes)
+        return cast("Symbol", out)
+    if request == "add":
+        return cast("Symbol", tracer.apply(adding or operator, [*arrays, out], {**attributes, "request": "add"}, out))
+    return cast("Symbol", tracer.apply(operator, arrays, attributes, out))
 
 
 def specs_of(operator: str, operands: Sequence[object]) -> list[ArraySpec]:
