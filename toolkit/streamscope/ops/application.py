@@ -1,101 +1,20 @@
-"""What an operator is: shapes, work and how to apply it inside a program."""
+"""Applying an operator inside a program: checks of its operands, and what is asked of ``out``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from operator import index
 from typing import Any, Literal, cast, get_args
 
 from streamscope.errors import ProgramError
 from streamscope.kernels.reduce.reducers import FLOATS
-from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import current_tracer
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.tracer import Attributes, Operator, current_tracer
+from streamscope.program.variable import ArraySpec
 
-Attributes = Mapping[str, Any]
 Request = Literal["write", "add", "null"]
 REQUESTS: tuple[Request, ...] = get_args(Request)
 """What may happen to ``out``: it is replaced, added to, or left alone."""
-
-
-@dataclass(frozen=True)
-class Application:
-    """One application of an operator: what its work is made for.
-
-    Attributes
-    ----------
-    operation : int
-        Id of the operation.
-    reads, writes : tuple of int
-        Ids of the arguments, in order, and of the results.
-    read_specs, write_specs : sequence of ArraySpec
-    attributes : mapping
-    """
-
-    operation: int
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    read_specs: Sequence[ArraySpec]
-    write_specs: Sequence[ArraySpec]
-    attributes: Attributes
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arguments and results."""
-        return sum(spec.nbytes for spec in (*self.read_specs, *self.write_specs))
-
-    def kernel(self, name: str, cost: Cost, reference: Reference | None, cuda: CudaBuilder, **others: Any) -> tuple[Launch, ...]:
-        """Return the work of an operation that launches one kernel; ``others`` are further attributes of `Launch`."""
-        return (Launch(self.operation, 0, name, LaunchKind.KERNEL, self.reads, self.writes, cost, reference, cuda, **others),)
-
-
-@dataclass(frozen=True)
-class Operator:
-    """Something that a program can do to variables.
-
-    Attributes
-    ----------
-    name : str
-    infer : callable
-        ``infer(specs of the arguments, attributes) -> specs of the results``; raises `ProgramError` where they do not fit.
-    build : callable
-        ``build(application) -> launches, or one host call``.
-    reads_from, writes_to : Place
-        Where its arguments and its results lie.
-    in_place : bool
-        ``out=`` may name one of its arguments: nothing is read after it may have been written.
-    """
-
-    name: str
-    infer: Callable[[Sequence[ArraySpec], Attributes], Sequence[ArraySpec]]
-    build: Callable[[Application], tuple[Launch, ...] | HostCall]
-    reads_from: Place = field(default=Place.DEVICE)
-    writes_to: Place = field(default=Place.DEVICE)
-    in_place: bool = False
-
-    def work(
-        self,
-        operation: int,
-        reads: tuple[int, ...],
-        writes: tuple[int, ...],
-        read_specs: Sequence[ArraySpec],
-        write_specs: Sequence[ArraySpec],
-        attributes: Attributes,
-    ) -> tuple[Launch, ...] | HostCall:
-        """Return what one application puts on streams, or the host call it makes."""
-        return self.build(Application(operation, reads, writes, read_specs, write_specs, attributes))
-
-    def __call__(self, *arguments: object, out: object = None, **attributes: Any) -> Any:
-        """Apply the operator inside a program that is being traced.
-
-        Raises
-        ------
-        ProgramError
-            Called outside a program, or the arguments do not fit.
-        """
-        return current_tracer(self.name).apply(self, arguments, attributes, out)
 
 
 def require(condition: bool, operator: str, problem: str, hint: str | None = None) -> None:  # noqa: FBT001 — the condition is the point

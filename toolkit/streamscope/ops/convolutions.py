@@ -7,66 +7,31 @@ and likewise ``Q``. It is the cross-correlation of deep learning: ``y[n,p,q,k] =
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 
-from streamscope.ops.application import Application, Attributes, Operator, require, require_float
+from streamscope.kernels.library.cudnn import ConvolutionShape, Direction
+from streamscope.ops.application import require, require_float
 from streamscope.ops.linear import accumulation_dtype, tiles
-from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import Application, Attributes, Operator
 from streamscope.program.variable import ArraySpec
-
-if TYPE_CHECKING:
-    from streamscope.devices.cuda import CudaBench, CudaCall
-
-Direction = Literal["forward", "data_gradient", "weight_gradient"]
 
 _LAYOUT = "the layouts are x[N, H, W, C], w[K, R, S, C] and dy[N, P, Q, K], of one floating dtype"
 
 
-@dataclass(frozen=True)
-class ConvolutionShape:
-    """Extents of a convolution, as the module's docstring names them."""
-
-    x: tuple[int, int, int, int]
-    w: tuple[int, int, int, int]
-    stride: int
-    padding: int
-
-    @property
-    def y(self) -> tuple[int, int, int, int]:
-        """Shape of the output."""
-        n, h, w, _ = self.x
-        k, r, s, _ = self.w
-        return n, (h + 2 * self.padding - r) // self.stride + 1, (w + 2 * self.padding - s) // self.stride + 1, k
-
-    @property
-    def flops(self) -> int:
-        """Floating-point operations of each direction: 2 N P Q K R S C."""
-        n, p, q, k = self.y
-        _, r, s, c = self.w
-        return 2 * n * p * q * k * r * s * c
-
-    def taps(self) -> Iterator[tuple[int, int, tuple[slice, slice, slice]]]:
-        """Yield each filter position with the slice of the padded input that it meets."""
-        _, p, q, _ = self.y
-        for r in range(self.w[1]):
-            for s in range(self.w[2]):
-                rows = slice(r, r + self.stride * (p - 1) + 1, self.stride)
-                yield r, s, (slice(None), rows, slice(s, s + self.stride * (q - 1) + 1, self.stride))
-
-    def padded(self, x: Array) -> Array:
-        """Return the input with its border of zeros, in the dtype that sums are kept in."""
-        edge = (self.padding, self.padding)
-        return np.pad(x.astype(accumulation_dtype(x.dtype)), ((0, 0), edge, edge, (0, 0)))
+def _padded(shape: ConvolutionShape, x: Array) -> Array:
+    """Return the input with its border of zeros, in the dtype that sums are kept in."""
+    edge = (shape.padding, shape.padding)
+    return np.pad(x.astype(accumulation_dtype(x.dtype)), ((0, 0), edge, edge, (0, 0)))
 
 
 def forward_reference(shape: ConvolutionShape, x: Array, w: Array) -> Array:
     """Return ``y`` in NumPy: one matrix product for each filter position."""
-    padded, wide = shape.padded(x), w.astype(accumulation_dtype(w.dtype))
+    padded, wide = _padded(shape, x), w.astype(accumulation_dtype(w.dtype))
     y = np.zeros(shape.y, wide.dtype)
     for r, s, window in shape.taps():
         y += padded[window] @ wide[:, r, s, :].T
@@ -76,7 +41,7 @@ def forward_reference(shape: ConvolutionShape, x: Array, w: Array) -> Array:
 def data_gradient_reference(shape: ConvolutionShape, w: Array, dy: Array) -> Array:
     """Return ``dx`` for the gradient ``dy`` of the output."""
     wide, gradient = w.astype(accumulation_dtype(w.dtype)), dy.astype(accumulation_dtype(dy.dtype))
-    padded = shape.padded(np.zeros(shape.x, dy.dtype))
+    padded = _padded(shape, np.zeros(shape.x, dy.dtype))
     for r, s, window in shape.taps():
         padded[window] += gradient @ wide[:, r, s, :]
     h, width = shape.x[1:3]
@@ -85,7 +50,7 @@ def data_gradient_reference(shape: ConvolutionShape, w: Array, dy: Array) -> Arr
 
 def weight_gradient_reference(shape: ConvolutionShape, x: Array, dy: Array) -> Array:
     """Return ``dw`` for the gradient ``dy`` of the output."""
-    padded, gradient = shape.padded(x), dy.astype(accumulation_dtype(dy.dtype))
+    padded, gradient = _padded(shape, x), dy.astype(accumulation_dtype(dy.dtype))
     pixels = gradient.reshape(-1, shape.w[0]).T
     dw = np.zeros(shape.w, gradient.dtype)
     for r, s, window in shape.taps():

@@ -5,20 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from streamscope.arguments import Kinds, are_strings, check_kinds, shown, whole_number
 from streamscope.errors import ProgramError, described
-from streamscope.ops.application import Application, Attributes, Operator, declared_spec
-from streamscope.program.launch import Array, Cost, Launch
+from streamscope.ops.application import declared_spec
+from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import current_tracer
+from streamscope.program.tracer import Application, Attributes, Operator, current_tracer
 from streamscope.program.variable import ArraySpec
-
-if TYPE_CHECKING:
-    from streamscope.devices.cuda import CudaBench, CudaCall
 
 Shapes = Callable[..., Mapping[str, tuple[Sequence[int], Any]]]
 Predicate = Callable[[Attributes], bool]

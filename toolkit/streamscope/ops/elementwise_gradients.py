@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +15,13 @@ from streamscope.kernels.expression.functions import UnknownExpressionError
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.broadcast_sum import FittedSum, bind_sum, fresh_sums
 from streamscope.kernels.signature import Parameter, Signature
-from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require
+from streamscope.ops.application import Request, check_request, require
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise, broadcast_shape, evaluated, operand_values
-from streamscope.program.launch import Array, Cost, Launch, Reference
+from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch, Reference
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import current_tracer
+from streamscope.program.tracer import Application, Attributes, Operator, current_tracer
 from streamscope.program.variable import ArraySpec
-
-if TYPE_CHECKING:
-    from streamscope.devices.cuda import CudaBench, CudaCall
 
 Numbers = Mapping[str, np.generic]
 

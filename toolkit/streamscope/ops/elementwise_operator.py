@@ -15,11 +15,12 @@ from streamscope.kernels.expression.expressions import compiled
 from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
 from streamscope.kernels.form import MOST_ITEMS, THREADS, Variant
 from streamscope.kernels.signature import Parameter, Signature
-from streamscope.ops.application import Application, Attributes, Operator, Request, apply_request, require, shape_of
+from streamscope.ops.application import Request, apply_request, require, shape_of
 from streamscope.ops.definition import Definition, Reference, call_signature, documentation
 from streamscope.ops.examples import example_of
 from streamscope.program.launch import Array, Cost, Launch
 from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import Application, Attributes, Operator
 from streamscope.program.variable import ArraySpec
 
 MOST_AXES = 32

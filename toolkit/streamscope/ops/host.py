@@ -10,9 +10,10 @@ from typing import Any, cast, overload
 
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
-from streamscope.ops.application import Application, Attributes, Operator, declared_spec
+from streamscope.ops.application import declared_spec
 from streamscope.program.launch import Array, Cost, HostCall, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import Application, Attributes, Operator
 from streamscope.program.variable import ArraySpec, Place
 
 

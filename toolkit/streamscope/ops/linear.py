@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
-from streamscope.ops.application import Application, Attributes, Operator, require, require_float
-from streamscope.program.launch import Array, Cost, Launch
+from streamscope.ops.application import require, require_float
+from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import Application, Attributes, Operator
 from streamscope.program.variable import ArraySpec
-
-if TYPE_CHECKING:
-    from streamscope.devices.cuda import CudaBench, CudaCall
 
 TILE = 64
 """Edge of the tile that one block of a library kernel is taken to compute: an estimate, used by the simulated device only."""

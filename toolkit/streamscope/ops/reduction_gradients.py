@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,15 +16,12 @@ from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reducers import Reducer
 from streamscope.kernels.reduce.reduction_plan import checked_axes, reduced_shape
 from streamscope.kernels.signature import Parameter, Signature
-from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require
+from streamscope.ops.application import Request, check_request, require
 from streamscope.ops.reductions import Axis, Reduction
-from streamscope.program.launch import Array, Cost, Launch
+from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import current_tracer
+from streamscope.program.tracer import Application, Attributes, Operator, current_tracer
 from streamscope.program.variable import ArraySpec
-
-if TYPE_CHECKING:
-    from streamscope.devices.cuda import CudaBench, CudaCall
 
 Formula = Callable[..., Any]
 

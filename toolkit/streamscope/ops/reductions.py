@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from numbers import Real
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -13,14 +13,12 @@ from streamscope.arguments import shown
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reducers import FLOATS, REDUCERS, Reducer, power_norm
 from streamscope.kernels.reduce.reduction_plan import checked_axes, plan_reduction, reduced_shape
-from streamscope.ops.application import Application, Attributes, Operator, Request, apply_request, require, shape_of
+from streamscope.ops.application import Request, apply_request, require, shape_of
 from streamscope.ops.examples import example_of
-from streamscope.program.launch import Array, Cost, Launch
+from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import Application, Attributes, Operator
 from streamscope.program.variable import ArraySpec
-
-if TYPE_CHECKING:
-    from streamscope.devices.cuda import CudaBench, CudaCall
 
 Axis = int | Sequence[int] | None
 NEED_ELEMENTS = ("max", "min", "argmax", "argmin", "norm_inf")

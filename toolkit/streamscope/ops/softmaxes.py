@@ -6,7 +6,7 @@ import ctypes
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,24 +14,13 @@ from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reduction_plan import checked_axes
 from streamscope.kernels.softmax import row_form, softmax_columns_source, softmax_source
 from streamscope.kernels.source import PlannedKernel
-from streamscope.ops.application import (
-    Application,
-    Attributes,
-    Operator,
-    Request,
-    apply_request,
-    require,
-    require_float,
-    shape_of,
-)
+from streamscope.ops.application import Request, apply_request, require, require_float, shape_of
 from streamscope.ops.examples import example_of
 from streamscope.ops.linear import accumulation_dtype
-from streamscope.program.launch import Array, Cost, Launch
+from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import Application, Attributes, Operator
 from streamscope.program.variable import ArraySpec
-
-if TYPE_CHECKING:
-    from streamscope.devices.cuda import CudaBench, CudaCall
 
 
 def _softmax_of(x: Array, axis: int) -> Array:

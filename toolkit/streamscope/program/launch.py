@@ -6,19 +6,40 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import ProgramError, described
 
-if TYPE_CHECKING:
-    from streamscope.devices.cuda import CudaBench, CudaCall
-
 Array = npt.NDArray[Any]
 Reference = Callable[[Sequence[Array]], Sequence[Array]]
-CudaBuilder = Callable[["CudaBench", Sequence[Any], Sequence[Any]], "CudaCall"]
+CudaCall = Callable[[], None]
+"""Launches what was prepared, with its arguments, on the stream that it was prepared for."""
+
+
+class CudaBench(Protocol):
+    """What an operator prepares its launches on, bound to one stream; the CUDA device hands it out (`devices.cuda.bench`).
+
+    A kernel's ``source`` is a `streamscope.kernels.source.KernelSource`.
+    """
+
+    device: Any
+    stream: Any
+    tuned: Any
+
+    def kernel(self, source: Any, blocks: int, threads: int, arguments: Sequence[Any]) -> CudaCall:
+        """Prepare a generated kernel with CuPy arrays and ctypes scalars."""
+
+    def matmul(self, a: Any, b: Any, out: Any) -> CudaCall:
+        """Prepare a matrix product of CuPy arrays."""
+
+    def function(self, function: Callable[[], None]) -> CudaCall:
+        """Prepare a function that launches on the current CuPy stream."""
+
+
+CudaBuilder = Callable[[CudaBench, Sequence[Any], Sequence[Any]], CudaCall]
 
 RESULTS_HINT = "a result is like the first argument unless ss.operator is given shapes=, or ss.host_function results="
 """What to do where a function of the user's returns arrays that do not fit."""

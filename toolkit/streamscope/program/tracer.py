@@ -1,22 +1,99 @@
-"""The tracer: collects the operations that a function applies to symbols while it is called."""
+"""Operators, and the tracer that collects what a function applies to symbols while it is called."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamscope.errors import ProgramError
-from streamscope.program.launch import HostCall, Launch
+from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference
 from streamscope.program.operation import Operation
 from streamscope.program.symbol import Symbol
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, Place
 
-if TYPE_CHECKING:
-    from streamscope.ops.application import Operator
+Attributes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Application:
+    """One application of an operator: what its work is made for.
+
+    Attributes
+    ----------
+    operation : int
+        Id of the operation.
+    reads, writes : tuple of int
+        Ids of the arguments, in order, and of the results.
+    read_specs, write_specs : sequence of ArraySpec
+    attributes : mapping
+    """
+
+    operation: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    read_specs: Sequence[ArraySpec]
+    write_specs: Sequence[ArraySpec]
+    attributes: Attributes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arguments and results."""
+        return sum(spec.nbytes for spec in (*self.read_specs, *self.write_specs))
+
+    def kernel(self, name: str, cost: Cost, reference: Reference | None, cuda: CudaBuilder, **others: Any) -> tuple[Launch, ...]:
+        """Return the work of an operation that launches one kernel; ``others`` are further attributes of `Launch`."""
+        return (Launch(self.operation, 0, name, LaunchKind.KERNEL, self.reads, self.writes, cost, reference, cuda, **others),)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Something that a program can do to variables.
+
+    Attributes
+    ----------
+    name : str
+    infer : callable
+        ``infer(specs of the arguments, attributes) -> specs of the results``; raises `ProgramError` where they do not fit.
+    build : callable
+        ``build(application) -> launches, or one host call``.
+    reads_from, writes_to : Place
+        Where its arguments and its results lie.
+    in_place : bool
+        ``out=`` may name one of its arguments: nothing is read after it may have been written.
+    """
+
+    name: str
+    infer: Callable[[Sequence[ArraySpec], Attributes], Sequence[ArraySpec]]
+    build: Callable[[Application], tuple[Launch, ...] | HostCall]
+    reads_from: Place = field(default=Place.DEVICE)
+    writes_to: Place = field(default=Place.DEVICE)
+    in_place: bool = False
+
+    def work(
+        self,
+        operation: int,
+        reads: tuple[int, ...],
+        writes: tuple[int, ...],
+        read_specs: Sequence[ArraySpec],
+        write_specs: Sequence[ArraySpec],
+        attributes: Attributes,
+    ) -> tuple[Launch, ...] | HostCall:
+        """Return what one application puts on streams, or the host call it makes."""
+        return self.build(Application(operation, reads, writes, read_specs, write_specs, attributes))
+
+    def __call__(self, *arguments: object, out: object = None, **attributes: Any) -> Any:
+        """Apply the operator inside a program that is being traced.
+
+        Raises
+        ------
+        ProgramError
+            Called outside a program, or the arguments do not fit.
+        """
+        return current_tracer(self.name).apply(self, arguments, attributes, out)
 
 
 @dataclass

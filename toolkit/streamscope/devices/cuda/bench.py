@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 from streamscope.errors import OutOfMemoryError, ProgramError
 from streamscope.kernels.library.libraries import OUT_OF_MEMORY_HINT, libraries
 from streamscope.kernels.source import KernelSource
+from streamscope.program.launch import CudaCall
 
 if TYPE_CHECKING:
     from streamscope.devices.cuda.device import CudaDevice
     from streamscope.devices.cuda.streams import CudaStream
-
-CudaCall = Callable[[], None]
 
 
 class PackedArguments:

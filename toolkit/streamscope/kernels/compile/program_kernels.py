@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from streamscope.kernels.compile.tuned_variants import TunedVariants
 from streamscope.kernels.layout import row_major
 from streamscope.kernels.source import KernelSource
-from streamscope.program.launch import Launch
+from streamscope.program.launch import CudaBench, Launch
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec
-
-if TYPE_CHECKING:
-    from streamscope.devices.cuda import CudaBench
 
 ALIGNED = 4096
 """An address as good as that of any allocation of its own."""

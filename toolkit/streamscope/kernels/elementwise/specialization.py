@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,7 @@ from streamscope.kernels.form import DEFAULT, THREADS, Form, Variant, choose_for
 from streamscope.kernels.layout import StridedLayout, broadcast_strides, compact, layout_numbers, row_major
 from streamscope.kernels.signature import Signature
 from streamscope.kernels.source import KernelSource
-
-if TYPE_CHECKING:
-    from streamscope.devices.cuda import CudaBench, CudaCall
+from streamscope.program.launch import CudaBench, CudaCall
 
 Shape = tuple[int, ...]
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamscope.errors import DeviceError, NoDeviceError
 from streamscope.kernels.library.libraries import INSTALL_HINT
-
-if TYPE_CHECKING:
-    from streamscope.devices.cuda.bench import CudaCall
-    from streamscope.devices.cuda.streams import CudaStream
+from streamscope.program.launch import CudaCall
 
 WORKSPACE_BYTES = 32 << 20
 """What cuBLAS recommends for Hopper; of the stream's own, so that no memory is allocated inside a capture."""
@@ -42,9 +39,9 @@ def _library() -> ctypes.CDLL:
 
 
 class CublasHandle:
-    """A cuBLAS handle bound to one stream and its workspace."""
+    """A cuBLAS handle bound to one stream (a `devices.cuda.streams.CudaStream`) and its workspace."""
 
-    def __init__(self, stream: CudaStream) -> None:
+    def __init__(self, stream: Any) -> None:
         self._library = _library()
         self._handle = ctypes.c_void_p()
         _check(self._library.cublasCreate_v2(ctypes.byref(self._handle)), "cublasCreate")

@@ -3,17 +3,50 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from streamscope.errors import DeviceError, NoDeviceError
 from streamscope.kernels.library.libraries import libraries
+from streamscope.program.launch import CudaBench, CudaCall
 
-if TYPE_CHECKING:
-    from streamscope.devices.cuda.bench import CudaBench, CudaCall
-    from streamscope.ops.convolutions import ConvolutionShape, Direction
+Direction = Literal["forward", "data_gradient", "weight_gradient"]
 
 _planning = threading.Lock()
+
+
+@dataclass(frozen=True)
+class ConvolutionShape:
+    """Extents of a convolution: input ``x[N, H, W, C]``, weights ``w[K, R, S, C]``, stride and padding (`streamscope.ops.convolutions`)."""
+
+    x: tuple[int, int, int, int]
+    w: tuple[int, int, int, int]
+    stride: int
+    padding: int
+
+    @property
+    def y(self) -> tuple[int, int, int, int]:
+        """Shape of the output."""
+        n, h, w, _ = self.x
+        k, r, s, _ = self.w
+        return n, (h + 2 * self.padding - r) // self.stride + 1, (w + 2 * self.padding - s) // self.stride + 1, k
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of each direction: 2 N P Q K R S C."""
+        n, p, q, k = self.y
+        _, r, s, c = self.w
+        return 2 * n * p * q * k * r * s * c
+
+    def taps(self) -> Iterator[tuple[int, int, tuple[slice, slice, slice]]]:
+        """Yield each filter position with the slice of the padded input that it meets."""
+        _, p, q, _ = self.y
+        for r in range(self.w[1]):
+            for s in range(self.w[2]):
+                rows = slice(r, r + self.stride * (p - 1) + 1, self.stride)
+                yield r, s, (slice(None), rows, slice(s, s + self.stride * (q - 1) + 1, self.stride))
 
 
 @cache

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +31,7 @@ from streamscope.kernels.source import (
     named_source,
     stored,
 )
-
-if TYPE_CHECKING:
-    from streamscope.devices.cuda import CudaBench, CudaCall
+from streamscope.program.launch import CudaBench, CudaCall
 
 Strides = Sequence[Sequence[int]]
 

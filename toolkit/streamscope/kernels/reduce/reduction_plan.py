@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamscope.errors import ProgramError
 from streamscope.kernels.form import THREADS, VECTOR_BYTES
@@ -27,10 +27,8 @@ from streamscope.kernels.reduce.reduction_kernels import (
 )
 from streamscope.kernels.reduce.short_kernels import ShortKernel, elements_of_word, short_capacity, short_lanes, short_source
 from streamscope.kernels.source import PlannedKernel
+from streamscope.program.launch import CudaBench, CudaCall
 from streamscope.program.variable import ArraySpec
-
-if TYPE_CHECKING:
-    from streamscope.devices.cuda import CudaBench, CudaCall
 
 SHARED_BYTES = 32 * 1024
 """Of the accumulators of a block of columns, which are in registers before."""
