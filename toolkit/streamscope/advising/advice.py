@@ -136,6 +136,12 @@ def advise(
         The program or its inputs are wrong.
     DeviceError
         The device is missing, or failed.
+
+    Examples
+    --------
+    >>> advice = ss.advise(lambda x: ss.ops.tanh(x) + 1.0, np.ones(4096, np.float32), device="simulated", progress=False)
+    >>> advice.verdict
+    'Simulated times, not measured. Your 2 kernels of ...: a graph should run them ... as fast as async; ...'
     """
     if program is None and inputs:
         raise ProgramError("ss.advise got inputs, but no program", hint="ss.advise(program, *inputs), or ss.advise() for the device alone")

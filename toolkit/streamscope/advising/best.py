@@ -84,6 +84,20 @@ def best(
         An engine is unknown, ``streams`` is out of range, the limit is no size, or no engine is left to choose.
     DeviceError
         The device is missing, or failed.
+
+    Examples
+    --------
+    >>> def branches(x):
+    ...     left, right = x, x
+    ...     for _ in range(8):
+    ...         left, right = ss.ops.tanh(left), ss.ops.sin(right)
+    ...     return left + right
+    >>> x = np.linspace(-1, 1, 4096, dtype=np.float32)
+    >>> choice = ss.best(branches, x, device="simulated", progress=False)
+    >>> choice.engine
+    'graph-dual'
+    >>> ss.best(branches, x, engines="sync,async", device="simulated", progress=False).engine
+    'async'
     """
     names = engine_names(engines)
     limit = None if memory_limit is None else memory_bytes(memory_limit)

@@ -28,12 +28,13 @@ from streamscope.analysis.overlap import (
     stream_overlap,
 )
 from streamscope.analysis.statistics import MedianInterval, Ranking, median_interval
-from streamscope.analysis.verdict import Verdict, assess, difference, verdict
+from streamscope.analysis.verdict import Change, Shares, Verdict, assess, difference, verdict
 
 __all__ = [
-    "EngineMetrics", "Gaps", "IdleCause", "IdleSplit", "Launches", "MedianInterval", "MissingRecords", "OperationTable", "Ranking",
-    "StreamPair", "Verdict", "api_time_ns", "assess", "concurrency", "copy_busy_ns", "copy_compute_overlap", "device_gaps",
-    "device_idle", "difference", "exposed_copy_ns", "exposed_host_ns", "gpu_busy_ns", "idle_by_stream", "join_launches", "kernel_count",
-    "kernel_time_ns", "launch_latency_ns", "measure", "median_interval", "missing_records", "operation_table", "overlap_fraction",
-    "overlap_ns", "queue_length", "queue_time_ns", "stream_gaps", "stream_overlap", "verdict",
+    "Change", "EngineMetrics", "Gaps", "IdleCause", "IdleSplit", "Launches", "MedianInterval", "MissingRecords",
+    "OperationTable", "Ranking", "Shares", "StreamPair", "Verdict", "api_time_ns", "assess", "concurrency", "copy_busy_ns",
+    "copy_compute_overlap", "device_gaps", "device_idle", "difference", "exposed_copy_ns", "exposed_host_ns", "gpu_busy_ns",
+    "idle_by_stream", "join_launches", "kernel_count", "kernel_time_ns", "launch_latency_ns", "measure", "median_interval",
+    "missing_records", "operation_table", "overlap_fraction", "overlap_ns", "queue_length", "queue_time_ns", "stream_gaps",
+    "stream_overlap", "verdict",
 ]  # fmt: skip

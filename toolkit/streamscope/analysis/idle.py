@@ -75,6 +75,18 @@ def stream_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
     kernel_wait_below_ns : int
     launch_ns : int, optional
         From the start of a call until its work is on the device, if nothing holds it up. By default the shortest such time in the trace.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
+    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
+    >>> gaps = ss.analysis.stream_gaps(builder.build())  # b was launched while a ran
+    >>> [(int(start), int(end), ss.analysis.IdleCause(cause).name) for start, end, cause in zip(gaps.start_ns, gaps.end_ns, gaps.cause)]
+    [(25, 30, 'KERNEL_WAIT')]
     """
     work = _work(spans, launch_ns)
     found = [_gaps(work.select(work.spans.lane == lane), None, kernel_wait_below_ns) for lane in np.unique(work.spans.lane)]
@@ -87,6 +99,18 @@ def device_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
     Formula: as for one stream, over the kernels and copies of all streams as if they were one; the time before the first is a gap that
     began at 0 (the host has not launched yet: host wait), and the time after the last is *other* (the host notices that all is done).
     Unit: ns.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
+    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
+    >>> gaps = ss.analysis.device_gaps(builder.build())  # the host has launched nothing before 5 ns
+    >>> [(int(start), int(end), ss.analysis.IdleCause(cause).name) for start, end, cause in zip(gaps.start_ns, gaps.end_ns, gaps.cause)]
+    [(0, 5, 'HOST_WAIT'), (25, 30, 'KERNEL_WAIT')]
     """
     work = _work(spans, launch_ns)
     between = _gaps(work, 0, kernel_wait_below_ns)
@@ -99,14 +123,38 @@ def device_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
 def idle_by_stream(
     spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None
 ) -> dict[str, IdleSplit]:
-    """Idle time of each stream that ran anything, split as `stream_gaps` defines it. Unit: ns. Keys: lane names."""
+    """Idle time of each stream that ran anything, split as `stream_gaps` defines it. Unit: ns. Keys: lane names.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
+    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
+    >>> ss.analysis.idle_by_stream(builder.build())
+    {'main': IdleSplit(host_wait_ns=0, kernel_wait_ns=5, other_ns=0)}
+    """
     gaps = stream_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns, launch_ns=launch_ns)
     lanes = np.unique(spans.of_kind(DEVICE_KINDS).lane)
     return {spans.lanes[lane]: _split(gaps, gaps.lane == lane) for lane in lanes}
 
 
 def device_idle(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None) -> IdleSplit:
-    """Time in which no stream runs anything, split as `device_gaps` defines it. Unit: ns."""
+    """Time in which no stream runs anything, split as `device_gaps` defines it. Unit: ns.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
+    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
+    >>> ss.analysis.device_idle(builder.build())
+    IdleSplit(host_wait_ns=5, kernel_wait_ns=5, other_ns=0)
+    """
     gaps = device_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns, launch_ns=launch_ns)
     return _split(gaps, np.ones(len(gaps.lane), bool))
 

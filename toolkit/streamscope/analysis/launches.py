@@ -65,6 +65,18 @@ def join_launches(spans: SpanTable, kinds: Iterable[SpanKind] | None = None) -> 
     kinds : iterable of SpanKind, optional
         Of which kinds that span is. By default a kernel or, for a graph, a kernel or a copy: a replay begins with its first node, whatever
         that is, while the launch of a copy is none of a kernel.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
+    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
+    >>> found = ss.analysis.join_launches(builder.build())
+    >>> found.call_start_ns.tolist(), found.device_start_ns.tolist()
+    ([0, 4], [5, 30])
     """
     calls, device = _calls(spans), _kernels_and_nodes(spans) if kinds is None else spans.of_kind(kinds)
     by_start = np.argsort(device.start_ns, kind="stable")
@@ -79,6 +91,17 @@ def launch_latency_ns(spans: SpanTable) -> IntArray:
 
     Formula: kernel start - call start. Unit: ns. For a CUDA graph: to the first kernel or copy of the replay, one value a replay.
     It holds the waiting in the stream's queue too, so it grows where the host runs ahead. Source: NVIDIA's blog on Nsight Systems.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
+    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
+    >>> ss.analysis.launch_latency_ns(builder.build()).tolist()  # 5 - 0 and 30 - 4
+    [5, 26]
     """
     launches = join_launches(spans)
     return launches.device_start_ns - launches.call_start_ns
@@ -89,6 +112,17 @@ def queue_time_ns(spans: SpanTable) -> IntArray:
 
     Formula: kernel start - call end, values above 0 only. Unit: ns. For a CUDA graph: to the first kernel or copy of the replay.
     Source: Nsight Systems (cuda_kern_exec_trace).
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
+    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
+    >>> ss.analysis.queue_time_ns(builder.build()).tolist()  # 5 - 3 and 30 - 7
+    [2, 23]
     """
     launches = join_launches(spans)
     waits_ns = launches.device_start_ns - launches.call_end_ns
@@ -100,6 +134,17 @@ def api_time_ns(spans: SpanTable) -> int:
 
     Formula: sum of the durations of launches (of kernels and copies) and of graph launches; events and waits do not count. Unit: ns.
     Source: Nsight Systems (API time).
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
+    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
+    >>> ss.analysis.api_time_ns(builder.build())  # two calls of 3 ns
+    6
     """
     return int(spans.duration_ns[np.isin(spans.kind, CALL_KINDS)].sum())
 
@@ -115,6 +160,18 @@ def queue_length(spans: SpanTable, lane: str | None = None) -> Steps:
     spans : SpanTable
     lane : str, optional
         Only launches that went to this stream; None for all streams.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
+    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
+    >>> queue = ss.analysis.queue_length(builder.build())
+    >>> list(zip(queue.time_ns.tolist(), queue.value.tolist()))
+    [(0, 1), (4, 2), (5, 1), (30, 0)]
     """
     launches = join_launches(spans, DEVICE_KINDS)
     chosen = np.ones(len(launches.lane), bool) if lane is None else launches.lane == _lane_code(spans, lane)
@@ -124,7 +181,17 @@ def queue_length(spans: SpanTable, lane: str | None = None) -> Steps:
 
 
 def missing_records(spans: SpanTable) -> MissingRecords:
-    """Count launch calls without anything on the device, and kernels and copies without a call."""
+    """Count launch calls without anything on the device, and kernels and copies without a call.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "b", "main", 5, 25, correlation=1)
+    >>> ss.analysis.missing_records(builder.build())
+    MissingRecords(calls=1, device=1)
+    """
     calls, device = _calls(spans), spans.of_kind(DEVICE_KINDS)
     return MissingRecords(
         calls=int((~np.isin(calls.correlation, device.correlation)).sum()),

@@ -62,6 +62,15 @@ class OperationTable:
         ------
         TraceError
             The reference is not one of the engines.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["sync", "dual"], device="simulated", progress=False)
+        >>> table = ss.analysis.operation_table({engine: run.trace for engine, run in runs.items()})
+        >>> table.slowdown()[:2]
+        array([[1., 1.],
+               [1., 1.]])
         """
         name = reference or ("sync" if "sync" in self.engines else self.engines[0] if self.engines else "")
         if name not in self.engines:
@@ -70,7 +79,16 @@ class OperationTable:
         return np.divide(self.duration_ns, base_ns, out=np.full_like(self.duration_ns, np.nan), where=base_ns > 0)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a DataFrame indexed by (operation, part): the name, and for each engine its duration in µs."""
+        """Return a DataFrame indexed by (operation, part): the name, and for each engine its duration in µs.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["sync", "dual"], device="simulated", progress=False)
+        >>> table = ss.analysis.operation_table({engine: run.trace for engine, run in runs.items()})
+        >>> list(table.to_pandas().columns)
+        ['name', 'sync_us', 'dual_us']
+        """
         import pandas as pd
 
         index = pd.MultiIndex.from_arrays([self.operation, self.part], names=["operation", "part"])
@@ -79,7 +97,19 @@ class OperationTable:
 
 
 def operation_table(traces: Mapping[str, Trace]) -> OperationTable:
-    """Join the kernels and copies of several traces of one program by (operation, part); spans of no operation are left out."""
+    """Join the kernels and copies of several traces of one program by (operation, part); spans of no operation are left out.
+
+    Examples
+    --------
+    >>> from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3_000, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5_000, 25_000, operation=0, correlation=0)
+    >>> trace = Trace(builder.build(), TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")))
+    >>> table = ss.analysis.operation_table({"async": trace})
+    >>> table.name, table.duration_ns.tolist()
+    (('a',), [[20000.0]])
+    """
     tables = {engine: _of_operations(trace.spans) for engine, trace in traces.items()}
     keys = [_keys(spans) for spans in tables.values()]
     # Not np.unique, which hashes: sorting is quick on what is nearly sorted.

@@ -113,6 +113,15 @@ def gpu_busy_ns(spans: SpanTable) -> int:
 
     Formula: length of the union of all kernels; copies do not count. Unit: ns.
     Source: Holistic Trace Analysis (temporal breakdown).
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 60)
+    >>> ss.analysis.gpu_busy_ns(builder.build())
+    60
     """
     return occupied(spans, SpanKind.KERNEL).length_ns
 
@@ -121,6 +130,15 @@ def copy_busy_ns(spans: SpanTable) -> int:
     """Time with at least one copy between host and device running.
 
     Formula: length of the union of all copies. Unit: ns.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "copies"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.COPY, "x", "copies", 20, 60)
+    >>> ss.analysis.copy_busy_ns(builder.build())
+    40
     """
     return occupied(spans, SpanKind.COPY).length_ns
 
@@ -130,6 +148,15 @@ def exposed_copy_ns(spans: SpanTable) -> int:
 
     Formula: |∪copies| - |∪copies ∩ ∪kernels|. Unit: ns.
     Source: the exposed communication of TraceLens and Holistic Trace Analysis, for copies.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "copies"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.COPY, "x", "copies", 20, 60)
+    >>> ss.analysis.exposed_copy_ns(builder.build())
+    30
     """
     copies, kernels = occupied(spans, SpanKind.COPY), occupied(spans, SpanKind.KERNEL)
     return copies.length_ns - intersection_ns(copies, kernels)
@@ -140,6 +167,15 @@ def copy_compute_overlap(spans: SpanTable) -> float:
 
     Formula: |∪copies ∩ ∪kernels| / |∪copies|. Unit: fraction, 0 to 1. Denominator: time with a copy running (0 if there is none).
     Source: Holistic Trace Analysis, communication-computation overlap, for copies.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "copies"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.COPY, "x", "copies", 20, 60)
+    >>> ss.analysis.copy_compute_overlap(builder.build())
+    0.25
     """
     copied_ns = copy_busy_ns(spans)
     return (copied_ns - exposed_copy_ns(spans)) / copied_ns if copied_ns else 0.0
@@ -149,6 +185,15 @@ def exposed_host_ns(spans: SpanTable) -> int:
     """Time in which a host function of the program runs and neither a kernel nor a copy does.
 
     Formula: |∪host functions| - |∪host functions ∩ ∪(kernels and copies)|. Unit: ns.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.HOST, "read", "host", 0, 50)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 30, 80)
+    >>> ss.analysis.exposed_host_ns(builder.build())
+    30
     """
     host, device = occupied(spans, SpanKind.HOST), occupied(spans, SpanKind.KERNEL, SpanKind.COPY)
     return host.length_ns - intersection_ns(host, device)
@@ -159,6 +204,16 @@ def concurrency(spans: SpanTable) -> Steps:
 
     A stream runs its kernels one after the other. Where times were derived or placed, and not read from a clock, kernels of one stream
     may seem to overlap. They are counted once: an error of half a microsecond must not look like a second stream.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 60)
+    >>> running = ss.analysis.concurrency(builder.build())
+    >>> list(zip(running.time_ns.tolist(), running.value.tolist()))
+    [(0, 1), (20, 2), (30, 1), (60, 0)]
     """
     kernels = spans.of_kind([SpanKind.KERNEL])
     busy = [_on_lane(kernels, lane) for lane in np.unique(kernels.lane)]
@@ -170,6 +225,15 @@ def overlap_ns(spans: SpanTable) -> int:
     """Time with two or more kernels running.
 
     Formula: length of the time in which `concurrency` is at least 2. Unit: ns.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 60)
+    >>> ss.analysis.overlap_ns(builder.build())
+    10
     """
     return int(concurrency(spans).time_at_ns()[2:].sum())
 
@@ -178,6 +242,15 @@ def overlap_fraction(spans: SpanTable) -> float:
     """Share of the GPU-busy time in which two or more kernels run.
 
     Formula: time with two or more kernels running / GPU busy. Unit: fraction. Denominator: GPU busy (0 if it is 0).
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 40)
+    >>> ss.analysis.overlap_fraction(builder.build())  # 10 of 40 ns
+    0.25
     """
     busy_ns = gpu_busy_ns(spans)
     return overlap_ns(spans) / busy_ns if busy_ns else 0.0
@@ -188,6 +261,15 @@ def stream_overlap(spans: SpanTable) -> tuple[StreamPair, ...]:
 
     Formula: |∪kernels of A ∩ ∪kernels of B| / min(|∪kernels of A|, |∪kernels of B|). Unit: fraction, 0 to 1.
     Denominator: the shorter of the two unions, so 1 means that the shorter one is hidden completely.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 40)
+    >>> ss.analysis.stream_overlap(builder.build())  # 10 ns of the 20 on aux
+    (StreamPair(first='main', second='aux', overlap_ns=10, fraction=0.5),)
     """
     kernels = spans.of_kind([SpanKind.KERNEL])
     busy = {int(lane): _on_lane(kernels, lane) for lane in np.unique(kernels.lane)}
@@ -201,12 +283,32 @@ def stream_overlap(spans: SpanTable) -> tuple[StreamPair, ...]:
 
 
 def kernel_count(spans: SpanTable) -> int:
-    """Count the kernels; a library call of several kernels that was recorded as one span counts once. Unit: 1."""
+    """Count the kernels; a library call of several kernels that was recorded as one span counts once. Unit: 1.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 60)
+    >>> ss.analysis.kernel_count(builder.build())
+    2
+    """
     return int((spans.kind == SpanKind.KERNEL).sum())
 
 
 def kernel_time_ns(spans: SpanTable) -> int:
-    """Sum of the durations of all kernels, those side by side counted each. Unit: ns."""
+    """Sum of the durations of all kernels, those side by side counted each. Unit: ns.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 60)
+    >>> ss.analysis.kernel_time_ns(builder.build())  # 30 + 40
+    70
+    """
     return int(spans.duration_ns[spans.kind == SpanKind.KERNEL].sum())
 
 

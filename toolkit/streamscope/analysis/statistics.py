@@ -63,6 +63,13 @@ def median_interval(samples: npt.ArrayLike) -> MedianInterval:
     ------
     TraceError
         There are no samples, or one is negative or not finite.
+
+    Examples
+    --------
+    >>> ss.analysis.median_interval([10, 11, 12, 13, 14, 100])
+    MedianInterval(median=12.5, low=10.0, high=100.0, count=6, basis='95 % interval of the median')
+    >>> ss.analysis.median_interval([10, 12, 11]).basis
+    'minimum and maximum'
     """
     values = np.sort(np.asarray(samples, np.float64).ravel())
     if len(values) == 0:

@@ -229,7 +229,15 @@ class Verdict:
 
 
 def verdict(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> str:
-    """Return the text of `assess`."""
+    """Return the text of `assess`.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
+    >>> print(ss.analysis.verdict(runs.metrics, runs.device))
+    Simulated times (simulated NVIDIA H200), not measured. ...A CUDA graph makes it ... faster. Fastest: graph.
+    """
     return assess(metrics, device).text
 
 
@@ -245,6 +253,14 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> Verdict:
     ------
     TraceError
         There are no metrics.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
+    >>> found = ss.analysis.assess(runs.metrics, runs.device)
+    >>> found.bottleneck, found.best, found.gain.ranking
+    ('launch-bound', ('graph',), <Ranking.FASTER: 'faster'>)
     """
     if not metrics:
         raise TraceError("there are no engines to judge", hint="run at least one")
@@ -304,6 +320,13 @@ def difference(metrics: EngineMetrics, base: EngineMetrics) -> str:
     Formula: ratio = longer / shorter makespan; from 1.5 on told as ``"3.4× faster"``, below as ``"12 % slower"`` (ratio - 1, in per cent).
     Told only where the two intervals do not overlap (else ``"within the noise"``) and the medians differ by 1 % or more (else
     ``"same within 1 %"``). Times that come from a cost model have no noise: there the medians alone count.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
+    >>> ss.analysis.difference(runs.metrics["graph"], runs.metrics["async"])
+    '2.3× faster'
     """
     return change(metrics, base, metrics.engine, base.engine).words
 

@@ -156,6 +156,15 @@ def audit(
         The program or its inputs are wrong.
     EngineError
         The engine is unknown, the plan is none or of another program, or ``estimate`` is no function.
+
+    Examples
+    --------
+    >>> x = np.ones(1 << 20, np.float32)
+    >>> found = ss.audit(lambda x: ss.ops.tanh(x) + ss.ops.sin(x), x)
+    >>> found.ok
+    True
+    >>> [finding.kind.value for finding in found.findings]
+    ['false serialisation']
     """
     if estimate is not None and not callable(estimate):
         raise EngineError(f"estimate={shown(estimate)} is no function", hint="estimate(launch) returns ns")

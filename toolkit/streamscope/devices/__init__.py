@@ -28,6 +28,11 @@ def open_device(choice: str | Device = "auto") -> Device:
         CUDA was asked for and there is no usable GPU.
     DeviceError
         The choice is unknown, or no device.
+
+    Examples
+    --------
+    >>> ss.open_device("simulated").info.name
+    'simulated NVIDIA H200'
     """
     check_device(choice)
     if not isinstance(choice, str):

@@ -152,13 +152,34 @@ class Trace:
     ----------
     spans : SpanTable
     info : TraceInfo
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
+    >>> trace = runs["async"].trace
+    >>> trace.info.engine, trace.info.device.simulated
+    ('async', True)
     """
 
     spans: SpanTable
     info: TraceInfo
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the spans as a DataFrame; ``attrs["info"]`` holds the `TraceInfo`."""
+        """Return the spans as a DataFrame; ``attrs["info"]`` holds the `TraceInfo`.
+
+        Examples
+        --------
+        >>> from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
+        >>> builder = SpanBuilder(["host", "main"])
+        >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3_000, operation=0, correlation=0)
+        >>> builder.add(SpanKind.KERNEL, "a", "main", 5_000, 25_000, operation=0, correlation=0)
+        >>> trace = Trace(builder.build(), TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")))
+        >>> trace.to_pandas()[["kind", "name", "lane", "start_ns", "end_ns"]]
+             kind name  lane  start_ns  end_ns
+        0  launch    a  host         0    3000
+        1  kernel    a  main      5000   25000
+        """
         frame = self.spans.to_pandas()
         frame.attrs["info"] = self.info
         return frame
@@ -170,6 +191,13 @@ class Trace:
         ------
         OutputError
             The file cannot be written.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
+        >>> runs["async"].trace.to_parquet("step.parquet").name
+        'step.parquet'
         """
         from streamscope.trace.parquet import write_parquet
 
@@ -183,6 +211,17 @@ class Trace:
         ------
         TraceError
             The file is missing, truncated, or not a trace of ours.
+
+        Examples
+        --------
+        >>> from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
+        >>> builder = SpanBuilder(["host", "main"])
+        >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3_000, operation=0, correlation=0)
+        >>> builder.add(SpanKind.KERNEL, "a", "main", 5_000, 25_000, operation=0, correlation=0)
+        >>> trace = Trace(builder.build(), TraceInfo("async", "step", DeviceInfo("cuda", "NVIDIA H200")))
+        >>> read = ss.Trace.from_parquet(trace.to_parquet("step.parquet"))
+        >>> read.info == trace.info
+        True
         """
         from streamscope.trace.parquet import read_parquet
 
