@@ -13,8 +13,8 @@ from tests.auditing.conftest import spread
 from tests.counting import calls_of
 
 import streamscope as ss
+from streamscope.auditing.audit import SHOWN
 from streamscope.auditing.findings import Kind, Severity
-from streamscope.auditing.rendering import SHOWN
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS

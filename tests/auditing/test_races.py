@@ -12,8 +12,7 @@ from tests.engines.test_missing_waits import LATE_NS, Stateful, right
 
 from streamscope.auditing.audit import audit
 from streamscope.auditing.findings import Kind, Severity
-from streamscope.auditing.races import races
-from streamscope.auditing.redundancy import redundant_waits
+from streamscope.auditing.waits import races, redundant_waits
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, WaitEvent

@@ -10,7 +10,7 @@ from tests.engines.conftest import PROGRAMS
 
 from streamscope.auditing.audit import audit
 from streamscope.auditing.findings import Kind
-from streamscope.auditing.redundancy import redundant_waits
+from streamscope.auditing.waits import redundant_waits
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, WaitEvent

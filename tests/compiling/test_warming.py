@@ -65,7 +65,7 @@ def test_a_device_that_is_none_is_told_beside_an_architecture_too():
     for function in (ss.warm, ss.compare_compilation):
         with pytest.raises(DeviceError, match="unknown device 'gpu'"):
             function(step, X, device="gpu", architecture="sm_90", progress=False)
-        with pytest.raises(DeviceError, match="3 is no device"):
+        with pytest.raises(DeviceError, match="3 is not a device"):
             function(step, X, device=3, architecture="sm_90", progress=False)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import cProfile
-import pstats
 import random
+from functools import cache
 
 import numpy as np
 import pytest
+from tests.combinations import THOROUGH
+from tests.counting import calls_of
 from tests.engines.random_programs import DEVICE_VARIABLES, HOST_VARIABLES, RandomProgram, random_program
 
 from streamscope.auditing.captures import capture_breaks
-from streamscope.auditing.races import races
+from streamscope.auditing.waits import races
 from streamscope.devices import open_device
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
@@ -20,8 +21,11 @@ from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.reference import run_reference
 
 CONFIGURATIONS = [*((name, 2) for name in PLANNERS), ("dual", 4), ("graph-dual", 4)]
-MOST_WAITS = 25
+MOST_WAITS = 25 if THOROUGH else 8
 """How many waits of a plan are tried, of hundreds."""
+LARGE = CONFIGURATIONS[:-1] if THOROUGH else [("dual", 4), ("graph-dual", 2)]
+"""Who runs ten thousand operations: what grows with their number is the plan on several streams, and the graphs of it."""
+SEEDS = 8
 LATE_NS = 1e8
 """Later than everything that does not wait for it."""
 
@@ -35,6 +39,13 @@ def adversary(seed: int):
 def late(work):
     """Return delays that let one launch start very late, so that what should wait for it does not."""
     return lambda launch, stream: (LATE_NS if (launch.operation, launch.part) == (work.operation, getattr(work, "part", 0)) else 0.0, 1.0)
+
+
+@cache
+def hundreds(seed: int):
+    """Three hundred operations, with what each of three runs should compute."""
+    made = random_program(100 + seed, 300, host_share=(0.0, 0.02, 0.1, 0.3)[seed % 4])
+    return made, states(made, 3)
 
 
 def states(made: RandomProgram, runs: int) -> list[list[np.ndarray]]:
@@ -59,7 +70,7 @@ def ten_thousand():
     return made, states(made, 2)[-1]
 
 
-@pytest.mark.parametrize(("name", "streams"), CONFIGURATIONS[:-1])
+@pytest.mark.parametrize(("name", "streams"), LARGE)
 def test_ten_thousand_operations(ten_thousand, name, streams):
     made, expected = ten_thousand
     prepared = prepare_traced(made.program, name, SimulatedDevice(delays=adversary(streams)), streams=streams)
@@ -69,13 +80,13 @@ def test_ten_thousand_operations(ten_thousand, name, streams):
     assert equal(prepared.outputs(), expected)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize(("name", "streams"), CONFIGURATIONS)
 def test_hundreds_of_operations(name, streams, seed):
-    made = random_program(100 + seed, 300, host_share=(0.0, 0.02, 0.1, 0.3)[seed % 4])
+    made, expected_states = hundreds(seed)
     prepared = prepare_traced(made.program, name, SimulatedDevice(delays=adversary(seed)), streams=streams)
     prepared.load(made.inputs)
-    for expected in states(made, 3):
+    for expected in expected_states:
         prepared.run()
         assert equal(prepared.outputs(), expected)
 
@@ -83,10 +94,7 @@ def test_hundreds_of_operations(name, streams, seed):
 @pytest.mark.parametrize(("name", "streams"), [("async", 2), ("graph", 2), ("dual", 4), ("graph-dual", 4)])
 def test_preparing_takes_time_in_proportion_to_the_operations(name, streams):
     def calls(operations: int) -> int:
-        program = random_program(2, operations).program
-        with cProfile.Profile() as profile:
-            PLANNERS[name](program, lambda launch: 1e5, streams)
-        return pstats.Stats(profile).total_calls
+        return calls_of(PLANNERS[name], random_program(2, operations).program, lambda launch: 1e5, streams)
 
     assert calls(1000) < 6 * calls(250)
 

@@ -11,7 +11,7 @@ import pytest
 
 from streamscope.devices.simulated import SimulatedDevice
 
-OPERATIONS = 20_000
+OPERATIONS = 6000
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ BYTES = [((3, 70_000), 1), ((70_000, 3), 0), ((400, 16), 0), ((300, 3, 50), (0, 
 @pytest.fixture(scope="module")
 def sums(build):
     plans = [plan_of(name, dtype, *layout)[0] for name in ("sum", "mean") for dtype in ("int8", "uint8", "bool") for layout in BYTES]
-    return build({step.source: step.source for plan in plans for step in plan.steps})
+    return build({kernel.source: kernel.source for plan in plans for kernel in plan.kernels})
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "bool"])
@@ -42,10 +42,10 @@ def test_a_thread_adds_the_bytes_of_many_runs(build, monkeypatch):
     shape, axis = (400, 3, 200), (0, 2)
     plan, result = plan_of("sum", "int8", shape, axis)
     plan_reduction.cache_clear()
-    assert len(plan.steps) == 1
-    assert "typedef short own_t" in plan.steps[0].source.code
+    assert len(plan.kernels) == 1
+    assert "typedef short own_t" in plan.kernels[0].source.code
     x = np.full(shape, -128, np.int8)
-    got = run(build({plan.steps[0].source: plan.steps[0].source}), plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
+    got = run(build({plan.kernels[0].source: plan.kernels[0].source}), plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
     np.testing.assert_array_equal(got, expected_of("sum", x, axis))
 
 
@@ -55,7 +55,7 @@ def test_products_of_bytes(build, dtype):
     random = np.random.default_rng(0)
     layouts = [*BYTES, ((3, 17), 1), ((50, 24), 0), ((50, 20), 0), ((50, 7), 0)]
     plans = [(shape, axis, *plan_of("prod", dtype, shape, axis)) for shape, axis in layouts]
-    bench = build({step.source: step.source for *_, plan, _ in plans for step in plan.steps})
+    bench = build({kernel.source: kernel.source for *_, plan, _ in plans for kernel in plan.kernels})
     for shape, axis, plan, result in plans:
         lowest, highest = {"int8": (-64, 64), "uint8": (0, 128), "bool": (0, 1)}[dtype]
         odd = np.asarray(random.integers(lowest, highest, shape) * 2 + 1, dtype)
@@ -72,7 +72,7 @@ def test_bytes_are_found_along_columns(build, name, dtype):
     random = np.random.default_rng(0)
     layouts = [((37, 60), 0), ((131, 24), 0), ((3, 50, 16), 1), ((3000, 48), 0), ((40, 6), 0), ((40_000, 16), 0)]
     plans = [(shape, axis, *plan_of(name, dtype, shape, axis)) for shape, axis in layouts]
-    bench = build({step.source: step.source for *_, plan, _ in plans for step in plan.steps})
+    bench = build({kernel.source: kernel.source for *_, plan, _ in plans for kernel in plan.kernels})
     lowest, highest = {"int8": (-128, 127), "uint8": (0, 255), "bool": (0, 1)}[dtype]
     for shape, axis, plan, result in plans:
         rare = np.where(random.random(shape) < 2 / shape[axis], highest if name == "argmax" else lowest, (lowest + highest) // 2)

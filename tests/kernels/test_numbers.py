@@ -8,7 +8,7 @@ import pytest
 import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.kernels.compile.nvrtc import compile_unit
-from streamscope.kernels.elementwise.functions_source import functions_source
+from streamscope.kernels.expression.functions import functions_source
 from streamscope.kernels.expression.promotion import promote
 from streamscope.ops.operators import OPERATORS
 from streamscope.program.reference import run_reference

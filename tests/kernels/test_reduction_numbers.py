@@ -69,18 +69,18 @@ LARGE = [
 def reductions(build):
     sources = {}
     for case in [*cases(), *LARGE]:
-        sources |= {step.source: step.source for step in plan_of(*case)[0].steps}
+        sources |= {kernel.source: kernel.source for kernel in plan_of(*case)[0].kernels}
     for name in ("sum", "nansum", "nanprod", "max", "min", "argmax", "argmin", "any", "all"):
         for dtype in FLOATS:
-            sources |= {step.source: step.source for step in plan_of(name, dtype, (5, 3), 1)[0].steps}
+            sources |= {kernel.source: kernel.source for kernel in plan_of(name, dtype, (5, 3), 1)[0].kernels}
         for shape, axis in TIES if name.startswith("arg") else ():
             for dtype in (*FLOATS, "int8"):
-                sources |= {step.source: step.source for step in plan_of(name, dtype, shape, axis)[0].steps}
+                sources |= {kernel.source: kernel.source for kernel in plan_of(name, dtype, shape, axis)[0].kernels}
     for name in WITH_IDENTITY:
-        sources |= {step.source: step.source for step in plan_of(name, "float32", (4, 0), 1)[0].steps}
+        sources |= {kernel.source: kernel.source for kernel in plan_of(name, "float32", (4, 0), 1)[0].kernels}
     for options in ({}, {"add": True}, {"strides": (2, 60)}, {"strides": (-33, -1)}):
         for name in ("sum", "argmin", "norm 2.0"):
-            sources |= {step.source: step.source for step in plan_of(name, "float32", (20, 33), 1, **options)[0].steps}
+            sources |= {kernel.source: kernel.source for kernel in plan_of(name, "float32", (20, 33), 1, **options)[0].kernels}
     return build(sources)
 
 
@@ -105,9 +105,9 @@ def test_reductions_equal_numpy(reductions, name, dtype):
 def test_split_reductions(reductions, name, dtype, shape, axis):
     x = numbers(shape, dtype, name)
     plan, result = plan_of(name, dtype, shape, axis)
-    assert len(plan.steps) == 2
+    assert len(plan.kernels) == 2
     if isinstance(axis, tuple):
-        _, _, outer, splits = plan.steps[0].numbers[:4]
+        _, _, outer, splits = plan.kernels[0].numbers[:4]
         assert splits > outer
     got = run(reductions, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
     np.testing.assert_allclose(got, expected_of(name, x, axis), rtol=1e-4, atol=1e-2)
@@ -125,9 +125,9 @@ def test_counting_with_64_bits(build, monkeypatch):
         for case in [(name, dtype, *layout) for layout in layouts]
     ]
     plan_reduction.cache_clear()
-    bench = build({step.source: step.source for *_, plan, _ in plans for step in plan.steps})
+    bench = build({kernel.source: kernel.source for *_, plan, _ in plans for kernel in plan.kernels})
     for name, dtype, shape, axis, plan, result in plans:
-        assert "typedef long long index_t" in plan.steps[0].source.code
+        assert "typedef long long index_t" in plan.kernels[0].source.code
         x = numbers(shape, dtype, name)
         got = run(bench, plan, x.ctypes.data, np.zeros(result.shape, result.dtype))
         np.testing.assert_allclose(got, expected_of(name, x, axis), rtol=1e-4, atol=1e-2)
@@ -205,4 +205,4 @@ def test_nothing_to_reduce_gives_the_identity(reductions, name):
 
 def test_no_results_launch_nothing():
     plan, _ = plan_of("sum", "float32", (0, 4), 1)
-    assert plan.steps == ()
+    assert plan.kernels == ()

@@ -67,7 +67,7 @@ def test_reductions_do_not_spill():
     sources = set()
     for operator, x, axes in reduction_cases():
         result = ArraySpec(reduced_shape(x.shape, axes, keepdims=False), operator.result_dtype(x.dtype))
-        sources |= {step.source for step in plan_reduction(operator.reducer, x, result, axes).steps}
+        sources |= {kernel.source for kernel in plan_reduction(operator.reducer, x, result, axes).kernels}
     assert {name: count for name, count in stack_bytes(sources).items() if count > MOST_BYTES} == {}
 
 

@@ -30,9 +30,9 @@ def test_short_pieces_anywhere_in_full_blocks_and_in_small_ones(build, monkeypat
         for name in ("sum", "prod", "argmin", "max")
     ]
     plan_reduction.cache_clear()
-    bench = build({step.source: step.source for *_, plan, _ in plans for step in plan.steps})
+    bench = build({kernel.source: kernel.source for *_, plan, _ in plans for kernel in plan.kernels})
     for name, shape, axis, plan, result in plans:
-        assert "_short_" in plan.steps[0].source.name
+        assert "_short_" in plan.kernels[0].source.name
         count = math.prod(shape)
         memory = numbers((count + 20,), dtype, name)
         for offset, at_end in ((0, False), (0, True), (1, True), (7, False)):

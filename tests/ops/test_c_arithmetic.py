@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import streamscope as ss
 from streamscope.errors import NoDeviceError
 from streamscope.kernels.compile.nvrtc import compile_unit, supported_architectures
-from streamscope.kernels.elementwise.functions_source import functions_source
 from streamscope.kernels.expression.c_arithmetic import alike, chosen, converted, divided, promoted, shifted_left, shifted_right
 from streamscope.kernels.expression.expressions import compiled
+from streamscope.kernels.expression.functions import functions_source
 
 WHOLE = ["int8", "uint8", "int16", "int32", "int64", "uint32", "uint64"]
 NUMBERS = st.floats(width=32) | st.floats() | st.integers(-(2**66), 2**66).map(float)

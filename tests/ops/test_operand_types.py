@@ -11,8 +11,7 @@ import pytest
 import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.kernels.compile.nvrtc import compile_unit
-from streamscope.kernels.elementwise.functions_source import FUNCTIONS, functions_source
-from streamscope.kernels.expression.functions import NAMES, argument_count, numpy_function, takes
+from streamscope.kernels.expression.functions import FUNCTIONS, NAMES, argument_count, functions_source, numpy_function, takes
 from streamscope.program.reference import has_reference
 
 TYPES = {

@@ -33,7 +33,7 @@ def large_reductions(draw):
 def first_kernel(x, axes, reduction=reductions.sum):
     """Return the layout of the kernel that reads an array, and its numbers."""
     result = ArraySpec(reduced_shape(x.shape, axes, keepdims=False), "int64")
-    first = plan_reduction.__wrapped__(reduction.reducer, x, result, axes).steps[0]
+    first = plan_reduction.__wrapped__(reduction.reducer, x, result, axes).kernels[0]
     return first.make.args[3], first.numbers
 
 
@@ -81,13 +81,13 @@ def test_a_block_has_no_more_rows_of_bytes_than_keys_number(shape):
 @pytest.mark.parametrize(("shape", "axis"), [((10**6, 49), 1), ((10**7, 3), 1), ((500, 333), 1), ((10**5, 3, 21), 1), ((7, 3), 1)])
 def test_short_pieces_fill_blocks_by_whole_vectors(shape, axis, dtype):
     x, result = ArraySpec(shape, dtype), ArraySpec(reduced_shape(shape, (axis,), keepdims=False), "int64")
-    (step,) = plan_reduction(reductions.argmax.reducer, x, result, (axis,)).steps
-    pieces, of_block, *_ = step.numbers
+    (planned,) = plan_reduction(reductions.argmax.reducer, x, result, (axis,)).kernels
+    pieces, of_block, *_ = planned.numbers
     elements, width = of_block * math.prod(shape[1:]), 16 // x.dtype.itemsize
     assert elements <= short_capacity(x.dtype.itemsize)
     assert elements % width == 0
     assert pieces == shape[0]
-    (vectors,) = map(int, re.findall(r"__shared__ vector<.*> vectors\[(\d+)\]", step.source.code))
+    (vectors,) = map(int, re.findall(r"__shared__ vector<.*> vectors\[(\d+)\]", planned.source.code))
     assert width - 1 + elements <= vectors * width  # wherever in a vector they begin
 
 

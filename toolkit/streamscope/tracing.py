@@ -13,11 +13,10 @@ from streamscope.errors import ProgramError
 from streamscope.ops.fusion import fused
 from streamscope.ops.operators import OF_SYMBOLS
 from streamscope.program import symbol
-from streamscope.program.arrays import spec_of
 from streamscope.program.operation import Program, Variable
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Tracer, is_tracing, tracing
-from streamscope.program.variable import Place
+from streamscope.program.variable import Place, spec_of
 
 symbol.operators.update(OF_SYMBOLS)  # the symbols stand below the operators, and know them by name only
 

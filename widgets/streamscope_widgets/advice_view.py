@@ -10,9 +10,8 @@ from streamscope.advising.choice import HEADINGS, Choice
 from streamscope.advising.device_costs import COSTS
 from streamscope.advising.sentences import basis, device_sentences, fitted_words, forecast_rows, measured_word, program_words
 from streamscope.analysis.table import device_words
-from streamscope.auditing.audit import Audit
+from streamscope.auditing.audit import SHOWN, Audit
 from streamscope.auditing.findings import Finding, Severity
-from streamscope.auditing.rendering import NOT_LOOKED, SHOWN, UNSEEN, circumstances, headline
 from streamscope.files import written_whole
 from streamscope_widgets.advice_charts import regions_chart
 from streamscope_widgets.report import STYLE
@@ -79,13 +78,13 @@ def choice_html(choice: Choice) -> Html:
 
 def audit_html(audit: Audit) -> Html:
     """Return an audit as HTML that takes its colours from the page: what was looked at, then the findings, the worst first."""
-    plan, more = audit.plan, len(audit.findings) - SHOWN
+    more = len(audit.findings) - SHOWN
     return block(
-        fill('<p style="margin:0 0 2px 0;font-size:15px">{}</p>', headline(plan, audit.findings)),
-        fill('<p style="margin:0 0 10px 0;color:#808080">{}</p>', circumstances(plan, audit.needed_ns, audit.planned_ns)),
+        fill('<p style="margin:0 0 2px 0;font-size:15px">{}</p>', audit.headline),
+        fill('<p style="margin:0 0 10px 0;color:#808080">{}</p>', audit.circumstances),
         fill('<ul style="list-style:none;margin:0;padding:0">{}</ul>', [_finding(finding) for finding in audit.findings[:SHOWN]]),
         fill("<p>… and {:,} more in <code>.findings</code></p>", more) if more > 0 else "",
-        fill('<p style="margin:0;color:#808080;font-size:12px">{}</p>', UNSEEN if audit.touches else NOT_LOOKED),
+        fill('<p style="margin:0;color:#808080;font-size:12px">{}</p>', audit.not_seen),
     )
 
 

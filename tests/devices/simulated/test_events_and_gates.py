@@ -78,7 +78,7 @@ def test_events_that_cannot_be_timed_say_why(bench):
     with pytest.raises(DeviceError, match="never recorded"):
         device.elapsed_ns(timed, timed)
     main.record(timed)
-    with pytest.raises(DeviceError, match="not done"):
+    with pytest.raises(DeviceError, match="has not finished"):
         device.elapsed_ns(timed, timed)
     timed.synchronize()
     assert device.elapsed_ns(timed, timed) == 0

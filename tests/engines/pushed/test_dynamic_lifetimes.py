@@ -152,7 +152,7 @@ def test_close_stops_the_threads_and_frees_the_memory(device):
         engine.push(ss.ops.add, reads=(x, x), writes=(x,))
     assert threading.active_count() == before
     assert engine.statistics.in_use_bytes == 0
-    assert engine._issuer.memory.reserved_bytes == 0
+    assert engine._issuer.memory.statistics().reserved_bytes == 0
 
 
 LEFT_OPEN = """

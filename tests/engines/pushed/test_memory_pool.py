@@ -184,7 +184,7 @@ class Reuse(RuleBasedStateMachine):
             counts = self.bench.pool.statistics(place)
             assert counts.reserved_bytes == self.bench.device.taken[place]
             assert counts.in_use_bytes == sum(buffer.block.nbytes for buffer, _ in self.live if buffer.place is place)
-        assert self.bench.pool.high_water_bytes == self.high_water
+        assert self.bench.pool.statistics().high_water_bytes == self.high_water
 
 
 TestReuse = Reuse.TestCase
@@ -293,7 +293,7 @@ def test_free_memory_is_given_back_before_it_is_said_that_there_is_none():
     large: Any = bench.pool.allocate(spec_of(9_000), Place.DEVICE, main)
     assert large.block.nbytes == 9_000
     assert main.finished == 2  # The host had to wait for the last users.
-    assert bench.device.taken[Place.DEVICE] == bench.pool.reserved_bytes == 9_000
+    assert bench.device.taken[Place.DEVICE] == bench.pool.statistics().reserved_bytes == 9_000
 
 
 def test_out_of_memory_says_for_what_and_how_much():
@@ -313,7 +313,7 @@ def test_page_locked_memory_is_pooled_apart():
     bench = Bench()
     first: Any = bench.pool.allocate(spec_of(700), Place.HOST)
     bench.pool.free(first)
-    assert bench.pool.reserved_bytes == 0
+    assert bench.pool.statistics().reserved_bytes == 0
     assert bench.pool.allocate(spec_of(700), Place.DEVICE).block is not first.block
     again: Any = bench.pool.allocate(spec_of(700), Place.HOST)
     assert again.block is first.block
@@ -331,7 +331,7 @@ def test_trim_leaves_what_is_still_in_use_on_a_stream():
     assert bench.pool.trim() == 1024
     assert bench.device.taken[Place.DEVICE] == 1024
     assert bench.pool.trim(wait=True) == 1024
-    assert bench.pool.trim(wait=True) == bench.pool.reserved_bytes == bench.device.taken[Place.DEVICE] == 0
+    assert bench.pool.trim(wait=True) == bench.pool.statistics().reserved_bytes == bench.device.taken[Place.DEVICE] == 0
 
 
 def test_a_soak_stays_flat():
@@ -349,7 +349,7 @@ def test_a_soak_stays_flat():
             one = chance.choice(bench.streams)
             one.finish(len(one.history) - chance.randrange(min(30, len(one.history)) + 1))
         if step % 10_000 == 9_999:
-            reserved.append(bench.pool.reserved_bytes)
+            reserved.append(bench.pool.statistics().reserved_bytes)
             events.append(sum(lane.events for lane in bench.events.values()))
     assert reserved[-1] < 1.1 * reserved[4]
     assert events[-1] < 1.1 * events[4]
@@ -382,7 +382,7 @@ def test_threads_share_a_pool():
     for thread in threads:
         thread.join()
     assert clashes == []
-    assert bench.pool.in_use_bytes == 0
+    assert bench.pool.statistics().in_use_bytes == 0
     assert bench.pool.statistics().allocations <= 2 * 4 * 3
 
 

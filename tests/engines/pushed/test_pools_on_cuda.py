@@ -101,7 +101,7 @@ def test_a_pool_that_runs_out_says_so_and_gives_back_first(device):
     pool.free(held)
     del held
     pool.trim()
-    assert pool.reserved_bytes == 0
+    assert pool.statistics().reserved_bytes == 0
     cupy.get_default_memory_pool().free_all_blocks()
 
 
@@ -119,8 +119,8 @@ def test_a_soak_stays_flat(device):
         spec = ArraySpec((int(2 ** chance.uniform(6, 20)),), np.dtype("uint8"))
         live.append((pool.allocate(spec, Place.DEVICE, stream), stream))
         if step % 2_000 == 1_999:
-            reserved.append(pool.reserved_bytes)
+            reserved.append(pool.statistics().reserved_bytes)
     device.synchronize()
     # It grows with the most that was in use, in steps of size classes, and no further.
-    assert reserved[-1] < 2 * pool.high_water_bytes
+    assert reserved[-1] < 2 * pool.statistics().high_water_bytes
     assert sum(one.events for one in events.values()) < 400

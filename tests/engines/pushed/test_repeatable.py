@@ -14,7 +14,7 @@ from tests.engines.pushed.conftest import KINDS, SPEC, Serial
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.pushed.engine import Engine
-from streamscope.engines.pushed.host_operations import WHILE_AWAITED, WHILE_PUSHED, ClockOrder
+from streamscope.engines.pushed.host_operations import WHILE_AWAITED, WHILE_PUSHED, HostQueue
 from streamscope.engines.pushed.workers import Latch
 
 
@@ -118,7 +118,7 @@ def test_a_worker_loses_patience_after_as_long_as_what_goes_on_deserves(awaited,
 
     def given_up(waited):
         clock = itertools.count(step=int(moves))
-        order = ClockOrder((), lambda: next(clock))
+        order = HostQueue((), lambda: next(clock))
         order._awaited = [Latch()] if awaited else []
         released = []
         order.release = lambda: released.append(1)

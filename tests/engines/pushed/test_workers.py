@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 
 import pytest
@@ -11,7 +10,6 @@ from streamscope.engines.pushed.workers import Workers
 from streamscope.errors import EngineError
 
 LONG_S = 30
-numbers = itertools.count()
 
 
 def nothing():
@@ -20,7 +18,7 @@ def nothing():
 
 def put_all(workers, tasks):
     for task in tasks:
-        workers.put(0, next(numbers), task)
+        workers.put(task)
 
 
 def ended(workers):
@@ -38,7 +36,7 @@ def test_what_tasks_put_after_the_stop_runs_too(most):
         go.wait(LONG_S)
         ran.append(left)
         if left:
-            workers.put(0, next(numbers), lambda: chain(left - 1))
+            workers.put(lambda: chain(left - 1))
 
     put_all(workers, [lambda: chain(5)] * 4)
     workers.stop()
@@ -75,10 +73,10 @@ def test_two_pools_that_put_into_each_other_after_the_stop():
     def bounce(left):
         ran.append(left)
         if left:
-            pools[left % 2].put(0, next(numbers), lambda: bounce(left - 1))
+            pools[left % 2].put(lambda: bounce(left - 1))
 
     go = threading.Event()
-    pools[0].put(0, 0, lambda: (go.wait(LONG_S), bounce(20)))
+    pools[0].put(lambda: (go.wait(LONG_S), bounce(20)))
     for pool in pools:
         pool.stop()
     go.set()
@@ -101,17 +99,17 @@ class TestNoThread:
         workers, ran = Workers("worker", 2, nothing), []
         self.refuse()
         with pytest.raises(EngineError, match="no thread for a host operation"):
-            workers.put(0, 0, lambda: ran.append("refused"))
+            workers.put(lambda: ran.append("refused"))
         self.patch.undo()
-        workers.put(0, 1, lambda: ran.append("taken"))
+        workers.put(lambda: ran.append("taken"))
         workers.join()
         assert ran == ["taken"]
 
     def test_those_that_are_there_do_the_work(self):
         workers, ran, go = Workers("worker", 2, nothing), [], threading.Event()
-        workers.put(0, 0, lambda: go.wait(LONG_S))
+        workers.put(lambda: go.wait(LONG_S))
         self.refuse()
-        workers.put(0, 1, lambda: ran.append(1))
+        workers.put(lambda: ran.append(1))
         go.set()
         workers.join()
         assert ran == [1]

@@ -17,9 +17,9 @@ from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred, let_through
 from streamscope.ops.fusion import fused
-from streamscope.program.arrays import host_array
 from streamscope.program.operation import Program
 from streamscope.program.reference import known_part, run_reference
+from streamscope.program.variable import host_array
 from streamscope.tolerance import absolute_errors, allowed_alone, allowed_errors, allowed_of_others
 from streamscope.tracing import ProgramFunction
 

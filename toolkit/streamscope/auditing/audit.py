@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,27 +13,38 @@ import numpy.typing as npt
 
 from streamscope import display
 from streamscope.arguments import shown
+from streamscope.auditing.captures import capture_findings
 from streamscope.auditing.dependencies import Dependencies
 from streamscope.auditing.findings import Finding, Kind, Severity
-from streamscope.auditing.guard import random_values
-from streamscope.auditing.races import capture_findings, issue_findings, race_findings
-from streamscope.auditing.redundancy import redundancy_findings
-from streamscope.auditing.rendering import audit_text
+from streamscope.auditing.probes import random_values
 from streamscope.auditing.serialisation import serialisation, serialisation_findings
 from streamscope.auditing.touches import touch_findings
+from streamscope.auditing.waits import issue_findings, race_findings, redundancy_findings
 from streamscope.calling import traced, verb
 from streamscope.capturing.function import CapturedFunction
 from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.plan import Estimate, Plan, checked_streams
 from streamscope.errors import EngineError, ProgramError
-from streamscope.program.arrays import host_array
 from streamscope.program.operation import Program
+from streamscope.program.variable import host_array
 from streamscope.tracing import ProgramFunction
+from streamscope.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _ORDER = list(Severity)
+SHOWN = 50
+"""Findings in a text or a page; the rest is counted."""
+
+UNSEEN = (
+    "Not seen: state that a function sets once only, or for values that were not tried; memory that NumPy does not hand out; arrays that a "
+    "function captured (a closure, a global) and writes to; and what a CUDA kernel does that its reference does not."
+)
+"""What no audit sees of the operators that it runs."""
+NOT_LOOKED = "Not seen: what operators touch besides what they declare, since touches=False left that out."
+WIDTH = 120
+"""Characters in a line of text."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +114,36 @@ class Audit:
         columns = ["kind", "severity", "operations", "variables", "lines", "message", "advice", "cost_us"]
         return pd.DataFrame(rows, columns=columns)
 
+    @property
+    def headline(self) -> str:
+        """One line: what was audited and how much was found."""
+        numbers = Counter(finding.severity for finding in self.findings)
+        found = ", ".join(counted(numbers[severity], severity.value) for severity in Severity if numbers[severity])
+        return f"Audit of {self.plan.program.name} under {self.plan.engine}: {found or 'nothing to report'}"
+
+    @property
+    def circumstances(self) -> str:
+        """One line: how large the plan is, and the two lower bounds of its makespan."""
+        size = f"{counted(len(self.plan.program.operations), 'operation')}, {counted(self.plan.waits, 'event wait')}"
+        if self.planned_ns == 0:
+            return size
+        alone, ordered = self.needed_ns / 1e3, self.planned_ns / 1e3
+        return f"{size}; at least {alone:.1f} µs by dependencies alone, {ordered:.1f} µs in this order (estimated durations)"
+
+    @property
+    def not_seen(self) -> str:
+        """What the audit did not see, in words."""
+        return UNSEEN if self.touches else NOT_LOOKED
+
     def __str__(self) -> str:
-        return audit_text(self.plan, self.findings, self.needed_ns, self.planned_ns, touches=self.touches)
+        lines = [self.headline, self.circumstances]
+        for finding in self.findings[:SHOWN]:
+            lines.append("")
+            lines += textwrap.wrap(f"{finding.severity.value} · {finding.kind.value}: {finding.message}", WIDTH, subsequent_indent="    ")
+            lines += textwrap.wrap(f"→ {finding.advice}", WIDTH, initial_indent="    ", subsequent_indent="      ")
+        if len(self.findings) > SHOWN:
+            lines += ["", f"… and {len(self.findings) - SHOWN:,} more in .findings"]
+        return "\n".join([*lines, "", *textwrap.wrap(self.not_seen, WIDTH)])
 
     __repr__ = __str__
 

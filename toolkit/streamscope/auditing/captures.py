@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from streamscope.engines.plan import Issue, RecordEvent, Step, WaitEvent
+from streamscope.auditing.findings import Finding, Kind, Severity, named
+from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Step, WaitEvent
 from streamscope.program.launch import Launch
 
 
@@ -96,3 +97,20 @@ def capture_breaks(steps: Sequence[Step]) -> list[Break]:
                 capture.breaks.append(Break(None, 0, why, "end the graph before it"))
     capture.end()
     return capture.breaks
+
+
+def capture_findings(plan: Plan) -> Iterator[Finding]:
+    """Yield what breaks the captures of a plan."""
+    for step in plan.steps:
+        if isinstance(step, Replay):
+            for found in capture_breaks(step.steps):
+                yield _capture_finding(plan, found)
+
+
+def _capture_finding(plan: Plan, found: Break) -> Finding:
+    names = {"lane": plan.lanes[found.lane], "main": plan.lanes[0]}
+    operations = () if found.launch is None else (plan.program.operations[found.launch.operation],)
+    variables = () if found.launch is None else named(plan.program, found.launch.writes)
+    subject = f" at {operations[0]}" if operations else ""
+    message = f"The capture would break{subject}: {found.why.format(**names)}. The segment then runs uncaptured."
+    return Finding(Kind.BROKEN_CAPTURE, Severity.ERROR, operations, variables, message, f"{found.advice.format(**names)}.")

@@ -95,7 +95,7 @@ class Dependencies:
         return after
 
 
-def longest_path(duration_ns: Sequence[float], needs: Sequence[Iterable[int]], order: Iterable[int]) -> list[float]:
+def longest_path(duration_ns: Sequence[float], needs: Sequence[Iterable[int]]) -> list[float]:
     """Return when each piece can end at the earliest, in ns, if it waits for what it needs and for nothing else.
 
     Parameters
@@ -103,11 +103,9 @@ def longest_path(duration_ns: Sequence[float], needs: Sequence[Iterable[int]], o
     duration_ns : sequence of float
         How long each piece takes.
     needs : sequence of iterables of int
-        What each piece waits for.
-    order : iterable of int
-        All pieces, each behind what it needs.
+        What each piece waits for, pieces before it.
     """
-    end_ns = [0.0] * len(duration_ns)
-    for index in order:
-        end_ns[index] = max((end_ns[needed] for needed in needs[index]), default=0.0) + duration_ns[index]
+    end_ns: list[float] = []
+    for taken_ns, earlier in zip(duration_ns, needs, strict=True):
+        end_ns.append(max((end_ns[needed] for needed in earlier), default=0.0) + taken_ns)
     return end_ns

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from streamscope.program.operation import Operation, Program, Variable
+from streamscope.words import listed
 
 
 class Severity(Enum):
@@ -92,10 +93,4 @@ def named(program: Program, variables: Iterable[int]) -> tuple[Variable, ...]:
 
 def quoted(variables: Iterable[Variable]) -> str:
     """Return the names of variables for a message: ``'x' and 'y'``."""
-    names = [repr(variable.name) for variable in variables]
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """Return ``"1 wait"`` or ``"3 waits"``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return listed([repr(variable.name) for variable in variables])

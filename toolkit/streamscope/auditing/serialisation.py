@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from streamscope.auditing.dependencies import Dependencies, Work, key_of, longest_path
-from streamscope.auditing.findings import Finding, Kind, Severity, count
-from streamscope.auditing.order import Item, Visit, Walk
-from streamscope.auditing.races import lane_name
+from streamscope.auditing.findings import Finding, Kind, Severity
+from streamscope.auditing.happens_before import Item, Visit, Walk
+from streamscope.auditing.waits import lane_name
 from streamscope.engines.plan import Estimate, Plan
 from streamscope.program.launch import HostCall
+from streamscope.words import counted
 
 EXAMPLES = 3
 WORTH = 0.01
@@ -117,12 +118,11 @@ def serialisation(plan: Plan, dependencies: Dependencies, estimate: Estimate) ->
     false = [pair for pair in pairs if numbered[pair] not in needed]
 
     durations = [_duration_ns(visit.item.work, estimate) for visit in visits]
-    in_order = range(len(visits))
 
     def makespan_ns(orders: Sequence[Sequence[int]]) -> float:
-        return max(longest_path(durations, [[*a, *b] for a, b in zip(needs, orders, strict=True)], in_order), default=0.0)
+        return max(longest_path(durations, [[*a, *b] for a, b in zip(needs, orders, strict=True)]), default=0.0)
 
-    ends_ns = longest_path(durations, [[*a, *b] for a, b in zip(needs, before, strict=True)], in_order)
+    ends_ns = longest_path(durations, [[*a, *b] for a, b in zip(needs, before, strict=True)])
     found: list[Serialised] = []
     groups: dict[Cause, set[tuple[int, int]]] = defaultdict(set)
     for earlier, later in false:
@@ -149,7 +149,7 @@ def _direct_predecessors(plan: Plan) -> tuple[list[Visit], list[list[int]]]:
         for number, strand in strands.items():
             if (known := bisect_right(strand.positions, visit.knows[number])) > 0:
                 latest.append(strand.visits[known - 1])
-        direct = [one for one in latest if not any(other is not one and other.stamp[one.strand] >= one.position for other in latest)]
+        direct = [one for one in latest if not any(other is not one and other.end[one.strand] >= one.position for other in latest)]
         before.append([one.item.index for one in direct])
         visits.append(visit)
         strands[visit.strand].positions.append(visit.position)
@@ -183,7 +183,7 @@ def serialisation_findings(plan: Plan, result: Serialisation) -> Iterator[Findin
         examples = "; ".join(_example(plan, pair) for pair in worst)
         total = f"{cost_ns / 1e3:.1f} of the {result.planned_ns / 1e3:.1f} µs that the plan takes at least"
         message = (
-            f"{count(len(pairs), 'order')} that no variable needs on {lanes}, because {cause.value}"
+            f"{counted(len(pairs), 'order')} that no variable needs on {lanes}, because {cause.value}"
             f"{', for example' if len(pairs) > len(worst) else ''}: {examples}. "
             + (f"Without, {total} could be saved (estimated)." if cost_ns > 0 else "By the estimate they cost nothing.")
         )

@@ -2,7 +2,7 @@
 
 The program is run once, serially, on the given inputs, with each operator's declared reads locked against writing. Each kind of call (the
 same function on the same shapes) is then probed: called again with the same values, with random ones in between, and with other bytes in
-fresh memory. What stays out of reach is said with each audit; see `rendering.UNSEEN`.
+fresh memory. What stays out of reach is said with each audit; see `audit.UNSEEN`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 
 from streamscope.auditing.dependencies import Work
-from streamscope.auditing.findings import Finding, Kind, Severity, count, named, quoted
-from streamscope.auditing.guard import Array, GuardedCall, guarded_call, random_values
-from streamscope.auditing.probes import Remark, call_guarded, probe
+from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
+from streamscope.auditing.probes import Array, GuardedCall, Remark, call_guarded, guarded_call, probe, random_values
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Operation, Program
+from streamscope.words import counted
 
 Signature = tuple[Hashable, ...]
 _SHOWN = 4
 
 
 @dataclass
-class _Case:
+class _Group:
     """All operations of which a probe found the same."""
 
     remark: Remark
@@ -41,7 +41,7 @@ class _Touches:
 
     program: Program
     memory: dict[int, Array]
-    cases: dict[Hashable, _Case] = field(default_factory=dict)
+    groups: dict[Hashable, _Group] = field(default_factory=dict)
     probed: dict[Signature, list[Remark]] = field(default_factory=dict)
     unchecked: dict[int, Operation] = field(default_factory=dict)
     stateful: dict[int, Operation] = field(default_factory=dict)
@@ -65,10 +65,10 @@ class _Touches:
             self.probed[signature] = [_placed(remark, variables) for remark in self._probe(call)]
         remarks = [_placed(remark, variables) for remark in remarks] + self.probed.get(signature, [])
         for remark in _told_once(remarks):
-            case = self.cases.setdefault((signature, remark), _Case(remark))
-            case.operations[operation.id] = operation
-            case.variables.update(variables[place] for place in remark.variables)
-            case.in_place = any(variables[place] in work.writes for place in remark.variables)
+            group = self.groups.setdefault((signature, remark), _Group(remark))
+            group.operations[operation.id] = operation
+            group.variables.update(variables[place] for place in remark.variables)
+            group.in_place = any(variables[place] in work.writes for place in remark.variables)
         self._store(work, results)
 
     def _probe(self, call: GuardedCall) -> list[Remark]:
@@ -139,8 +139,8 @@ def touch_findings(program: Program, inputs: Sequence[Array]) -> Iterator[Findin
         yield from _undeclared(program, operation)
         for work in _pieces(operation):
             touches.run(operation, work)
-    for case in touches.cases.values():
-        yield _finding(program, case)
+    for group in touches.groups.values():
+        yield _finding(program, group)
     if touches.unchecked:
         message = f"What {_listed(touches.unchecked.values())} may touch was not looked at, because there is no NumPy reference."
         operations = tuple(touches.unchecked.values())
@@ -174,12 +174,12 @@ def _undeclared(program: Program, operation: Operation) -> Iterator[Finding]:
         yield Finding(Kind.NEEDLESS_READ, Severity.NOTE, (operation,), variables, message, "take it out of its reads.")
 
 
-def _finding(program: Program, case: _Case) -> Finding:
-    operations = tuple(case.operations.values())
-    variables = named(program, case.variables)
-    who, names, detail = _listed(operations), quoted(variables[:_SHOWN]), case.remark.detail
-    again = " and written in place" if case.in_place else ""
-    drawn = " It shows with random values, not with the program's own." if case.remark.drawn else ""
+def _finding(program: Program, group: _Group) -> Finding:
+    operations = tuple(group.operations.values())
+    variables = named(program, group.variables)
+    who, names, detail = _listed(operations), quoted(variables[:_SHOWN]), group.remark.detail
+    again = " and written in place" if group.in_place else ""
+    drawn = " It shows with random values, not with the program's own." if group.remark.drawn else ""
     severity, message, advice = {
         Kind.UNDECLARED_TOUCH: (
             Severity.ERROR,
@@ -205,14 +205,14 @@ def _finding(program: Program, case: _Case) -> Finding:
         Kind.NEEDLESS_READ: (
             Severity.NOTE,
             f"{who}: no value of {names} that was tried changed the results, though it is declared as read{again}.",
-            "declare it as written only." if case.in_place else "take it out of its reads, so that it waits for less.",
+            "declare it as written only." if group.in_place else "take it out of its reads, so that it waits for less.",
         ),
-    }[case.remark.kind]
-    return Finding(case.remark.kind, severity, operations, variables, message, advice)
+    }[group.remark.kind]
+    return Finding(group.remark.kind, severity, operations, variables, message, advice)
 
 
 def _listed(operations: Iterable[Operation]) -> str:
     everything = list(operations)
     more = len(everything) - _SHOWN
     shown = ", ".join(map(str, everything[:_SHOWN]))
-    return f"{shown} and {count(more, 'more operation')}" if more > 0 else shown
+    return f"{shown} and {counted(more, 'more operation')}" if more > 0 else shown

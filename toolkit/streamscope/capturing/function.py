@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
-from streamscope.capturing.state import Span, State, found_state, torch_segments
+from streamscope.capturing.state import Region, State, found_state, torch_segments
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
@@ -81,7 +81,7 @@ class CapturedFunction:
         That is its inputs, and what it holds besides: parameters, the state of an optimiser or of random numbers.
         """
         runtime = libraries().runtime
-        for start, end in _spans([result for result in self.results if _is_one_piece(result)]):
+        for start, end in _regions([result for result in self.results if _is_one_piece(result)]):
             runtime.memset(start, 0, end - start)
         self._state.put_back()
         _restore(self._before)
@@ -102,10 +102,10 @@ class CapturedFunction:
 def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None) -> CapturedFunction:
     """Make a program of any function that launches CUDA work: CuPy, PyTorch, Numba, a library.
 
-    The function is called a few times to warm up, once under stream capture, and once for the results to compare with. Each kernel, copy
-    and set that it launched becomes an operation, with the edges of the capture, so that engines can be compared on code that was never
-    written for Streamscope. The nodes are run a few times to find what the function changes, such as parameters in a training step; before
-    each check, that is put back. The warm-up changes it as plain calls do.
+    Streamscope calls the function a few times to warm up, once under stream capture, and once for the results to compare with. Each kernel,
+    copy and set that it launched becomes an operation, with the edges of the capture. So you can compare engines on code that was never
+    written for Streamscope. The nodes run a few times to find what the function changes, such as parameters in a training step. Before
+    each check, these are put back. The warm-up changes them as plain calls do.
 
     Parameters
     ----------
@@ -119,11 +119,21 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     Raises
     ------
     ProgramError
-        It is no function, or returns something else than arrays on the device.
+        It is not a function, or returns something else than arrays on the device.
     EngineError
         The function cannot be captured: it synchronises, copies to pageable memory, allocates outside a pool, or launches nothing.
     NoDeviceError
         There is no usable GPU.
+
+    Examples
+    --------
+    You need a GPU to capture anything::
+
+        def step(x, w):
+            return torch.relu(x @ w)
+
+        captured = ss.capture(step, x, w)       # x and w are CUDA tensors
+        print(ss.compare(captured).verdict)
     """
     if not callable(function):
         raise ProgramError(f"ss.capture wants a function, not a {type(function).__name__}", hint="ss.capture(function, *inputs)")
@@ -157,7 +167,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     del captured  # As above: the plain call below would meet nodes of the capture's stream.
     pieces = [one for one in results if _is_one_piece(one)]
     words = (word for node in nodes for word in node.words)
-    state = found_state(words, own, _spans(pieces), lambda: [on_host(one) for one in pieces], partial(_run_once, nodes))
+    state = found_state(words, own, _regions(pieces), lambda: [on_host(one) for one in pieces], partial(_run_once, nodes))
     _restore(before)
     with _random_numbers_as_captured():
         expected = [on_host(one) for one in _results(function(*inputs), title)]
@@ -196,7 +206,7 @@ def _is_one_piece(result: Any) -> bool:
     return result.nbytes > 0 and result.__cuda_array_interface__["strides"] is None
 
 
-def _spans(pieces: Sequence[Any]) -> list[Span]:
+def _regions(pieces: Sequence[Any]) -> list[Region]:
     """Return where results lie that are in one piece each."""
     starts = [(one.__cuda_array_interface__["data"][0], one.nbytes) for one in pieces]
     return [(start, start + nbytes) for start, nbytes in starts]
@@ -248,7 +258,7 @@ def _results(result: Any, name: str) -> list[Any]:
     return [one.detach() if _is_tensor(one) else one for one in results]
 
 
-def _cupy_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, Any, list[Any], list[Span]]:
+def _cupy_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, Any, list[Any], list[Region]]:
     """Capture with memory from a pool of its own, warmed so that the capture allocates nothing; return that memory, too."""
     lib = libraries()
     pool, own = _pool()
@@ -261,10 +271,10 @@ def _cupy_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[
     return graphs[0], result, [_RawGraph(graphs[0]), pool, stream], own
 
 
-def _pool() -> tuple[Any, list[Span]]:
+def _pool() -> tuple[Any, list[Region]]:
     """Return a memory pool of CuPy's, and a list that will hold all memory that it takes from CUDA."""
     memory = libraries().cupy.cuda.memory
-    own: list[Span] = []
+    own: list[Region] = []
 
     def allocate(nbytes: int) -> Any:
         pointer = memory.MemoryPointer(memory.Memory(nbytes), 0)
@@ -292,7 +302,7 @@ def _captured(stream: int) -> Iterator[list[int]]:
         CAPTURES.ended(stream)
 
 
-def _torch_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, Any, list[Any], list[Span]]:
+def _torch_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, Any, list[Any], list[Region]]:
     """Capture through PyTorch, whose allocator must know; CuPy launches on the same stream."""
     import torch
 

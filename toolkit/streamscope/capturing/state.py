@@ -20,7 +20,7 @@ from streamscope.kernels.library.libraries import libraries
 from streamscope.tolerance import absolute_errors, allowed_of_others
 
 Array = npt.NDArray[Any]
-Span = tuple[int, int]
+Region = tuple[int, int]
 """Start and end of a piece of device memory, as addresses."""
 
 LINE = 512
@@ -37,13 +37,13 @@ class State:
 
     Attributes
     ----------
-    saved : list of (Span, array)
+    saved : list of (Region, array)
         The array is in device memory or, where that was full, on the host.
     pool : object
         Where the arrays' memory comes from, which goes when its pool goes.
     """
 
-    saved: list[tuple[Span, Any]]
+    saved: list[tuple[Region, Any]]
     pool: Any
 
     def put_back(self) -> None:
@@ -51,13 +51,17 @@ class State:
         for (start, end), values in self.saved:
             _bytes_at(start, end)[...] = libraries().cupy.asarray(values)
 
-    def changed(self) -> list[Span]:
+    def changed(self) -> list[Region]:
         """Return the lines that differ from what was saved."""
-        return [line for span, values in self.saved for line in _changed_lines(span, values)]
+        return [line for region, values in self.saved for line in _changed_lines(region, values)]
 
 
 def found_state(
-    addresses: Iterable[int], own: Iterable[Span], results: Sequence[Span], outcome: Callable[[], Sequence[Array]], run: Callable[[], None]
+    addresses: Iterable[int],
+    own: Iterable[Region],
+    results: Sequence[Region],
+    outcome: Callable[[], Sequence[Array]],
+    run: Callable[[], None],
 ) -> State:
     """Return the state of captured code; it is as before afterwards.
 
@@ -65,9 +69,9 @@ def found_state(
     ----------
     addresses : iterable of int
         What may be addresses of device memory: all words of the nodes' arguments.
-    own : iterable of Span
+    own : iterable of Region
         Memory that the capture allocated, whose contents do not outlive a run.
-    results : sequence of Span
+    results : sequence of Region
         Where results of the function lie. Those that come out the same whatever was there before are written whole, so they are no state.
     outcome : callable
         Returns these results, on the host.
@@ -83,11 +87,11 @@ def found_state(
 
 
 def _found(
-    touched: Sequence[Span], results: Sequence[Span], outcome: Callable[[], Sequence[Array]], run: Callable[[], None], pool: Any
+    touched: Sequence[Region], results: Sequence[Region], outcome: Callable[[], Sequence[Array]], run: Callable[[], None], pool: Any
 ) -> State:
-    before = State([(span, _copied(span)) for span in touched], pool)
+    before = State([(region, _copied(region)) for region in touched], pool)
     # PyTorch keeps the seed of its random numbers, and an optimiser its learning rate, in scalars that the host sets between runs.
-    lines = [span for span in touched if span[1] - span[0] <= LINE]
+    lines = [region for region in touched if region[1] - region[0] <= LINE]
     run()
     first = outcome()
     lines += before.changed()
@@ -99,12 +103,12 @@ def _found(
     run()
     # As closely as the check of results will look: sums by atomics differ from run to run.
     same = [bool((absolute_errors(now, then) <= allowed_of_others(then)).all()) for now, then in zip(outcome(), first, strict=True)]
-    whole = [span for span, each in zip(results, same, strict=True) if each]
+    whole = [region for region, each in zip(results, same, strict=True) if each]
     before.put_back()
-    return State([(span, _copied(span)) for span in _without(_merged(lines), sorted(whole))], pool)
+    return State([(region, _copied(region)) for region in _without(_merged(lines), sorted(whole))], pool)
 
 
-def _blocks(addresses: Iterable[int]) -> list[Span]:
+def _blocks(addresses: Iterable[int]) -> list[Region]:
     """Return the pieces of memory that addresses lie in: PyTorch's blocks in use or, elsewhere, what was allocated from CUDA at once."""
     cuda = libraries().cuda
     segments = torch_segments()
@@ -115,7 +119,7 @@ def _blocks(addresses: Iterable[int]) -> list[Span]:
         for block in each["blocks"]
         if block["state"] == "active_allocated"
     )
-    found: set[Span] = set()
+    found: set[Region] = set()
     for address in set(addresses):
         if _around(torchs, address) is not None:
             block = _around(blocks, address)
@@ -136,19 +140,19 @@ def torch_segments() -> list[dict[str, Any]]:
     return segments
 
 
-def _around(spans: Sequence[Span], address: int) -> Span | None:
-    """Return the span that an address lies in; the spans are sorted and apart."""
-    at = bisect.bisect_right(spans, (address, sys.maxsize)) - 1
-    return spans[at] if at >= 0 and address < spans[at][1] else None
+def _around(regions: Sequence[Region], address: int) -> Region | None:
+    """Return the region that an address lies in; the regions are sorted and apart."""
+    at = bisect.bisect_right(regions, (address, sys.maxsize)) - 1
+    return regions[at] if at >= 0 and address < regions[at][1] else None
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
-    """Return the same memory as spans that are sorted, do not overlap, and are no longer than a piece.
+def _merged(regions: Iterable[Region]) -> list[Region]:
+    """Return the same memory as regions that are sorted, do not overlap, and are no longer than a piece.
 
     Neighbours stay apart: no copy may cross from one allocation into another, and a scalar is known by its length.
     """
-    merged: list[Span] = []
-    for start, end in sorted(spans):
+    merged: list[Region] = []
+    for start, end in sorted(regions):
         if merged and start < merged[-1][1]:
             merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
         else:
@@ -156,10 +160,10 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
     return [(at, min(at + PIECE, end)) for start, end in merged for at in range(start, end, PIECE)]
 
 
-def _without(spans: Iterable[Span], others: Sequence[Span]) -> list[Span]:
-    """Return what of spans lies in none of the others, which are sorted."""
+def _without(regions: Iterable[Region], others: Sequence[Region]) -> list[Region]:
+    """Return what of regions lies in none of the others, which are sorted."""
     left = []
-    for start, end in spans:
+    for start, end in regions:
         at = start
         for other_start, other_end in others:
             if other_end > at and other_start < end:
@@ -175,21 +179,21 @@ def _bytes_at(start: int, end: int) -> Any:
     return cupy.ndarray((end - start,), np.uint8, cupy.cuda.MemoryPointer(memory, 0))
 
 
-def _copied(span: Span) -> Any:
+def _copied(region: Region) -> Any:
     """Return a copy of a piece of memory: in device memory or, where that is almost full, on the host."""
-    values = _bytes_at(*span)
+    values = _bytes_at(*region)
     return values.copy() if libraries().runtime.memGetInfo()[0] >= LEFT_FREE + values.nbytes else values.get()
 
 
-def _changed_lines(span: Span, values: Any) -> list[Span]:
+def _changed_lines(region: Region, values: Any) -> list[Region]:
     """Return the lines of a piece of memory that differ from what it held, neighbours together."""
     cupy = libraries().cupy
-    differs = _bytes_at(*span) != cupy.asarray(values)
+    differs = _bytes_at(*region) != cupy.asarray(values)
     padded = cupy.pad(differs, (0, -differs.size % LINE))
-    return _runs(padded.reshape(-1, LINE).any(axis=1).get(), *span)
+    return _runs(padded.reshape(-1, LINE).any(axis=1).get(), *region)
 
 
-def _runs(lines: npt.NDArray[np.bool_], start: int, end: int) -> list[Span]:
-    """Return the spans of neighbouring lines that are true."""
+def _runs(lines: npt.NDArray[np.bool_], start: int, end: int) -> list[Region]:
+    """Return the regions of neighbouring lines that are true."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], lines, [False])).astype(np.int8)))
     return [(start + int(first) * LINE, min(start + int(last) * LINE, end)) for first, last in edges.reshape(-1, 2)]

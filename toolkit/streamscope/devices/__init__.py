@@ -15,24 +15,32 @@ DeviceChoice = Literal["auto", "cuda", "simulated"]
 
 
 def open_device(choice: str | Device = "auto") -> Device:
-    """Return the device that a user asked for.
+    """Open a device to run on.
 
     Parameters
     ----------
     choice : {"auto", "cuda", "simulated"} or Device
-        ``"auto"`` is CUDA where there is a GPU, else simulated; a device is returned as it is.
+        ``"auto"`` is CUDA where there is a GPU, else simulated. A device is returned as it is.
+
+    Returns
+    -------
+    Device
+        Give it to several calls, for example to `prepare`, so that they share it.
 
     Raises
     ------
     NoDeviceError
-        CUDA was asked for and there is no usable GPU.
+        You asked for CUDA, and there is no usable GPU.
     DeviceError
-        The choice is unknown, or no device.
+        The choice is unknown, or not a device.
 
     Examples
     --------
-    >>> ss.open_device("simulated").info.name
-    'simulated NVIDIA H200'
+    >>> device = ss.open_device("simulated")
+    >>> device.info.name, device.info.simulated
+    ('simulated NVIDIA H200', True)
+    >>> ss.open_device(device) is device
+    True
     """
     check_device(choice)
     if not isinstance(choice, str):
@@ -57,11 +65,11 @@ def check_device(choice: object) -> None:
     Raises
     ------
     DeviceError
-        The choice is unknown, or no device.
+        The choice is unknown, or not a device.
     """
     if isinstance(choice, str):
         if choice not in ("auto", "cuda", "simulated"):
             raise DeviceError(f"unknown device {choice!r}", hint="choose auto, cuda or simulated")
     # A class that is not called yet has a property of that name.
     elif not isinstance(getattr(choice, "info", None), DeviceInfo):
-        raise DeviceError(f"{shown(choice)} is no device", hint="choose auto, cuda or simulated, or pass what ss.open_device returned")
+        raise DeviceError(f"{shown(choice)} is not a device", hint="choose auto, cuda or simulated, or pass what ss.open_device returned")

@@ -4,7 +4,7 @@ The two devices are `streamscope.devices.cuda` and `streamscope.devices.simulate
 through these protocols, so an engine cannot tell them apart.
 
 The rules are CUDA's: work on one stream runs in order; a stream's wait takes the event's latest record *at the time of the call*;
-a wait for an event that was never recorded is no wait; while a stream is captured, what is put on it (and on every stream that
+a wait for an event that was never recorded does nothing; while a stream is captured, what is put on it (and on every stream that
 waits for an event recorded there) becomes nodes of a graph instead of running.
 """
 

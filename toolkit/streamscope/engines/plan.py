@@ -222,7 +222,7 @@ def checked_streams(streams: int) -> int:
     Raises
     ------
     EngineError
-        It is no whole number from 1 to `MOST_STREAMS`.
+        It is not a whole number from 1 to `MOST_STREAMS`.
     """
     return whole_number("streams", streams, 1, MOST_STREAMS)
 

@@ -21,9 +21,8 @@ from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchroni
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import when_gone
-from streamscope.program.arrays import host_array, spec_of
 from streamscope.program.operation import Program, Variable
-from streamscope.program.variable import Place
+from streamscope.program.variable import Place, host_array, spec_of
 
 __all__ = ["Bound", "Prepared", "host_array", "prepare_traced"]
 
@@ -112,7 +111,7 @@ class Prepared:
             The number, a shape or a dtype does not fit.
         """
         program = self.plan.program
-        if not isinstance(inputs, Sequence):  # An array is none; its rows are not meant.
+        if not isinstance(inputs, Sequence):  # An array is not one: its rows are not meant.
             raise ProgramError(f"load wants a list of arrays, not a {type(inputs).__name__}", hint="for one input: load([array])")
         if len(inputs) != len(program.inputs):
             raise ProgramError(f"program {program.name!r} takes {len(program.inputs)} inputs, got {len(inputs)}")
@@ -175,7 +174,7 @@ class Prepared:
         Raises
         ------
         ProgramError
-            It is no program.
+            It is not a program.
         DeviceError
             An operation cannot run on the device, or memory is too small.
         """

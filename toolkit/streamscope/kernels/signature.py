@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.kernels.elementwise.functions_source import functions_source
+from streamscope.kernels.expression.functions import functions_source
 from streamscope.kernels.expression.promotion import arithmetic
 from streamscope.kernels.expression.wrapping import wrapped
 from streamscope.kernels.source import COMPUTE, STORAGE

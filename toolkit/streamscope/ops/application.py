@@ -101,6 +101,31 @@ def check_request(operator: str, request: str, *, has_target: bool) -> None:
     require(request == "write" or has_target, operator, f"request={request!r} needs a variable", "name it with out=")
 
 
+def apply_request(
+    operator: Operator, arrays: Sequence[object], attributes: Attributes, out: object, request: Request, *, adding: Operator | None = None
+) -> Symbol:
+    """Apply an operator inside a program as ``request`` says: replace ``out``, add to it, or only check the operands.
+
+    Parameters
+    ----------
+    operator : Operator
+    arrays : sequence of variable
+    attributes : mapping
+    out : variable, optional
+    request : {"write", "add", "null"}
+    adding : Operator, optional
+        What is applied to the operands and ``out`` where it is added to, if not the same operator.
+    """
+    tracer = current_tracer(operator.name)
+    check_request(operator.name, request, has_target=out is not None)
+    if request == "null":
+        operator.infer(specs_of(operator.name, arrays), attributes)
+        return cast("Symbol", out)
+    if request == "add":
+        return cast("Symbol", tracer.apply(adding or operator, [*arrays, out], {**attributes, "request": "add"}, out))
+    return cast("Symbol", tracer.apply(operator, arrays, attributes, out))
+
+
 def specs_of(operator: str, operands: Sequence[object]) -> list[ArraySpec]:
     """Return the specs of variables.
 

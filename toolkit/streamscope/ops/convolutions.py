@@ -6,6 +6,7 @@ and likewise ``Q``. It is the cross-correlation of deep learning: ``y[n,p,q,k] =
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -107,7 +108,7 @@ def _shape(operator: str, x: tuple[int, ...], w: tuple[int, ...], attributes: At
 def _cost(shape: ConvolutionShape, direction: Direction, dtype: np.dtype[Any]) -> Cost:
     n, p, q, k = shape.y
     _, r, s, c = shape.w
-    elements = n * p * q * k + int(np.prod(shape.x)) + int(np.prod(shape.w))
+    elements = n * p * q * k + math.prod(shape.x) + math.prod(shape.w)
     blocks = {
         "forward": tiles(n * p * q, k),
         "data_gradient": tiles(shape.x[0] * shape.x[1] * shape.x[2], c),

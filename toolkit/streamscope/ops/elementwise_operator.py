@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +15,11 @@ from streamscope.kernels.expression.expressions import compiled
 from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic, converted, kind_of, promote
 from streamscope.kernels.form import MOST_ITEMS, THREADS, Variant
 from streamscope.kernels.signature import Parameter, Signature
-from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require, shape_of
+from streamscope.ops.application import Application, Attributes, Operator, Request, apply_request, require, shape_of
 from streamscope.ops.definition import Definition, Reference, call_signature, documentation
 from streamscope.ops.examples import example_of
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec
 
 MOST_AXES = 32
@@ -70,15 +69,7 @@ class Elementwise:
             Called outside a program, or the operands do not fit.
         """
         arrays, scalars = self.sorted_operands(operands)
-        tracer = current_tracer(self.__name__)
-        check_request(self.__name__, request, has_target=out is not None)
-        if request == "null":
-            self._infer([array.spec for array in arrays if isinstance(array, Symbol)], {"scalars": scalars})
-            return cast("Symbol", out)
-        attributes: dict[str, Any] = {"scalars": scalars} if scalars else {}
-        if request == "add":
-            attributes["request"] = "add"
-        return cast("Symbol", tracer.apply(self._operator, [*arrays, out] if request == "add" else arrays, attributes, out))
+        return apply_request(self._operator, arrays, {"scalars": scalars} if scalars else {}, out, request)
 
     def gradient(self, dy: object, *operands: object, out: object = None, request: Request = "write") -> Any:
         """Return the gradient of each operand, inside a program: one variable for one operand, else a tuple.

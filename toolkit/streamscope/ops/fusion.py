@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from streamscope.kernels.elementwise.fused_source import Step, fused_signature
+from streamscope.kernels.elementwise.fused_source import FusedStep, fused_signature
 from streamscope.kernels.elementwise.specialization import ElementwiseCall, specialized_fresh
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.signature import Parameter
@@ -82,14 +82,14 @@ class _Operands:
         parameter = Parameter(f"c{len(self.numbers)}", key[0], key[0], scalar=True)
         return self.numbers.setdefault(key, (parameter, number))[0].name
 
-    def step(self, launch: Launch, call: ElementwiseCall) -> Step:
+    def step(self, launch: Launch, call: ElementwiseCall) -> FusedStep:
         """Return an operation as a step, which is called ``v`` and its number."""
         reads = iter(launch.reads)
         arguments = [
             self.number(call.numbers[parameter.name]) if parameter.scalar else self.array(next(reads))
             for parameter in call.signature.parameters
         ]
-        return Step(call.signature, (*arguments, *map(self.array, reads)))
+        return FusedStep(call.signature, (*arguments, *map(self.array, reads)))
 
 
 def _launch(program: Program, operations: Sequence[Operation]) -> Launch:

@@ -11,7 +11,7 @@ import numpy as np
 from streamscope.arguments import Kinds, are_strings, check_kinds
 from streamscope.errors import ProgramError
 from streamscope.kernels.compile.groups import file_directive, nesting, unbalanced
-from streamscope.kernels.elementwise.written import Written, note
+from streamscope.kernels.elementwise.compiler_errors import Written, note
 from streamscope.kernels.expression.expressions import compiled, mistake_for, names_in
 from streamscope.kernels.expression.functions import OF_WHOLE, UnknownExpressionError
 from streamscope.kernels.expression.mistakes import DEEPEST, mistake_in, unknown_function

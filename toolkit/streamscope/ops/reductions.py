@@ -13,11 +13,10 @@ from streamscope.arguments import shown
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reducers import FLOATS, REDUCERS, Reducer, power_norm
 from streamscope.kernels.reduce.reduction_plan import checked_axes, plan_reduction, reduced_shape
-from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require, shape_of, specs_of
+from streamscope.ops.application import Application, Attributes, Operator, Request, apply_request, require, shape_of
 from streamscope.ops.examples import example_of
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:
@@ -72,15 +71,8 @@ class Reduction:
             Called outside a program, ``axis`` is none of the variable's, ``keepdims`` no bool, or there is nothing to reduce.
         """
         attributes: dict[str, Any] = {"axis": axis, "keepdims": self._truth(keepdims)}
-        tracer = current_tracer(self.__name__)
-        check_request(self.__name__, request, has_target=out is not None)
-        if request == "null":
-            self._infer(specs_of(self.__name__, [x]), attributes)
-            return cast("Symbol", out)
-        if request == "write":
-            return cast("Symbol", tracer.apply(self._operator, [x], attributes, out))
         self._check_added(request)
-        return cast("Symbol", tracer.apply(self._adding, [x, out], attributes | {"request": "add"}, out))
+        return apply_request(self._operator, [x], attributes, out, request, adding=self._adding)
 
     def gradient(
         self, dy: Symbol, x: Symbol, axis: Axis = None, *, keepdims: bool = False, out: object = None, request: Request = "write"
@@ -131,7 +123,7 @@ class Reduction:
         self._check_added(request)
         (result,) = self._infer([x], {"axis": axis, "keepdims": False})
         plan = plan_reduction(self.reducer, x, result, checked_axes(self.__name__, x.shape, axis), add=request == "add")
-        return "\n".join(step.source.code for step in plan.steps)
+        return "\n".join(kernel.source.code for kernel in plan.kernels)
 
     def result_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of the result, which is NumPy's, but for sums and products of uint8: int64, since there is no uint64 here."""

@@ -6,7 +6,7 @@ import ctypes
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,17 +19,15 @@ from streamscope.ops.application import (
     Attributes,
     Operator,
     Request,
-    check_request,
+    apply_request,
     require,
     require_float,
     shape_of,
-    specs_of,
 )
 from streamscope.ops.examples import example_of
 from streamscope.ops.linear import accumulation_dtype
 from streamscope.program.launch import Array, Cost, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec
 
 if TYPE_CHECKING:
@@ -89,7 +87,7 @@ class Softmax:
         ProgramError
             Called outside a program, ``x`` has no such axis, or nothing along it, or is not floating-point.
         """
-        return _applied(self._forward, [x], axis, out, request)
+        return apply_request(self._forward, [x], {"axis": axis}, out, request)
 
     def gradient(self, dy: object, y: object, axis: int = -1, *, out: object = None, request: Request = "write") -> Symbol:
         """Return the gradient of the argument, inside a program.
@@ -112,7 +110,7 @@ class Softmax:
         ProgramError
             The variables do not fit.
         """
-        return _applied(self._backward, [dy, y], axis, out, request)
+        return apply_request(self._backward, [dy, y], {"axis": axis}, out, request)
 
     def source(
         self, dtype: Any, shape: Sequence[int] = (1024, 1024), axis: int = -1, *, request: Request = "write", gradient: bool = False
@@ -130,17 +128,6 @@ class Softmax:
         operator.infer([spec], {"axis": axis})
         (one,) = checked_axes(self.__name__, spec.shape, axis)
         return _kernel(operator.name, spec, one, 1 + gradient, aligned=True, add=request == "add").source.code
-
-
-def _applied(operator: Operator, arrays: Sequence[object], axis: int, out: object, request: Request) -> Symbol:
-    tracer = current_tracer(operator.name)
-    check_request(operator.name, request, has_target=out is not None)
-    if request == "null":
-        operator.infer(specs_of(operator.name, arrays), {"axis": axis})
-        return cast("Symbol", out)
-    if request == "add":
-        return cast("Symbol", tracer.apply(operator, [*arrays, out], {"axis": axis, "request": "add"}, out))
-    return cast("Symbol", tracer.apply(operator, arrays, {"axis": axis}, out))
 
 
 def _operator(name: str, function: Callable[..., Array]) -> Operator:

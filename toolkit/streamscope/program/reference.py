@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import OutOfMemoryError, ProgramError, StreamscopeError, described
-from streamscope.program.arrays import HINT, host_array
 from streamscope.program.launch import RESULTS_HINT, HostCall, Reference, call_host_function, call_reference, writes_refused
 from streamscope.program.operation import Operation, Program
-from streamscope.program.variable import ArraySpec
+from streamscope.program.variable import HINT, ArraySpec, host_array
 
 Array = npt.NDArray[Any]
 

@@ -1,4 +1,4 @@
-"""Variables: the buffers that a program's operations read and write."""
+"""Variables, the buffers that a program's operations read and write, and the arrays that users pass for them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from operator import index
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from streamscope.errors import ProgramError
 
+HINT = "pass a NumPy or CuPy array"
 SUPPORTED_DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
+_SUPPORTED = frozenset(map(np.dtype, SUPPORTED_DTYPES))
 
 
 class Place(Enum):
@@ -60,7 +63,7 @@ class ArraySpec:
 
             hint = "pass its dtype" if isinstance(getattr(given, "dtype", None), np.dtype) else f"use one of {', '.join(SUPPORTED_DTYPES)}"
             raise ProgramError(f"dtype {shown(given)} is none that NumPy knows", hint=hint) from None
-        if self.dtype.name not in SUPPORTED_DTYPES:
+        if self.dtype not in _SUPPORTED and self.dtype.name not in SUPPORTED_DTYPES:
             raise ProgramError(f"dtype {self.dtype.name!r} is not supported", hint=f"use one of {', '.join(SUPPORTED_DTYPES)}")
         if not self.dtype.isnative:
             raise ProgramError(f"dtype {self.dtype.str!r} has the other byte order", hint=f"convert it: astype({self.dtype.name!r})")
@@ -79,3 +82,40 @@ class ArraySpec:
 
     def __str__(self) -> str:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+def spec_of(value: Any, name: str) -> ArraySpec:
+    """Return shape and dtype of an array argument.
+
+    Raises
+    ------
+    ProgramError
+        It is not an array, or its dtype is not supported.
+    """
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        raise ProgramError(f"argument {name!r} is a {type(value).__name__}, not an array", hint=HINT)
+    try:
+        return ArraySpec(value.shape, value.dtype)
+    except ProgramError as error:
+        raise ProgramError(f"argument {name!r}: {error.message}", hint=error.hint) from None
+
+
+def host_array(values: Any) -> npt.NDArray[Any]:
+    """Return an array's values on the host: NumPy as it is, CuPy copied.
+
+    Raises
+    ------
+    ProgramError
+        It has no values, none that NumPy could hold, or some that are masked.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        raise ProgramError("a masked array would lose its mask", hint="fill it first: array.filled(value)")
+    try:
+        array = np.asarray(values.get() if hasattr(values, "__cuda_array_interface__") and hasattr(values, "get") else values)
+    except (TypeError, ValueError, RuntimeError) as error:  # Lists of unequal rows; other libraries' arrays, in their own words.
+        raise ProgramError(f"a {type(values).__name__} is no array of numbers: {error}", hint=HINT) from error
+    if array.dtype == object:  # What NumPy makes of anything.
+        if isinstance(values, np.ndarray):
+            ArraySpec(array.shape, array.dtype)  # refuses it, by the name of the dtype
+        raise ProgramError(f"a {type(values).__name__} is no array of numbers", hint=HINT)
+    return array

@@ -41,7 +41,7 @@ class CudaBench:
         self.tuned = device.tuned
 
     def kernel(self, source: KernelSource, blocks: int, threads: int, arguments: Sequence[Any]) -> CudaCall:
-        """Prepare a kernel of our own; no blocks is no launch.
+        """Prepare a kernel of our own; without blocks, nothing is launched.
 
         Parameters
         ----------
@@ -90,24 +90,39 @@ def auxiliary_stream() -> Iterator[AbstractContextManager[Any]]:
     """Put what the block launches on an auxiliary stream, inside an operator made with `ss.operator`.
 
     On entering, the auxiliary stream waits for the operator's; on leaving, the operator's for the auxiliary one; by events, never by the
-    host. What runs beside it on the operator's own stream goes inside the block, too::
-
-        with ss.auxiliary_stream() as main:
-            cupy.multiply(x, x, out=squared)
-            with main:
-                cupy.add(x, x, out=doubled)
-
-    Under an engine with one stream both are that stream, so the operator's code is the same.
+    host. What runs beside it on the operator's own stream goes inside the block, too. Under an engine with one stream both are that
+    stream, so the operator's code is the same.
 
     Raises
     ------
     ProgramError
-        Used outside an operator.
+        You used it outside an operator.
+
+    Examples
+    --------
+    The square and the double of one array, beside each other:
+
+    >>> @ss.operator(
+    ...     reads=["x"],
+    ...     writes=["squared", "doubled"],
+    ...     shapes=lambda x: {"squared": (x.shape, x.dtype), "doubled": (x.shape, x.dtype)},
+    ...     reference=lambda x: (x * x, x + x),
+    ... )
+    ... def square_and_double(x, squared, doubled):
+    ...     import cupy
+    ...     with ss.auxiliary_stream() as main:
+    ...         cupy.multiply(x, x, out=squared)
+    ...         with main:
+    ...             cupy.add(x, x, out=doubled)
+    >>> prepared = ss.prepare(lambda x: square_and_double(x), np.arange(3.0), device="simulated")
+    >>> prepared.run()
+    >>> prepared.outputs()
+    [array([0., 1., 4.]), array([0., 2., 4.])]
     """
     bench = _scope.get()
     if bench is None:
         raise ProgramError("ss.auxiliary_stream was used outside an operator", hint="use it in a function decorated with @ss.operator")
-    auxiliary = bench.device.auxiliary_of(bench.stream)
+    auxiliary = bench.stream.auxiliary
     if auxiliary is None:
         yield bench.stream.current()
         return

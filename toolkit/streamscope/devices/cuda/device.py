@@ -118,8 +118,8 @@ class CudaDevice:
         return f"sm_{self.properties['major']}{self.properties['minor']}"
 
     def estimate_ns(self, launch: Launch) -> float:
-        """Return about how long a launch runs, by the H200's cost model."""
-        return self._model.copy_ns(launch.cost, launch.kind) if launch.kind is not LaunchKind.KERNEL else self._model.kernel_ns(launch.cost)
+        """Return about how long a launch runs, by this GPU's cost model or, where none was measured, the H200's."""
+        return self._model.estimate_ns(launch)
 
     def use(self) -> None:
         """Make this device the calling thread's."""
@@ -183,7 +183,7 @@ class CudaDevice:
         Raises
         ------
         DeviceError
-            It is no array on the device, or not in one piece; or host memory is wanted, and it is no buffer.
+            It is not an array on the device, or not in one piece; or host memory is wanted, and it is not a buffer.
         """
         if isinstance(memory, CudaBuffer):
             return memory
@@ -374,10 +374,6 @@ class CudaDevice:
             if key not in self._cache:
                 self._cache[key] = make()
             return self._cache[key]
-
-    def auxiliary_of(self, stream: CudaStream) -> CudaStream | None:
-        """Return the auxiliary stream for scopes opened on a stream; None where the engine has one stream."""
-        return stream.auxiliary
 
     def pair(self, stream: CudaStream, auxiliary: CudaStream) -> None:
         """Let scopes that are opened on ``stream`` use ``auxiliary``."""

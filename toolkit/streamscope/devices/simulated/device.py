@@ -162,7 +162,7 @@ class SimulatedDevice:
         Raises
         ------
         DeviceError
-            It is no array, not in one piece, or read-only.
+            It is not an array, not in one piece, or read-only.
         """
         if isinstance(memory, SimulatedBuffer):
             return memory

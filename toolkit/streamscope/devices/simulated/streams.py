@@ -221,12 +221,12 @@ class SimulatedEvent:
             The event has no timing, was not recorded, or is not done.
         """
         if not self._timing:
-            raise DeviceError("the time of an event without timing was asked for", hint="make the event with timing=True")
+            raise DeviceError("the event was made without timing, so it has no time", hint="make the event with timing=True")
         self.core.catch_up()
         if self.latest is None:
-            raise DeviceError("the time of an event was asked for that was never recorded", hint="record it, or launch the graph that does")
+            raise DeviceError("the event was never recorded, so it has no time", hint="record it, or launch the graph that does")
         if self.latest.time_ns is None:
-            raise DeviceError("the time of an event was asked for that is not done", hint="synchronize it first")
+            raise DeviceError("the event has not finished, so it has no time yet", hint="synchronize it first")
         return self.latest.time_ns
 
     def _refuse_captured(self) -> None:

@@ -1,4 +1,4 @@
-"""Host operations: Python functions over NumPy arrays, and the order in which they count on a virtual clock."""
+"""Host operations: Python functions over NumPy arrays, and their queue before the worker threads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HostFunction:
     duration_ns : float
         On the simulated device.
     in_turn : callable
-        Called before the device is waited for, and when the function has returned, before its results count; see `ClockOrder`.
+        Called before the device is waited for, and when the function has returned, before its results count; see `HostQueue`.
     """
 
     def __init__(
@@ -107,13 +107,15 @@ WHILE_AWAITED = 30
 """And so many where a thread waits for the engine, and the clock stands still: a function that runs may take long."""
 
 
-class ClockOrder:
-    """Lets the worker threads of one engine move a simulated device's clock in an order that does not depend on how fast they are.
+class HostQueue:
+    """Host operations that are ready and wait for a worker; and the order in which workers move a virtual clock.
 
-    Functions run beside each other, as on any device. An operation moves the clock when it waits for the device, and when it ends, which
-    takes the function's time and issues operations that waited for it. These *moves* go one after the other, as they were lined up, and
-    only while a thread waits for the engine; that thread pushes nothing in between. Which operation a worker gets next is decided when the
-    one before it ends.
+    The highest priority goes first, then the earliest. A worker's next operation is chosen as its last one ends.
+
+    On a device whose clock is virtual, nothing may depend on how fast the workers are. Functions run beside each other, as on any device.
+    An operation moves the clock when it waits for the device, and when it ends, which takes the function's time and issues operations that
+    waited for it. These *moves* go one after the other, as they were lined up, and only while a thread waits for the engine; that thread
+    pushes nothing in between.
 
     A thread may wait in another way, for something that a function does, and a function for one whose move comes later. So a worker that
     has waited too long lets all moves go as they come from then on.
@@ -124,17 +126,19 @@ class ClockOrder:
     ----------
     pools : sequence of Workers
     now_ns : callable
-        Returns the virtual clock.
+        Returns the device's clock.
+    ordered : bool
+        That clock is virtual. Else all moves go as they come; an attribute, too, which `release` clears.
     """
 
-    def __init__(self, pools: Sequence[Workers], now_ns: Callable[[], int]) -> None:
+    def __init__(self, pools: Sequence[Workers], now_ns: Callable[[], int], *, ordered: bool = True) -> None:
         self._pools = pools
         self._now_ns = now_ns
         self._idle = [pool.most for pool in pools]
         self._queued: list[list[tuple[int, int, Callable[[Latch], object]]]] = [[] for _ in pools]
         self._moves: deque[Latch] = deque()
         self._awaited: list[Latch] = []
-        self._released = False
+        self.ordered = ordered
 
     def put(self, pool: int, priority: int, sequence: int, run: Callable[[Latch], object]) -> None:
         """Give an operation to a pool as soon as a worker is idle there; ``run`` gets its first move.
@@ -180,16 +184,16 @@ class ClockOrder:
 
     def release(self) -> None:
         """Let all moves go as they come, from now on. Takes no lock."""
-        self._released = True
+        self.ordered = False
         for move in list(self._moves):
             move.set()
 
     def _hand_out(self, pool: int) -> None:
         while self._idle[pool] and self._queued[pool]:
-            before, sequence, run = heappop(self._queued[pool])
+            _, _, run = heappop(self._queued[pool])
             move = self._line_up()
             try:
-                self._pools[pool].put(-before, sequence, partial(run, move))
+                self._pools[pool].put(partial(run, move))
             except EngineError:
                 self._moves.remove(move)
                 raise
@@ -206,7 +210,7 @@ class ClockOrder:
         self._let_go()
 
     def _let_go(self) -> None:
-        if self._released:
+        if not self.ordered:
             self.release()
         elif self._moves and any(not latch.is_set for latch in self._awaited):
             self._moves[0].set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
@@ -45,7 +45,7 @@ def size_class(nbytes: int) -> int:
     return -(-nbytes // step) * step
 
 
-@dataclass(frozen=True)
+@dataclass
 class MemoryStatistics:
     """What a pool holds of one kind of memory, and what it has done.
 
@@ -106,7 +106,7 @@ class _Store:
     def __init__(self) -> None:
         self.free: dict[int, deque[_Free]] = {}
         self.sizes: list[int] = []
-        self.in_use = self.high_water = self.reserved = self.allocations = self.reuses = self.waits = 0
+        self.counts = MemoryStatistics()
 
     def put(self, freed: _Free) -> None:
         """Take a block back."""
@@ -115,7 +115,7 @@ class _Store:
             self.free[size] = deque()
             insort(self.sizes, size)
         self.free[size].append(freed)
-        self.in_use -= size
+        self.counts.in_use_bytes -= size
 
     def find(self, nbytes: int, stream: Stream | None) -> tuple[_Free, After] | None:
         """Return the best free block that is not twice as large as needed, and what the stream must wait for; None if there is none.
@@ -137,12 +137,8 @@ class _Store:
 
     def use(self, nbytes: int) -> None:
         """Count a block as handed out."""
-        self.in_use += nbytes
-        self.high_water = max(self.high_water, self.in_use)
-
-    def statistics(self) -> MemoryStatistics:
-        """Return the counts."""
-        return MemoryStatistics(self.in_use, self.high_water, self.reserved, self.allocations, self.reuses, self.waits)
+        self.counts.in_use_bytes += nbytes
+        self.counts.high_water_bytes = max(self.counts.high_water_bytes, self.counts.in_use_bytes)
 
 
 class MemoryPool:
@@ -170,26 +166,11 @@ class MemoryPool:
         self._freed: deque[_Free] = deque()
         self._lock = Lock()
 
-    @property
-    def in_use_bytes(self) -> int:
-        """Device memory that is handed out, in bytes."""
-        return self.statistics().in_use_bytes
-
-    @property
-    def high_water_bytes(self) -> int:
-        """The most device memory that was handed out at a time, in bytes."""
-        return self.statistics().high_water_bytes
-
-    @property
-    def reserved_bytes(self) -> int:
-        """Device memory taken from the device, in use or free, in bytes."""
-        return self.statistics().reserved_bytes
-
     def statistics(self, place: Place = Place.DEVICE) -> MemoryStatistics:
         """Return what the pool holds of device memory, or of page-locked host memory, and what it has done."""
         with self._lock:
             self._collect()
-            return self._stores[place].statistics()
+            return replace(self._stores[place].counts)
 
     def allocate(self, spec: ArraySpec, place: Place, stream: Stream | None = None, *, purpose: str = "") -> Buffer:
         """Hand out memory for an array; its contents are undefined.
@@ -264,8 +245,8 @@ class MemoryPool:
                 stream.wait(stamp.event)
         buffer = self._device.buffer_on(free.block, spec, stream)
         store.remove(free)
-        store.reuses += 1
-        store.waits += len(pending)
+        store.counts.reuses += 1
+        store.counts.waits += len(pending)
         earlier_here = (entry for entry in free.after if entry[0] is stream)
         return _Held(buffer, free.block, stream, (*pending, *earlier_here))
 
@@ -279,8 +260,8 @@ class MemoryPool:
                 block = self._device.allocate_block(max(1, spec.nbytes), place)
             except OutOfMemoryError:
                 block = self._last_block(store, spec, place, purpose)
-        store.reserved += block.nbytes
-        store.allocations += 1
+        store.counts.reserved_bytes += block.nbytes
+        store.counts.allocations += 1
         return _Held(self._device.buffer_on(block, spec), block, stream, ())
 
     def _last_block(self, store: _Store, spec: ArraySpec, place: Place, purpose: str) -> Block:
@@ -289,9 +270,10 @@ class MemoryPool:
         try:
             return self._device.allocate_block(max(1, spec.nbytes), place)
         except OutOfMemoryError as error:
+            counts = store.counts
             raise OutOfMemoryError(
-                f"{purpose or spec} needs {spec.nbytes:,} bytes of {place.value} memory, where this pool has {store.in_use:,} in use "
-                f"and {store.reserved:,} reserved: {error.message}",
+                f"{purpose or spec} needs {spec.nbytes:,} bytes of {place.value} memory, where this pool has "
+                f"{counts.in_use_bytes:,} in use and {counts.reserved_bytes:,} reserved: {error.message}",
                 hint="delete variables that are not used any more, or use smaller shapes",
             ) from error
 
@@ -306,5 +288,5 @@ class MemoryPool:
             if not free.pending(None):
                 store.remove(free)
                 given += free.block.nbytes
-        store.reserved -= given
+        store.counts.reserved_bytes -= given
         return given

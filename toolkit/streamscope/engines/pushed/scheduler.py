@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 
 from streamscope.engines.pushed.catalogue import Application
 from streamscope.engines.pushed.faults import Fault
-from streamscope.engines.pushed.host_operations import ClockOrder, HostFunction
+from streamscope.engines.pushed.host_operations import HostFunction, HostQueue
 from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.lanes import EventStamp
 from streamscope.engines.pushed.variable import Turn, VariableState, enter, idle, leave, passed_on, written_by_host
@@ -41,15 +41,15 @@ class Scheduler:
         Host operations that were pushed and have not ended. While there are none, every operation has its turn at once.
     host_waits : int
         Events that the host waited for.
-    clock_order : ClockOrder or None
-        Where the device's clock is virtual: in which order worker threads move it.
+    queue : HostQueue or None
+        Host operations that wait for a worker; None in the synchronous engine.
     """
 
     def __init__(self, issuer: Issuer, pools: tuple[Workers, ...]) -> None:
         self.pools = pools
         self.unfinished = 0
         self.host_waits = 0
-        self.clock_order = ClockOrder(pools, issuer.device.now_ns) if pools and issuer.device.single_threaded else None
+        self.queue = HostQueue(pools, issuer.device.now_ns, ordered=issuer.device.single_threaded) if pools else None
         self._issuer = issuer
         self._idle: list[Latch] = []
         self._ready: list[HostRun] = []
@@ -128,17 +128,15 @@ class Scheduler:
         skipped = passed_on(function.arguments, function.writes, turn.sequence)
         stamps = [] if skipped else function.before(self._issuer.known)
         run = partial(self._run, turn, function, stamps, skipped=skipped)
-        if not self.pools:
+        if self.queue is None:
             self._ready.append(run)
             return
         pool = int(turn.priority > 0)
+        if self.queue.ordered:
+            with suppress(OutOfMemoryError):  # It is raised once more when the function is to run.
+                function.allocate(self._issuer)
         try:
-            if self.clock_order is None:
-                self.pools[pool].put(turn.priority, turn.sequence, run)
-            else:
-                with suppress(OutOfMemoryError):  # It is raised once more when the function is to run.
-                    function.allocate(self._issuer)
-                self.clock_order.put(pool, turn.priority, turn.sequence, run)
+            self.queue.put(pool, turn.priority, turn.sequence, run)
         except EngineError as error:
             interruption = self._end(turn, function, error, skipped=skipped)
             turn.done.set()
@@ -151,8 +149,8 @@ class Scheduler:
         """Run a host operation and end its turn; whatever happens, that is ended."""
         failure: BaseException | None = None
         outside = self.is_inside  # In the synchronous engine, host functions push host functions.
-        if self.clock_order is not None and move is not None:
-            function.in_turn = partial(self.clock_order.wait, move)
+        if self.queue is not None and move is not None:
+            function.in_turn = partial(self.queue.wait, move)
         with deferred():
             if not skipped:
                 try:
@@ -168,8 +166,8 @@ class Scheduler:
                 interruption = self._end(turn, function, failure, skipped=skipped)
                 ready = self._take_ready()
                 turn.done.set()
-                if self.clock_order is not None and move is not None:
-                    self.clock_order.end(turn.priority > 0, move)
+                if self.queue is not None and move is not None:
+                    self.queue.end(turn.priority > 0, move)
         if isinstance(failure, Exception):
             failure = None  # else it and this frame hold each other
         return ready, failure or interruption
@@ -180,10 +178,10 @@ class Scheduler:
             function.in_turn()
             self.wait_for(stamps)
             stamps.clear()  # Their events can be lent again from here on, not when this thread gets round to it.
-            if self.clock_order is not None and move is not None:
+            if self.queue is not None and move is not None:
                 with self._issuer.lock:
-                    move = self.clock_order.follow(move)
-                function.in_turn = partial(self.clock_order.wait, move)
+                    move = self.queue.follow(move)
+                function.in_turn = partial(self.queue.wait, move)
         return move
 
     def _end(self, turn: Turn, function: HostFunction, failure: BaseException | None, *, skipped: bool) -> BaseException | None:
@@ -286,9 +284,9 @@ class Scheduler:
 
     def block_on(self, latch: Latch) -> None:
         """Block the host until a latch is set, which operations do that have ended or had their turn."""
-        if self.clock_order is not None:
+        if self.queue is not None and self.queue.ordered:
             with self._issuer.lock:
-                self.clock_order.await_latch(latch)
+                self.queue.await_latch(latch)
         latch.wait()
 
     def wait_for(self, stamps: Sequence[EventStamp]) -> None:
@@ -323,8 +321,8 @@ class Scheduler:
 
         The threads first do what was pushed. As long as they do, they keep the memory; until this is called, ``held`` does.
         """
-        if self.clock_order is not None:
-            self.clock_order.release()  # Nobody waits any more.
+        if self.queue is not None:
+            self.queue.release()  # Nobody waits any more.
         for pool in self.pools:
             pool.stop(self._issuer.let_finish)
         self._issuer.let_finish()

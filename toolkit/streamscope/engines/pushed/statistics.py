@@ -55,6 +55,7 @@ class EngineStatistics:
 def gathered(issuer: Issuer, scheduler: Scheduler, pusher: Pusher, catalogue: Catalogue, programs: PreparedPrograms) -> EngineStatistics:
     """Return the counts of one engine now."""
     with issuer.lock:
+        memory = issuer.memory.statistics()
         return EngineStatistics(
             pushed=pusher.again + pusher.pushed,
             stream_waits=sum(lane.waits for lane in issuer.lanes),
@@ -62,8 +63,8 @@ def gathered(issuer: Issuer, scheduler: Scheduler, pusher: Pusher, catalogue: Ca
             events_created=sum(lane.events for lane in issuer.lanes),
             events_recorded=sum(lane.position for lane in issuer.lanes),
             threads=sum(len(pool.threads) for pool in scheduler.pools),
-            in_use_bytes=issuer.memory.in_use_bytes,
-            high_water_bytes=issuer.memory.high_water_bytes,
+            in_use_bytes=memory.in_use_bytes,
+            high_water_bytes=memory.high_water_bytes,
             cache_hits=pusher.again + pusher.found,
             cache_misses=catalogue.misses,
             program_runs=programs.runs,

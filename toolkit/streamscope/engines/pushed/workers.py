@@ -1,11 +1,10 @@
-"""Worker threads, which run host operations in the order of their priorities, and what threads wait for."""
+"""Worker threads, and the latches that threads wait for."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Callable
-from heapq import heapify, heappop, heappush
 from queue import SimpleQueue
 from threading import Lock
 
@@ -70,17 +69,15 @@ class Workers:
         self.most = most
         self._prepare = prepare
         self._lock = threading.Lock()
-        self._tasks: list[tuple[int, int, Task]] = []
-        # A token says: look. There is one at least for each task. Putting it takes no lock, so that a finaliser may do it in the middle of
-        # anything.
-        self._tokens: SimpleQueue[None] = SimpleQueue()
+        # None says: see whether to end. Putting it takes no lock, so that a finaliser may do it in the middle of anything.
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._busy = 0
         self._started = 0
         self._stopping = False
         self._last: Task | None = None
 
-    def put(self, priority: int, sequence: int, task: Task) -> None:
-        """Queue a task; the highest priority runs first, then the lowest sequence number. It must not raise.
+    def put(self, task: Task) -> None:
+        """Queue a task; it must not raise.
 
         Raises
         ------
@@ -88,19 +85,15 @@ class Workers:
             The system cannot start a thread for it, and none is there yet.
         """
         with self._lock:
-            entry = -priority, sequence, task
-            heappush(self._tasks, entry)
             self._busy += 1
             if self._busy > len(self.threads) and len(self.threads) < self.most:
                 try:
                     self._start()
                 except RuntimeError as error:
                     if not self.threads:
-                        self._tasks.remove(entry)
-                        heapify(self._tasks)
                         self._busy -= 1
                         raise EngineError(f"the system has no thread for a host operation: {error}", hint="end other threads") from error
-        self._tokens.put(None)
+        self._tasks.put(task)
 
     def stop(self, last: Task | None = None) -> None:
         """Let the threads end as soon as nothing is queued and nothing runs. Takes no lock and does not wait.
@@ -112,7 +105,7 @@ class Workers:
         """
         self._last = last
         self._stopping = True
-        self._tokens.put(None)
+        self._tasks.put(None)
 
     def join(self) -> None:
         """Stop, and wait until the threads have ended."""
@@ -132,11 +125,22 @@ class Workers:
     def _work(self) -> None:
         with contextlib.suppress(Exception):  # Tasks on a device that cannot be used say so themselves.
             self._prepare()
-        while True:
-            self._tokens.get()
-            if self._ends():
-                return
-            self._run_next()
+        while not self._served(self._tasks.get()):
+            pass
+
+    def _served(self, task: Task | None) -> bool:
+        """Run a task, in a frame that does not outlive it; tell whether the calling thread is to end."""
+        if task is None:
+            return self._ends()
+        try:
+            task()
+        finally:
+            with self._lock:
+                self._busy -= 1
+                done = self._stopping and not self._busy
+            if done:
+                self._tasks.put(None)
+        return False
 
     def _ends(self) -> bool:
         """Tell whether the calling thread is to end; then the next one looks, too."""
@@ -148,20 +152,5 @@ class Workers:
         if last and self._last is not None:
             self._last()
         if not last:
-            self._tokens.put(None)
+            self._tasks.put(None)
         return True
-
-    def _run_next(self) -> None:
-        """Run one task, if there is one, in a frame of its own, which does not outlive it."""
-        with self._lock:
-            if not self._tasks:
-                return
-            _, _, task = heappop(self._tasks)
-        try:
-            task()
-        finally:
-            with self._lock:
-                self._busy -= 1
-                done = self._stopping and not self._busy
-            if done:
-                self._tokens.put(None)

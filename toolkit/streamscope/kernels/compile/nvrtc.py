@@ -14,7 +14,7 @@ from typing import Any
 from streamscope.arguments import shown
 from streamscope.errors import CompilationError, NoDeviceError
 from streamscope.kernels.compile.cubin import sections_of
-from streamscope.kernels.elementwise.written import explained
+from streamscope.kernels.elementwise.compiler_errors import explained
 from streamscope.kernels.source import KernelSource
 
 OPTIONS = ("--std=c++17",)

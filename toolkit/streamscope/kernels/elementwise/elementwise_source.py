@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from streamscope.kernels.cuda import fill, pieces
-from streamscope.kernels.elementwise.wrapping_source import added
+from streamscope.kernels.expression.wrapping import added
 from streamscope.kernels.form import THREADS, Access, Form
 from streamscope.kernels.layout import placing_source
 from streamscope.kernels.signature import RESULT, Signature

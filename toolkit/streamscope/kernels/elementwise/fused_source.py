@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamscope.kernels.cuda import pieces
-from streamscope.kernels.elementwise.wrapping_source import added
+from streamscope.kernels.expression.wrapping import added
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.kernels.source import COMPUTE
 
@@ -29,7 +29,7 @@ _CHOOSING = frozenset({"T", "fabs", "fmax", "fmin", "maximum", "minimum"})
 
 
 @dataclass(frozen=True)
-class Step:
+class FusedStep:
     """One operation in a fused kernel.
 
     Attributes
@@ -50,18 +50,18 @@ class FusedSignature(Signature):
 
     Attributes
     ----------
-    steps : tuple of Step
+    steps : tuple of FusedStep
         In order.
     """
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[FusedStep, ...] = ()
 
     def device_functions(self) -> str:
         """Return the steps as functions, and one that calls them in order."""
         return _functions(self.parameters, self.steps)
 
 
-def fused_signature(name: str, parameters: Sequence[Parameter], steps: Sequence[Step]) -> FusedSignature:
+def fused_signature(name: str, parameters: Sequence[Parameter], steps: Sequence[FusedStep]) -> FusedSignature:
     """Return what the kernel of several steps computes, the last step's result.
 
     Parameters
@@ -70,7 +70,7 @@ def fused_signature(name: str, parameters: Sequence[Parameter], steps: Sequence[
         Readable name, an identifier.
     parameters : sequence of Parameter
         Each taken as it is stored.
-    steps : sequence of Step
+    steps : sequence of FusedStep
         In order.
     """
     result = steps[-1].signature.result
@@ -78,7 +78,7 @@ def fused_signature(name: str, parameters: Sequence[Parameter], steps: Sequence[
     return FusedSignature(name, tuple(parameters), result, f"fused({called})", result, steps=tuple(steps))
 
 
-def _functions(parameters: Sequence[Parameter], steps: Sequence[Step]) -> str:
+def _functions(parameters: Sequence[Parameter], steps: Sequence[FusedStep]) -> str:
     namespaces: dict[str, str] = {}
     for step in steps:
         namespaces.setdefault(_contents(step.signature), f"{step.signature.name}_{len(namespaces)}")
@@ -94,7 +94,7 @@ def _contents(signature: Signature) -> str:
     return signature.value_source() if signature.functions else signature.own_source()
 
 
-def _body(parameters: Sequence[Parameter], steps: Sequence[Step], namespaces: Sequence[str]) -> str:
+def _body(parameters: Sequence[Parameter], steps: Sequence[FusedStep], namespaces: Sequence[str]) -> str:
     types = {parameter.name: COMPUTE[parameter.taken] for parameter in parameters}
     products: set[str] = set()  # Names of values that may be products when they meet a sum.
     lines = []

@@ -5,7 +5,7 @@ C brings two numbers to a common type before it joins them (C++17, [expr.arith.c
 towards zero, what is beyond the range becomes the nearest end of it, and NaN becomes 0, or where either of the two has 64 bits the number
 whose highest bit alone is set (so on an H200). Whole numbers shorter than 32 bits take the low bits of that conversion to 32 bits, since
 registers are no shorter. What C leaves undefined of whole numbers, overflow, division by zero and shifts by the width or more, is NumPy's,
-here and in kernels (`streamscope.kernels.elementwise.wrapping_source`).
+here and in kernels (`streamscope.kernels.expression.wrapping`).
 """
 
 from __future__ import annotations

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamscope.kernels.elementwise.wrapping_source import SIGNS, Arithmetic
 from streamscope.kernels.expression.c_arithmetic import DType, alike, chosen, converted, divided, shifted_left, shifted_right
 from streamscope.kernels.expression.functions import (
     NAMES,
@@ -28,6 +27,25 @@ from streamscope.kernels.expression.tokens import WORDS_OF_TYPES, LiteralError, 
 
 Values = Mapping[str, Any]
 Evaluator = Callable[[Values], Any]
+
+
+SIGNS = frozenset({"+", "-", "*", "/", "%", "<<", ">>"})
+"""Operators that C++ leaves undefined for some whole numbers."""
+
+
+class Arithmetic(NamedTuple):
+    """What whole numbers may overflow in, and how that is written so that they wrap.
+
+    Attributes
+    ----------
+    signs : tuple of int
+        Positions of operators of `SIGNS`, applied from left to right, or of ``abs``.
+    inserted : tuple of (int, str)
+        What is inserted where.
+    """
+
+    signs: tuple[int, ...]
+    inserted: tuple[tuple[int, str], ...]
 
 
 class Typed(dict[str, Any]):

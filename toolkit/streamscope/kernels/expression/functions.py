@@ -6,14 +6,18 @@ NVRTC has functions of ``float`` and ``double``, and few others. So a call of ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from streamscope.kernels.elementwise.functions_source import FUNCTIONS
+from streamscope.kernels.cuda import pieces
 from streamscope.kernels.expression.c_arithmetic import DType, alike, converted, multiplied_and_added, promoted
 from streamscope.kernels.expression.tokens import Mistake, Token
+
+FUNCTIONS = pieces("functions")
+"""Our device functions by name, as source: what CUDA does not have, or has with another meaning. Each stands behind those that it calls."""
 
 _NUMPY: Mapping[str, np.ufunc] = {
     "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan, "atan2": np.arctan2,
@@ -227,3 +231,15 @@ def _advice(name: str, dtypes: Sequence[DType]) -> str:
 
 def _spelt(dtype: DType) -> str:
     return "float" if dtype == np.float32 else "double"
+
+
+def functions_source(texts: Iterable[str]) -> str:
+    """Return the functions that some pieces of source name, and those that these call, in order."""
+    return "".join(reversed(list(_needed(" ".join(texts)))))
+
+
+def _needed(text: str) -> Iterator[str]:
+    for name, source in reversed(FUNCTIONS.items()):
+        if re.search(rf"\b{name}\b", text):
+            text += source
+            yield source

@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
-from streamscope.kernels.elementwise.functions_source import FUNCTIONS
-from streamscope.kernels.expression.functions import NAMES
+from streamscope.kernels.expression.functions import FUNCTIONS, NAMES
 from streamscope.kernels.expression.tokens import (
     KEYWORDS,
     WORDS_OF_TYPES,

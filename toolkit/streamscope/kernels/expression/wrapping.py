@@ -1,22 +1,32 @@
-"""Expressions whose whole numbers overflow, are divided by zero or shifted too far, written so that this means what it means in NumPy."""
+"""Arithmetic of whole numbers that C++ leaves undefined, written so that it is NumPy's: overflow, division by zero, shifts by the width.
+
+Expressions keep their operators: ``a + b - c`` becomes ``wrapping::result(wrapping::of(a) + b - c)`` or, where all three are known to be
+of one type, ``int(unsigned(a) + b - c)``. ``cuda/wrapping.cuh`` has what these names stand for.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
-from streamscope.kernels.elementwise.wrapping_source import CASTS, WRAPS, Arithmetic, cast
-from streamscope.kernels.expression.expressions import parsed, typed
+from streamscope.kernels.expression.expressions import SIGNS, Arithmetic, parsed, typed
 from streamscope.kernels.expression.functions import UnknownExpressionError
 from streamscope.kernels.expression.promotion import DType
+
+WRAPS = SIGNS | {"abs"}
+"""What an expression has in it that may be written otherwise."""
+CASTS = {"int32": ("int(", "unsigned("), "int64": ("(long long)(", "(unsigned long long)(")}
+"""What takes the place of ``wrapping::result(`` and ``wrapping::of(`` in sums, differences and products of a known dtype."""
+_OF_TWO = re.compile(r"a [-+*] b")
 
 
 @lru_cache(maxsize=4096)
 def wrapped(expression: str, dtypes: tuple[tuple[str, DType], ...]) -> str:
-    """Return an expression with its arithmetic of whole numbers as `streamscope.kernels.elementwise.wrapping_source` has it.
+    """Return an expression with its arithmetic of whole numbers wrapped.
 
     Where types are unknown all operators are so written: what is not whole is computed there as in C++. An expression that is not
     understood at all stays as it is.
@@ -63,3 +73,26 @@ def _rewritten(expression: str, found: Iterable[Arithmetic]) -> str:
             inserted[at] = inserted.get(at, "") + text if text.startswith(")") else text + inserted.get(at, "")
     places = [*sorted({0, *inserted}), len(expression)]
     return "".join(inserted.get(at, "") + expression[at:until] for at, until in pairwise(places))
+
+
+def cast(text: str, casts: tuple[str, str]) -> str:
+    """Return what is inserted into an expression with casts of `CASTS` instead."""
+    return text.replace("wrapping::result(", casts[0]).replace("wrapping::of(", casts[1])
+
+
+def joined(kind: str, expression: str) -> str:
+    """Return an expression of ``a`` and ``b``, which are of a C++ type: a sum or a product of whole numbers wraps."""
+    dtype = {"int": "int32", "long long": "int64"}.get(kind, "")
+    return _cast_of_two(dtype, "a", expression[1:]) if _OF_TWO.fullmatch(expression) else expression
+
+
+def added(dtype: str, a: str, b: str) -> str:
+    """Return the C++ expression for the sum of two values of a dtype; shorter numbers than these two cannot overflow."""
+    return _cast_of_two(dtype, a, f" + {b}")
+
+
+def _cast_of_two(dtype: str, a: str, rest: str) -> str:
+    if dtype not in CASTS:
+        return f"{a}{rest}"
+    result, of = CASTS[dtype]
+    return f"{result}{of}{a}){rest})"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamscope.kernels.cuda import fill, pieces
-from streamscope.kernels.elementwise.wrapping_source import joined
+from streamscope.kernels.expression.wrapping import joined
 from streamscope.kernels.source import COMPUTE
 
 _CUDA = pieces("reduce")

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from streamscope.kernels.cuda import fill, pieces
-from streamscope.kernels.elementwise.wrapping_source import added
+from streamscope.kernels.expression.wrapping import added
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.layout import INDEX32_LIMIT
 from streamscope.kernels.reduce.reducers import BYTES, FACTORS, FLOATS, MOST_KEYED, Reducer, accumulator_bytes, is_keyed, reducer_source

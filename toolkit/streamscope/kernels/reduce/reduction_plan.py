@@ -60,25 +60,25 @@ class ReductionPlan:
 
     Attributes
     ----------
-    steps : tuple of PlannedKernel
+    kernels : tuple of PlannedKernel
     scratch_bytes : int
     """
 
-    steps: tuple[PlannedKernel, ...]
+    kernels: tuple[PlannedKernel, ...]
     scratch_bytes: int = 0
 
     @property
     def blocks(self) -> int:
         """Blocks of the first kernel."""
-        return self.steps[0].blocks if self.steps else 0
+        return self.kernels[0].blocks if self.kernels else 0
 
     def bind(self, bench: CudaBench, source: Any, target: Any) -> CudaCall:
         """Prepare the kernels on a bench; the result launches them one after the other."""
         scratch = [bench.stream.workspace(self.scratch_bytes)] if self.scratch_bytes else []
         places = [source, *scratch, target]
         calls = [
-            bench.kernel(step.source, step.blocks, step.threads, [*places[number : number + 2], *map(ctypes.c_longlong, step.numbers)])
-            for number, step in enumerate(self.steps)
+            bench.kernel(kernel.source, kernel.blocks, kernel.threads, [*places[at : at + 2], *map(ctypes.c_longlong, kernel.numbers)])
+            for at, kernel in enumerate(self.kernels)
         ]
         return in_turn(calls)
 

@@ -70,7 +70,7 @@ class Visit:
         Clock of what the host knew when it issued the item.
     region : Region, optional
         The replay that it is in.
-    stamp : int64 array
+    end : int64 array
         Clock of what is done when it ends; set when the walk goes on.
     """
 
@@ -81,7 +81,7 @@ class Visit:
     knows: Clock
     host: Clock
     region: Region | None
-    stamp: Clock = field(init=False)
+    end: Clock = field(init=False)
 
     def after(self, other: Visit) -> bool:
         """Tell whether this item starts only when another is done."""
@@ -90,7 +90,7 @@ class Visit:
     def behind(self, other: Visit) -> Clock:
         """Return the clock that this item has by waiting for another; to wait for what is in a graph is to wait for the graph."""
         if other.region is None or other.region is self.region or other.region.end is None:
-            return other.stamp
+            return other.end
         return other.region.end
 
     def learn(self, other: Visit) -> None:
@@ -177,7 +177,7 @@ class Walk:
     def _replay(self, replay: Replay, graph: int) -> Iterator[Visit | Waits]:
         yield from self._ready(0)
         # Where the graph begins is an item of lane 0. A lane that knows it has forked.
-        self._stamp(0)
+        self._done(0)
         inside = self._clocks[self._lanes : 2 * self._lanes]
         inside[0], inside[1:] = self._clocks[0], 0
         region = Region(inside)
@@ -224,9 +224,9 @@ class Walk:
         visit = Visit(item, self._run, strand, self._counts[strand] + 1, clock, self._clocks[self._host].copy(), region)
         yield visit
         visit.knows = clock.copy()
-        visit.stamp = self._stamp(strand)
+        visit.end = self._done(strand)
 
-    def _stamp(self, strand: int) -> Clock:
+    def _done(self, strand: int) -> Clock:
         self._counts[strand] += 1
         self._clocks[strand][strand] = self._counts[strand]
         return np.array(self._clocks[strand])

@@ -1,22 +1,26 @@
-"""Missing waits: conflicting work that a plan does not order, within a run and from one run to the next."""
+"""Waits that a plan lacks, between conflicting work within a run and from one run to the next, and waits that its other orders imply."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from streamscope.auditing.captures import Break, capture_breaks
-from streamscope.auditing.dependencies import Dependencies, hazards, key_of
-from streamscope.auditing.findings import Finding, Kind, Severity, count, named, quoted
-from streamscope.auditing.order import Item, Visit, Walk
-from streamscope.engines.plan import Plan, Replay
-from streamscope.program.operation import Program
+import numpy as np
 
-RUNS = 2
+from streamscope.auditing.dependencies import Dependencies, hazards, key_of
+from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
+from streamscope.auditing.happens_before import Item, Visit, Waits, Walk, covers
+from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Step, WaitEvent
+from streamscope.program.operation import Operation, Program
+from streamscope.words import counted
+
+RACE_RUNS = 2
 """Runs in a row that show all races: an item is ordered with itself in the next run, so what is further apart conflicts with that, too."""
 
 HAZARDS = {"RAW": "read after write", "WAR": "write after read", "WAW": "write after write"}
+REDUNDANCY_RUNS = 3
+"""The waits of the third run are those of all later ones: it knows two runs before it, and a wait reaches back to the one before only."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ def races(plan: Plan) -> list[Race]:
     """
     touched: dict[int, _Touched] = defaultdict(_Touched)
     found: dict[Race, None] = {}
-    for visit in Walk(plan).runs(RUNS):
+    for visit in Walk(plan).runs(RACE_RUNS):
         if not isinstance(visit, Visit):
             continue
         for other in _latest_conflicts(visit, touched):
@@ -127,7 +131,7 @@ def issue_findings(plan: Plan, dependencies: Dependencies) -> Iterator[Finding]:
     for work in dependencies.work:
         if (number := times[key_of(work)]) != 1:
             operation = program.operations[work.operation]
-            often = "not at all" if number == 0 else count(number, "time")
+            often = "not at all" if number == 0 else counted(number, "time")
             message = f"{operation} issues its {work.name} {often} in a run."
             variables = named(program, work.writes)
             yield Finding(Kind.NOT_ISSUED, Severity.ERROR, (operation,), variables, message, "issue it once.")
@@ -146,18 +150,72 @@ def _wrong_order(program: Program, earlier: int, later: int, variables: set[int]
     return Finding(Kind.WRONG_ORDER, Severity.ERROR, (first, second), touched, message, f"issue {first} first.")
 
 
-def capture_findings(plan: Plan) -> Iterator[Finding]:
-    """Yield what breaks the captures of a plan."""
-    for step in plan.steps:
-        if isinstance(step, Replay):
-            for found in capture_breaks(step.steps):
-                yield _capture_finding(plan, found)
+def redundant_waits(plan: Plan) -> list[int]:
+    """Return the indices, as `Plan.without_wait` counts, of waits that can all be left out together without losing any order."""
+    verdicts: dict[int, bool] = {}
+    for group in Walk(plan).runs(REDUNDANCY_RUNS):
+        if isinstance(group, Waits):
+            verdicts.update(_verdicts(group))
+    # What waits for an event that is never recorded does not wait.
+    return [index for index in range(plan.waits) if verdicts.get(index, True)]
 
 
-def _capture_finding(plan: Plan, found: Break) -> Finding:
-    names = {"lane": plan.lanes[found.lane], "main": plan.lanes[0]}
-    operations = () if found.launch is None else (plan.program.operations[found.launch.operation],)
-    variables = () if found.launch is None else named(plan.program, found.launch.writes)
-    subject = f" at {operations[0]}" if operations else ""
-    message = f"The capture would break{subject}: {found.why.format(**names)}. The segment then runs uncaptured."
-    return Finding(Kind.BROKEN_CAPTURE, Severity.ERROR, operations, variables, message, f"{found.advice.format(**names)}.")
+def _verdicts(group: Waits) -> Iterator[tuple[int, bool]]:
+    kept = dict(group.waited)
+    for index, clock in group.waited:
+        known = np.maximum.reduce([group.base, *(waited for other, waited in kept.items() if other != index)])
+        redundant = covers(known, clock)
+        if redundant:
+            del kept[index]
+        yield index, redundant
+
+
+def redundancy_findings(plan: Plan) -> Iterator[Finding]:
+    """Yield a finding for each redundant wait."""
+    places = _wait_places(plan)
+    for index in redundant_waits(plan):
+        place = places[index]
+        operations = tuple(operation for operation in (place.source, place.target) if operation is not None)
+        behind = f" behind {place.source}" if place.source is not None else ""
+        before = f", before {place.target}," if place.target is not None else ""
+        message = f"The wait of {place.lane} for an event{behind}{before} orders nothing that other orders do not imply."
+        yield Finding(Kind.REDUNDANT_WAIT, Severity.WARNING, operations, (), message, f"take it out: it is wait {index} of the plan.")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a wait stands: whose it is, what it is behind, and what comes next on its lane."""
+
+    lane: str
+    source: Operation | None
+    target: Operation | None
+
+
+def _wait_places(plan: Plan) -> list[_Place]:
+    steps = list(plan.flat())
+    recorded = _recorded_behind(plan, steps)
+    following: dict[int | None, Operation] = {}
+    places: list[_Place] = []
+    for step in reversed(steps):
+        match step:
+            case Issue(launch, lane):
+                following[lane] = plan.program.operations[launch.operation]
+            case CallHost(call):
+                following[None] = plan.program.operations[call.operation]
+            case WaitEvent(event, lane):
+                places.append(_Place(plan.lanes[lane], recorded.get(event), following.get(lane)))
+            case HostWait(event):
+                places.append(_Place("the host", recorded.get(event), following.get(None)))
+    return places[::-1]
+
+
+def _recorded_behind(plan: Plan, steps: list[Step]) -> Mapping[int, Operation]:
+    """Return, for each event, the operation on its lane that it is recorded behind."""
+    last: dict[int, Operation] = {}
+    behind: dict[int, Operation] = {}
+    for step in steps:
+        if isinstance(step, Issue):
+            last[step.lane] = plan.program.operations[step.launch.operation]
+        elif isinstance(step, RecordEvent) and step.lane in last:
+            behind[step.event] = last[step.lane]
+    return behind
