@@ -102,6 +102,12 @@ class Choice:
     prepared : Prepared, optional
         The program prepared for that engine, inputs loaded, graphs captured: ready to run. None in a choice that was read from a file or
         pickled.
+
+    Examples
+    --------
+    >>> choice = ss.best(np.tanh, np.ones(64, np.float32), device="simulated", engines="sync,async", progress=False)
+    >>> [(candidate.engine, candidate.standing.value) for candidate in choice.candidates]
+    [('async', 'chosen'), ('sync', 'slower')]
     """
 
     engine: str
@@ -133,7 +139,14 @@ class Choice:
         return display.html(self)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the choice as JSON values."""
+        """Return the choice as JSON values.
+
+        Examples
+        --------
+        >>> choice = ss.best(np.tanh, np.ones(64, np.float32), device="simulated", engines="async,graph", progress=False)
+        >>> choice.to_json()["engine"]
+        'graph'
+        """
         return {
             "engine": self.engine,
             "reason": self.reason,

@@ -100,17 +100,18 @@ class Row:
 
 def table(columns: Sequence[Column], rows: Iterable[Row], *, style: str = "") -> Html:
     """Return a table with its looks inline, for notebooks."""
-    heads = [
-        fill('<th style="{};{};vertical-align:bottom{};font-weight:600"{}>{}</th>', _CELLS[column.kind], LINE,
-             ";white-space:normal" if column.kind == "number" else "", _title(column.meaning), column.heading)
-        for column in columns
-    ]  # fmt: skip
+    heads = [fill('<th style="{}"{}>{}</th>', _head(column), _title(column.meaning), column.heading) for column in columns]
     return fill(
         '<div style="overflow-x:auto">'
         '<table style="border-collapse:collapse;margin:0 0 6px 0;font-size:12px;font-variant-numeric:tabular-nums{}">'
         "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>",
         style, heads, [_row(columns, row) for row in rows],
     )  # fmt: skip
+
+
+def _head(column: Column) -> str:
+    looks = f"{_CELLS['text' if column.kind == 'code' else column.kind]};{LINE};vertical-align:bottom;font-weight:600"
+    return f"{looks};white-space:normal" if column.kind == "number" else looks
 
 
 def _row(columns: Sequence[Column], row: Row) -> Html:
