@@ -16,7 +16,7 @@ from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
 from streamscope.trace.stored import AMOUNT, COUNT, TEXT, optional
 from streamscope.trace.trace import DeviceInfo
-from streamscope.words import format_mib, format_us
+from streamscope.words import aligned, format_mib, format_us
 
 if TYPE_CHECKING:
     from streamscope.engines.prepared import Prepared
@@ -131,9 +131,7 @@ class Choice:
 
     def __str__(self) -> str:
         rows = [HEADINGS[:-1], *(each.cells[:-1] for each in self.candidates)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([self.headline, *textwrap.wrap(self.reason, WIDTH), "", *lines])
+        return "\n".join([self.headline, *textwrap.wrap(self.reason, WIDTH), "", *aligned(rows)])
 
     def _repr_html_(self) -> str | None:
         return display.html(self)
