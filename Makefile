@@ -22,7 +22,7 @@ RUNTIME := $(VENV)/.runtime$(CUDA_EXTRA)
 DEVELOPMENT := $(VENV)/.development$(CUDA_EXTRA)
 LAB := $(VENV)/.lab$(CUDA_EXTRA)
 
-.PHONY: help setup demo lab test check docs versions lock upgrade clean
+.PHONY: help setup demo lab test quick check docs versions lock upgrade clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -36,11 +36,15 @@ demo: $(RUNTIME) ## compare the engines on a chain of small kernels; prints the 
 lab: $(LAB) ## open JupyterLab on the notebooks
 	$(VENV)/bin/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks
 
-test: check docs versions ## everything that CI runs: the quick checks, then all tests; installs the tools and a browser
+test: check docs versions ## everything that CI runs: style, types, layers, documentation, then all tests; installs the tools and a browser
 	sh scripts/install_browser.sh
 	$(PY) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
-check: $(DEVELOPMENT) ## the quick checks: style, types, layers
+quick: check ## style, types, layers, the tests of what you changed and a core of the others; two minutes on 2 cores
+	$(PY) -m pytest --quiet --numprocesses auto --maxprocesses 4 --dist loadfile -m 'not slow and not browser' \
+		$$($(PY) scripts/quick_tests.py) $(PYTEST_ARGS)
+
+check: $(DEVELOPMENT) ## style, types, layers
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy

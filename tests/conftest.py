@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib.util
 import shutil
 import signal
@@ -12,14 +13,17 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.combinations import THOROUGH
 
 # A machine with a GPU need not have the notebook packages: `PYTHONPATH=toolkit pytest -m gpu tests` works without them.
 NOTEBOOK_PACKAGES = ("anywidget", "nbformat", "plotly")
 collect_ignore_glob = ["widgets/*", "notebooks/*"] if any(find_spec(name) is None for name in NOTEBOOK_PACKAGES) else []
 
-# The machines that run the tests are shared, so a slow example says nothing about the code.
-settings.register_profile("streamscope", deadline=None, print_blob=True)
-settings.load_profile("streamscope")
+# The machines that run the tests are shared, so a slow example says nothing about the code. The same examples every time, but for the
+# thorough profile, which looks for new ones.
+settings.register_profile("streamscope", deadline=None, print_blob=True, derandomize=True)
+settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=1000)
+settings.load_profile("thorough" if THOROUGH else "streamscope")
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -45,6 +49,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if reason:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what there is before the first test out of garbage collections, of which many tests ask for some."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

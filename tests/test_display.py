@@ -18,7 +18,7 @@ TYPES = {
     "Comparison": "comparing.comparison",
     "CompilationComparison": "compiling.compare_compilation",
     "CompilationLog": "kernels.compile.compilation_log",
-    "GraphView": "engines.graphs.view",
+    "GraphView": "engines.graphs",
     "Tuning": "compiling.tuning",
 }
 

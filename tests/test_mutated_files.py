@@ -18,6 +18,8 @@ from tests.mutating import MOST_BYTES
 import streamscope as ss
 from streamscope.comparing.comparison import Comparison
 
+pytestmark = pytest.mark.slow
+
 COUNT = int(os.environ.get("STREAMSCOPE_MUTATIONS", "200"))
 KINDS = {"parquet": COUNT, "comparison": COUNT, "columns": COUNT // 2, "values": COUNT // 4}
 """The first two damage bytes, or what they say, so that nothing else than what was saved may load. The last two damage what is written, and

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.auditing.conftest import breaks, launch, plan_of, plans
 
 from streamscope.auditing.audit import audit
@@ -18,7 +18,6 @@ JOIN = (RecordEvent(1, 1), WaitEvent(1, 0))
 WORK = Issue(launch(0, "", "a"), 1)
 
 
-@settings(max_examples=200)
 @given(plans())
 def test_a_capture_breaks_where_reachability_says_so(plan):
     for step in plan.steps:

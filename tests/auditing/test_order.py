@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from tests.auditing.conftest import Model, host_call, launch, plan_of, plans
 
 from streamscope.auditing.happens_before import Visit, Walk
@@ -18,7 +18,6 @@ def ordered(plan):
     return {(name[id(one)], name[id(other)]) for one in visits for other in visits if one is not other and other.after(one)}
 
 
-@settings(max_examples=300)
 @given(plans())
 def test_the_walk_orders_what_reachability_orders(plan):
     assert ordered(plan) == Model(plan, RUNS).ordered()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.auditing.conftest import Model, engine_plans, launch, plan_of, plans, spread
 from tests.engines.conftest import PROGRAMS
@@ -30,7 +30,6 @@ def errors(plan):
     return {finding.kind for finding in audit(plan, touches=False).findings if finding.severity is Severity.ERROR}
 
 
-@settings(max_examples=300)
 @given(plans())
 def test_races_are_those_of_reachability_and_mending_them_mends_all(plan):
     found, all_races = named(plan), Model(plan).races()
@@ -39,13 +38,11 @@ def test_races_are_those_of_reachability_and_mending_them_mends_all(plan):
     assert Model(plan, extra=found).races() == set()
 
 
-@settings(max_examples=100)
 @given(engine_plans())
 def test_our_engines_have_no_races(plan):
     assert errors(plan) == set()
 
 
-@settings(max_examples=200)
 @given(engine_plans(), st.data())
 def test_a_wait_taken_out_is_a_race_or_breaks_a_capture(plan, data):
     needed = sorted(set(range(plan.waits)) - set(redundant_waits(plan)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.auditing.conftest import Model, engine_plans, host_call, launch, plan_of, plans
 from tests.engines.conftest import PROGRAMS
 
@@ -19,7 +19,6 @@ from streamscope.ops import add
 from streamscope.tracing import program
 
 
-@settings(max_examples=300)
 @given(plans())
 def test_all_redundant_waits_can_be_left_out_together(plan):
     if Model(plan).broken:
@@ -27,7 +26,6 @@ def test_all_redundant_waits_can_be_left_out_together(plan):
     assert Model(plan, without=set(redundant_waits(plan))).ordered() == Model(plan).ordered()
 
 
-@settings(max_examples=200)
 @given(engine_plans())
 def test_our_engines_have_no_redundant_waits(plan):
     assert redundant_waits(plan) == []

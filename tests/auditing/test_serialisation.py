@@ -98,7 +98,6 @@ def test_thousands_of_orders_are_one_finding():
         assert len(finding.operations) <= 6
 
 
-@settings(max_examples=100)
 @given(engine_plans())
 def test_there_is_a_finding_exactly_if_something_is_ordered_that_needs_no_order(plan):
     dependencies = Dependencies.of(plan.program)

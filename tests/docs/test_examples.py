@@ -13,6 +13,8 @@ from tests.docs.running import needs_notebook_packages, run_examples
 import streamscope as ss
 
 NAMESPACES = {"ss": "streamscope", "ss.ops": "streamscope.ops", "ss.analysis": "streamscope.analysis"}
+RESULTS = ("advising.advice:Advice", "advising.choice:Choice", "auditing.audit:Audit")
+"""Classes that a user meets and does not make, so that they have no name in ``ss``."""
 DESCRIPTORS = (property, cached_property, classmethod, staticmethod)
 FLOOR = 1
 """At least so many public names have an example."""
@@ -35,13 +37,20 @@ def with_methods(name, value):
 
 def public_examples():
     """Return by its name the docstring of each public object that has an example; of a name that stands twice, once."""
+    named = [
+        (f"{prefix}.{name}", value)
+        for prefix, module in NAMESPACES.items()
+        for name, value in public_names(importlib.import_module(module))
+    ]
+    named += [
+        (name, getattr(importlib.import_module(f"streamscope.{module}"), name)) for module, name in (one.split(":") for one in RESULTS)
+    ]
     found = {}
-    for prefix, module in NAMESPACES.items():
-        for name, value in public_names(importlib.import_module(module)):
-            for whole, member in with_methods(f"{prefix}.{name}", value):
-                text = inspect.getdoc(member) or ""
-                if ">>> " in text and text not in found.values():
-                    found[whole] = text
+    for name, value in named:
+        for whole, member in with_methods(name, value):
+            text = inspect.getdoc(member) or ""
+            if ">>> " in text and text not in found.values():
+                found[whole] = text
     return found
 
 

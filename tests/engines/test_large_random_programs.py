@@ -20,6 +20,8 @@ from streamscope.engines.plan import Plan, Replay
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.reference import run_reference
 
+pytestmark = pytest.mark.slow
+
 CONFIGURATIONS = [*((name, 2) for name in PLANNERS), ("dual", 4), ("graph-dual", 4)]
 MOST_WAITS = 25 if THOROUGH else 8
 """How many waits of a plan are tried, of hundreds."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.engines.conftest import PROGRAMS, RUNS
 
@@ -81,7 +81,6 @@ def random_programs(draw):
     return RandomProgram(made, inputs, durations)
 
 
-@settings(max_examples=150, deadline=None)
 @given(random_programs(), st.sampled_from(STREAMED), st.integers(1, 5), st.randoms(use_true_random=False))
 def test_random_programs_equal_serial_execution_on_any_number_of_streams(made, engine, streams, random):
     plan = PLANNERS[engine](made.program, made.estimate, streams)
@@ -117,14 +116,12 @@ def reduced_by_brute_force(operations) -> list[list[int]]:
     return direct
 
 
-@settings(deadline=None)
 @given(random_programs())
 def test_dependencies_are_the_reduction_of_all_conflicts(made):
     operations = made.program.operations
     assert without_implied(dependencies(operations)) == reduced_by_brute_force(operations)
 
 
-@settings(max_examples=150, deadline=None)
 @given(random_programs(), st.sampled_from(STREAMED), st.integers(1, 5))
 def test_a_chain_stays_on_its_stream(made, engine, streams):
     before = reduced_by_brute_force(made.program.operations)
@@ -145,7 +142,6 @@ def test_each_of_more_branches_than_streams_stays_on_one(engine, streams):
     assert len({branch[0] for branch in branches}) == streams
 
 
-@settings(deadline=None)
 @given(random_programs(), st.sampled_from(STREAMED), st.integers(1, 5))
 def test_what_conflicts_is_issued_in_program_order(made, engine, streams):
     issued = [step.launch.operation for step in PLANNERS[engine](made.program, made.estimate, streams).flat() if isinstance(step, Issue)]

@@ -11,6 +11,8 @@ import pytest
 
 from streamscope.devices.simulated import SimulatedDevice
 
+pytestmark = pytest.mark.slow
+
 OPERATIONS = 6000
 
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.kernels.reduction_runs import fenced
 
@@ -15,6 +15,8 @@ from streamscope.kernels.form import THREADS
 from streamscope.kernels.layout import row_major
 from streamscope.kernels.reduce.broadcast_sum import BLOCKS, VECTOR_BYTES, bind_sum, fitted_sums, fresh_sums
 from streamscope.kernels.signature import Parameter, Signature
+
+pytestmark = pytest.mark.slow
 
 UNIT = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
 SHAPES = [
@@ -138,7 +140,6 @@ def test_operands_of_other_dtypes_and_misaligned_ones(host_bench, build):
 extents = st.lists(st.tuples(st.integers(1, 3000), st.booleans()), min_size=1, max_size=4)
 
 
-@settings(max_examples=300, deadline=None)
 @given(extents, st.sampled_from(list(UNIT)), st.sampled_from(list(UNIT)), st.integers(0, 15))
 def test_blocks_share_all_values_and_vectors_are_aligned(axes, dtype, other, shift):
     walked, target = tuple(extent for extent, _ in axes), tuple(1 if gone else extent for extent, gone in axes)

@@ -12,6 +12,8 @@ from streamscope.kernels.reduce import reduction_plan
 from streamscope.kernels.reduce.reducers import Reducer
 from streamscope.kernels.reduce.reduction_plan import plan_reduction
 
+pytestmark = pytest.mark.slow
+
 BYTES = [((3, 70_000), 1), ((70_000, 3), 0), ((400, 16), 0), ((300, 3, 50), (0, 2)), ((50, 300, 2), (0, 2))]
 
 

@@ -13,6 +13,8 @@ import streamscope as ss
 from streamscope.kernels.compile.batch import compile_kernel
 from streamscope.kernels.elementwise.fused_source import APART, ROUNDED
 
+pytestmark = pytest.mark.slow
+
 SIZE = 203
 HOST_ROUNDED = "inline float rounded(float value) { return (float)(_Float16)value; }\n"
 HOST_APART = "inline float apart(float value) { return value; }\ninline double apart(double value) { return value; }\n"

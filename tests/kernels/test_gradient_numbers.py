@@ -9,6 +9,8 @@ import streamscope as ss
 from streamscope.ops.operators import OPERATORS
 from streamscope.program.reference import run_reference
 
+pytestmark = pytest.mark.slow
+
 DIFFERENTIABLE = [name for name, operator in OPERATORS.items() if operator.definition.gradient is not None]
 STEP = 1e-6
 BROADCAST = [

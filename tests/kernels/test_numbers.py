@@ -13,6 +13,8 @@ from streamscope.kernels.expression.promotion import promote
 from streamscope.ops.operators import OPERATORS
 from streamscope.program.reference import run_reference
 
+pytestmark = pytest.mark.slow
+
 FLOATS = ["float16", "float32", "float64"]
 DTYPES = [*FLOATS, "int8", "uint8", "int16", "int32", "int64", "bool"]
 SIZE = 203  # no vector width divides it

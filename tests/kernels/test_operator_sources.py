@@ -14,6 +14,8 @@ from streamscope.kernels.compile.batch import compile_kernel
 from streamscope.kernels.source import KernelSource
 from streamscope.ops.operators import OPERATORS
 
+pytestmark = pytest.mark.slow
+
 FLOATS = ["float16", "float32", "float64"]
 WIDE, NARROW = ["int32", "int64"], ["bool", "int8", "uint8", "int16"]
 WHOLE = [*WIDE, *NARROW]

@@ -12,6 +12,8 @@ from streamscope.ops import reductions
 from streamscope.ops.reductions import norm_of_order
 from streamscope.program.reference import run_reference
 
+pytestmark = pytest.mark.slow
+
 NORMS = [norm_of_order(order) for order in (1.0, 2.0, 3.0, float("inf"))]
 DIFFERENTIABLE = [*(getattr(reductions, name) for name in ("sum", "mean", "prod", "nansum", "nanprod", "max", "min")), *NORMS]
 SHAPES = [((7, 33), 1), ((33, 7), 0), ((3, 4, 8), (0, 2)), ((60,), None)]

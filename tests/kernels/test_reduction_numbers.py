@@ -14,6 +14,8 @@ from streamscope.kernels.reduce import reduction_plan
 from streamscope.kernels.reduce.reducers import REDUCERS
 from streamscope.kernels.reduce.reduction_plan import plan_reduction
 
+pytestmark = pytest.mark.slow
+
 LAYOUTS = [
     # shape, axis: rows of every number of lanes, masked ends, columns, both together, outer runs
     ((1,), None),

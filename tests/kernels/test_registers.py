@@ -20,6 +20,8 @@ pytest.importorskip("cuda.bindings.nvrtc")
 
 from streamscope.kernels.compile.nvrtc import compile_unit
 
+pytestmark = pytest.mark.slow
+
 DTYPES = ["int8", "uint8", "bool", "int16", "int32", "int64", "float16", "float32", "float64"]
 LAYOUTS = [
     ((4096, 4096), 1),

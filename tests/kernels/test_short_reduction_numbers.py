@@ -11,6 +11,8 @@ from tests.kernels.reduction_runs import TOLERANCE, expected_of, fenced, numbers
 from streamscope.kernels.reduce import reduction_plan
 from streamscope.kernels.reduce.reduction_plan import plan_reduction
 
+pytestmark = pytest.mark.slow
+
 SHORT = [((700, 3), 1), ((300, 49), 1), ((50, 333), 1), ((9, 701), 1), ((400, 3, 5), 1), ((100, 7, 33), 1), ((5, 2, 3), 1)]
 FULL = [((8200, 3), 1), ((1100, 3, 7), 1)]
 """One multiprocessor takes as many pieces at once as fit."""

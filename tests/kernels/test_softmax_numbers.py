@@ -13,6 +13,8 @@ from streamscope.kernels.softmax import RowForm, softmax_source
 from streamscope.ops.softmaxes import _kernel, _log_softmax_gradient_of, _softmax_gradient_of
 from streamscope.program.variable import ArraySpec
 
+pytestmark = pytest.mark.slow
+
 FLOATS = ["float16", "float32", "float64"]
 TOLERANCE = {"float16": 2e-3, "float32": 2e-6, "float64": 1e-14}
 ONE_INPUT = {"softmax": scipy.special.softmax, "log_softmax": scipy.special.log_softmax}

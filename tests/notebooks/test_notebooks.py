@@ -17,6 +17,8 @@ import streamscope as ss
 from streamscope.engines import PLANNERS
 from streamscope.workloads import WORKLOADS
 
+pytestmark = pytest.mark.slow
+
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("nbclient")
 

@@ -252,7 +252,6 @@ def assert_same_bits(found, expected):
             np.testing.assert_array_equal(np.signbit(one)[numbers], np.signbit(other)[numbers])
 
 
-@settings(max_examples=300, deadline=None)
 @given(PROGRAMS)
 def test_a_fused_program_means_the_same(function):
     one, other = fused(function, *INPUTS), ss.program(function).trace(*INPUTS)
@@ -261,7 +260,7 @@ def test_a_fused_program_means_the_same(function):
     assert sum(launch.cost.flops for launch in one.launches()) == sum(launch.cost.flops for launch in other.launches())
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(PROGRAMS.filter(distinct))
 def test_every_engine_runs_it(function):
     expected = after_runs(ss.program(function).trace(*INPUTS), "sync", ss.open_device("simulated"))
@@ -342,7 +341,7 @@ class TestOnCuda:
         for dtype in ("float16", "float32"):
             assert_same_bits(*self.both(function, x.astype(dtype), row.astype(dtype), column.astype(np.int8)))
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(PROGRAMS.filter(distinct))
     def test_random_programs(self, function):
         assert_same_bits(*self.both(function, *INPUTS))

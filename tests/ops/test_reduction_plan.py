@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamscope.kernels.form import THREADS
@@ -49,7 +49,6 @@ def elements_of_a_thread(kernel, numbers):
     return math.ceil(run / (kernel.width * kernel.lanes)) * kernel.width + ends
 
 
-@settings(max_examples=300, deadline=None)
 @given(large_reductions())
 @example(((2, 2, 2**33), (0, 2)))
 @example(((300, 132, 12_000_000), (0, 2)))
@@ -65,7 +64,6 @@ def rows_of_a_block(kernel, numbers):
     return numbers[4] if keyed else 0
 
 
-@settings(max_examples=300, deadline=None)
 @given(large_reductions())
 def test_a_block_can_number_its_rows_of_bytes(reduction):
     shape, axes = reduction

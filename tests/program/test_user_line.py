@@ -84,7 +84,7 @@ def test_a_program_that_is_an_operator_names_the_line_that_traced_it():
 
 def test_a_ready_workload_names_its_own_lines():
     program, inputs = ss.workload("cnn").build(size=3, channels=8, blocks=1)
-    assert {operation.where.partition(":")[0] for operation in program.trace(*inputs).operations} == {"cnn.py"}
+    assert {operation.where.partition(":")[0] for operation in program.trace(*inputs).operations} == {"programs.py"}
 
 
 def test_a_notebooks_cell_is_named_as_in_its_tracebacks(repository, tmp_path):

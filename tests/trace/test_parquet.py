@@ -81,7 +81,7 @@ def rewrite(path, *, table=None, **changes):
     pq.write_table(table.replace_schema_metadata(metadata), path)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(original=traces())
 def test_round_trip_is_exact(tmp_path, original):
     read = Trace.from_parquet(original.to_parquet(tmp_path / "trace.parquet"))

@@ -28,6 +28,23 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else text[: max(1, most - 1)].rstrip() + "…"
 
 
+def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str]:
+    """Return the rows of a table as lines of text.
+
+    Parameters
+    ----------
+    rows : sequence of sequence of str
+        The headings first.
+    numbers : bool
+        All columns but the first one hold numbers: they stand on the right, and a rule under the headings.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if numbers:
+        rows = [rows[0], ["-" * width for width in widths], *rows[1:]]
+    sides = [str.ljust, *[str.rjust if numbers else str.ljust] * (len(widths) - 1)]
+    return ["  ".join(side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)).rstrip() for row in rows]
+
+
 def percent(fraction: float) -> str:
     """Return a share in per cent: ``"69 %"``, and ``"0.4 %"`` below one."""
     value = fraction * 100

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from streamscope.trace import SpanKind, SpanTable, TimelineGroup
 from streamscope.trace.spans import DEVICE_KINDS
-from streamscope.words import shortened
+from streamscope.words import shortened, time_text
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, ticks
 
@@ -190,12 +190,8 @@ def _heading(group: TimelineGroup, y: float) -> list[str]:
     parts = [text(MARGIN, y, info.engine, font_size=12.5, fill=palette.INK, text_anchor="start", font_weight=600)]
     if group.makespan_ns is not None:
         simulated = ", simulated" if info.device.simulated else ""
-        parts.append(small_text(GUTTER, y, f"{_duration(group.makespan_ns)} without recording{simulated}"))
+        parts.append(small_text(GUTTER, y, f"{time_text(group.makespan_ns)} without recording{simulated}"))
     return parts
-
-
-def _duration(time_ns: float) -> str:
-    return f"{time_ns / 1e6:,.2f} ms" if time_ns >= 1e7 else f"{time_ns / 1e3:,.1f} µs"
 
 
 def _axis(start_ns: float, end_ns: float, scale: float, bottom: float, *, simulated: bool) -> list[str]:

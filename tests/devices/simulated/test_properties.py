@@ -94,7 +94,6 @@ class Runner:
 
 
 @given(programs)
-@settings(deadline=None)
 def test_with_the_waits_that_it_needs_a_program_gives_the_serial_result_whatever_the_schedule(program):
     runner = Runner(program)
     runner.reset()
@@ -104,7 +103,6 @@ def test_with_the_waits_that_it_needs_a_program_gives_the_serial_result_whatever
 
 
 @given(programs)
-@settings(deadline=None)
 def test_a_capture_of_it_gives_the_serial_result_too(program):
     runner = Runner(program)
     device, origin = runner.device, runner.device.stream("origin")
@@ -128,7 +126,6 @@ def test_a_capture_of_it_gives_the_serial_result_too(program):
 
 
 @given(programs)
-@settings(deadline=None)
 def test_what_runs_side_by_side_obeys_the_chip(program):
     runner = Runner(program)
     runner.reset()
@@ -160,7 +157,7 @@ def assert_apart(records, gap_ns):
 
 
 @given(programs)
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_the_same_calls_give_the_same_times(program):
     logs = []
     for _ in range(2):

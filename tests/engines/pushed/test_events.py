@@ -66,7 +66,7 @@ class Holders(RuleBasedStateMachine):
 
 
 TestHolders = Holders.TestCase
-TestHolders.settings = settings(max_examples=50, stateful_step_count=60, deadline=None)
+TestHolders.settings = settings(max_examples=50, stateful_step_count=60)
 
 
 def test_a_pool_of_slots_that_go_round_would_be_caught():

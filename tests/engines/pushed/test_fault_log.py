@@ -65,7 +65,7 @@ def test_later_ones_that_nothing_holds_are_counted():
     assert log.take_all() is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.one_of(st.integers(0, 400), st.sampled_from(["add 30", "all", "drop"])), max_size=40))
 def test_each_is_told_once_in_any_order(steps):
     log, faults, added, seen = FaultLog(), [], 0, 0

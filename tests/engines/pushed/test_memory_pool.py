@@ -22,7 +22,7 @@ from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.program.launch import Cost, Launch, LaunchKind
 from streamscope.program.variable import ArraySpec, Place
 
-EXAMPLES = settings(max_examples=100, stateful_step_count=50, deadline=None)
+EXAMPLES = settings(stateful_step_count=50)
 
 
 def spec_of(nbytes: int) -> ArraySpec:

@@ -16,7 +16,7 @@ from streamscope.arguments import Kinds, check_kinds
 from streamscope.errors import TraceError
 from streamscope.trace.stored import AMOUNT, COUNT, TEXT, optional
 from streamscope.trace.trace import DeviceInfo
-from streamscope.words import format_mib, format_us
+from streamscope.words import aligned, format_mib, format_us
 
 if TYPE_CHECKING:
     from streamscope.engines.prepared import Prepared
@@ -102,6 +102,12 @@ class Choice:
     prepared : Prepared, optional
         The program prepared for that engine, inputs loaded, graphs captured: ready to run. None in a choice that was read from a file or
         pickled.
+
+    Examples
+    --------
+    >>> choice = ss.best(np.tanh, np.ones(64, np.float32), device="simulated", engines="sync,async", progress=False)
+    >>> [(candidate.engine, candidate.standing.value) for candidate in choice.candidates]
+    [('async', 'chosen'), ('sync', 'slower')]
     """
 
     engine: str
@@ -125,15 +131,20 @@ class Choice:
 
     def __str__(self) -> str:
         rows = [HEADINGS[:-1], *(each.cells[:-1] for each in self.candidates)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([self.headline, *textwrap.wrap(self.reason, WIDTH), "", *lines])
+        return "\n".join([self.headline, *textwrap.wrap(self.reason, WIDTH), "", *aligned(rows)])
 
     def _repr_html_(self) -> str | None:
         return display.html(self)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the choice as JSON values."""
+        """Return the choice as JSON values.
+
+        Examples
+        --------
+        >>> choice = ss.best(np.tanh, np.ones(64, np.float32), device="simulated", engines="async,graph", progress=False)
+        >>> choice.to_json()["engine"]
+        'graph'
+        """
         return {
             "engine": self.engine,
             "reason": self.reason,

@@ -19,7 +19,7 @@ from streamscope.analysis.statistics import median_interval
 from streamscope.analysis.verdict import Verdict, difference, fastest, reference_engine
 from streamscope.errors import printable
 from streamscope.trace.trace import DeviceInfo
-from streamscope.words import format_mib, format_us
+from streamscope.words import aligned, format_mib, format_us
 
 
 @dataclass(frozen=True)
@@ -154,12 +154,9 @@ def metrics_text(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMet
     """Return a comparison as plain text: title, verdict, aligned table, notes."""
     table = metrics_table(metrics)
     rows = [[ENGINE, *table.headings], *([table.names[engine], *cells] for engine, cells in table.cells.items())]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
-    lines.insert(1, "  ".join("-" * width for width in widths))
     caption = [SIMULATED_CAPTION] if device.simulated else []
     notes = [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
-    parts = [f"{title} · {device_words(device)}", str(verdict), "", *(line.rstrip() for line in lines), *caption, *notes]
+    parts = [f"{title} · {device_words(device)}", str(verdict), "", *aligned(rows, numbers=True), *caption, *notes]
     return printable("\n".join(parts))
 
 

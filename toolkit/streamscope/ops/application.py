@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_args
 
 from streamscope.errors import ProgramError
 from streamscope.kernels.reduce.reducers import FLOATS
-from streamscope.program.launch import HostCall, Launch
+from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec, Place
@@ -40,6 +40,15 @@ class Application:
     read_specs: Sequence[ArraySpec]
     write_specs: Sequence[ArraySpec]
     attributes: Attributes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arguments and results."""
+        return sum(spec.nbytes for spec in (*self.read_specs, *self.write_specs))
+
+    def kernel(self, name: str, cost: Cost, reference: Reference | None, cuda: CudaBuilder, **others: Any) -> tuple[Launch, ...]:
+        """Return the work of an operation that launches one kernel; ``others`` are further attributes of `Launch`."""
+        return (Launch(self.operation, 0, name, LaunchKind.KERNEL, self.reads, self.writes, cost, reference, cuda, **others),)
 
 
 @dataclass(frozen=True)

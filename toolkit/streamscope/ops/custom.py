@@ -12,7 +12,7 @@ import numpy as np
 from streamscope.arguments import Kinds, are_strings, check_kinds, shown, whole_number
 from streamscope.errors import ProgramError, described
 from streamscope.ops.application import Application, Attributes, Operator, declared_spec
-from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.launch import Array, Cost, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec
@@ -214,24 +214,16 @@ class _Declared:
             arrays = dict(zip(self.writes, write_arrays, strict=True)) | dict(zip(self.reads, read_arrays, strict=True))
             return bench.function(lambda: function(**arrays, **attributes))
 
-        moved = sum(spec.nbytes for spec in (*application.read_specs, *application.write_specs))
         why_not = self._why_not(attributes)
-        return (
-            Launch(
-                application.operation,
-                0,
-                self.name,
-                LaunchKind.KERNEL,
-                application.reads,
-                application.writes,
-                Cost(moved, self.flops, max(1, application.write_specs[0].size // 1024), 256),
-                as_list if reference is not None else None,
-                cuda,
-                capturable=not why_not,
-                why_not=why_not,
-                library=True,
-                stateful=self._says("stateful", attributes, declared=self.stateful),
-            ),
+        return application.kernel(
+            self.name,
+            Cost(application.nbytes, self.flops, max(1, application.write_specs[0].size // 1024), 256),
+            as_list if reference is not None else None,
+            cuda,
+            capturable=not why_not,
+            why_not=why_not,
+            library=True,
+            stateful=self._says("stateful", attributes, declared=self.stateful),
         )
 
     def _why_not(self, attributes: Attributes) -> str:

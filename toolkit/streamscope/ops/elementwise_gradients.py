@@ -18,8 +18,7 @@ from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise, broadcast_shape, evaluated, operand_values
-from streamscope.ops.one_line import CheckedLine
-from streamscope.program.launch import Array, Cost, Launch, LaunchKind, Reference
+from streamscope.program.launch import Array, Cost, Launch, Reference
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec
@@ -46,6 +45,7 @@ def gradients(operator: Elementwise, dy: object, operands: Sequence[object], *, 
     made: dict[str, tuple[Signature, list[Any]]] = {}
     for (name, operand), expression in zip(named.items(), definition.gradient or (), strict=True):
         if expression is not None and isinstance(operand, Symbol) and operand.dtype.kind == "f":
+            operator.check_gradient(name, promoted)
             signature = _signature(definition, forward, name, expression, operand.dtype.name, dy.dtype.name, request == "add")  # type: ignore[attr-defined]
             made[name] = signature, [dy, *(named[parameter.name] for parameter in signature.arrays[1:])]
     targets = _targets(operator.__name__, out, list(named), list(made), request)
@@ -126,7 +126,7 @@ def _apply(signature: Signature, reads: Sequence[Any], target: ArraySpec, number
         return [target]
 
     def build(application: Application) -> tuple[Launch, ...]:
-        return (_launch(application, signature, scalars),)
+        return _launch(application, signature, scalars)
 
     scalars = {parameter.name: numbers[parameter.name] for parameter in signature.parameters if parameter.scalar}
     attributes: dict[str, Any] = {"scalars": {name: number.item() for name, number in scalars.items()}} if scalars else {}
@@ -136,7 +136,7 @@ def _apply(signature: Signature, reads: Sequence[Any], target: ArraySpec, number
     return current_tracer(signature.name).apply(Operator(signature.name, infer, build, in_place=True), reads, attributes, out)
 
 
-def _launch(application: Application, signature: Signature, scalars: Numbers) -> Launch:
+def _launch(application: Application, signature: Signature, scalars: Numbers) -> tuple[Launch, ...]:
     specs = application.read_specs[: len(application.read_specs) - signature.accumulate]
     (target,) = application.write_specs
     shapes = tuple(spec.shape for spec in (*specs, target))
@@ -146,21 +146,10 @@ def _launch(application: Application, signature: Signature, scalars: Numbers) ->
     def summing(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
         return bind_sum(bench, signature, [*reads[: len(specs)], *writes], scalars)
 
-    moved = sum(spec.nbytes for spec in (*application.read_specs, target))
-    cost = Cost(moved, 4 * math.prod(walked), max(1, blocks), THREADS)
+    cost = Cost(application.nbytes, 4 * math.prod(walked), max(1, blocks), THREADS)
     reference, unknown = _reference(signature, scalars, target)
-    return Launch(
-        application.operation,
-        0,
-        signature.name,
-        LaunchKind.KERNEL,
-        application.reads,
-        application.writes,
-        cost,
-        reference,
-        ElementwiseCall(signature, scalars) if walked == target.shape else summing,
-        unknown=unknown,
-    )
+    cuda = ElementwiseCall(signature, scalars) if walked == target.shape else summing
+    return application.kernel(signature.name, cost, reference, cuda, unknown=unknown)
 
 
 def _fresh_kernels(signature: Signature, shapes: tuple[Shape, ...]) -> Sequence[Specialized | FittedSum]:
@@ -177,8 +166,7 @@ def gradient_source(operator: Elementwise, name: str, specs: Sequence[ArraySpec]
     dtype = arrays[name].dtype
     require(dtype.kind == "f", operator.__name__, f"{name} is {dtype.name}, which has no gradient", "gradients are floating-point numbers")
     promoted = operator.promoted(specs, scalars)
-    if isinstance(operator, CheckedLine):
-        operator.check_gradient(name, promoted)
+    operator.check_gradient(name, promoted)
     forward = operator.signature(specs, scalars)
     signature = _signature(definition, forward, name, str(expressions[name]), arrays[name].dtype.name, promoted.result.name, accumulate)
     shape = broadcast_shape(operator.__name__, [spec.shape for spec in specs])

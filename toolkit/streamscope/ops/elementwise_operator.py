@@ -18,7 +18,7 @@ from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Application, Attributes, Operator, Request, apply_request, require, shape_of
 from streamscope.ops.definition import Definition, Reference, call_signature, documentation
 from streamscope.ops.examples import example_of
-from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.launch import Array, Cost, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec
 
@@ -151,6 +151,9 @@ class Elementwise:
         """Return the dtypes that the operands are taken in, and the result's."""
         return promote(self.__name__, self.definition.like, self._kinds(specs, scalars), keep_whole=self.definition.keep_whole)
 
+    def check_gradient(self, name: str, promoted: Promoted) -> None:
+        """Raise a `ProgramError` unless an operand's gradient has a meaning for the operands' dtypes; our own operators' always have."""
+
     def _kinds(self, specs: Sequence[ArraySpec], scalars: Scalars) -> tuple[DType | type, ...]:
         arrays = iter(specs)
         return tuple(kind_of(scalars[name]) if name in scalars else next(arrays).dtype for name in self.definition.operands)
@@ -191,22 +194,13 @@ class Elementwise:
         numbers = self.numbers(promoted, scalars)
         signature = self.signature(specs, scalars, accumulate=accumulate)
         kernel = specialized_fresh(signature, tuple(spec.shape for spec in (*specs, result)))
-
-        moved = sum(spec.nbytes for spec in (*application.read_specs, result))
-        return (
-            Launch(
-                application.operation,
-                0,
-                self.__name__,
-                LaunchKind.KERNEL,
-                application.reads,
-                application.writes,
-                Cost(moved, self.definition.flops * result.size, max(1, kernel.blocks), THREADS),
-                self._reference(signature, numbers, accumulate=accumulate),
-                ElementwiseCall(signature, numbers),
-                unknown=self.definition.unknown,
-                vouched=self.definition.vouched,
-            ),
+        return application.kernel(
+            self.__name__,
+            Cost(application.nbytes, self.definition.flops * result.size, max(1, kernel.blocks), THREADS),
+            self._reference(signature, numbers, accumulate=accumulate),
+            ElementwiseCall(signature, numbers),
+            unknown=self.definition.unknown,
+            vouched=self.definition.vouched,
         )
 
     def _reference(self, signature: Signature, numbers: Mapping[str, np.generic], *, accumulate: bool) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from streamscope.ops.application import Application, Attributes, Operator, require, require_float
-from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.launch import Array, Cost, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec
 
@@ -50,10 +50,9 @@ def _cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> Cuda
 
 def _build(application: Application) -> tuple[Launch, ...]:
     (rows, inner), (_, columns) = (spec.shape for spec in application.read_specs)
-    moved = sum(spec.nbytes for spec in (*application.read_specs, *application.write_specs))
-    cost = Cost(moved, 2 * rows * inner * columns, tiles(rows, columns), 128, matrix=application.read_specs[0].dtype == np.float16)
-    reads, writes = application.reads, application.writes
-    return (Launch(application.operation, 0, "matmul", LaunchKind.KERNEL, reads, writes, cost, _reference, _cuda, library=True),)
+    matrix = application.read_specs[0].dtype == np.float16
+    cost = Cost(application.nbytes, 2 * rows * inner * columns, tiles(rows, columns), 128, matrix)
+    return application.kernel("matmul", cost, _reference, _cuda, library=True)
 
 
 _matmul = Operator("matmul", _infer, _build)

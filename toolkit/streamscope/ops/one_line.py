@@ -17,10 +17,8 @@ from streamscope.kernels.expression.functions import OF_WHOLE, UnknownExpression
 from streamscope.kernels.expression.mistakes import DEEPEST, mistake_in, unknown_function
 from streamscope.kernels.expression.promotion import DType, Promoted, arithmetic
 from streamscope.kernels.expression.tokens import RESERVED, Mistake, tokens
-from streamscope.ops.application import Request
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise, Scalars
-from streamscope.program.symbol import Symbol
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec
 
@@ -87,10 +85,10 @@ def elementwise(
         raise ProgramError(f"ss.elementwise: {line!r} is no assignment", hint='write for example "y = a * x + b"')
     result, expression, functions = match[1], _in_one_line(right), re.sub(r"\r\n?", "\n", functions)
     called = result if name is None else name
-    check_functions(called, functions)
+    _check_functions(called, functions)
     written = {operand: _in_one_line(text) for operand, text in (gradient or {}).items()}
-    for whose, text in [(title(called), expression), *((title(called, operand), text) for operand, text in written.items())]:
-        check_syntax(whose, text)
+    for whose, text in [(_title(called), expression), *((_title(called, operand), text) for operand, text in written.items())]:
+        _check_syntax(whose, text)
     named = tuple(operands) if operands is not None else tuple(names_in(expression))
     _check_names(called, result, expression, named, written)
     _check_meanings(called, result, expression, named, written, functions, vouched=reference is not None)
@@ -117,11 +115,11 @@ def _check_meanings(
     called: str, result: str, expression: str, operands: Sequence[str], gradient: Mapping[str, str], functions: str, *, vouched: bool
 ) -> None:
     """Check what the names in the expression of the result, and in those of gradients, mean."""
-    check_meaning(title(called), expression, operands, functions, floating=(), vouched=vouched)
+    _check_meaning(_title(called), expression, operands, functions, floating=(), vouched=vouched)
     upstream = f"d{result}"
     for operand, text in gradient.items():
         names = (*operands, result, upstream)
-        check_meaning(title(called, operand), text, names, functions, floating=(operand, upstream), vouched=vouched)
+        _check_meaning(_title(called, operand), text, names, functions, floating=(operand, upstream), vouched=vouched)
 
 
 _KINDS: Kinds = {
@@ -229,31 +227,15 @@ class CheckedLine(Elementwise):
     def promoted(self, specs: Sequence[ArraySpec], scalars: Scalars) -> Promoted:
         """Return the dtypes that the operands are taken in, and the result's."""
         promoted = super().promoted(specs, scalars)
-        self._check(title(self.__name__), self.definition.expression, promoted, {})
+        self._check(_title(self.__name__), self.definition.expression, promoted, {})
         return promoted
 
-    def gradient(self, dy: object, *operands: object, out: object = None, request: Request = "write") -> Any:
-        """Return the gradient of each operand, inside a program; see `Elementwise.gradient`."""
-        arrays, scalars = self.sorted_operands(operands)
-        if self._gradients and isinstance(dy, Symbol) and dy.dtype.kind == "f" and all(isinstance(array, Symbol) for array in arrays):
-            promoted = self.promoted([array.spec for array in arrays], scalars)
-            for name, operand in zip(self.definition.operands, operands, strict=True):
-                if isinstance(operand, Symbol) and operand.dtype.kind == "f":
-                    self.check_gradient(name, promoted)
-        return super().gradient(dy, *operands, out=out, request=request)
-
     def check_gradient(self, name: str, promoted: Promoted) -> None:
-        """Check the expression of an operand's gradient, if it has one, for the dtypes of the operands; the result's is taken in its dtype.
-
-        Raises
-        ------
-        ProgramError
-            It has no meaning for them.
-        """
+        """Raise a `ProgramError` unless an operand's gradient has a meaning for the operands' dtypes; the result's is its own."""
         if name in self._gradients:
             result = self.definition.result
             of_result = {f"d{result}": arithmetic(promoted.result), result: arithmetic(promoted.first)}
-            self._check(title(self.__name__, name), self._gradients[name], promoted, of_result)
+            self._check(_title(self.__name__, name), self._gradients[name], promoted, of_result)
 
     def _check(self, whose: str, expression: str, promoted: Promoted, of_result: Mapping[str, DType]) -> None:
         if self.definition.functions:
@@ -264,70 +246,42 @@ class CheckedLine(Elementwise):
         mistake = mistake_for(expression, tuple(dtypes.items()))
         if mistake is not None:
             operands = ", ".join(f"{name} {dtype.name}" for name, dtype in taken.items())
-            raise refusal(f"{whose} of {operands}", mistake, expression)
+            raise _refusal(f"{whose} of {operands}", mistake, expression)
 
 
-def title(operator: str, gradient_of: str | None = None) -> str:
+def _title(operator: str, gradient_of: str | None = None) -> str:
     """Return what messages call an expression: that of the operator's result, or of an operand's gradient."""
     return f"ss.elementwise {operator!r}" + ("" if gradient_of is None else f", gradient of {gradient_of}")
 
 
-def check_syntax(whose: str, expression: str) -> None:
-    """Check what shows without knowing what names mean.
-
-    Raises
-    ------
-    ProgramError
-        It is no expression of C++.
-    """
+def _check_syntax(whose: str, expression: str) -> None:
+    """Raise a `ProgramError` where an expression is wrong whatever its names mean."""
     mistake = mistake_in(expression)
     if mistake is not None:
-        raise refusal(whose, mistake, expression)
+        raise _refusal(whose, mistake, expression)
 
 
-def check_functions(operator: str, functions: str) -> None:
-    """Check that the source of the user's own functions is all that they are made of.
-
-    Raises
-    ------
-    ProgramError
-        It reads files, is nested too deeply, or leaves a bracket open or one too many.
-    """
+def _check_functions(operator: str, functions: str) -> None:
+    """Raise a `ProgramError` where the user's functions read files, are nested too deeply, or have a bracket without a partner."""
     directive = file_directive(functions)
     if directive is not None:
         raise ProgramError(
-            f"{title(operator)}: functions= reads a file, by {directive}",
+            f"{_title(operator)}: functions= reads a file, by {directive}",
             hint="write the functions' source itself: machine code is cached by its source, which tells nothing of a file's content",
         )
     levels = nesting(functions)
     if levels > DEEPEST:
-        raise ProgramError(f"{title(operator)}: functions= is nested {levels:,} levels deep", hint=f"the most is {DEEPEST}")
+        raise ProgramError(f"{_title(operator)}: functions= is nested {levels:,} levels deep", hint=f"the most is {DEEPEST}")
     bracket = unbalanced(functions)
     if bracket is not None:
-        raise ProgramError(f"{title(operator)}: in functions=, {bracket!r} has no partner", hint="close what is opened, and nothing else")
+        raise ProgramError(f"{_title(operator)}: in functions=, {bracket!r} has no partner", hint="close what is opened, and nothing else")
 
 
-def check_meaning(whose: str, expression: str, names: Sequence[str], functions: str, *, floating: Sequence[str], vouched: bool) -> None:
-    """Check the functions that an expression calls, and its operators as far as that is possible without the dtypes of its operands.
+def _check_meaning(whose: str, expression: str, names: Sequence[str], functions: str, *, floating: Sequence[str], vouched: bool) -> None:
+    """Raise a `ProgramError` where an expression is wrong for all dtypes: it calls what it cannot, or applies an operator to what has none.
 
-    Parameters
-    ----------
-    whose : str
-        The expression's `title`.
-    expression : str
-    names : sequence of str
-        What the expression may name.
-    functions : str
-        CUDA source of the user's own functions.
-    floating : sequence of str
-        Names of what is a floating-point number in any case.
-    vouched : bool
-        Whether the user gave a reference, and so answers for functions that are unknown here.
-
-    Raises
-    ------
-    ProgramError
-        It is wrong for all dtypes.
+    It may name ``names``, those of ``floating`` being floating-point numbers in any case. ``vouched``: the user gave a reference, and so
+    answers for functions that are unknown here.
     """
     mistake = unknown_function(expression, frozenset(names), functions, vouched=vouched)
     if mistake is None and not functions:  # which may take what C's operators do not
@@ -335,9 +289,9 @@ def check_meaning(whose: str, expression: str, names: Sequence[str], functions: 
         dtypes = tuple((name, _FLOATING if name in floating else _WHOLE) for name in (*names, "T"))
         mistake = mistake_for(expression, dtypes, exact=False)
     if mistake is not None:
-        raise refusal(whose, mistake, expression)
+        raise _refusal(whose, mistake, expression)
 
 
-def refusal(whose: str, mistake: Mistake, expression: str) -> ProgramError:
+def _refusal(whose: str, mistake: Mistake, expression: str) -> ProgramError:
     """Return the error for a mistake in an expression."""
     return ProgramError(f"{whose}: {mistake.shown(expression)}", hint=mistake.hint)

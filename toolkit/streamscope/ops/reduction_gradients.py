@@ -18,7 +18,7 @@ from streamscope.kernels.reduce.reduction_plan import checked_axes, reduced_shap
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Application, Attributes, Operator, Request, check_request, require
 from streamscope.ops.reductions import Axis, Reduction
-from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.launch import Array, Cost, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import current_tracer
 from streamscope.program.variable import ArraySpec
@@ -238,10 +238,7 @@ def _apply(signature: Signature, how: Gradient, repeated: Sequence[Any], x: Any,
         def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
             return bind(bench, signature, [*(array.reshape(kept) for array in reads[:count]), reads[count], writes[0]], how.numbers)
 
-        moved = sum(one.nbytes for one in application.read_specs) + spec.nbytes
-        cost = Cost(moved, spec.size, kernel.blocks or 1, THREADS)
-        reads, writes = application.reads, application.writes
-        return (Launch(application.operation, 0, signature.name, LaunchKind.KERNEL, reads, writes, cost, reference, cuda),)
+        return application.kernel(signature.name, Cost(application.nbytes, spec.size, kernel.blocks or 1, THREADS), reference, cuda)
 
     operator = Operator(signature.name, infer, build, in_place=True)
     added: list[Any] = [out] if signature.accumulate else []

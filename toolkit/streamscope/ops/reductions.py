@@ -15,7 +15,7 @@ from streamscope.kernels.reduce.reducers import FLOATS, REDUCERS, Reducer, power
 from streamscope.kernels.reduce.reduction_plan import checked_axes, plan_reduction, reduced_shape
 from streamscope.ops.application import Application, Attributes, Operator, Request, apply_request, require, shape_of
 from streamscope.ops.examples import example_of
-from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.launch import Array, Cost, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec
 
@@ -173,9 +173,8 @@ class Reduction:
             fitted = plan_reduction(self.reducer, x, result, axes, strides=strides, address=int(source.data.ptr) % 256, add=add)
             return fitted.bind(bench, source, writes[0])
 
-        cost = Cost(x.nbytes + result.nbytes * (1 + add), x.size, plan.blocks or 1, THREADS)
-        reads, writes = application.reads, application.writes
-        return (Launch(application.operation, 0, self.__name__, LaunchKind.KERNEL, reads, writes, cost, reference, cuda),)
+        cost = Cost(application.nbytes, x.size, plan.blocks or 1, THREADS)
+        return application.kernel(self.__name__, cost, reference, cuda)
 
     def _reference(self, x: Array, result: ArraySpec, attributes: Attributes, axes: tuple[int, ...]) -> Array:
         """Call NumPy, with half joined in float32 as the kernels do."""

@@ -26,7 +26,7 @@ from streamscope.ops.application import (
 )
 from streamscope.ops.examples import example_of
 from streamscope.ops.linear import accumulation_dtype
-from streamscope.program.launch import Array, Cost, Launch, LaunchKind
+from streamscope.program.launch import Array, Cost, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec
 
@@ -162,9 +162,8 @@ def _operator(name: str, function: Callable[..., Array]) -> Operator:
             return bench.kernel(kernel.source, kernel.blocks, kernel.threads, [*reads[:inputs], *writes, *numbers])
 
         fresh = _kernel(name, spec, axis, inputs, aligned=True, add=add)
-        cost = Cost((inputs + 1 + add) * spec.nbytes, 5 * spec.size, max(1, fresh.blocks), fresh.threads)
-        reads, writes = application.reads, application.writes
-        return (Launch(application.operation, 0, name, LaunchKind.KERNEL, reads, writes, cost, reference, cuda),)
+        cost = Cost(application.nbytes, 5 * spec.size, max(1, fresh.blocks), fresh.threads)
+        return application.kernel(name, cost, reference, cuda)
 
     return Operator(name, infer, build, in_place=True)
 

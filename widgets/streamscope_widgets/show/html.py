@@ -9,11 +9,9 @@ import string
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from html import escape
 from typing import Any, Literal
 
-from streamscope.errors import printable
-from streamscope_widgets.show.svg import data_uri
+from streamscope_widgets.show.svg import data_uri, words
 
 SANS = "font-family:system-ui,-apple-system,Segoe UI,Roboto,sans-serif"
 CODE = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace"
@@ -42,7 +40,7 @@ class _Filler(string.Formatter):
             return value
         if isinstance(value, list | tuple):
             return "".join(self.format_field(part, format_spec) for part in value)
-        return escape(printable(format(value, format_spec)))
+        return words(format(value, format_spec))
 
 
 _FILLER = _Filler()
@@ -100,17 +98,18 @@ class Row:
 
 def table(columns: Sequence[Column], rows: Iterable[Row], *, style: str = "") -> Html:
     """Return a table with its looks inline, for notebooks."""
-    heads = [
-        fill('<th style="{};{};vertical-align:bottom{};font-weight:600"{}>{}</th>', _CELLS[column.kind], LINE,
-             ";white-space:normal" if column.kind == "number" else "", _title(column.meaning), column.heading)
-        for column in columns
-    ]  # fmt: skip
+    heads = [fill('<th style="{}"{}>{}</th>', _head(column), _title(column.meaning), column.heading) for column in columns]
     return fill(
         '<div style="overflow-x:auto">'
         '<table style="border-collapse:collapse;margin:0 0 6px 0;font-size:12px;font-variant-numeric:tabular-nums{}">'
         "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>",
         style, heads, [_row(columns, row) for row in rows],
     )  # fmt: skip
+
+
+def _head(column: Column) -> str:
+    looks = f"{_CELLS['text' if column.kind == 'code' else column.kind]};{LINE};vertical-align:bottom;font-weight:600"
+    return f"{looks};white-space:normal" if column.kind == "number" else looks
 
 
 def _row(columns: Sequence[Column], row: Row) -> Html:
@@ -143,19 +142,19 @@ def block(*parts: str) -> Html:
     return fill('<div style="{};font-size:13px;line-height:1.45;max-width:1000px">{}</div>', SANS, parts)
 
 
-def above(words: str) -> Html:
+def above(line: str) -> Html:
     """Return the faint line above a result: what it is of."""
-    return fill('<p style="margin:0 0 2px 0;color:#808080">{}</p>', words)
+    return fill('<p style="margin:0 0 2px 0;color:#808080">{}</p>', line)
 
 
-def lead(words: str) -> Html:
+def lead(sentence: str) -> Html:
     """Return the sentence that a result is."""
-    return fill('<p style="margin:0 0 10px 0;font-size:15px">{}</p>', words)
+    return fill('<p style="margin:0 0 10px 0;font-size:15px">{}</p>', sentence)
 
 
-def small(words: str) -> Html:
-    """Return a small paragraph; nothing where there are no words."""
-    return fill('<p style="margin:0 0 6px 0;font-size:12px">{}</p>', words) if words else Html()
+def small(text: str) -> Html:
+    """Return a small paragraph; nothing where there is no text."""
+    return fill('<p style="margin:0 0 6px 0;font-size:12px">{}</p>', text) if text else Html()
 
 
 def folded(summary: str, *parts: str) -> Html:
@@ -170,7 +169,7 @@ def lines(texts: Iterable[str]) -> Html:
 
 def image(svg: str, alt: str) -> Html:
     """Return an SVG document as a picture that untrusted notebooks keep."""
-    return fill('<img style="max-width:100%;height:auto" alt="{}" src="{}">', alt, data_uri(svg))
+    return fill('<img style="max-width:100%;height:auto" alt="{}" src="{}">', alt, Html(data_uri(svg)))
 
 
 def bar(length: float, colour: str) -> Html:

@@ -16,6 +16,7 @@ from streamscope.kernels.compile.cubin import Cubin, KernelResources
 from streamscope.kernels.compile.kernel_cache import Origin
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+from streamscope.words import counted
 
 if TYPE_CHECKING:
     from streamscope_widgets.timeline import TimelineWidget
@@ -174,8 +175,8 @@ class CompilationLog:
     @property
     def counts(self) -> dict[Origin, int]:
         """How many kernels came from where."""
-        counted = Counter(record.origin for record in list(self.kernels))
-        return {origin: counted[origin] for origin in Origin if counted[origin]}
+        origins = Counter(record.origin for record in list(self.kernels))
+        return {origin: origins[origin] for origin in Origin if origins[origin]}
 
     @property
     def stage_ns(self) -> dict[CompileStage, int]:
@@ -233,8 +234,7 @@ class CompilationLog:
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {_WORDS[origin]}" for origin, count in self.counts.items())
         times = ", ".join(f"{stage} {ns / 1e6:.1f} ms" for stage, ns in self.stage_ns.items())
-        kernels = len(self.kernels)
-        return f"{kernels} kernel{'s' * (kernels != 1)}: {counts or 'none'}; {self.code_bytes:,} bytes of device code; {times or 'no time'}"
+        return f"{counted(len(self.kernels), 'kernel')}: {counts or 'none'}; {self.code_bytes:,} bytes of device code; {times or 'no time'}"
 
 
 _WORDS = {Origin.MEMORY: "from memory", Origin.DISK: "from disk", Origin.COMPILED: "compiled", Origin.FAILED: "failed"}

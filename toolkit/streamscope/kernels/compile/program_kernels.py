@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -22,48 +23,19 @@ ALIGNED = 4096
 """An address as good as that of any allocation of its own."""
 
 
-@dataclass(frozen=True)
-class _Pointer:
-    ptr: int = ALIGNED
-
-
-@dataclass(frozen=True)
-class _Array:
-    """What a builder of launches looks at of an array: one in one piece, in memory of its own."""
-
-    spec: ArraySpec
-    data: _Pointer = field(default_factory=_Pointer)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.spec.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.spec.dtype
-
-    @property
-    def size(self) -> int:
-        return self.spec.size
-
-    @property
-    def nbytes(self) -> int:
-        return self.spec.nbytes
-
-    @property
-    def ndim(self) -> int:
-        return len(self.spec.shape)
-
-    @property
-    def itemsize(self) -> int:
-        return self.spec.dtype.itemsize
-
-    def reshape(self, shape: tuple[int, ...]) -> _Array:
-        return _Array(ArraySpec(shape, self.dtype))
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return tuple(self.itemsize * stride for stride in row_major(self.shape))
+def _array(spec: ArraySpec) -> Any:
+    """Return what a builder of launches looks at of an array: one in one piece, in memory of its own."""
+    return SimpleNamespace(
+        shape=spec.shape,
+        dtype=spec.dtype,
+        size=spec.size,
+        nbytes=spec.nbytes,
+        ndim=len(spec.shape),
+        itemsize=spec.dtype.itemsize,
+        strides=tuple(spec.dtype.itemsize * stride for stride in row_major(spec.shape)),
+        data=SimpleNamespace(ptr=ALIGNED),
+        reshape=lambda shape: _array(ArraySpec(shape, spec.dtype)),
+    )
 
 
 @dataclass
@@ -77,8 +49,8 @@ class _NotingBench:
     def stream(self) -> _NotingBench:
         return self
 
-    def workspace(self, nbytes: int) -> _Array:
-        return _Array(ArraySpec((nbytes,), np.dtype(np.uint8)))
+    def workspace(self, nbytes: int) -> Any:
+        return _array(ArraySpec((nbytes,), np.dtype(np.uint8)))
 
     def kernel(self, source: KernelSource, blocks: int, threads: int, arguments: Sequence[Any]) -> Callable[[], None]:
         if blocks:
@@ -120,6 +92,6 @@ def kernels_of_launches(
     bench = _NotingBench(tuned)
     for launch in launches:
         if launch.cuda is not None and not launch.library:
-            reads, writes = ([_Array(specs[variable]) for variable in ids] for ids in (launch.reads, launch.writes))
+            reads, writes = ([_array(specs[variable]) for variable in ids] for ids in (launch.reads, launch.writes))
             launch.cuda(cast("CudaBench", bench), reads, writes)
     return tuple(bench.sources)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -51,8 +52,8 @@ class TunedVariants:
         content = {
             "kernel": source.name,
             "size": size,
-            "choice": _plain(choice),
-            "medians_ns": [{**_plain(variant), "median_ns": median} for variant, median in medians_ns.items()],
+            "choice": asdict(choice),
+            "medians_ns": [{**asdict(variant), "median_ns": median} for variant, median in medians_ns.items()],
             "device": self.device,
             "nvrtc": nvrtc_version(),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -81,10 +82,6 @@ def tuned_variants(device: str) -> TunedVariants:
 @lru_cache(maxsize=8)
 def _in_folder(device: str, folder: Path | None) -> TunedVariants:
     return TunedVariants(device, folder)
-
-
-def _plain(variant: Variant) -> dict[str, int | None]:
-    return {"vector_bytes": variant.vector_bytes, "items": variant.items}
 
 
 def _read(path: Path) -> Variant | None:

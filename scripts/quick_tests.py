@@ -1,0 +1,94 @@
+"""Print the tests that `make quick` runs: the core, and the tests of what changed since the last commit on main.
+
+A changed test file is run. For a changed source file, the tests in the folder of the same name are run: for
+``toolkit/streamscope/engines/pushed/state.py`` those in ``tests/engines/pushed``, not in the folders below it. Tests marked ``slow`` or
+``browser`` are left to `make test`, and so are those of packages that only import what changed.
+
+    python scripts/quick_tests.py [BASE]
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+CORE = (
+    "tests/test_public_names.py",
+    "tests/test_wrong_arguments.py",
+    "tests/engines/test_engines.py",
+    "tests/ops/test_operators.py",
+    "tests/program/test_tracing.py",
+    "tests/kernels/test_written.py",
+    "tests/project/test_imports.py",
+    "tests/project/test_layers.py",
+)
+"""What breaks first when something far away is changed."""
+OTHER_SOURCES = {
+    "widgets/frontend": "tests/widgets/test_frontend.py",
+    "widgets/streamscope_widgets": "tests/widgets",
+    "docs": "tests/docs",
+    "notebooks": "tests/notebooks",
+}
+PROJECT = "tests/project"
+"""Where the tests of everything else are: scripts, benchmarks, constraints, README."""
+
+
+def main() -> None:
+    """Print the files, one on a line."""
+    base = sys.argv[1] if len(sys.argv) > 1 else base_of_change()
+    chosen = {test for path in changed(base) for test in tests_of(path)}
+    print("\n".join(sorted({*CORE, *chosen})))
+
+
+def base_of_change() -> str:
+    """Return the last commit that this branch shares with main; where there is no main, the last commit."""
+    for main_branch in ("main", "origin/main"):
+        shared = git("merge-base", "HEAD", main_branch)
+        if shared:
+            return shared[0]
+    return "HEAD"
+
+
+def changed(base: str) -> list[str]:
+    """Return the files that differ from a commit, those that Git does not know yet among them."""
+    known = git("diff", "--name-only", base)
+    new = git("ls-files", "--others", "--exclude-standard")
+    return [*known, *new]
+
+
+def git(*arguments: str) -> list[str]:
+    """Return the lines that Git answers; none where it refuses."""
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False).stdout.splitlines()  # noqa: S603, S607
+
+
+def tests_of(path: str) -> Iterator[str]:
+    """Yield the test files of one changed file."""
+    if path.startswith("tests/"):
+        file = Path(path)
+        yield from [path] if file.name.startswith("test_") and file.exists() else in_folder(file.parent)
+    elif path.startswith("toolkit/streamscope/"):
+        yield from mirrored(Path(path).relative_to("toolkit/streamscope"))
+    else:
+        other = next((tests for source, tests in OTHER_SOURCES.items() if path.startswith(f"{source}/")), PROJECT)
+        yield from in_folder(Path(other)) if Path(other).is_dir() else [other]
+
+
+def mirrored(source: Path) -> Iterator[str]:
+    """Yield the tests of a file of the toolkit; those of a file beside the packages are in a file of its name."""
+    if source.parent == Path():
+        own = Path("tests") / f"test_{source.name}"
+        yield from [str(own)] if own.exists() else []
+        return
+    yield from in_folder(next(Path("tests") / folder for folder in source.parents if (Path("tests") / folder).is_dir()))
+
+
+def in_folder(folder: Path) -> Iterator[str]:
+    """Yield the test files of a folder, without those below it; none of ``tests`` itself, which has a file for each module."""
+    if folder.is_dir() and folder != Path("tests"):
+        yield from map(str, sorted(folder.glob("test_*.py")))
+
+
+if __name__ == "__main__":
+    main()
