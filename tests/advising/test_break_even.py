@@ -20,7 +20,9 @@ from streamscope.advising.break_even import (
     launch_bound_below_ns,
     replays_to_pay,
     second_stream_pays,
+    spread_ns,
 )
+from streamscope.advising.sentences import basis
 from streamscope.devices.cost_model import CostModel
 
 LENGTHS_NS = (500.0, 1_000.0, 1_700.0, 2_000.0, 5_000.0, 20_000.0, 80_000.0)
@@ -70,6 +72,14 @@ def test_from_which_length_on_a_second_stream_pays_one_by_one(costs, simulated_b
     found = second_stream_pays(costs, count, in_graph=False)
     assert found.high_ns == inf
     assert found.low_ns == pytest.approx(bisected(pays, 300, 1e5), rel=0.05)
+
+
+def test_how_sure_a_break_even_is_shows_in_fits_with_random_weights(costs):
+    low_ns, high_ns = spread_ns(costs, lambda refit: graph_pays(refit).high_ns)
+    assert low_ns * 0.99 < graph_pays(costs).high_ns < high_ns * 1.01
+    assert high_ns < 1.05 * low_ns
+    assert spread_ns(costs, lambda refit: inf) is None
+    assert f"put the length up to which a graph pays at {low_ns / 1e3:.1f} µs to {high_ns / 1e3:.1f} µs" in basis(costs)
 
 
 def test_in_a_graph_a_second_stream_pays_at_every_length(costs, simulated_branches_ns):

@@ -16,7 +16,7 @@ NAMESPACES = {"ss": "streamscope", "ss.ops": "streamscope.ops", "ss.analysis": "
 RESULTS = ("advising.advice:Advice", "advising.choice:Choice", "auditing.audit:Audit")
 """Classes that a user meets and does not make, so that they have no name in ``ss``."""
 DESCRIPTORS = (property, cached_property, classmethod, staticmethod)
-FLOOR = 1
+FLOOR = 120
 """At least so many public names have an example."""
 
 
@@ -61,6 +61,15 @@ EXAMPLES = public_examples()
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_of_a_public_name_give_what_they_show(name, tmp_path, monkeypatch):
     run_examples(EXAMPLES[name], name, name, {"np": np, "ss": ss}, tmp_path, monkeypatch)
+
+
+NEED_MORE = {"auxiliary_stream", "capture", "compare_compilation", "tune", "warm"}
+"""They need a GPU or NVRTC."""
+
+
+def test_every_function_of_ss_that_runs_anywhere_has_an_example():
+    functions = {name for name, value in public_names(ss) if inspect.isfunction(value) and value.__module__ != "streamscope"}
+    assert {f"ss.{name}" for name in functions - NEED_MORE} <= set(EXAMPLES)
 
 
 def test_many_public_names_have_examples():

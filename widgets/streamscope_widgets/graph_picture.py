@@ -58,7 +58,7 @@ def graph_html(view: GraphView) -> Html:
         '<img src="{source}" alt="{title}" usemap="#{name}" width="{width}" height="{height}" style="max-width:none;border-radius:6px">'
         '<map name="{name}">{areas}</map></div>',
         most=MOST_HEIGHT,
-        source=data_uri(picture.svg()),
+        source=Html(data_uri(picture.svg())),
         title=picture.title,
         name=f"graph-{secrets.token_hex(4)}",
         width=picture.width,

@@ -37,7 +37,7 @@ def test_the_branches_workload(ran_twice, tmp_path):
     assert found.name == "parallel_branches, segment 0"
     assert list(found.clusters) == ["main", "aux 1", "aux 2", "aux 3"]
     assert found.nodes["n0"]["label"].splitlines()[:2] == ["multiply", "64 × 256"]
-    assert "branches.py" in found.nodes["n0"]["tooltip"]
+    assert "programs.py" in found.nodes["n0"]["tooltip"]
     assert [file.name for file in tmp_path.iterdir()] == ["branches.dot"]
 
 

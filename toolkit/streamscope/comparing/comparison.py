@@ -110,6 +110,15 @@ class Comparison(Mapping[str, Run]):
         What the results were compared with: ``"NumPy"``, or ``"a plain call"`` of captured code.
     not_checked : tuple of str
         Outputs that could not be compared with anything, where others were.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("elementwise-chain").build(length=10)
+    >>> runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
+    >>> runs["graph"].metrics.makespan_us < runs["async"].metrics.makespan_us
+    True
+    >>> runs.assessment.bottleneck
+    'launch-bound'
     """
 
     def __init__(
@@ -282,6 +291,13 @@ def load_comparison(folder: str | Path) -> Comparison:
     ------
     TraceError
         A file is missing or broken, or a trace is not the one that was saved with the comparison.
+
+    Examples
+    --------
+    >>> runs = ss.compare(lambda x: x + x, np.ones(4, np.float32), engines="sync", device="simulated", progress=False)
+    >>> folder = runs.save("doubled")
+    >>> ss.load_comparison(folder)["sync"].metrics.kernel_count
+    1
     """
     path = given_path(folder, error=TraceError) / FILE_NAME
     text = _read(path)

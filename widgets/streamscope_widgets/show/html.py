@@ -169,7 +169,7 @@ def lines(texts: Iterable[str]) -> Html:
 
 def image(svg: str, alt: str) -> Html:
     """Return an SVG document as a picture that untrusted notebooks keep."""
-    return fill('<img style="max-width:100%;height:auto" alt="{}" src="{}">', alt, data_uri(svg))
+    return fill('<img style="max-width:100%;height:auto" alt="{}" src="{}">', alt, Html(data_uri(svg)))
 
 
 def bar(length: float, colour: str) -> Html:
