@@ -112,9 +112,9 @@ def test_a_file_in_the_folders_place_is_not_called_empty(monkeypatch, tmp_path, 
     (taken / place).write_text("mine")
     assert not run()
     out = capsys.readouterr().out
-    assert f"New kernels are kept in memory only: {taken / place} is no folder (set STREAMSCOPE_CACHE_DIR" in out
+    assert f"New kernels are kept in memory only: {taken / place} is not a folder (set STREAMSCOPE_CACHE_DIR" in out
     assert "empty" not in out
-    assert json.loads((run("--json"), capsys.readouterr().out)[1])["problem"] == f"{taken / place} is no folder"
+    assert json.loads((run("--json"), capsys.readouterr().out)[1])["problem"] == f"{taken / place} is not a folder"
     assert run("--clear") == 1
     assert "Not a directory" in capsys.readouterr().err
     assert (taken / place).read_text() == "mine"

@@ -129,7 +129,7 @@ def test_a_cache_that_cannot_be(monkeypatch, tmp_path):
     monkeypatch.setenv("STREAMSCOPE_CACHE_DIR", str(tmp_path / "file"))
     diagnosis = diagnose()
     check = by_name(diagnosis)["cache on disk"]
-    assert (check.state, check.found) == ("lacking", f"in memory only: {tmp_path / 'file'} is no folder")
+    assert (check.state, check.found) == ("lacking", f"in memory only: {tmp_path / 'file'} is not a folder")
     assert "STREAMSCOPE_CACHE_DIR" in check.todo
     assert diagnosis.can_run
 

@@ -86,9 +86,9 @@ def test_a_program_of_no_kernels():
     [
         (3, (X,), {}, ProgramError, "ss.warm wants a function or a program, not a int"),
         (step.trace(X), (X,), {}, ProgramError, "takes no inputs here, got 1"),
-        (step, (X,), {"architecture": "sm_123"}, CompilationError, "architecture='sm_123' is no architecture"),
-        (step, (X,), {"architecture": ""}, CompilationError, "architecture='' is no architecture"),
-        (step, (X,), {"architecture": b"sm_90"}, CompilationError, "architecture=b'sm_90' is no architecture"),
+        (step, (X,), {"architecture": "sm_123"}, CompilationError, "architecture='sm_123' is unknown to this NVRTC"),
+        (step, (X,), {"architecture": ""}, CompilationError, "architecture='' is unknown to this NVRTC"),
+        (step, (X,), {"architecture": b"sm_90"}, CompilationError, "architecture=b'sm_90' is unknown to this NVRTC"),
         (step, (X,), {"workers": 0}, CompilationError, "workers=0"),
         (step, (X,), {"workers": "2"}, CompilationError, "workers='2'"),
     ],

@@ -172,11 +172,11 @@ def test_another_extent_needs_no_other_kernel_for_a_gradient(reduction):
 @pytest.mark.parametrize(
     ("apply", "problem"),
     [
-        (lambda x: ss.ops.sum(x, 2), r"sum: axis 2 is none of shape \(2, 0\)"),
+        (lambda x: ss.ops.sum(x, 2), r"sum: axis 2 is outside of shape \(2, 0\)"),
         (lambda x: ss.ops.sum(x, (0, -2)), r"sum: axis=\(0, -2\) names an axis twice"),
-        (lambda x: ss.ops.sum(x, "all"), r"sum: axis='all' is no axis"),
-        (lambda x: ss.ops.sum(x, True), r"sum: axis=True is no axis"),
-        (lambda x: ss.ops.sum(x, (0, True)), r"sum: axis=\(0, True\) is no axis"),
+        (lambda x: ss.ops.sum(x, "all"), r"sum: axis must be a whole number, a tuple of them, or None, not 'all'"),
+        (lambda x: ss.ops.sum(x, True), r"sum: axis must be a whole number, a tuple of them, or None, not True"),
+        (lambda x: ss.ops.sum(x, (0, True)), r"sum: axis must be a whole number, a tuple of them, or None, not \(0, True\)"),
         (lambda x: ss.ops.max(x, 1), r"max: float32\[2, 0\] has no elements to reduce"),
         (lambda x: ss.ops.argmax(x, (0, 1)), r"argmax: axis=\(0, 1\) names several axes"),
         (lambda x: ss.ops.argmax(x, ()), r"argmax: axis=\(\) names no axis,.*\(name one, or None for all\)"),
@@ -232,7 +232,7 @@ def test_null_checks_and_does_nothing(evaluate, launches):
     x, before = np.ones((2, 3)), np.full(2, 7.0)
     np.testing.assert_array_equal(evaluate(lambda x, b: (ss.ops.sum(x, 1, out=b, request="null"), b * 1.0)[1], x, before), before)
     assert len(launches(lambda x, b: (ss.ops.sum(x, 1, out=b, request="null"), b * 1.0)[1], x, before)) == 1
-    with pytest.raises(ProgramError, match="axis 2 is none of"):
+    with pytest.raises(ProgramError, match="axis 2 is outside of shape"):
         evaluate(lambda x, b: ss.ops.sum(x, 2, out=b, request="null"), x, before)
     for operator in (ss.ops.sum, ss.ops.softmax):
         with pytest.raises(ProgramError, match="it takes variables, got a int"):

@@ -243,7 +243,7 @@ def test_what_is_wrong_with_a_folder(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []  # nothing is made
     (tmp_path / "file").write_bytes(b"")
     for path in (tmp_path / "file", tmp_path / "file" / "kernels"):
-        assert CubinFolder(path).problem() == f"{tmp_path / 'file'} is no folder"
+        assert CubinFolder(path).problem() == f"{tmp_path / 'file'} is not a folder"
         assert CubinFolder(path).files() == []
     make_nothing(tmp_path / "link")
     assert CubinFolder(tmp_path / "link" / "kernels").problem() == f"cannot write to {tmp_path / 'link'}: No such file or directory"

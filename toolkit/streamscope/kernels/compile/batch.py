@@ -95,7 +95,7 @@ def compile_batch(
     Raises
     ------
     CompilationError
-        Two different kernels have one name, ``workers`` is no whole number above 0, or NVRTC failed for another reason than a source.
+        Two different kernels have one name, ``workers`` is not a whole number above 0, or NVRTC failed for another reason than a source.
     NoDeviceError
         NVRTC is not installed.
     """

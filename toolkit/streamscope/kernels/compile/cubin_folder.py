@@ -141,7 +141,7 @@ class CubinFolder:
         Raises
         ------
         OutputError
-            They cannot be removed, or it is no folder.
+            They cannot be removed, or it is not a folder.
         """
         files = self.files()
         try:
@@ -172,13 +172,13 @@ class CubinFolder:
             with tempfile.TemporaryFile(dir=place):
                 return ""
         except NotADirectoryError:
-            return f"{place} is no folder"
+            return f"{place} is not a folder"
         except OSError as error:
             return f"cannot write to {place}: {error.strerror or error}"
 
     def _read(self, path: Path) -> Cubin | None:
         """Return what a file holds; None where that is no whole cubin. What is not ours is not read to its end."""
-        # Not `stored.opened`, which follows links and raises errors: here a link is a miss, as is whatever else is no file.
+        # Not `trace.stored.opened`, which follows links and raises errors: here a link is a miss, as is whatever else is no file.
         if not stat.S_ISREG(path.lstat().st_mode):
             return None  # Opening a FIFO would wait for somebody to write to it.
         with path.open("rb") as file:

@@ -59,7 +59,7 @@ def worker_count(asked: int | None = None) -> int:
     Raises
     ------
     CompilationError
-        ``asked`` is no whole number, or not positive.
+        ``asked`` is not a whole number above 0.
     """
     if asked is not None:
         return whole_number("workers", asked, 1, error=CompilationError)

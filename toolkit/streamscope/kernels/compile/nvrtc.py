@@ -154,7 +154,7 @@ def checked_architecture(given: object) -> str:
     if isinstance(given, str) and (given in supported or _takes_variant(given)):
         return str(given)
     hint = f"NVRTC {nvrtc_version()} compiles for {', '.join(supported)}"
-    raise CompilationError(f"architecture={shown(given)} is no architecture that this NVRTC knows", hint=hint)
+    raise CompilationError(f"architecture={shown(given)} is unknown to this NVRTC", hint=hint)
 
 
 def _takes_variant(name: str) -> bool:

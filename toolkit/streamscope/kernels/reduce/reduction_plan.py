@@ -101,7 +101,7 @@ def checked_axes(operator: str, shape: Sequence[int], axis: Any) -> tuple[int, .
     Raises
     ------
     ProgramError
-        One is no axis of the shape, or is named twice.
+        The shape does not have one of them, or one is named twice.
     """
     given = tuple(axis) if isinstance(axis, list | tuple) else (axis,)
     try:
@@ -109,10 +109,10 @@ def checked_axes(operator: str, shape: Sequence[int], axis: Any) -> tuple[int, .
     except TypeError:
         named = None
     if named is None or any(isinstance(one, bool) for one in given):
-        raise ProgramError(f"{operator}: axis={axis!r} is no axis", hint="give a whole number, a tuple of them, or None for all")
+        raise ProgramError(f"{operator}: axis must be a whole number, a tuple of them, or None, not {axis!r}", hint="None is all axes")
     for one in named:
         if not -len(shape) <= one < len(shape):
-            raise ProgramError(f"{operator}: axis {one} is none of shape {tuple(shape)}", hint=f"it has {len(shape)} axes")
+            raise ProgramError(f"{operator}: axis {one} is outside of shape {tuple(shape)}", hint=f"it has {len(shape)} axes")
     axes = tuple(sorted(one % len(shape) for one in named))
     if len(set(axes)) != len(axes):
         raise ProgramError(f"{operator}: axis={axis!r} names an axis twice")
