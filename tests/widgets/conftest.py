@@ -138,7 +138,7 @@ def make_trace_fixture() -> Callable[..., Trace]:
     return make_trace
 
 
-@pytest.fixture(name="five_engines")
+@pytest.fixture(name="five_engines", scope="session")
 def five_engines_fixture() -> Callable[..., dict[str, Trace]]:
     """`five_engines`: 200 small kernels under each engine, or as many as are asked for."""
     return five_engines

@@ -25,19 +25,29 @@ SIMULATED = "--device simulated"
 SETUP = "%load_ext streamscope\nimport numpy as np, streamscope as ss\nx = np.ones((4, 4), np.float32)\nw = x / 4\nn = 2"
 
 
-@pytest.fixture
-def shell(monkeypatch, tmp_path):
-    """A shell of its own, with the extension and some arrays."""
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+@pytest.fixture(scope="module")
+def one_shell(tmp_path_factory):
+    """A shell with the extension and some arrays."""
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "nocolor"
-    shell = InteractiveShell(config=config)
-    monkeypatch.setattr(InteractiveShell, "_instance", shell)  # What `display` and `get_ipython` ask for.
-    shell.run_cell(SETUP).raise_error()
-    yield shell
-    atexit.unregister(shell.atexit_operations)
-    shell.atexit_operations()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IPYTHONDIR", str(tmp_path_factory.mktemp("ipython")))
+        shell = InteractiveShell(config=config)
+        patch.setattr(InteractiveShell, "_instance", shell)  # What `display` and `get_ipython` ask for.
+        shell.run_cell(SETUP).raise_error()
+        yield shell
+        atexit.unregister(shell.atexit_operations)
+        shell.atexit_operations()
+
+
+@pytest.fixture
+def shell(one_shell):
+    """The shell, whose names are afterwards what they were."""
+    names = dict(one_shell.user_ns)
+    yield one_shell
+    one_shell.user_ns.clear()
+    one_shell.user_ns.update(names)
 
 
 def run(shell, cell):

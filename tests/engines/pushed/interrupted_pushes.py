@@ -9,14 +9,13 @@ import faulthandler
 import random
 import signal
 import sys
-import time
 from collections.abc import Callable
 
 import numpy as np
 
 import streamscope as ss
 
-TURNS, SECONDS = 5, 0.2
+TURNS, SIGNALS = 5, 60
 
 
 def one_more(values):
@@ -111,11 +110,11 @@ class Interrupter:
 
 
 def interrupted(workload: Workload, interrupter: Interrupter) -> int:
-    """Run a workload for a while, interrupted all the time; return how often."""
-    end = time.monotonic() + SECONDS
+    """Run a workload until Ctrl-C was sent so many times; return how often it came as an exception."""
+    last = interrupter.sent + SIGNALS
 
     def work() -> None:
-        while time.monotonic() < end:
+        while interrupter.sent < last:
             try:
                 workload.some()
             except ss.StreamscopeError:
