@@ -58,7 +58,12 @@ FAILURES = {
     "limit that is no size": ((*SMALL, "--engines", "auto", "--memory-limit", "2 potatoes"), 2, "'2 potatoes' is no size", "512 MiB"),
     "too many streams": ((*SMALL, "--streams", "129"), 2, "--streams", "compare --help"),
     "no folder to write to": ((*SMALL, "--out", ""), 2, "--out", "compare --help"),
-    "no file for advice": (("advise", "--device", "simulated", "--out", ""), 2, "cannot be a path: name a file or a folder", "advise --help"),
+    "no file for advice": (
+        ("advise", "--device", "simulated", "--out", ""),
+        2,
+        "'' cannot be a path: name a file or a folder",
+        "advise --help",
+    ),
     "no file for costs": (("calibrate", "--out", ""), 2, "'' cannot be a path", "calibrate --help"),
     "no workload": (("compare",), 2, "WORKLOAD", "compare --help"),
     "unknown option": (("compare", "cnn", "--fast"), 2, "--fast", "compare --help"),
