@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamscope.analysis import EngineMetrics, assess, verdict
+from streamscope.analysis import EngineMetrics, Ranking, assess, verdict
 from streamscope.analysis.verdict import classify, difference, fastest
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo
@@ -139,3 +139,19 @@ def test_a_program_without_kernels_is_not_bound_by_launches():
 def test_no_engines():
     with pytest.raises(TraceError, match="no engines"):
         assess({}, CARD)
+
+
+def test_a_verdict_is_data():
+    judged = assess({"async": engine(340, busy=0.21), "dual": engine(345), "graph": engine(100, busy=0.7)}, CARD)
+    assert (judged.reference, judged.gain.engine, judged.gain.ranking) == ("async", "graph", Ranking.FASTER)
+    assert judged.gain.ratio == pytest.approx(3.4)
+    assert judged.shares.busy == 0.21
+    assert [(change.engine, change.base, change.told) for change in judged.changes] == [("dual", "async", False), ("graph", "async", True)]
+
+
+def test_what_was_checked_and_chosen_is_told_where_it_belongs():
+    judged = assess({"async": engine(100), "graph": engine(50)}, CARD)
+    told = replace(judged, checked=True, wrong=("graph",), checked_against="NumPy", chosen="async", memory_limit=3 << 20)
+    assert told.text.startswith("RESULTS ARE WRONG under graph: they differ from those of NumPy by more than is allowed. Launch-bound")
+    assert told.text.endswith("Fastest: graph. Chosen within 3.00 MiB: async.")
+    assert replace(judged, checked=False).text.endswith("Results were not checked: an operation has no NumPy reference, or is stateful.")
