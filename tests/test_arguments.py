@@ -56,7 +56,7 @@ def test_paths_are_themselves(path):
 
 @pytest.mark.parametrize("value", [None, 3, b"a", object(), [], "", "a\0b"])
 def test_what_is_no_path(value):
-    with pytest.raises(OutputError, match="is no path") as caught:
+    with pytest.raises(OutputError, match="cannot be a path") as caught:
         given_path(value, error=OutputError)
     assert caught.value.hint
 

@@ -302,7 +302,7 @@ class TestWriting:
     @pytest.mark.parametrize("path", NO_PATHS)
     def test_what_is_no_path(self, writers, writer, path, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        check(partial(writers[writer], path), OutputError, "is no path")
+        check(partial(writers[writer], path), OutputError, "cannot be a path")
         assert list(tmp_path.iterdir()) == []
 
     def test_a_folder_and_a_folder_that_is_not_there(self, writers, writer, tmp_path):
@@ -319,9 +319,9 @@ class TestWriting:
 @pytest.mark.parametrize("path", NO_PATHS)
 def test_what_is_no_path_of_a_comparison(compared, path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    check(partial(compared.save, path), OutputError, "is no path")
-    check(partial(ss.load_comparison, path), TraceError, "is no path")
-    check(partial(ss.Trace.from_parquet, path), TraceError, "is no path")
+    check(partial(compared.save, path), OutputError, "cannot be a path")
+    check(partial(ss.load_comparison, path), TraceError, "cannot be a path")
+    check(partial(ss.Trace.from_parquet, path), TraceError, "cannot be a path")
     assert list(tmp_path.iterdir()) == []
 
 

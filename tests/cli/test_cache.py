@@ -97,9 +97,9 @@ def test_clearing_leaves_what_is_none_of_ours(folder, capsys):
     (folder.path / f"{keys(9)[0]}.cubin").mkdir()
     assert json.loads((run("--json"), capsys.readouterr().out)[1])["others"] == 6
     assert not run()
-    assert "6 entries that are no compiled kernels" in capsys.readouterr().out
+    assert "6 entries that are not compiled kernels" in capsys.readouterr().out
     assert not run("--clear")
-    assert capsys.readouterr().out.endswith("; left 6 entries that are no compiled kernels\n")
+    assert capsys.readouterr().out.endswith("; left 6 entries that are not compiled kernels\n")
     assert {path.name for path in folder.path.iterdir()} == {*others, f"{keys(9)[0]}.cubin"}
 
 

@@ -72,9 +72,9 @@ def whole_number(
 
 
 def given_path(value: Any, *, error: type[StreamscopeError]) -> Path:
-    """Return a path, the home folder in the place of ``~``; ``error`` is what is raised where it is none.
+    """Return a path, the home folder in the place of ``~``; ``error`` is what is raised where it cannot be one.
 
-    Empty text is none: it would stand for the current folder, and files would be there that nobody wanted.
+    Empty text is refused: it would stand for the current folder, and files would be there that nobody wanted.
 
     Raises
     ------
@@ -86,9 +86,9 @@ def given_path(value: Any, *, error: type[StreamscopeError]) -> Path:
     except TypeError:
         text = None
     if not isinstance(text, str):
-        raise error(f"a {type(value).__name__} is no path", hint="give it as text or as a pathlib.Path")
+        raise error(f"a {type(value).__name__} cannot be a path", hint="give it as text or as a pathlib.Path")
     if not text or "\0" in text:
-        raise error(f"{shown(text)} is no path", hint="name a file or a folder")
+        raise error(f"{shown(text)} cannot be a path", hint="name a file or a folder")
     try:
         return Path(text).expanduser()
     except RuntimeError:

@@ -120,7 +120,7 @@ def _path(folder: CubinFolder) -> str | None:
 
 
 def _others(count: int) -> str:
-    return f"{count:,} {'entry that is no compiled kernel' if count == 1 else 'entries that are no compiled kernels'}"
+    return f"{count:,} {'entry that is not a compiled kernel' if count == 1 else 'entries that are not compiled kernels'}"
 
 
 def _print(console: Console, folder: CubinFolder, shares: list[Share]) -> None:

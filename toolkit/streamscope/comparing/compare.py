@@ -90,10 +90,10 @@ def compare(
     ProgramError
         The program or its inputs are wrong.
     EngineError
-        An engine is unknown, ``repeats`` or ``streams`` is no whole number in its range, or ``memory_limit`` is no size, stands without
+        An engine is unknown, ``repeats`` or ``streams`` is out of its range, or ``memory_limit`` is not a size, stands without
         ``engines="auto"``, or leaves no engine to choose.
     WorkloadError
-        ``settings`` are no whole numbers by name.
+        ``settings`` are not whole numbers by name.
     DeviceError
         The device is missing, or failed.
 
@@ -111,7 +111,7 @@ def compare(
     compared = compared_engines(engines, memory_limit)
     kept = _checked_settings(settings)
     if not isinstance(name, str | None):
-        raise ProgramError(f"name={shown(name)} is no text")
+        raise ProgramError(f"name={shown(name)} must be a string", hint='for example name="first layer"')
     case = Case.of(program, inputs, "ss.compare", attributes)
     opened = open_device(device)
     count = min(wanted, SIMULATED_REPEATS) if opened.info.exact else wanted
@@ -181,7 +181,7 @@ def compared_engines(
     Raises
     ------
     EngineError
-        An engine is unknown, ``"auto"`` stands beside others, or the limit is no size or stands without ``"auto"``.
+        An engine is unknown, ``"auto"`` stands beside others, or the limit is not a size or stands without ``"auto"``.
     """
     listed = None if engines is None else listed_names(engines)
     choosing = listed == (AUTO,)
@@ -206,7 +206,7 @@ def _checked_settings(settings: object) -> dict[str, int]:
     if settings is None:
         return {}
     if not isinstance(settings, Mapping):
-        raise WorkloadError(f"settings={shown(settings)} is no mapping", hint='for example settings={"length": 50}')
+        raise WorkloadError(f"settings={shown(settings)} must be a mapping", hint='for example settings={"length": 50}')
     return {str(name): whole_number(f"setting {name}", value, error=WorkloadError) for name, value in settings.items()}
 
 

@@ -119,12 +119,12 @@ def compare_compilation(
     Raises
     ------
     ProgramError
-        It is no program, the inputs do not fit, it needs no kernel that is made at run time, or ``progress`` is neither a truth value nor
-        a function.
+        It is not a program, the inputs do not fit, or it needs no kernel that is made at run time. Or ``progress`` is neither a truth
+        value nor a function.
     CompilationError
         A kernel does not compile, NVRTC does not know the architecture, or a number is out of range.
     DeviceError
-        It is no device.
+        It is not a device.
     NoDeviceError
         The device is missing, or NVRTC is.
     """

@@ -164,7 +164,7 @@ def tune(
     Raises
     ------
     ProgramError
-        It is no program, or the inputs do not fit.
+        It is not a program, or the inputs do not fit.
     DeviceError
         The device is simulated, or failed.
     CompilationError

@@ -63,11 +63,11 @@ def warm(
     Raises
     ------
     ProgramError
-        It is no program, the inputs do not fit, or ``progress`` is neither a truth value nor a function.
+        It is not a program, the inputs do not fit, or ``progress`` is neither a truth value nor a function.
     CompilationError
         A kernel does not compile; the others are kept. Or NVRTC does not know the architecture, or ``workers`` is out of range.
     DeviceError
-        It is no device.
+        It is not a device.
     NoDeviceError
         The device is missing, or NVRTC is.
     """
@@ -96,7 +96,7 @@ def target_of(device: Any, architecture: str | None) -> tuple[CudaDevice | None,
     CompilationError
         NVRTC does not know the architecture that was given.
     DeviceError
-        It is no device.
+        It is not a device.
     NoDeviceError
         The device is missing, or NVRTC is.
     """
@@ -124,7 +124,7 @@ def traced_for(caller: str, program: object, inputs: Sequence[Any], attributes: 
     Raises
     ------
     ProgramError
-        It is no program, or the inputs do not fit.
+        It is not a program, or the inputs do not fit.
     """
     if isinstance(program, Program) and inputs:
         raise ProgramError(f"the traced program {program.name!r} takes no inputs here, got {len(inputs)}", hint="leave them out")
