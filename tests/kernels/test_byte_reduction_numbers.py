@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.kernels.reduction_runs import expected_of, fenced, plan_of, run
 
-from streamscope.kernels.reduce import reduction_plan
+from streamscope.kernels.reduce import reduction_kernels, reduction_plan
 from streamscope.kernels.reduce.reducers import Reducer
 from streamscope.kernels.reduce.reduction_plan import plan_reduction
 
@@ -39,6 +39,7 @@ def test_a_thread_adds_the_bytes_of_many_runs(build, monkeypatch):
     """In 16 bits instead of 32, so that an array of a test is large enough, and in one thread what many would take."""
     monkeypatch.setattr(Reducer, "own_type", lambda reducer, dtype: "short")
     monkeypatch.setattr(Reducer, "adds_bytes", lambda reducer, dtype: False)
+    monkeypatch.setattr(reduction_kernels, "prelude", reduction_kernels.prelude.__wrapped__)  # which remembers the reducer as it is
     monkeypatch.setattr(reduction_plan, "MULTIPROCESSORS", 0)
     plan_reduction.cache_clear()
     shape, axis = (400, 3, 200), (0, 2)
