@@ -85,7 +85,7 @@ def test_how_sure_a_break_even_is_shows_in_fits_with_random_weights(costs):
 
 def test_a_break_even_that_is_unsure_says_between_which_lengths(costs):
     unsure = {
-        name: replace(each, refits_ns=(each.value_ns, 2 * each.value_ns) if name == "launch" else (each.value_ns,) * 2)
+        name: replace(each, refits_ns=(each.value_ns, 2 * each.value_ns) if name == "kernel_gap" else (each.value_ns,) * 2)
         for name, each in costs.fitted.items()
     }
     unsure = replace(costs, fitted=unsure)
