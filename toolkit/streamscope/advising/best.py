@@ -20,15 +20,13 @@ from streamscope.calling import verb
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
-from streamscope.engines import engine_names
+from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.plan import Plan, Replay, checked_streams
 from streamscope.errors import EngineError, OutOfMemoryError
 from streamscope.progress import Progress, showing
 from streamscope.tracing import ProgramFunction
 from streamscope.words import format_mib
 
-SIMPLEST_FIRST = ("sync", "async", "dual", "graph", "graph-dual")
-"""By how much there is to understand, and by the memory that they hold at least: one stream, more streams, graphs, both."""
 MOST_ROUNDS = 100
 """After so many rounds, what cannot be told apart counts as equal."""
 STANDINGS = {Out.SLOWER: Standing.SLOWER, Out.NO_FASTER: Standing.NO_FASTER}
@@ -227,8 +225,8 @@ class Selection:
 
 
 def simplest_first(engines: Iterable[str]) -> tuple[str, ...]:
-    """Return engines in the order in which they are preferred where they are equally fast."""
-    return tuple(sorted(engines, key=SIMPLEST_FIRST.index))
+    """Return engines in the order in which they are preferred where they are equally fast: that of `PLANNERS`."""
+    return tuple(sorted(engines, key=tuple(PLANNERS).index))
 
 
 def _twin(plan: Plan) -> tuple[str, str]:

@@ -25,6 +25,7 @@ from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.source import KernelSource
 from streamscope.program.operation import Program
 from streamscope.progress import Progress, showing
+from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 from streamscope.words import time_text
 
@@ -137,7 +138,7 @@ def compare_compilation(
             f"{traced.name!r} needs no kernel that is made at run time", hint="give it element-wise operations or reductions"
         )
     nvrtc_version()  # loads NVRTC, which belongs to neither
-    whole_number("repeats", repeats, 1, error=CompilationError)
+    whole_number("repeats", repeats, 1, most=MOST_REPEATS, error=CompilationError)
     threads = worker_count(workers)
     logs: dict[str, list[CompilationLog]] = {ONE_BY_ONE: [], TOGETHER: []}
     with showing("compiling", progress=progress) as shown:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamscope.devices.protocol import Device
-from streamscope.engines.binding import settled
+from streamscope.engines.binding import Bound, settled
 from streamscope.engines.plan import CallHost, HostWait, Issue, RecordEvent, Replay, Step, Synchronize, WaitEvent
-from streamscope.engines.prepared import Bound, Prepared
+from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError
 from streamscope.program.launch import Launch, LaunchKind
 from streamscope.recording.calibration import Calibration, calibrate
