@@ -153,3 +153,13 @@ def test_wrong_keywords_are_found_before_anything_runs():
 def test_tuning_needs_a_gpu():
     with pytest.raises(DeviceError, match=r"ss\.tune"):
         ss.tune(scaled, X, X, device="simulated", progress=False)
+
+
+def test_what_a_partial_has_bound_is_no_rival_of_a_verbs_keyword():
+    def chunked(x, streams):
+        return x * float(streams)
+
+    prepared = ss.prepare(partial(chunked, streams=3), X, device="simulated", engine="dual", streams=2)
+    assert prepared.plan.streams <= 2
+    prepared.run()
+    np.testing.assert_array_equal(prepared.outputs()[0], X * 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf, isnan, sqrt
 
 import numpy as np
@@ -79,7 +80,18 @@ def test_how_sure_a_break_even_is_shows_in_fits_with_random_weights(costs):
     assert low_ns * 0.99 < graph_pays(costs).high_ns < high_ns * 1.01
     assert high_ns < 1.05 * low_ns
     assert spread_ns(costs, lambda refit: inf) is None
-    assert f"put the length up to which a graph pays at {low_ns / 1e3:.1f} µs to {high_ns / 1e3:.1f} µs" in basis(costs)
+    assert "random weights" not in basis(costs)  # Both ends print alike: there is nothing to tell.
+
+
+def test_a_break_even_that_is_unsure_says_between_which_lengths(costs):
+    unsure = {
+        name: replace(each, refits_ns=(each.value_ns, 2 * each.value_ns) if name == "launch" else (each.value_ns,) * 2)
+        for name, each in costs.fitted.items()
+    }
+    unsure = replace(costs, fitted=unsure)
+    low_ns, high_ns = spread_ns(unsure, lambda refit: graph_pays(refit).high_ns)
+    assert high_ns > 1.2 * low_ns
+    assert f"put the length up to which a graph pays at {low_ns / 1e3:.1f} µs to {high_ns / 1e3:.1f} µs" in basis(unsure)
 
 
 def test_in_a_graph_a_second_stream_pays_at_every_length(costs, simulated_branches_ns):

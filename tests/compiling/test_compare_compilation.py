@@ -121,3 +121,8 @@ def test_what_needs_no_kernel():
 def test_an_unknown_architecture(architecture):
     with pytest.raises(CompilationError, match="is unknown to this NVRTC"):
         compare_compilation(step, X, architecture=architecture, progress=lambda *report: pytest.fail("compiled"))
+
+
+def test_more_repeats_than_anything_holds():
+    with pytest.raises(CompilationError, match="repeats"):
+        compare_compilation(step, X, device="simulated", repeats=10**7, progress=False)

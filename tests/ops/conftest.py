@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import streamscope as ss
-from streamscope.program.reference import run_reference
+from streamscope.program.reference import known_part, run_reference
 
 
 @pytest.fixture
@@ -29,3 +29,8 @@ def launches():
         return operation.launches
 
     return run
+
+
+def has_reference(program):
+    """Tell whether NumPy says what every operation of a program computes."""
+    return known_part(program).operations == program.operations

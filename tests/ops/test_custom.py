@@ -4,11 +4,12 @@ import reprlib
 
 import numpy as np
 import pytest
+from tests.ops.conftest import has_reference
 
 import streamscope as ss
 from streamscope.advising.case import Case, largest_error
 from streamscope.errors import DeviceError, ProgramError
-from streamscope.program.reference import has_reference, run_reference
+from streamscope.program.reference import run_reference
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

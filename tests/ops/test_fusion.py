@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.ops.conftest import has_reference
 
 import streamscope as ss
 from streamscope.engines import PLANNERS
 from streamscope.errors import ProgramError
 from streamscope.ops.fusion import MOST_ARRAYS, MOST_STEPS
-from streamscope.program.reference import has_reference, run_reference
+from streamscope.program.reference import run_reference
 
 X = np.arange(-6, 6, dtype=np.float32).reshape(3, 4)
 ROW = np.arange(4, dtype=np.float32)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.ops.conftest import has_reference
 
 import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.kernels.expression.expressions import compiled, names_in
 from streamscope.kernels.expression.functions import UnknownExpressionError
 from streamscope.kernels.expression.mistakes import DEEPEST
-from streamscope.program.reference import has_reference
 
 LEAKY = "y = x > 0 ? x : a * x"
 

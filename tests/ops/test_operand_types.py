@@ -7,12 +7,12 @@ import re
 
 import numpy as np
 import pytest
+from tests.ops.conftest import has_reference
 
 import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.kernels.compile.nvrtc import compile_unit
 from streamscope.kernels.expression.functions import FUNCTIONS, NAMES, argument_count, functions_source, numpy_function, takes
-from streamscope.program.reference import has_reference
 
 TYPES = {
     "bool": "bool",

@@ -9,10 +9,11 @@ import pytest
 import scipy.special
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.ops.conftest import has_reference
 
 import streamscope as ss
 from streamscope.errors import DeviceError, OutOfMemoryError, ProgramError
-from streamscope.program.reference import has_reference, run_reference
+from streamscope.program.reference import run_reference
 
 N = 3
 BINARY = {"add": (ss.ops.add, np.add), "multiply": (ss.ops.multiply, np.multiply), "matmul": (ss.ops.matmul, np.matmul)}

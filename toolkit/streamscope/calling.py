@@ -89,9 +89,10 @@ def no_program(caller: str, given: object) -> ProgramError:
 
 def _check_keywords(caller: str, own: Collection[str], program: object, inputs: Sequence[Any], keywords: Mapping[str, object]) -> None:
     theirs, takes_all = _attributes_of(program, len(inputs))
+    bound = getattr(getattr(program, "function", None), "keywords", {})  # of a `functools.partial`: settled, so no rival of ours
     name = getattr(program, "name", "the function")
     for keyword in keywords:
-        if keyword in own and keyword in theirs:
+        if keyword in own and keyword in theirs and keyword not in bound:
             raise KeywordError(
                 f"{caller} at {user_line()}: {keyword}= is a keyword of {caller}, and {name!r} has a parameter of that name",
                 hint=f"rename the parameter, or bind it before: functools.partial({name}, {keyword}=...)",

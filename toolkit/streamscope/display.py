@@ -124,9 +124,10 @@ def console(*, stderr: bool) -> Console:
 def _terminal_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
     from rich.progress import Progress
 
-    with Progress(console=console(stderr=True), transient=True) as bar:
+    # No thread of its own draws it: that would run while times are measured.
+    with Progress(console=console(stderr=True), transient=True, auto_refresh=False) as bar:
         task = bar.add_task(title, total=None)
-        yield lambda what, step, steps: bar.update(task, completed=step, total=steps, description=what)
+        yield lambda what, step, steps: bar.update(task, completed=step, total=steps, description=what, refresh=True)
 
 
 def _in_notebook() -> bool:

@@ -20,15 +20,13 @@ from streamscope.calling import verb
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
-from streamscope.engines import engine_names
+from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.plan import Plan, Replay, checked_streams
 from streamscope.errors import EngineError, OutOfMemoryError
 from streamscope.progress import Progress, showing
 from streamscope.tracing import ProgramFunction
 from streamscope.words import format_mib
 
-SIMPLEST_FIRST = ("sync", "async", "dual", "graph", "graph-dual")
-"""By how much there is to understand, and by the memory that they hold at least: one stream, more streams, graphs, both."""
 MOST_ROUNDS = 100
 """After so many rounds, what cannot be told apart counts as equal."""
 STANDINGS = {Out.SLOWER: Standing.SLOWER, Out.NO_FASTER: Standing.NO_FASTER}
@@ -81,7 +79,7 @@ def best(
     ProgramError
         The program or its inputs are wrong.
     EngineError
-        An engine is unknown, ``streams`` is out of range, the limit is no size, or no engine is left to choose.
+        An engine is unknown, ``streams`` is out of range, the limit is not a size, or no engine is left to choose.
     DeviceError
         The device is missing, or failed.
 
@@ -227,8 +225,8 @@ class Selection:
 
 
 def simplest_first(engines: Iterable[str]) -> tuple[str, ...]:
-    """Return engines in the order in which they are preferred where they are equally fast."""
-    return tuple(sorted(engines, key=SIMPLEST_FIRST.index))
+    """Return engines in the order in which they are preferred where they are equally fast: that of `PLANNERS`."""
+    return tuple(sorted(engines, key=tuple(PLANNERS).index))
 
 
 def _twin(plan: Plan) -> tuple[str, str]:
@@ -259,13 +257,13 @@ def memory_bytes(limit: int | str) -> int:
         match = _SIZE.fullmatch(limit)
         unit = UNITS.get(match[2].upper()) if match else None
         if match is None or unit is None:
-            raise EngineError(f"memory limit {shown(limit)} is no size", hint=hint)
+            raise EngineError(f"the memory limit must be a size, not {shown(limit)}", hint=hint)
         size = int(Fraction(match[1]) * unit)
     else:
         try:
             size = whole_number("memory_limit", limit)
         except EngineError:
-            raise EngineError(f"memory limit {shown(limit)} is no size", hint=hint) from None
+            raise EngineError(f"the memory limit must be a size, not {shown(limit)}", hint=hint) from None
     if size < 1:
-        raise EngineError(f"memory limit {shown(limit)} is less than one byte", hint=hint)
+        raise EngineError(f"the memory limit must be at least one byte, not {shown(limit)}", hint=hint)
     return size

@@ -79,7 +79,8 @@ def advice_text(costs: DeviceCosts, forecast: Forecast | None) -> str:
     width = max(len(words) for words, *_ in rows)
     lines = [f"{words.ljust(width)}  {value:>8} µs  {margin}" for words, value, margin in rows]
     own = [] if forecast is None else ["", *_forecast_lines(forecast, measured_word(costs))]
-    return "\n".join([device_words(costs.device), *textwrap.wrap(verdict(costs, forecast), _WIDTH), *own, "", *lines, basis(costs)])
+    first, last = (textwrap.wrap(words, _WIDTH) for words in (verdict(costs, forecast), basis(costs)))
+    return "\n".join([device_words(costs.device), *first, *own, "", *lines, *last])
 
 
 def basis(costs: DeviceCosts) -> str:
@@ -92,8 +93,8 @@ def basis(costs: DeviceCosts) -> str:
         "up to which a graph pays": lambda refit: graph_pays(refit).high_ns,
         "from which on a second stream pays one by one": lambda refit: second_stream_pays(refit, BRANCH, in_graph=False).low_ns,
     }
-    found = [(what, spread_ns(costs, end)) for what, end in ends.items()]
-    told = [f"the length {what} at {_us(spread[0])} to {_us(spread[1])}" for what, spread in found if spread]
+    certain = [(what, spread) for what, end in ends.items() if (spread := spread_ns(costs, end))]
+    told = [f"the length {what} at {_us(low)} to {_us(high)}" for what, (low, high) in certain if _us(low) != _us(high)]
     return f"{fit} {len(costs.refits)} fits with random weights on these times put {listed(told)}." if told else fit
 
 

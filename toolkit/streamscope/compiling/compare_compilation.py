@@ -25,7 +25,9 @@ from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.source import KernelSource
 from streamscope.program.operation import Program
 from streamscope.progress import Progress, showing
+from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
+from streamscope.words import time_text
 
 if TYPE_CHECKING:
     from streamscope_widgets.timeline import TimelineWidget
@@ -70,7 +72,7 @@ class CompilationComparison:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.
 
     def __str__(self) -> str:
-        times = [f"{log.wall_ns / 1e6:,.0f} ms" for log in (self.one_by_one, self.together)]
+        times = [time_text(log.wall_ns) for log in (self.one_by_one, self.together)]
         kernels = len(self.together.kernels)
         compiled = "1 kernel compiles" if kernels == 1 else f"{kernels} kernels compile"
         least, most = min(self.ratios), max(self.ratios)
@@ -136,7 +138,7 @@ def compare_compilation(
             f"{traced.name!r} needs no kernel that is made at run time", hint="give it element-wise operations or reductions"
         )
     nvrtc_version()  # loads NVRTC, which belongs to neither
-    whole_number("repeats", repeats, 1, error=CompilationError)
+    whole_number("repeats", repeats, 1, most=MOST_REPEATS, error=CompilationError)
     threads = worker_count(workers)
     logs: dict[str, list[CompilationLog]] = {ONE_BY_ONE: [], TOGETHER: []}
     with showing("compiling", progress=progress) as shown:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 from streamscope.arguments import shown
 from streamscope.errors import DeviceError, NoDeviceError
@@ -10,8 +10,6 @@ from streamscope.trace.trace import DeviceInfo
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device
-
-DeviceChoice = Literal["auto", "cuda", "simulated"]
 
 
 def open_device(choice: str | Device = "auto") -> Device:

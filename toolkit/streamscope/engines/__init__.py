@@ -26,7 +26,7 @@ PLANNERS: Mapping[str, Planner] = {
     "graph": graph.plan,
     "graph-dual": graph_dual.plan,
 }
-"""The engines by name, in the order in which they are shown."""
+"""The engines by name, from the simplest on: by how much there is to understand, and by the memory that they hold at least."""
 
 
 def engine_names(names: Sequence[str] | str | None = None) -> tuple[str, ...]:

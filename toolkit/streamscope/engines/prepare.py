@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from streamscope.calling import traced, verb
@@ -10,12 +11,11 @@ from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec
-from streamscope.tracing import ProgramFunction
 
 
 @verb
 def prepare(
-    program: ProgramFunction | CapturedFunction | Program,
+    program: Callable[..., Any] | CapturedFunction | Program,
     /,
     *inputs: Any,
     engine: str = "async",

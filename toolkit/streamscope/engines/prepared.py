@@ -24,8 +24,6 @@ from streamscope.interrupts import when_gone
 from streamscope.program.operation import Program, Variable
 from streamscope.program.variable import Place, host_array, spec_of
 
-__all__ = ["Bound", "Prepared", "host_array", "prepare_traced"]
-
 Array = npt.NDArray[Any]
 
 

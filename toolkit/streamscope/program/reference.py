@@ -41,11 +41,6 @@ def run_reference(program: Program, inputs: Sequence[Array]) -> list[Array]:
     return [memory[variable] for variable in program.outputs]
 
 
-def has_reference(program: Program) -> bool:
-    """Tell whether NumPy says what every operation of a program computes: it can be run there, and gives the same each time."""
-    return all(map(_is_known, program.operations))
-
-
 def known_part(program: Program) -> Program:
     """Return a program without the operations that depend on one that NumPy knows nothing of, and without the outputs that do."""
     unknown: set[int] = set()

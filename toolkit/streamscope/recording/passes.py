@@ -15,8 +15,9 @@ from functools import partial
 import numpy as np
 
 from streamscope.devices.protocol import Event, Graph
+from streamscope.engines.binding import Bound
 from streamscope.engines.plan import Issue, RecordEvent, Replay, Step, WaitEvent
-from streamscope.engines.prepared import Bound, Prepared
+from streamscope.engines.prepared import Prepared
 from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import align_clock, held, reference_call
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.engines.prepared import host_array
 from streamscope.engines.pushed.host_operations import HostFunction
 from streamscope.engines.pushed.variable import DynamicVariable, Handle, VariableState
 from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred
 from streamscope.ops.host import to_device, to_host
 from streamscope.program.user_line import user_line
-from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.variable import ArraySpec, Place, host_array
 
 if TYPE_CHECKING:
     from streamscope.engines.pushed.catalogue import Catalogue
