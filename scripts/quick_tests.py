@@ -1,8 +1,9 @@
 """Print the tests that `make quick` runs: the core, and the tests of what changed since the last commit on main.
 
 A changed test file is run. For a changed source file, the tests in the folder of the same name are run: for
-``toolkit/streamscope/engines/pushed/state.py`` those in ``tests/engines/pushed``, not in the folders below it. Tests marked ``slow`` or
-``browser`` are left to `make test`, and so are those of packages that only import what changed.
+``toolkit/streamscope/engines/pushed/lanes.py`` those in ``tests/engines/pushed``, not in the folders below it. For a module at the top of
+the package, that is the file of its name, and those in `OF_MODULES`. Tests marked ``slow`` or ``browser`` are left to `make test`, and so
+are those of packages that only import what changed.
 
     python scripts/quick_tests.py [BASE]
 """
@@ -20,7 +21,8 @@ CORE = (
     "tests/engines/test_engines.py",
     "tests/ops/test_operators.py",
     "tests/program/test_tracing.py",
-    "tests/kernels/test_written.py",
+    "tests/kernels/test_compiler_errors.py",
+    "tests/kernels/test_first_numbers.py",
     "tests/project/test_imports.py",
     "tests/project/test_layers.py",
 )
@@ -31,6 +33,17 @@ OTHER_SOURCES = {
     "docs": "tests/docs",
     "notebooks": "tests/notebooks",
 }
+OF_MODULES = {
+    "__init__": ("tests/test_public_names.py", "tests/docs/test_names.py"),
+    "__main__": ("tests/cli/test_process.py",),
+    "forks": ("tests/engines/pushed/test_forks.py",),
+    "interrupts": ("tests/test_finalisers.py", "tests/engines/pushed/test_interrupts.py", "tests/engines/test_interrupts.py"),
+    "options": ("tests/test_arguments.py", "tests/cli/test_cli.py", "tests/widgets/test_magics.py"),
+    "public_names": ("tests/docs/test_names.py",),
+    "tolerance": ("tests/test_tolerance_on_cuda.py",),
+    "tracing": ("tests/program/test_tracing.py", "tests/program/test_printed_program.py"),
+}
+"""Module at the top of the package -> its tests elsewhere than in the file of its name."""
 PROJECT = "tests/project"
 """Where the tests of everything else are: scripts, benchmarks, constraints, README."""
 
@@ -76,10 +89,11 @@ def tests_of(path: str) -> Iterator[str]:
 
 
 def mirrored(source: Path) -> Iterator[str]:
-    """Yield the tests of a file of the toolkit; those of a file beside the packages are in a file of its name."""
+    """Yield the tests of a file of the toolkit."""
     if source.parent == Path():
-        own = Path("tests") / f"test_{source.name}"
+        own = Path("tests") / f"test_{source.stem}.py"
         yield from [str(own)] if own.exists() else []
+        yield from OF_MODULES.get(source.stem, ())
         return
     yield from in_folder(next(Path("tests") / folder for folder in source.parents if (Path("tests") / folder).is_dir()))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamscope.words import aligned, capitalised, counted, format_ms, listed, percent, shortened
+from streamscope.words import aligned, capitalised, counted, exact_time_text, format_ms, listed, percent, shortened, time_text
 
 
 def test_counts():
@@ -24,6 +24,29 @@ def test_shares(fraction, words):
 @pytest.mark.parametrize(("time_ns", "words"), [(81_400, "0.08"), (9_990_000, "9.99"), (12_340_000, "12.3"), (2_000_000_000, "2,000.0")])
 def test_milliseconds(time_ns, words):
     assert format_ms(time_ns) == words
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "words"),
+    [
+        (0, "0 µs"), (50, "0.050 µs"), (830, "0.830 µs"), (10_930, "10.9 µs"), (268_000, "268 µs"),
+        (9_995, "10.0 µs"), (999_400, "999 µs"), (999_500, "1.00 ms"),
+        (999_800, "1.00 ms"), (2_114_000, "2.11 ms"), (12e9, "12.0 s"), (4e12, "4,000 s"), (-2500, "-2.50 µs"),
+        (float("inf"), "inf s"), (float("nan"), "nan µs"),
+    ],
+)  # fmt: skip
+def test_a_time_has_the_unit_that_suits_it(time_ns, words):
+    assert time_text(time_ns) == words
+
+
+def test_a_rough_time_has_fewer_digits():
+    assert [time_text(time_ns, 1) for time_ns in (300, 4_870, 12_300)] == ["0.3 µs", "5 µs", "12 µs"]
+    assert time_text(872, 2) == "0.87 µs"
+
+
+def test_an_exact_time_is_told_to_the_nanosecond():
+    assert exact_time_text(113_050) == "113.050 µs"
+    assert exact_time_text(1_234_567) == "1,234.567 µs"
 
 
 def test_only_the_first_letter_becomes_a_capital():

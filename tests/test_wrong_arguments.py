@@ -261,8 +261,8 @@ def test_inputs_without_a_program():
 
 @pytest.mark.parametrize("value", [3, "sync", X])
 def test_what_is_no_plan_and_no_estimate(value):
-    check(partial(ss.audit, relu, X, plan=value), EngineError, "is no plan")
-    check(partial(ss.audit, relu, X, estimate=value), EngineError, "is no function")
+    check(partial(ss.audit, relu, X, plan=value), EngineError, "plan must be a Plan, not ")
+    check(partial(ss.audit, relu, X, estimate=value), EngineError, "estimate must be a function, not ")
 
 
 @pytest.mark.parametrize("function", [3, "step", X])

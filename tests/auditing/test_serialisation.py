@@ -70,8 +70,8 @@ def test_the_finding_says_what_it_costs_and_where():
     assert finding.cost_ns == 1000.0
     assert finding.severity is Severity.WARNING
     assert finding.lines == ("cell:0", "cell:1")
-    assert "k1 (operation 1, cell:1) behind k0 (operation 0, cell:0), which holds it back by 1.0 µs" in finding.message
-    assert "1.0 of the 5.0 µs" in finding.message
+    assert "k1 (operation 1, cell:1) behind k0 (operation 0, cell:0), which holds it back by 1.00 µs" in finding.message
+    assert "1.00 µs of the 5.00 µs" in finding.message
     assert result.ok
 
 

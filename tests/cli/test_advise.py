@@ -71,7 +71,7 @@ def test_advice_as_json_and_as_a_page(tmp_path, capsys):
         (("advise", "--set", "depth=3"), "a setting needs a workload", "advise --help"),
         (("advise", "--device", "tpu"), "'tpu' is not one of", "advise --help"),
         (("compare", *CHAIN, "--memory-limit", "1GiB"), "for choosing an engine", "auto"),
-        (("compare", *CHAIN, "--engines", "auto", "--memory-limit", "lots"), "'lots' is no size", "512 MiB"),
+        (("compare", *CHAIN, "--engines", "auto", "--memory-limit", "lots"), "must be a size, not 'lots'", "512 MiB"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

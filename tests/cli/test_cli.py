@@ -55,7 +55,7 @@ FAILURES = {
     "unknown device": (("compare", "cnn", "--device", "tpu"), 2, "'tpu' is not one of auto, cuda, simulated", "compare --help"),
     "auto beside another engine": ((*SMALL, "--engines", "auto,sync"), 2, "'auto' stands beside other engines", "--engines auto alone"),
     "limit without auto": ((*SMALL, "--memory-limit", "2 GiB"), 2, "--memory-limit '2 GiB' is for choosing", "give it with --engines auto"),
-    "limit that is no size": ((*SMALL, "--engines", "auto", "--memory-limit", "2 potatoes"), 2, "'2 potatoes' is no size", "512 MiB"),
+    "limit that is no size": ((*SMALL, "--engines", "auto", "--memory-limit", "2 potatoes"), 2, "a size, not '2 potatoes'", "512 MiB"),
     "too many streams": ((*SMALL, "--streams", "129"), 2, "--streams", "compare --help"),
     "no folder to write to": ((*SMALL, "--out", ""), 2, "--out", "compare --help"),
     "no file for advice": (

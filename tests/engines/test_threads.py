@@ -108,7 +108,7 @@ class TestOnADeviceThatThreadsShare:
         device = SimulatedDevice()
         in_threads(lambda number: uses(device, engine, number))
 
-    def test_programs_beside_a_dynamic_engine(self, engine):
+    def test_programs_beside_a_pushed_engine(self, engine):
         device = SimulatedDevice()
         with ss.Engine(engine, device=device) as pushing:
 

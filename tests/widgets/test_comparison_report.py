@@ -14,6 +14,7 @@ from streamscope.comparing.comparison import PLAIN_CALL, Comparison, Run, load_c
 from streamscope.errors import OutputError
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope.trace.trace import DeviceInfo
+from streamscope.words import time_text
 from streamscope.workloads import WORKLOADS
 from streamscope_widgets import comparison_view as module
 from streamscope_widgets.comparison_view import comparison_report
@@ -67,7 +68,7 @@ def test_it_says_all_that_the_comparison_says(branches, tmp_path):
     for line in branches.assessment.evidence:
         assert line in text
     for engine, run in branches.items():
-        assert f"{run.metrics.makespan_us:,.1f} µs, median of {run.metrics.repeats} without recording" in text, engine
+        assert f"{time_text(run.metrics.makespan_us * 1e3)}, median of {run.metrics.repeats} without recording" in text, engine
     assert "device log" in text
     assert "python 3" in text
     assert "right: worst error" in text

@@ -48,9 +48,9 @@ def bars(picture):
 
 def test_it_says_how_much_faster_and_for_what():
     html = compilation_comparison_html(comparison())
-    assert "layer: 4 kernels compile in 400 ms one by one and in 80 ms together, 5.0× faster" in html
+    assert "layer: 4 kernels compile in 400 ms one by one and in 80.0 ms together, 5.0× faster" in html
     assert "NVRTC for sm_90" in html
-    assert html.index("one by one, 400 ms") < html.index("together, 80 ms")
+    assert html.index("one by one, 400 ms") < html.index("together, 80.0 ms")
 
 
 def test_both_pictures_have_the_same_time_axis():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streamscope.errors import TraceError
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
-from streamscope_widgets.payload import TimelineGroup, as_groups, compare_makespans, encode, time_text
+from streamscope_widgets.payload import TimelineGroup, as_groups, compare_makespans, encode
 
 DTYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "f64": "<f8"}
 
@@ -143,13 +143,6 @@ def test_what_is_left_out_is_said():
     header = encode(as_groups([trace]), keep=[3]).header["groups"][0]
     assert (header["count"], header["shown_until_ns"], header["extent_ns"]) == (3, 30, 75)
     assert header["remarks"] == ["5 of 8 spans left out"]
-
-
-@pytest.mark.parametrize(
-    ("ns", "text"), [(0, "0 µs"), (830, "0.830 µs"), (10_930, "10.9 µs"), (999_800, "1.00 ms"), (2_114_000, "2.11 ms"), (12e9, "12.0 s")]
-)
-def test_times_have_three_digits(ns, text):
-    assert time_text(ns) == text
 
 
 def test_wrong_input_is_refused():

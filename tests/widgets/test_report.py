@@ -11,6 +11,7 @@ import pytest
 
 from streamscope.errors import OutputError
 from streamscope.trace.spans import SpanBuilder, SpanKind
+from streamscope.words import time_text
 from streamscope_widgets.payload import as_groups, encode
 from streamscope_widgets.report import fit, pack, report, script_json
 
@@ -73,7 +74,7 @@ def test_too_many_spans_are_cut_and_the_page_says_so(large_trace, tmp_path):
     kept = header["count"]
     assert 0.3 * 40_000 < kept < 40_000
     assert header["shown_until_ns"] == trace.spans.start_ns[kept]
-    assert f"async is shown up to {trace.spans.start_ns[kept] / 1e3:,.1f} of" in page
+    assert f"async is shown up to {time_text(trace.spans.start_ns[kept])} of" in page
     assert "not all spans" not in (tmp_path / "whole.html").read_text(encoding="utf-8")
 
 

@@ -53,12 +53,14 @@ def percent(fraction: float) -> str:
 
 def format_us(value_us: float) -> str:
     """Write a time in µs with three significant digits, and whole from 100 on, with thousands separated."""
-    return _three_digits(value_us)
+    if abs(value_us) >= 100 or value_us == 0:
+        return f"{value_us:,.0f}"
+    return f"{value_us:.1f}" if abs(value_us) >= 10 else f"{value_us:.2f}" if abs(value_us) >= 1 else f"{value_us:.3f}"
 
 
 def format_mib(value_bytes: float) -> str:
     """Write a size in MiB (1,048,576 bytes) as `format_us` writes a time; below half a thousandth: ``"<0.001"``."""
-    return "<0.001" if 0 < value_bytes < 0.0005 * _MIB else _three_digits(value_bytes / _MIB)
+    return "<0.001" if 0 < value_bytes < 0.0005 * _MIB else format_us(value_bytes / _MIB)
 
 
 def binary_size(size: int) -> str:
@@ -71,15 +73,22 @@ def format_ms(time_ns: float) -> str:
     return f"{time_ns / 1e6:,.2f}" if time_ns < 1e7 else f"{time_ns / 1e6:,.1f}"
 
 
-def time_text(time_ns: float) -> str:
-    """Return a time with its unit and three significant digits: ``"268 µs"``, ``"2.11 ms"``."""
-    scale, unit = next(((scale, unit) for scale, unit in ((1e9, "s"), (1e6, "ms")) if time_ns >= scale * 0.9995), (1e3, "µs"))
-    value = time_ns / scale
-    decimals = 0 if value == 0 else max(0, min(3, 2 - math.floor(math.log10(value * 1.0005))))
-    return f"{value:,.{decimals}f} {unit}"
+def time_text(time_ns: float, digits: int = 3) -> str:
+    """Return a time with the unit that suits it, for sentences: ``"268 µs"``, ``"2.11 ms"``.
+
+    Parameters
+    ----------
+    time_ns : float
+    digits : int
+        Significant digits. An estimate has fewer: ``"0.3 µs"``.
+    """
+    rounded = abs(time_ns) / (1 - 0.5 * 10**-digits)  # 999.5 µs is 1.00 ms, and 9.995 µs 10.0 µs.
+    scale, unit = next(((scale, unit) for scale, unit in ((1e9, "s"), (1e6, "ms")) if rounded >= scale), (1e3, "µs"))
+    some = 0 < rounded < math.inf
+    decimals = max(0, min(3, digits - 1 - math.floor(math.log10(rounded / scale)))) if some else 0
+    return f"{time_ns / scale:,.{decimals}f} {unit}"
 
 
-def _three_digits(value: float) -> str:
-    if abs(value) >= 100 or value == 0:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3f}"
+def exact_time_text(time_ns: float) -> str:
+    """Return a time in µs, to the ns, as the tooltips of a timeline write it: ``"113.050 µs"``."""
+    return f"{time_ns / 1e3:,.3f} µs"

@@ -19,7 +19,7 @@ from streamscope.analysis.table import ENGINE, SIMULATED_CAPTION, MetricsTable, 
 from streamscope.analysis.verdict import Verdict
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, TimelineGroup
-from streamscope.words import format_mib, format_us
+from streamscope.words import format_mib, format_us, time_text
 from streamscope_widgets import charts
 from streamscope_widgets.report import report
 from streamscope_widgets.show import still_chart
@@ -260,9 +260,9 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
     yield from ((name.replace("_", " "), _plain(value)) for name, value in comparison.device.details.items())
     for engine, run in comparison.items():
         recorded_ns = run.trace.info.ledger.get("recorded_ns")
-        recorded = f"; {recorded_ns / 1000:,.1f} µs in the recorded run" if recorded_ns is not None else ""
+        recorded = f"; {time_text(recorded_ns)} in the recorded run" if recorded_ns is not None else ""
         repeats = f"median of {run.metrics.repeats} without recording"
-        yield f"{engine}: makespan", f"{run.metrics.makespan_us:,.1f} µs, {repeats}{recorded}"
+        yield f"{engine}: makespan", f"{time_text(run.metrics.makespan_us * 1e3)}, {repeats}{recorded}"
         if memory := run.trace.info.memory:
             yield f"{engine}: memory", ", ".join(f"{_purpose(name)} {format_mib(size)} MiB" for name, size in memory.items())
         if not np.isnan(run.max_abs_error):

@@ -14,7 +14,7 @@ from streamscope.compiling.compare_compilation import CompilationComparison
 from streamscope.kernels.compile.compilation_log import CompilationLog, CompileStage, KernelRecord, StageTime, lane_order
 from streamscope.kernels.compile.cubin import KernelResources
 from streamscope.kernels.compile.kernel_cache import Origin
-from streamscope.words import counted, format_ms
+from streamscope.words import counted, format_ms, time_text
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, fill, folded, image, lead, table
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, ticks
@@ -97,9 +97,9 @@ def compilation_comparison_html(comparison: CompilationComparison) -> Html:
     """
     logs = {"one by one": comparison.one_by_one, "together": comparison.together}
     axis_ns = max(log.wall_ns for log in logs.values())
-    heading = '<p style="margin:6px 0 2px 0;font-weight:600">{}, {:,.0f} ms</p>{}'
+    heading = '<p style="margin:6px 0 2px 0;font-weight:600">{}, {}</p>{}'
     pictures = [
-        fill(heading, label, log.wall_ns / 1e6, _picture(log, f"Which thread did what, and when: {label}.", axis_ns))
+        fill(heading, label, time_text(log.wall_ns), _picture(log, f"Which thread did what, and when: {label}.", axis_ns))
         for label, log in logs.items()
     ]
     return block(above(comparison.together.trace().info.device.name), lead(str(comparison)), *pictures)
@@ -174,8 +174,8 @@ def _launches(log: CompilationLog) -> Html:
     if cost is None:
         return Html()
     words = (
-        f"To launch one takes the host {cost.prepared_ns / 1e3:.2f} µs from a prepared program and {cost.pushed_ns / 1e3:.2f} µs by"
-        f" Engine.push, a plain launch of the same kernel {cost.plain_ns / 1e3:.2f} µs (medians on {cost.device})."
+        f"To launch one takes the host {time_text(cost.prepared_ns)} from a prepared program and {time_text(cost.pushed_ns)} by"
+        f" Engine.push, a plain launch of the same kernel {time_text(cost.plain_ns)} (medians on {cost.device})."
     )
     return fill('<p style="margin:10px 0">{}</p>', words)
 

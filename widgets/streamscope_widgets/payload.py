@@ -18,7 +18,7 @@ import numpy.typing as npt
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.spans import HOST_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import TimelineGroup, Trace
-from streamscope.words import time_text
+from streamscope.words import exact_time_text, time_text
 
 BUNDLE = Path(__file__).parent / "static" / "timeline.js"
 
@@ -141,11 +141,11 @@ def _encode_group(group: TimelineGroup, keep: int, comparison: str, names: dict[
 def _details(group: TimelineGroup, extent_ns: int) -> list[list[str]]:
     """Return what a tooltip says about a whole group, as pairs of term and value."""
     info = group.trace.info
-    unrecorded = [] if group.makespan_ns is None else [["makespan without recording", f"{group.makespan_ns / 1e3:,.3f} µs"]]
+    unrecorded = [] if group.makespan_ns is None else [["makespan without recording", exact_time_text(group.makespan_ns)]]
     simulated = " (simulated)" if info.device.simulated else ""
     return [
         *unrecorded,
-        ["end of the last span, in this recording", f"{extent_ns / 1e3:,.3f} µs"],
+        ["end of the last span, in this recording", exact_time_text(extent_ns)],
         ["spans", f"{len(group.trace.spans):,}"],
         ["times by", f"{info.recorder}{simulated}"],
         ["created", info.created],

@@ -13,6 +13,7 @@ from typing import Any
 from streamscope.errors import printable
 from streamscope.files import written_whole
 from streamscope.trace import TimelineGroup
+from streamscope.words import time_text
 from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode
 from streamscope_widgets.show.html import Html, fill
 
@@ -184,7 +185,7 @@ def _missing(payload: Payload) -> Html:
     if not short:
         return Html()
     parts = "; ".join(
-        f"{group['label']} is shown up to {group['shown_until_ns'] / 1e3:,.1f} of {group['extent_ns'] / 1e3:,.1f} µs" for group in short
+        f"{group['label']} is shown up to {time_text(group['shown_until_ns'])} of {time_text(group['extent_ns'])}" for group in short
     )
     words = f"To keep this file small, not all spans are in it: {parts}. The metrics rest on all of them."
     return fill('<p class="missing">{}</p>', words)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from streamscope.compiling.tuning import LEAST_GAIN, TunedKernel, Tuning, described
 from streamscope.kernels.form import DEFAULT
+from streamscope.words import format_us
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, folded, lead, small, table
 
@@ -58,7 +59,7 @@ def headline(kernels: Sequence[TunedKernel]) -> str:
 
 def _kernel(kernel: TunedKernel) -> Row:
     changed = kernel.choice != DEFAULT
-    times = [f"{kernel.medians_ns[variant] / 1e3:,.2f}" for variant in (DEFAULT, kernel.choice)]
+    times = [format_us(kernel.medians_ns[variant] / 1e3) for variant in (DEFAULT, kernel.choice)]
     numbers = [*times, f"{kernel.gain:.2f}×" if changed else "–"]
     cells = (kernel.name, _shape(kernel), *numbers, described(kernel.choice) if changed else "the default")
     return Row(cells, bold=(2, 3, 4) if changed else False)
@@ -72,7 +73,7 @@ def _variants(kernel: TunedKernel) -> Html:
         chosen = variant == kernel.choice
         words = described(variant) + " (the default)" * (variant == DEFAULT)
         colour = palette.KERNELS[2] if chosen else palette.KERNELS[0]
-        rows.append(Row((words, f"{median_ns / 1e3:,.2f}", bar(BAR_PX * median_ns / slowest, colour)), bold=(0, 1) if chosen else False))
+        rows.append(Row((words, format_us(median_ns / 1e3), bar(BAR_PX * median_ns / slowest, colour)), bold=(0, 1) if chosen else False))
     return table((Column(f"{kernel.name} {_shape(kernel)}", kind="text"), Column("µs"), Column(kind="bar")), rows)
 
 

@@ -1,4 +1,4 @@
-"""Devices and engines for the tests of the dynamic engine, and pushed operations with what they mean in NumPy."""
+"""Devices and engines for the tests of the pushed engine, and pushed operations with what they mean in NumPy."""
 
 from __future__ import annotations
 

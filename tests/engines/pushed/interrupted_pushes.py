@@ -1,4 +1,4 @@
-"""A program that is interrupted at random by Ctrl-C, hundreds of times; run by `test_dynamic_interrupts` in a process of its own.
+"""A program that is interrupted at random by Ctrl-C, hundreds of times; run by `test_interrupts` in a process of its own.
 
 python interrupted_pushes.py ENGINE DEVICE SEED
 """

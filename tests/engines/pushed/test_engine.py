@@ -1,4 +1,4 @@
-"""What a user does with a dynamic engine: variables, pushes, waits, versions, and what is refused."""
+"""What a user does with a pushed engine: variables, pushes, waits, versions, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fewest waits: as many as the tracker that keeps the whole history finds, with clocks that keep nothing."""
+"""Lanes: as few waits as the hazard tracker of whole programs finds, and which lane starts an operation first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Work:
 
 
 @given(st.lists(st.tuples(st.integers(0, LANES - 1), SETS, SETS), max_size=40))
-def test_as_many_waits_as_with_the_whole_history(operations):
+def test_as_many_waits_as_the_tracker_of_programs_finds(operations):
     device = SimulatedDevice()
     lanes = [Lane(device, device.stream(str(index)), index, LANES) for index in range(LANES)]
     tracker = HazardTracker(LANES)

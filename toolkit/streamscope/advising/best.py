@@ -79,7 +79,7 @@ def best(
     ProgramError
         The program or its inputs are wrong.
     EngineError
-        An engine is unknown, ``streams`` is out of range, the limit is no size, or no engine is left to choose.
+        An engine is unknown, ``streams`` is out of range, the limit is not a size, or no engine is left to choose.
     DeviceError
         The device is missing, or failed.
 
@@ -257,13 +257,13 @@ def memory_bytes(limit: int | str) -> int:
         match = _SIZE.fullmatch(limit)
         unit = UNITS.get(match[2].upper()) if match else None
         if match is None or unit is None:
-            raise EngineError(f"memory limit {shown(limit)} is no size", hint=hint)
+            raise EngineError(f"the memory limit must be a size, not {shown(limit)}", hint=hint)
         size = int(Fraction(match[1]) * unit)
     else:
         try:
             size = whole_number("memory_limit", limit)
         except EngineError:
-            raise EngineError(f"memory limit {shown(limit)} is no size", hint=hint) from None
+            raise EngineError(f"the memory limit must be a size, not {shown(limit)}", hint=hint) from None
     if size < 1:
-        raise EngineError(f"memory limit {shown(limit)} is less than one byte", hint=hint)
+        raise EngineError(f"the memory limit must be at least one byte, not {shown(limit)}", hint=hint)
     return size

@@ -13,6 +13,7 @@ from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_la
 from streamscope.analysis.overlap import IntArray, exposed_copy_ns, exposed_host_ns, gpu_busy_ns, kernel_count, kernel_time_ns, overlap_ns
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, MedianInterval, median_interval
 from streamscope.trace.trace import Trace
+from streamscope.words import time_text
 
 WIDE_SPREAD = 0.1
 """An interval wider than this share of its median is flagged."""
@@ -227,7 +228,7 @@ def _repeat_flags(makespan: MedianInterval, *, simulated: bool) -> list[str]:
 def _record_flags(makespan: MedianInterval, busy_ns: int, missing: MissingRecords, latency_ns: IntArray, cost: float | None) -> list[str]:
     flags = []
     if busy_ns > makespan.high:
-        flags.append(f"GPU busy ({busy_ns / 1000:,.1f} µs) exceeds the makespan without recording ({makespan.median / 1000:,.1f} µs)")
+        flags.append(f"GPU busy ({time_text(busy_ns)}) exceeds the makespan without recording ({time_text(makespan.median)})")
     if missing.calls:
         flags.append(f"launch calls without a record on the device: {missing.calls}; GPU busy and overlap are lower bounds")
     if missing.device:

@@ -10,7 +10,7 @@ from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import Ranking, compare_times
 from streamscope.errors import TraceError
 from streamscope.trace.trace import DeviceInfo
-from streamscope.words import capitalised, format_mib, listed, percent
+from streamscope.words import capitalised, format_mib, format_us, listed, percent
 
 Bottleneck = Literal["GPU-bound", "copy-bound", "host-bound", "launch-bound", "mixed"]
 
@@ -342,8 +342,8 @@ def _evidence(metrics: Mapping[str, EngineMetrics], reference: str, device: Devi
     word, unranked = ("simulated", "are the same within 1 %") if simulated else ("measured", "have overlapping intervals")
     lines = [f"Times {word} on {device.name}; the bottleneck is that of {reference}; engines that {unranked} are not ranked."]
     for engine, m in metrics.items():
-        interval = f"{m.makespan_low_us:,.1f} to {m.makespan_high_us:,.1f}, {m.makespan_basis}, {m.repeats} repeats"
+        interval = f"{format_us(m.makespan_low_us)} to {format_us(m.makespan_high_us)}, {m.makespan_basis}, {m.repeats} repeats"
         busy = f"GPU busy {percent(m.busy_fraction)}, overlap {percent(m.overlap)} of GPU busy, {m.kernel_count} kernels"
-        lines.append(f"{engine}: {m.makespan_us:,.1f} µs ({interval}), {busy}.")
+        lines.append(f"{engine}: {format_us(m.makespan_us)} µs ({interval}), {busy}.")
         lines.extend(f"{engine}: {flag}." for flag in m.flags)
     return tuple(lines)

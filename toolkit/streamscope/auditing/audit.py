@@ -28,7 +28,7 @@ from streamscope.errors import EngineError, ProgramError
 from streamscope.program.operation import Program
 from streamscope.program.variable import host_array
 from streamscope.tracing import ProgramFunction
-from streamscope.words import counted
+from streamscope.words import counted, time_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,8 +146,8 @@ class Audit:
         size = f"{counted(len(self.plan.program.operations), 'operation')}, {counted(self.plan.waits, 'event wait')}"
         if self.planned_ns == 0:
             return size
-        alone, ordered = self.needed_ns / 1e3, self.planned_ns / 1e3
-        return f"{size}; at least {alone:.1f} µs by dependencies alone, {ordered:.1f} µs in this order (estimated durations)"
+        alone, ordered = time_text(self.needed_ns), time_text(self.planned_ns)
+        return f"{size}; at least {alone} by dependencies alone, {ordered} in this order (estimated durations)"
 
     @property
     def not_seen(self) -> str:
@@ -215,7 +215,7 @@ def audit(
     ProgramError
         The program or its inputs are wrong.
     EngineError
-        The engine is unknown, the plan is none or of another program, or ``estimate`` is no function.
+        The engine is unknown, ``plan`` is not a plan of this program, or ``estimate`` is not a function.
 
     Examples
     --------
@@ -224,7 +224,7 @@ def audit(
     >>> x = np.ones((64, 64), np.float32)
     >>> print(ss.audit(two_branches, x, engine="async"))
     Audit of two_branches under async: 1 warning
-    3 operations, 0 event waits; at least 1.7 µs by dependencies alone, 2.6 µs in this order (estimated durations)
+    3 operations, 0 event waits; at least 1.74 µs by dependencies alone, 2.62 µs in this order (estimated durations)
     ...
     >>> ss.audit(two_branches, x, engine="graph-dual").findings
     ()
@@ -236,7 +236,7 @@ def audit(
     False
     """
     if estimate is not None and not callable(estimate):
-        raise EngineError(f"estimate={shown(estimate)} is no function", hint="estimate(launch) returns ns")
+        raise EngineError(f"estimate must be a function, not {shown(estimate)}", hint="estimate(launch) returns ns")
     expected = estimate or _simulated_estimate()
     chosen = _plan(program, inputs, attributes, engine, checked_streams(streams), plan, expected)
     arrays = _input_arrays(chosen.program, inputs) if touches else []
@@ -270,7 +270,7 @@ def _plan(
         (name,) = engine_names([engine])
         return PLANNERS[name](audited, estimate, streams=streams)
     if not isinstance(plan, Plan):
-        raise EngineError(f"a {type(plan).__name__} is no plan", hint="name an engine instead: engine='graph'")
+        raise EngineError(f"plan must be a Plan, not {shown(plan)}", hint="name an engine instead: engine='graph'")
     # Two traces of one function are equal but for the functions in them.
     if str(plan.program) != str(audited):
         raise EngineError(

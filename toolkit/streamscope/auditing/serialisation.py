@@ -20,7 +20,7 @@ from streamscope.auditing.happens_before import Item, Visit, Walk
 from streamscope.auditing.waits import lane_name
 from streamscope.engines.plan import Estimate, Plan
 from streamscope.program.launch import HostCall
-from streamscope.words import counted
+from streamscope.words import counted, time_text
 
 EXAMPLES = 3
 WORTH = 0.01
@@ -181,7 +181,7 @@ def serialisation_findings(plan: Plan, result: Serialisation) -> Iterator[Findin
         worst = sorted(pairs, key=lambda pair: -pair.held_ns)[:EXAMPLES]
         lanes = " and ".join(dict.fromkeys(lane_name(plan, pair.later) for pair in pairs))
         examples = "; ".join(_example(plan, pair) for pair in worst)
-        total = f"{cost_ns / 1e3:.1f} of the {result.planned_ns / 1e3:.1f} µs that the plan takes at least"
+        total = f"{time_text(cost_ns)} of the {time_text(result.planned_ns)} that the plan takes at least"
         message = (
             f"{counted(len(pairs), 'order')} that no variable needs on {lanes}, because {cause.value}"
             f"{', for example' if len(pairs) > len(worst) else ''}: {examples}. "
@@ -196,5 +196,5 @@ def serialisation_findings(plan: Plan, result: Serialisation) -> Iterator[Findin
 
 def _example(plan: Plan, pair: Serialised) -> str:
     earlier, later = (plan.program.operations[item.work.operation] for item in (pair.earlier, pair.later))
-    held = f", which holds it back by {pair.held_ns / 1e3:.1f} µs" if pair.held_ns >= 50 else ""
+    held = f", which holds it back by {time_text(pair.held_ns)}" if pair.held_ns >= 50 else ""
     return f"{later} behind {earlier}{held}"

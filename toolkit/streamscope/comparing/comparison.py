@@ -37,6 +37,7 @@ from streamscope.trace.stored import (
     with_digest,
 )
 from streamscope.trace.trace import DeviceInfo, TimelineGroup, Trace
+from streamscope.words import time_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +82,7 @@ class Run:
         return bool(np.isnan(self.tolerance) or self.max_abs_error <= self.tolerance)
 
     def __repr__(self) -> str:
-        return f"Run({self.engine!r}, {self.metrics.makespan_us:.4g} µs, {len(self.trace.spans)} spans)"
+        return f"Run({self.engine!r}, {time_text(self.metrics.makespan_us * 1e3)}, {len(self.trace.spans)} spans)"
 
     @cached_property
     def metrics(self) -> EngineMetrics:

@@ -27,6 +27,7 @@ from streamscope.program.operation import Program
 from streamscope.progress import Progress, showing
 from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
+from streamscope.words import time_text
 
 if TYPE_CHECKING:
     from streamscope_widgets.timeline import TimelineWidget
@@ -71,7 +72,7 @@ class CompilationComparison:
         return f"<{self}>"  # Machine code is part of it, and notebooks keep what this returns.
 
     def __str__(self) -> str:
-        times = [f"{log.wall_ns / 1e6:,.0f} ms" for log in (self.one_by_one, self.together)]
+        times = [time_text(log.wall_ns) for log in (self.one_by_one, self.together)]
         kernels = len(self.together.kernels)
         compiled = "1 kernel compiles" if kernels == 1 else f"{kernels} kernels compile"
         least, most = min(self.ratios), max(self.ratios)

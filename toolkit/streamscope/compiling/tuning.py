@@ -25,6 +25,7 @@ from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.progress import Progress, showing
 from streamscope.tracing import ProgramFunction
+from streamscope.words import time_text
 
 if TYPE_CHECKING:
     from streamscope.recording.cost_probes import Probes
@@ -93,10 +94,10 @@ class Tuning:
             return "no element-wise kernel to tune"
         lines = [f"{self.device}, {len(self.kernels)} kernels:"]
         for kernel in self.kernels:
-            default, chosen = kernel.medians_ns[DEFAULT] / 1e3, kernel.medians_ns[kernel.choice] / 1e3
-            faster = f"{chosen:,.2f} µs with {described(kernel.choice)} ({kernel.gain:.2f}×)"
+            default, chosen = time_text(kernel.medians_ns[DEFAULT]), time_text(kernel.medians_ns[kernel.choice])
+            faster = f"{chosen} with {described(kernel.choice)} ({kernel.gain:.2f}×)"
             kept = "the default stays" if kernel.choice == DEFAULT else faster
-            lines.append(f"  {kernel.name} {list(kernel.shapes[-1])}: {default:,.2f} µs; {kept}")
+            lines.append(f"  {kernel.name} {list(kernel.shapes[-1])}: {default}; {kept}")
         return "\n".join(lines)
 
 

@@ -117,7 +117,7 @@ class Device(Protocol):
     Attributes
     ----------
     lock : RLock
-        Held by dynamic engines, which share the device, while they issue; a simulated device holds it in its own calls, too.
+        Held by pushed engines, which share the device, while they issue; a simulated device holds it in its own calls, too.
     """
 
     lock: RLock

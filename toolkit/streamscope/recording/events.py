@@ -27,6 +27,7 @@ from streamscope.recording.passes import (
 )
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+from streamscope.words import time_text
 
 HOST_LANE = "host"
 
@@ -194,9 +195,9 @@ def _precision_notes(device: DeviceInfo, placed: Sequence[Placed], natural: Natu
     if device.exact or not 0 < typical < SHORT_KERNEL_NS:
         return []
     share = 100 * DURATION_ERROR_NS / typical
-    clock_us = (natural.clock_uncertainty_ns + calibration.end_latency_ns) / 1e3
-    precision = f"kernels of {typical / 1e3:.1f} us are known to {DURATION_ERROR_NS / 1e3:.1f} us"
-    return [f"{precision}: GPU busy and overlap to about {share:.0f} %, launch latency to {clock_us:.0f} us"]
+    clock_ns = natural.clock_uncertainty_ns + calibration.end_latency_ns
+    precision = f"kernels of {time_text(typical, 2)} are known to {time_text(DURATION_ERROR_NS, 1)}"
+    return [f"{precision}: GPU busy and overlap to about {share:.0f} %, launch latency to {time_text(clock_ns, 1)}"]
 
 
 def _reference_notes(device: DeviceInfo) -> list[str]:

@@ -16,7 +16,7 @@ from streamscope.kernels.compile.cubin import Cubin, KernelResources
 from streamscope.kernels.compile.kernel_cache import Origin
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
-from streamscope.words import counted
+from streamscope.words import counted, time_text
 
 if TYPE_CHECKING:
     from streamscope_widgets.timeline import TimelineWidget
@@ -233,7 +233,7 @@ class CompilationLog:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {_WORDS[origin]}" for origin, count in self.counts.items())
-        times = ", ".join(f"{stage} {ns / 1e6:.1f} ms" for stage, ns in self.stage_ns.items())
+        times = ", ".join(f"{stage} {time_text(ns)}" for stage, ns in self.stage_ns.items())
         return f"{counted(len(self.kernels), 'kernel')}: {counts or 'none'}; {self.code_bytes:,} bytes of device code; {times or 'no time'}"
 
 

@@ -25,7 +25,7 @@ def refused(function, *inputs, fuse=False):
 
 def next_line():
     """Return where the line after the caller's is."""
-    return f"test_written.py:{inspect.currentframe().f_back.f_lineno + 1}"
+    return f"test_compiler_errors.py:{inspect.currentframe().f_back.f_lineno + 1}"
 
 
 def test_what_does_not_compile_is_told_by_the_users_line():

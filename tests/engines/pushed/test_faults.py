@@ -71,7 +71,7 @@ BREAKS = {"on the host": break_on_host, "in tracing": break_in_tracing, "at laun
 class TestAFault:
     def test_is_raised_once_where_it_is_waited_for(self, engine, place):
         x = BREAKS[place](engine)
-        with pytest.raises(EngineError, match=r"\(pushed at test_dynamic_faults.py:\d+\) failed: Planned: as planned") as raised:
+        with pytest.raises(EngineError, match=r"\(pushed at test_faults.py:\d+\) failed: Planned: as planned") as raised:
             engine.wait_to_read(x)
         assert isinstance(raised.value.__cause__, Planned)
         engine.wait_to_read(x)
@@ -165,7 +165,7 @@ def test_faults_that_nobody_waits_for_do_not_pile_up():
 def test_an_error_of_ours_keeps_its_class_and_hint(engine):
     x, y, z = (engine.variable(values) for values in (ones(), np.ones(3, np.int64), ones()))
     engine.push(ss.ops.add, reads=(x, y), writes=(z,))
-    with pytest.raises(ProgramError, match=r"add \(pushed at test_dynamic_faults"):
+    with pytest.raises(ProgramError, match=r"add \(pushed at test_faults"):
         engine.wait_to_read(z)
 
 
@@ -195,7 +195,7 @@ def test_a_device_fault_is_raised_by_the_wait_that_meets_it():
         x, y, z = engine.variable(ones()), engine.variable(SPEC), engine.variable(SPEC)
         engine.push(broken, reads=(x,), writes=(y,))  # Does not raise: the semantics are the same.
         engine.push(ss.ops.add, reads=(y, y), writes=(z,))
-        with pytest.raises(DeviceError, match=r"broken .pushed at test_dynamic_faults.py:\d+. failed: .*as planned"):
+        with pytest.raises(DeviceError, match=r"broken .pushed at test_faults.py:\d+. failed: .*as planned"):
             engine.wait_to_read(z)
         engine.wait_all()
 
