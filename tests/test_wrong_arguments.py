@@ -217,7 +217,7 @@ def test_a_single_number_with_a_dtype_is_an_array(value):
 
 
 def test_rows_of_unequal_length(prepared):
-    check(lambda: prepared.load([[[1.0, 2.0], [3.0]], X]), ProgramError, "a list is no array of numbers")
+    check(lambda: prepared.load([[[1.0, 2.0], [3.0]], X]), ProgramError, "a list is not an array of numbers")
 
 
 def test_an_array_that_another_library_keeps_to_itself(prepared):

@@ -77,7 +77,7 @@ def test_impossible_results(evaluate):
 
 @pytest.mark.parametrize("duration_us", ["a", None, True, np.nan, np.inf, -np.inf, 10**400, 1 + 1j, [1]])
 def test_what_is_no_duration(duration_us):
-    with pytest.raises(ProgramError, match=r"^duration_us=.* is no time \(give a number of µs, 0 or more\)"):
+    with pytest.raises(ProgramError, match=r"^duration_us=.* must be a time \(give a number of µs, 0 or more\)"):
         ss.host_function(lambda x: x, duration_us=duration_us)
 
 

@@ -48,16 +48,16 @@ def test_what_cannot_be_evaluated_here_runs_on_cuda_only():
 @pytest.mark.parametrize(
     ("line", "options", "said"),
     [
-        ("x + 1", {}, r"'x \+ 1' is no assignment.*y = a \* x \+ b"),
-        ("y == x", {}, "is no assignment"),
+        ("x + 1", {}, r"'x \+ 1' is not an assignment.*y = a \* x \+ b"),
+        ("y == x", {}, "is not an assignment"),
         ("y = 1", {}, "has no operands"),
         ("y = x + y", {}, "'y' is the result and an operand"),
         ("y = blockIdx * x", {}, "'blockIdx' cannot be a name of an operand"),
-        ("y = a * x", {"operands": ["x"]}, "a is no operand.*operands are x"),
+        ("y = a * x", {"operands": ["x"]}, "a is not an operand.*operands are x"),
         ("y = a * x", {"operands": ["x", "x", "a"]}, "not different"),
-        ("y = a * x", {"gradient": {"b": "dy"}}, "gradient of b, which is no operand"),
+        ("y = a * x", {"gradient": {"b": "dy"}}, "gradient of b, which is not an operand"),
         ("y = a * x", {"gradient": {"a": "dz * x"}}, "the gradient of a names dz.*it may name a, dy, x, y"),
-        ("y = x", {"name": "not a name"}, "is no identifier"),
+        ("y = x", {"name": "not a name"}, "must be an identifier"),
         ("y = M_PI * x", {}, "'M_PI' is a number in C.*write its digits"),
         ("y = x[0]", {}, "x is one number"),
         ("y = x + a.y", {}, "a is one number"),
@@ -131,7 +131,7 @@ def test_spaces_around_an_expression_mean_nothing(evaluate, line, expression):
 
 @pytest.mark.parametrize("line", ["y =", "y = ", "y = ;", "y = \n ; ", f"y{' ' * 20_000}+ x"])
 def test_an_assignment_of_nothing(line):
-    with pytest.raises(ProgramError, match="is no assignment"):
+    with pytest.raises(ProgramError, match="is not an assignment"):
         ss.elementwise(line)
 
 

@@ -292,8 +292,8 @@ def test_sources_of_add_n_and_bias_add():
 
 @pytest.mark.parametrize(
     ("options", "problem"),
-    [({"items": items}, rf"items={items!r} is no number of vectors") for items in (0, 17, -1, 1.5, "a", True)]
-    + [({"shapes": 5}, "shapes=5 are no shapes"), ({"shapes": [5]}, "shape=5 is no shape"), ({"shapes": [(2.5,)]}, "is no shape")],
+    [({"items": items}, rf"items={items!r} must be a number of vectors") for items in (0, 17, -1, 1.5, "a", True)]
+    + [({"shapes": 5}, "shapes=5 must be shapes"), ({"shapes": [5]}, "shape=5 must be a shape"), ({"shapes": [(2.5,)]}, "must be a shape")],
 )
 def test_sources_with_wrong_options(options, problem):
     with pytest.raises(ProgramError, match=problem):

@@ -223,10 +223,10 @@ def test_memory_that_a_reference_uses_again():
 
 def test_what_is_no_array():
     uneven = [[1.0], [2.0, 3.0]]
-    said = r"operation 0, test_reference\.py:\d+\) returned what is no array: ValueError: .*inhomogeneous"
+    said = r"operation 0, test_reference\.py:\d+\) did not return an array: ValueError: .*inhomogeneous"
     for function in (made_of(lambda x: (uneven,)), ss.host_function(lambda x: (uneven,))):
         check_both(function, X, ProgramError, said)
-    for values, problem in [(uneven, "a list is no array of numbers"), (np.array(["a"] * 4), r"input 'x' is .*, not float32\[4\]")]:
+    for values, problem in [(uneven, "a list is not an array of numbers"), (np.array(["a"] * 4), r"input 'x' is .*, not float32\[4\]")]:
         with pytest.raises(ProgramError, match=problem):
             run_reference(trace(ss.ops.relu, X), [values])
 

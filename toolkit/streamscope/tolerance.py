@@ -146,7 +146,7 @@ class Perturbation:
 def absolute_errors(output: Array, reference: Array) -> Array:
     """Return how far each element is from the reference; of whole numbers, it is 0 only where they are equal.
 
-    Equal infinities and NaN where NaN is due are no error; a NaN anywhere else is an infinite one.
+    Equal infinities and NaN where NaN is due are not errors; a NaN anywhere else is an infinite one.
     """
     if reference.dtype.kind in "iub":
         # As float64, neighbours beyond 2**53 would be the same. Without a sign, 64 bits hold every difference.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class TimelineWidget(anywidget.AnyWidget):
     """Timelines of traces, stacked on one time axis.
 
-    The spans are no trait: they are sent, as one binary message, to each view that asks for them. So a saved notebook does not hold them,
+    The spans are not a trait: each view that asks for them gets one binary message. So a saved notebook does not hold them,
     zooming needs no kernel, and a reopened notebook shows the static result that stands beside this widget.
 
     Parameters

@@ -93,7 +93,7 @@ def test_of_an_array_of_objects_the_dtype_is_named(engine, place):
     x = engine.variable(np.ones(1), place=place)
     with pytest.raises(ProgramError, match=r"^dtype 'object' is not supported .use one of float16"):
         engine.write(x, np.array([None]))
-    with pytest.raises(ProgramError, match=r"^a NoneType is no array of numbers .pass a NumPy or CuPy array"):
+    with pytest.raises(ProgramError, match=r"^a NoneType is not an array of numbers .pass a NumPy or CuPy array"):
         engine.variable(None, place=place)
 
 

@@ -93,7 +93,7 @@ class Case:
         Raises
         ------
         ProgramError
-            It is no program, or the inputs do not fit it.
+            It is not a program, or the inputs do not fit it.
         """
         if isinstance(function, CapturedFunction):
             check_captured(caller, function, inputs)

@@ -66,7 +66,7 @@ def stream_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
 
     Formula: gap = start - latest end of what came before on the stream, where positive. Cause: *host wait* where the start of the launch
     call + ``launch_ns`` is at or after that end; *kernel wait* where it is not and the gap is below ``kernel_wait_below_ns``; *other* the
-    rest. Unit: ns. Time before a stream's first span and after its last is no gap. Source: the idle time breakdown of Holistic Trace
+    rest. Unit: ns. Time before a stream's first span and after its last is not a gap. Source: the idle time breakdown of Holistic Trace
     Analysis, which is that of ``launch_ns=0``: there a kernel whose call has just begun counts as launched in time.
 
     Parameters

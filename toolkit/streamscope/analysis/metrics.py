@@ -102,7 +102,7 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
     Raises
     ------
     TraceError
-        There are no repeats, or one is no time.
+        There are no repeats, or one is not a time.
 
     Examples
     --------

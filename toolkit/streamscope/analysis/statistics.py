@@ -75,7 +75,7 @@ def median_interval(samples: npt.ArrayLike) -> MedianInterval:
     if len(values) == 0:
         raise TraceError("there are no repeats to take a median of", hint="run with repeats of at least 1")
     if not np.isfinite(values).all() or values[0] < 0:
-        raise TraceError(f"repeats hold {values[~np.isfinite(values) | (values < 0)][0]}, which is no time")
+        raise TraceError(f"repeats hold {values[~np.isfinite(values) | (values < 0)][0]}, which is not a time")
     rank = _interval_rank(len(values))
     basis = "minimum and maximum" if rank == 0 else "95 % interval of the median"
     low, high = values[max(rank - 1, 0)], values[-max(rank, 1)]

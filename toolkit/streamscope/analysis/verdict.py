@@ -304,7 +304,7 @@ def fastest(metrics: Mapping[str, EngineMetrics]) -> tuple[str, ...]:
 def rank(metrics: EngineMetrics, base: EngineMetrics) -> Ranking:
     """Tell whether an engine is faster or slower than a base, or whether that cannot be told."""
     if metrics.simulated:
-        # It repeats itself, so the median is the time; a first run that differs from the rest is no noise either.
+        # It repeats itself, so the median is the time; a first run that differs from the rest is not noise either.
         return compare_times(*[metrics.makespan_us] * 3, *[base.makespan_us] * 3)
     if min(metrics.repeats, base.repeats) < 2:
         return Ranking.UNKNOWN

@@ -198,7 +198,7 @@ class Walk:
         region.end = inside[0].copy()
 
     def _wait(self, event: int, strand: int, events: dict[int, Clock]) -> None:
-        # An event without a record, as all events of the run before the first one are, is no wait.
+        # An event without a record, as all events of the run before the first one are, is not a wait.
         if event in events:
             self._pending[strand].append((self._next_wait, events[event]))
         self._next_wait += 1

@@ -53,7 +53,7 @@ class GuardedCall:
         locked = set(protected)
         copies = {variable: memory[variable].copy() for variable in set(self.reads)}
         for variable in locked & set(copies):
-            # The copy itself is locked, so that a view's base is no way round it.
+            # The copy itself is locked, so that a view's base is not a way round it.
             copies[variable].flags.writeable = False
         with np.errstate(all="ignore"):
             results = [np.asarray(result) for result in self.function([copies[variable] for variable in self.reads])]

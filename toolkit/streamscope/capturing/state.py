@@ -72,7 +72,7 @@ def found_state(
     own : iterable of Region
         Memory that the capture allocated, whose contents do not outlive a run.
     results : sequence of Region
-        Where results of the function lie. Those that come out the same whatever was there before are written whole, so they are no state.
+        Where results of the function lie. Those that come out the same whatever was there before are written whole, so they are not state.
     outcome : callable
         Returns these results, on the host.
     run : callable

@@ -75,14 +75,14 @@ def shape_of(operator: str, shape: object) -> tuple[int, ...]:
     Raises
     ------
     ProgramError
-        It is no sequence of whole numbers.
+        It is not a sequence of whole numbers.
     """
     try:
         extents = tuple(index(extent) for extent in cast("Sequence[int]", shape) if not isinstance(extent, bool))
         good = len(extents) == len(cast("Sequence[int]", shape)) and all(extent >= 0 for extent in extents)
     except TypeError:
         extents, good = (), False
-    require(good, operator, f"shape={shape!r} is no shape", "give a tuple of whole numbers, for example (1024, 1024)")
+    require(good, operator, f"shape={shape!r} must be a shape", "give a tuple of whole numbers, for example (1024, 1024)")
     return extents
 
 

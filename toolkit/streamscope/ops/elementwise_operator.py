@@ -129,10 +129,10 @@ class Elementwise:
         arrays, scalars = self.sorted_operands(operands)
         require(request in ("write", "add"), self.__name__, f"request={request!r} has no kernel", "use write or add")
         each = [(2**20,)] * len(arrays) if shapes is None else shapes
-        require(isinstance(each, Sequence), self.__name__, f"shapes={each!r} are no shapes", "give a list of a shape for each array")
+        require(isinstance(each, Sequence), self.__name__, f"shapes={each!r} must be shapes", "give a list of a shape for each array")
         require(len(each) == len(arrays), self.__name__, f"{len(each)} shapes for {len(arrays)} arrays")
         good = items is None or (type(items) is int and 1 <= items <= MOST_ITEMS)
-        require(good, self.__name__, f"items={items!r} is no number of vectors", f"use a whole number from 1 to {MOST_ITEMS}")
+        require(good, self.__name__, f"items={items!r} must be a number of vectors", f"use a whole number from 1 to {MOST_ITEMS}")
         specs = [ArraySpec(shape_of(self.__name__, shape), dtype) for shape, dtype in zip(each, arrays, strict=True)]
         (result,) = self._infer(specs, {"scalars": scalars})
         if gradient_of is not None:

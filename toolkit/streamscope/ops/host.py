@@ -146,7 +146,7 @@ def _duration_ns(duration_us: object) -> float:
     except OverflowError:
         duration_ns = math.inf
     if not math.isfinite(duration_ns):
-        raise ProgramError(f"duration_us={shown(duration_us)} is no time", hint="give a number of µs, 0 or more")
+        raise ProgramError(f"duration_us={shown(duration_us)} must be a time", hint="give a number of µs, 0 or more")
     if duration_ns < 0:
         raise ProgramError(f"duration_us={duration_us} is negative", hint="give a number of µs, 0 or more")
     return duration_ns
@@ -156,7 +156,9 @@ def _declared(results: object) -> list[ArraySpec] | None:
     if results is None:
         return None
     if isinstance(results, str) or not isinstance(results, Collection):
-        raise ProgramError(f"ss.host_function: results={shown(results)} are no results", hint="give [(shape, dtype)], one for each")
+        raise ProgramError(
+            f"ss.host_function: results={shown(results)} must be shapes and dtypes", hint="give [(shape, dtype)], one for each"
+        )
     return [declared_spec(each, f"ss.host_function: results= has {shown(each)}") for each in results]
 
 

@@ -64,7 +64,7 @@ def matmul(a: object, b: object, *, out: object = None) -> Symbol:
     a, b : variable
         Shapes (M, K) and (K, N), of one floating dtype.
     out : variable, optional
-        Where the result goes; by default a new variable. It is no argument: the library reads them while it writes.
+        Where the result goes; by default a new variable. It is not an argument: the library reads them while it writes.
 
     Examples
     --------

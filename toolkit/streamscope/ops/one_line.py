@@ -68,7 +68,7 @@ def elementwise(
     Raises
     ------
     ProgramError
-        The line is no assignment, an expression is certainly wrong, a name is reserved or unknown, or the functions' source reads files.
+        The line is not an assignment, an expression is certainly wrong, a name is reserved or unknown, or ``functions`` reads files.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def elementwise(
     # No part of the pattern, which would try all ways to share out the spaces.
     right = "" if match is None else match[2].strip().removesuffix(";").rstrip()
     if match is None or not right:
-        raise ProgramError(f"ss.elementwise: {line!r} is no assignment", hint='write for example "y = a * x + b"')
+        raise ProgramError(f"ss.elementwise: {line!r} is not an assignment", hint='write for example "y = a * x + b"')
     result, expression, functions = match[1], _in_one_line(right), re.sub(r"\r\n?", "\n", functions)
     called = result if name is None else name
     _check_functions(called, functions)
@@ -163,7 +163,7 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
         good = word.isidentifier() and word.isascii() and not word.startswith("__")
         return good and word not in RESERVED and word not in ("dy", f"d{result}")
 
-    require(called.isidentifier() and called.isascii(), "the name is no identifier", "kernels are named after it")
+    require(called.isidentifier() and called.isascii(), "the name must be an identifier", "kernels are named after it")
     require(bool(operands), f"{expression!r} has no operands", "name at least one")
     require(len(set(operands)) == len(operands), f"operands {', '.join(operands)} are not different", "name each once")
     for operand in operands:
@@ -184,9 +184,9 @@ def _check_names(called: str, result: str, expression: str, operands: Sequence[s
             "it has no elements and no members, and CUDA's functions have no module: exp(x)",
         )
     unknown = [operand for operand in names_in(expression) if operand not in operands]
-    require(not unknown, f"{', '.join(unknown)} is no operand", f"operands are {', '.join(operands)}")
+    require(not unknown, f"{', '.join(unknown)} is not an operand", f"operands are {', '.join(operands)}")
     strange = [operand for operand in gradient if operand not in operands]
-    require(not strange, f"gradient of {', '.join(strange)}, which is no operand", f"operands are {', '.join(operands)}")
+    require(not strange, f"gradient of {', '.join(strange)}, which is not an operand", f"operands are {', '.join(operands)}")
     known = {*operands, result, f"d{result}"}
     for operand, text in gradient.items():
         unknown = [each for each in names_in(text) if each not in known]

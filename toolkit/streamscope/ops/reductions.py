@@ -225,13 +225,13 @@ def norm_of_order(order: object) -> Reduction:
     Raises
     ------
     ProgramError
-        ``order`` is no number from 1 on.
+        ``order`` must be a number from 1 on.
     """
     try:
         number = float(order) if isinstance(order, Real) and not isinstance(order, bool) else 0.0
     except OverflowError:
         number = 0.0
-    require(number >= 1, "norm", f"order={order!r} is no number from 1 on", "use 1, 2, another number above 1, or float('inf')")
+    require(number >= 1, "norm", f"order={order!r} must be a number from 1 on", "use 1, 2, another number above 1, or float('inf')")
     return _norm(number)
 
 
@@ -268,7 +268,7 @@ class Norm:
     Raises
     ------
     ProgramError
-        ``order`` is no number from 1 on.
+        ``order`` must be a number from 1 on.
 
     Examples
     --------

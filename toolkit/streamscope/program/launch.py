@@ -232,7 +232,7 @@ def call_reference(what: str, reference: Reference, reads: Sequence[Array]) -> l
     Raises
     ------
     ProgramError
-        It changes its arguments, or returns what is no array.
+        It changes its arguments, or returns what is not an array.
     """
     with writes_refused(what):
         results = reference([read_only(array) for array in reads])
@@ -270,13 +270,13 @@ def as_arrays(result: Any, what: str = "it") -> list[Array]:
     Raises
     ------
     ProgramError
-        It is no array.
+        It is not an array.
     """
     results = list(result) if isinstance(result, tuple | list) else [result]
     try:
         return [np.asarray(array) for array in results]
     except (TypeError, ValueError, RuntimeError) as error:  # Lists of unequal rows; other libraries' arrays, in their own words.
-        raise ProgramError(f"{what} returned what is no array: {described(error)}", hint=RESULTS_HINT) from error
+        raise ProgramError(f"{what} did not return an array: {described(error)}", hint=RESULTS_HINT) from error
 
 
 def called(name: str, operation: int, where: str) -> str:

@@ -113,9 +113,9 @@ def host_array(values: Any) -> npt.NDArray[Any]:
     try:
         array = np.asarray(values.get() if hasattr(values, "__cuda_array_interface__") and hasattr(values, "get") else values)
     except (TypeError, ValueError, RuntimeError) as error:  # Lists of unequal rows; other libraries' arrays, in their own words.
-        raise ProgramError(f"a {type(values).__name__} is no array of numbers: {error}", hint=HINT) from error
+        raise ProgramError(f"a {type(values).__name__} is not an array of numbers: {error}", hint=HINT) from error
     if array.dtype == object:  # What NumPy makes of anything.
         if isinstance(values, np.ndarray):
             ArraySpec(array.shape, array.dtype)  # refuses it, by the name of the dtype
-        raise ProgramError(f"a {type(values).__name__} is no array of numbers", hint=HINT)
+        raise ProgramError(f"a {type(values).__name__} is not an array of numbers", hint=HINT)
     return array

@@ -147,7 +147,7 @@ def header_of(start: bytes) -> Mapping[str, Any]:
 
 
 def resources_of(image: bytes) -> dict[str, KernelResources]:
-    """Return what each kernel in a cubin takes, by name; empty where the file is no 64-bit ELF file, or a damaged one.
+    """Return what each kernel in a cubin takes, by name; empty where the file is not a 64-bit ELF file, or a damaged one.
 
     The layout of ``.nv.info`` is not documented; it has been this since CUDA 5, and a test compares it with what the driver says.
     """
@@ -177,7 +177,7 @@ def _resources(image: bytes, sections: list[Section]) -> dict[str, KernelResourc
 
 
 def sections_of(image: bytes | mmap) -> Iterator[Section]:
-    """Yield the sections of a 64-bit ELF file; none where it is no such file."""
+    """Yield the sections of a 64-bit ELF file; none where it is not such a file."""
     if image[:5] != ELF64:
         return
     (table,) = struct.unpack_from("<Q", image, 40)

@@ -63,8 +63,8 @@ class CubinFile:
 class CubinFolder:
     """A folder with a file for each key. Kernels that were compiled together are hard links to one file.
 
-    A file that is truncated, changed or too large counts as missing, and so does whatever is no file; the next write replaces it, unless it
-    is a folder. Where nothing can be read or written, everything is missing. The first of these things is told by a `CacheWarning`. What
+    A file that is truncated, changed or too large counts as missing, and so does whatever is not a file. The next write replaces it, unless
+    it is a folder. Where nothing can be read or written, everything is missing. The first of these things is told by a `CacheWarning`. What
     others have put there stays.
 
     The machine code in it is loaded as it is, so who can write to the folder can run code on your GPU, with your data. It is made for you
@@ -177,8 +177,8 @@ class CubinFolder:
             return f"cannot write to {place}: {error.strerror or error}"
 
     def _read(self, path: Path) -> Cubin | None:
-        """Return what a file holds; None where that is no whole cubin. What is not ours is not read to its end."""
-        # Not `trace.stored.opened`, which follows links and raises errors: here a link is a miss, as is whatever else is no file.
+        """Return what a file holds; None where that is not a whole cubin. What is not ours is not read to its end."""
+        # Not `trace.stored.opened`, which follows links and raises errors: here a link is a miss, as is whatever else is not a file.
         if not stat.S_ISREG(path.lstat().st_mode):
             return None  # Opening a FIFO would wait for somebody to write to it.
         with path.open("rb") as file:

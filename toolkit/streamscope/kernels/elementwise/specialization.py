@@ -127,7 +127,7 @@ class ElementwiseCall:
     ----------
     signature : Signature
     numbers : mapping of str to number
-        The operands that are no arrays, by name.
+        The operands that are not arrays, by name.
     """
 
     signature: Signature

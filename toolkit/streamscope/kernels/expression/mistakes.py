@@ -267,7 +267,7 @@ def unknown_function(expression: str, operands: frozenset[str], functions: str, 
 
 
 def _mistake_in_name(words: Sequence[Token], at: int, own: set[str], operands: frozenset[str], *, vouched: bool) -> Mistake | None:
-    """Return what is wrong with a name that is called, or that is no operand's: a template's, or one of a namespace."""
+    """Return what is wrong with a name that is called, or that is not an operand's: a template's, or one of a namespace."""
     behind, name = behind_template(words, at + 1), "".join(words[at].text.split())
     called, template, bare = words[behind].text == "(", behind > at + 1, name.removeprefix("::")
     if not (called or template or "::" in name) or name.rpartition("::")[2] in own:

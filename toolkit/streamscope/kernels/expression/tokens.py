@@ -154,7 +154,7 @@ def literal(text: str) -> np.generic:
     Raises
     ------
     LiteralError
-        It is no number of C++, or fits none of its types.
+        It is not a number of C++, or fits none of its types.
     """
     if match := _WHOLE.fullmatch(text):
         return _whole(match["digits"], match["suffix"].lower())
@@ -225,7 +225,7 @@ def _rounded_to_odd(near: float, exact: Fraction) -> float:
 
 def _no_number(text: str) -> LiteralError:
     if _OCTAL.fullmatch(text):
-        return LiteralError(f"{text!r} is no number: a leading 0 makes it octal", f"write {text.lstrip('0') or '0'}")
+        return LiteralError(f"{text!r} is not a number: a leading 0 makes it octal", f"write {text.lstrip('0') or '0'}")
     if re.fullmatch(r"\d+[fF]", text):
-        return LiteralError(f"{text!r} is no number: the suffix of a float needs a point", f"write {text[:-1]}.0f")
-    return LiteralError(f"{text!r} is no number of C++", "write for example 2, 2u, 2.5, 2.5f, 1e-3f, 0x1f")
+        return LiteralError(f"{text!r} is not a number: the suffix of a float needs a point", f"write {text[:-1]}.0f")
+    return LiteralError(f"{text!r} is not a number of C++", "write for example 2, 2u, 2.5, 2.5f, 1e-3f, 0x1f")
