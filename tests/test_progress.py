@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from streamscope import display
 from streamscope.errors import ProgramError
 from streamscope.progress import showing
 
@@ -44,6 +46,26 @@ def test_in_a_terminal_it_goes_to_standard_error(capsys, monkeypatch):
     out, err = capsys.readouterr()
     assert out == ""
     assert "half of it" in err
+
+
+def test_a_terminal_is_drawn_again_for_something_new_or_after_a_while(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    now_s = [0.0]
+    monkeypatch.setattr(display, "monotonic", lambda: now_s[0])
+    threads = threading.active_count()
+    with showing("title", progress=True) as shown:
+        assert threading.active_count() == threads  # one that draws would run while times are measured
+        for step in range(1000):
+            shown("timing", step, 2000)
+        now_s[0] = 1.0
+        for step in range(1000):
+            shown("timing", step, 2000)
+        shown("recording", 2000, 2000)
+    err = capsys.readouterr().err
+    assert err.count("timing") == 2
+    assert "recording" in err
 
 
 def test_an_error_goes_through():

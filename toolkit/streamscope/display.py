@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from streamscope.errors import printable
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from streamscope_widgets.timeline import TimelineWidget
+
+BETWEEN_DRAWINGS_S = 0.1
+"""To draw a terminal's bar takes a millisecond, and there may be 200,000 steps."""
 
 RENDERERS = {
     "Advice": {
@@ -126,8 +130,16 @@ def _terminal_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
 
     # No thread of its own draws it: that would run while times are measured.
     with Progress(console=console(stderr=True), transient=True, auto_refresh=False) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda what, step, steps: bar.update(task, completed=step, total=steps, description=what, refresh=True)
+        task, drawn, drawn_s = bar.add_task(title, total=None), title, monotonic()
+
+        def moved(what: str, step: int, steps: int) -> None:
+            nonlocal drawn, drawn_s
+            due = what != drawn or monotonic() - drawn_s >= BETWEEN_DRAWINGS_S
+            bar.update(task, completed=step, total=steps, description=what, refresh=due)
+            if due:
+                drawn, drawn_s = what, monotonic()
+
+        yield moved
 
 
 def _in_notebook() -> bool:
