@@ -14,7 +14,7 @@ from streamscope.workloads import WORKLOADS
 SMALL = {
     "elementwise-chain": {"length": 7, "size": 33},
     "conv-backward": {"channels": 3, "size": 5, "batch": 2},
-    "branches": {"branches": 3, "length": 4, "size": 33},
+    "branches": {"branches": 3, "length": 4, "size": 33, "copies": 0},
     "pipeline": {"chunks": 3, "size": 33},
     "cnn": {"size": 4, "channels": 8, "blocks": 2, "batch": 2},
 }
