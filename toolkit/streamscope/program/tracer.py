@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import _GeneratorContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError, printable
@@ -17,6 +17,18 @@ from streamscope.program.user_line import UserLines, user_line
 from streamscope.program.variable import ArraySpec, Place
 
 Attributes = Mapping[str, Any]
+Thing = TypeVar("Thing", bound=Callable[..., Any])
+
+
+def applies_operators(thing: Thing) -> Thing:
+    """Mark a function, or a class of callable objects, as an operator: called with variables of a program, it adds operations."""
+    thing.applies_operators = True  # type: ignore[attr-defined]
+    return thing
+
+
+def is_operator(function: object) -> bool:
+    """Tell what `applies_operators` marked, and its methods, from a plain Python function."""
+    return any(getattr(one, "applies_operators", False) is True for one in (function, getattr(function, "__self__", None)))
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,7 @@ class Application:
         return (Launch(self.operation, 0, name, LaunchKind.KERNEL, self.reads, self.writes, cost, reference, cuda, **others),)
 
 
+@applies_operators
 @dataclass(frozen=True)
 class Operator:
     """Something that a program can do to variables.
