@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -31,6 +31,19 @@ from streamscope.tracing import ProgramFunction
 
 AUTO = "auto"
 """What ``engines`` says when one of them is to be chosen."""
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """Progress that also wants to see each engine's run as soon as it is recorded, as the explorer does."""
+
+    def __call__(self, what: str, step: int, steps: int, /) -> None:
+        """Learn what is done next."""
+
+    def recorded(self, run: Run) -> None:
+        """Take the run of one more engine."""
+
+
 SIMULATED_REPEATS = 3
 """A simulated device repeats itself to the nanosecond, so more would show nothing."""
 
@@ -131,6 +144,8 @@ def compare(
             makespans_ns = np.asarray([times_ns[engine] for times_ns in rounds], dtype=np.float64)
             trace = recorder.record(each.prepared, reload)
             runs.append(Run(engine, makespans_ns, each.max_abs_error, each.tolerance, trace))
+            if isinstance(progress, Watcher):
+                progress.recorded(runs[-1])
     title = "" if name is None else str(name)
     against = NUMPY if case.captured is None else PLAIN_CALL
     return Comparison(

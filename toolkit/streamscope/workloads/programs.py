@@ -8,14 +8,14 @@ from streamscope.ops import add, bias_add, convolution, convolution_backward, mu
 from streamscope.ops.host import host_function
 from streamscope.program.symbol import Symbol
 from streamscope.tracing import program
-from streamscope.workloads.workload import Array, Drawn, Made, Setting, Workload, half, pixels, uniform
+from streamscope.workloads.workload import Array, Described, Drawn, Setting, Workload, half, pixels, uniform
 
 HOST_NS_PER_ELEMENT = 0.3
 """What NumPy takes for the host step on one core, for the simulated device."""
 CLASSES = 16
 
 
-def _elementwise_chain(length: int, size: int) -> Made:
+def _elementwise_chain(length: int, size: int) -> Described:
     @program
     def elementwise_chain(x: Symbol, scale: Symbol, shift: Symbol) -> Symbol:
         steps = (lambda y: multiply(y, scale), lambda y: add(y, shift), relu)
@@ -35,7 +35,7 @@ ELEMENTWISE_CHAIN = Workload(
 )
 
 
-def _conv_backward(channels: int, size: int, batch: int) -> Made:
+def _conv_backward(channels: int, size: int, batch: int) -> Described:
     @program
     def conv_backward(x: Symbol, w: Symbol, dy: Symbol) -> tuple[Symbol, Symbol]:
         dx, dw = convolution_backward(x, w, dy, padding=1)
@@ -58,7 +58,7 @@ CONV_BACKWARD = Workload(
 )
 
 
-def _branches(branches: int, length: int, size: int, copies: int) -> Made:
+def _branches(branches: int, length: int, size: int, copies: int) -> Described:
     @program
     def parallel_branches(x: Symbol, *scales: Symbol) -> Symbol | tuple[Symbol, ...]:
         ends = [to_device(scale) for scale in scales] if copies else list(scales)
@@ -89,7 +89,7 @@ BRANCHES = Workload(
 )
 
 
-def _pipeline(chunks: int, size: int) -> Made:
+def _pipeline(chunks: int, size: int) -> Described:
     @host_function(duration_us=2.0 + size * HOST_NS_PER_ELEMENT / 1e3)
     def normalise(values: Array) -> Array:
         return values * np.float32(1 / 128) - np.float32(1)
@@ -115,7 +115,7 @@ PIPELINE = Workload(
 )
 
 
-def _cnn(size: int, channels: int, blocks: int, batch: int) -> Made:
+def _cnn(size: int, channels: int, blocks: int, batch: int) -> Described:
     @program
     def residual_network(x: Symbol, stem: Symbol, head: Symbol, *layers: Symbol) -> Symbol:
         x = relu(convolution(x, stem, padding=1))

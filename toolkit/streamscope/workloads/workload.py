@@ -32,7 +32,10 @@ class Drawn:
     draw: Callable[[np.random.Generator], Array]
 
 
-Made = tuple[ProgramFunction, tuple[Drawn, ...]]
+Made = tuple[ProgramFunction, tuple[Array, ...]]
+"""A program and its inputs."""
+Described = tuple[ProgramFunction, tuple[Drawn, ...]]
+"""A program, and how its inputs are made."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,9 @@ class Workload:
     name: str
     description: str
     settings: Mapping[str, Setting]
-    make: Callable[..., Made]
+    make: Callable[..., Described]
 
-    def build(self, **values: int | str) -> tuple[ProgramFunction, tuple[Array, ...]]:
+    def build(self, **values: int | str) -> Made:
         """Return the program and its inputs, the same each time for the same settings.
 
         Raises
@@ -91,7 +94,7 @@ class Workload:
         program, inputs = self._made(values)
         return program, tuple(one.spec for one in inputs)
 
-    def _made(self, values: Mapping[str, int | str]) -> Made:
+    def _made(self, values: Mapping[str, int | str]) -> Described:
         chosen = {name: setting.default for name, setting in self.settings.items()}
         for name, value in values.items():
             chosen[name] = self._value(name, value)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import linecache
-import os.path
 from collections.abc import Mapping
 from dataclasses import dataclass
-from traceback import walk_tb
 
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.statistics import Ranking
-from streamscope.analysis.verdict import GPU_BOUND_FROM, Change, Verdict, change, difference, shares_of
+from streamscope.analysis.verdict import GPU_BOUND_FROM, Change, change, shares_of
 from streamscope.comparing.comparison import Comparison
 from streamscope.errors import StreamscopeError, described
 from streamscope.order.graph import DependencyGraph
 from streamscope.program.operation import Program
-from streamscope.program.user_line import code_name
 from streamscope.words import capitalised, listed, percent
 
 OF_STREAMS = (("dual", "async"), ("graph-dual", "graph"))
@@ -37,6 +33,11 @@ class Answer:
     sentence: str
     because: str = ""
 
+    @property
+    def parts(self) -> tuple[tuple[str, str], ...]:
+        """What it says, in the order of reading, each with its part."""
+        return (("question", self.question), ("answer", self.sentence), ("because", self.because))
+
 
 def answer(comparison: Comparison, streams: int, *, in_a_row: bool = False) -> Answer:
     """Say whether further streams pay or, where the engines that would tell did not run, which engine is the fastest.
@@ -57,13 +58,13 @@ def answer(comparison: Comparison, streams: int, *, in_a_row: bool = False) -> A
     question = f"{'Do' if streams > 2 else 'Does'} {more} pay here?"
     if streams == 1:
         return Answer(question, "With one stream there is nothing to overlap.", found.fastest)
-    sentence = _sentence(changes, more)
+    sentence = streams_sentence(changes, more)
     paid = [found for found in changes if found.ranking is Ranking.FASTER]
     reason = f"{_overlap(metrics[paid[-1].engine])} {found.fastest}" if paid else _why_not(metrics, changes, in_a_row=in_a_row)
     return Answer(question, " ".join(filter(None, (found.warning, sentence))), reason)
 
 
-def _sentence(changes: list[Change], more: str) -> str:
+def streams_sentence(changes: list[Change], more: str) -> str:
     """Say what further streams do: with kernels launched one by one, and inside a graph."""
     alone = next((one for one in changes if one.base == "async"), None)
     inside = next((one for one in changes if one.base == "graph"), None)
@@ -117,7 +118,8 @@ def between(first: Comparison, second: Comparison, names: tuple[str, str], setti
     both = [engine for engine in first if engine in second]
     told: dict[str, list[str]] = {}
     for engine in both:
-        told.setdefault(difference(second[engine].metrics, first[engine].metrics), []).append(engine)
+        found = change(second[engine].metrics, first[engine].metrics, engine, engine)
+        told.setdefault(_words(found), []).append(engine)
     sentence = "; ".join(f"{words} under {listed(engines)}" for words, engines in told.items())
     changed = [f"{name} {other[name]} instead of {one[name]}" for name in one.keys() & other.keys() if one[name] != other[name]]
     changed.sort()
@@ -125,7 +127,7 @@ def between(first: Comparison, second: Comparison, names: tuple[str, str], setti
     if first.device.simulated != second.device.simulated:
         said += f" {capitalised(names[0] if first.device.simulated else names[1])} is simulated, the other one measured."
     missing = "" if both else "They have no engine in common."
-    return Answer(f"What differs between {names[0]} and {names[1]}?", f"{capitalised(names[1])}: {sentence}." if both else missing, said)
+    return Answer(f"What differs between {names[0]} and {names[1]}?", f"{capitalised(names[1])} is {sentence}." if both else missing, said)
 
 
 def runs_in_a_row(program: Program) -> bool:
@@ -134,32 +136,6 @@ def runs_in_a_row(program: Program) -> bool:
     return all(position - 1 in earlier for position, earlier in enumerate(before) if position)
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """What went wrong, and in which of the user's lines.
-
-    Attributes
-    ----------
-    sentence : str
-    where, line : str
-        ``"In[3]:2"`` and its text; empty where no line of the user's took part.
-    """
-
-    sentence: str
-    where: str = ""
-    line: str = ""
-
-
-def mistake(error: BaseException) -> Mistake:
-    """Return what a reader needs of an error: our sentence, or Python's, and the last of the user's own lines."""
-    sentence = str(error) if isinstance(error, StreamscopeError) else described(error)
-    own = [(frame, number) for frame, number in walk_tb(error.__traceback__) if _is_users(frame.f_globals.get("__name__", ""))]
-    if not own:
-        return Mistake(sentence)
-    frame, number = own[-1]
-    path = frame.f_code.co_filename
-    return Mistake(sentence, f"{code_name(path)}:{number}", linecache.getline(path, number, frame.f_globals).strip())
-
-
-def _is_users(module: str) -> bool:
-    return module.partition(".")[0] not in ("streamscope", "streamscope_widgets", "numpy", "ipywidgets", "traitlets", "threading", "cupy")
+def mistake(error: BaseException) -> str:
+    """Return what an error says: our sentence as it is, another one's with its class."""
+    return str(error) if isinstance(error, StreamscopeError) else described(error)
