@@ -20,7 +20,7 @@ from streamscope.ops.definition import Definition, Reference, call_signature, do
 from streamscope.ops.examples import example_of
 from streamscope.program.launch import Array, Cost, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator
+from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 
 MOST_AXES = 32
@@ -28,6 +28,7 @@ MOST_AXES = 32
 Scalars = Mapping[str, Any]
 
 
+@applies_operators
 class Elementwise:
     """An element-wise operator.
 

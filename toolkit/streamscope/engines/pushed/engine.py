@@ -26,7 +26,7 @@ from streamscope.engines.pushed.pushing import Pusher
 from streamscope.engines.pushed.scheduler import Scheduler
 from streamscope.engines.pushed.statistics import EngineStatistics, gathered
 from streamscope.engines.pushed.templates import typed
-from streamscope.engines.pushed.variable import DynamicVariable
+from streamscope.engines.pushed.variable import PushedVariable
 from streamscope.engines.pushed.workers import Workers
 from streamscope.errors import StreamscopeError
 from streamscope.forks import tell_children
@@ -145,7 +145,7 @@ class Engine:
         self._pusher.check_process()
         return gathered(self._issuer, self._scheduler, self._pusher, self._catalogue, self._programs)
 
-    def variable(self, values: Any, *, name: str | None = None, place: Literal["device", "host"] = "device") -> DynamicVariable:
+    def variable(self, values: Any, *, name: str | None = None, place: Literal["device", "host"] = "device") -> PushedVariable:
         """Make a variable.
 
         Parameters
@@ -177,8 +177,8 @@ class Engine:
         self,
         function: Callable[..., Any],
         *,
-        reads: Iterable[DynamicVariable] = (),
-        writes: Iterable[DynamicVariable] = (),
+        reads: Iterable[PushedVariable] = (),
+        writes: Iterable[PushedVariable] = (),
         priority: int = 0,
         name: str | None = None,
         **attributes: Any,
@@ -196,7 +196,7 @@ class Engine:
         Parameters
         ----------
         function : callable
-        reads, writes : sequence of DynamicVariable
+        reads, writes : sequence of PushedVariable
             The arguments, and what the results are written to. A variable in both is updated in place, where the function can; one that
             is written twice counts once.
         priority : int
@@ -241,7 +241,7 @@ class Engine:
         if key is None or not self._pusher.push_again(key, reads, writes, priority):
             self._pusher.push(key, function, reads, writes, priority, name, attributes)
 
-    def write(self, variable: DynamicVariable, values: Any) -> None:
+    def write(self, variable: PushedVariable, values: Any) -> None:
         """Replace a variable's values, in the order of what was pushed; returns when the values are copied away, not when they are there.
 
         Raises
@@ -262,7 +262,7 @@ class Engine:
         self._enter()
         self._contents.write(variable, values)
 
-    def read(self, variable: DynamicVariable) -> Array:
+    def read(self, variable: PushedVariable) -> Array:
         """Return a copy of a variable's values, as all that was pushed before leaves them.
 
         Raises
@@ -275,7 +275,7 @@ class Engine:
         self._enter()
         return self._contents.read(variable)
 
-    def delete(self, variable: DynamicVariable) -> None:
+    def delete(self, variable: PushedVariable) -> None:
         """Delete a variable after all that was pushed before; its memory is then free for others.
 
         Raises
@@ -289,7 +289,7 @@ class Engine:
         with self._issuer.lock, deferred():
             self._lifetimes.delete(state)
 
-    def wait_to_read(self, variable: DynamicVariable) -> None:
+    def wait_to_read(self, variable: PushedVariable) -> None:
         """Block the host until all operations pushed before that write a variable are done, on the device too.
 
         Raises
@@ -299,7 +299,7 @@ class Engine:
         """
         self._wait(variable, write=False)
 
-    def wait_to_write(self, variable: DynamicVariable) -> None:
+    def wait_to_write(self, variable: PushedVariable) -> None:
         """Block the host until all operations pushed before that use a variable are done, on the device too.
 
         Raises
@@ -442,7 +442,7 @@ class Engine:
             self._device.use()
             self._local.entered = True
 
-    def _wait(self, variable: DynamicVariable, *, write: bool) -> None:
+    def _wait(self, variable: PushedVariable, *, write: bool) -> None:
         self._enter()
         state = self._pusher.state_of(variable)
         self._pusher.flush()
