@@ -198,5 +198,11 @@ def _merged(found: Activity) -> Activity:
     opens = np.ones(len(found.start_ns), bool)
     opens[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
     closes = np.append(opens[1:], True)[: len(opens)]
-    rest = (column[opens] for column in (found.kernels, found.copies, found.occupation, found.fullness))
-    return Activity(found.start_ns[opens], found.end_ns[closes], *rest)
+    return Activity(
+        found.start_ns[opens],
+        found.end_ns[closes],
+        found.kernels[opens],
+        found.copies[opens],
+        found.occupation[opens],
+        found.fullness[opens],
+    )
