@@ -220,9 +220,8 @@ class Verdict:
         if not told:
             return ""
         first, *others = told
-        parts = [
-            f"under {first.engine}, {first.shares('copies run beside kernels for', 'host functions run beside the device for')} of their time"
-        ]
+        shares = first.shares("copies run beside kernels for", "host functions run beside the device for")
+        parts = [f"under {first.engine}, {shares} of their time"]
         parts += [f"under {one.engine} {one.shares('for', '')}" for one in others]
         return f"{capitalised('; '.join(parts))}."
 
