@@ -46,6 +46,8 @@ UNSEEN = (
 )
 """What no audit sees of the operators that it runs."""
 NOT_LOOKED = "Not seen: what operators touch besides what they declare, since touches=False left that out."
+MOST_LINES = 4
+"""Lines of the user's that are shown below a finding."""
 WIDTH = 120
 """Characters in a line of text."""
 
@@ -162,6 +164,7 @@ class Audit:
         for finding in self.findings[:SHOWN]:
             lines.append("")
             lines += textwrap.wrap(f"{finding.severity.value} · {finding.kind.value}: {finding.message}", WIDTH, subsequent_indent="    ")
+            lines += [f"    {source}" for source in finding.sources[:MOST_LINES]]
             lines += textwrap.wrap(f"→ {finding.advice}", WIDTH, initial_indent="    ", subsequent_indent="      ")
         if len(self.findings) > SHOWN:
             lines += ["", f"… and {len(self.findings) - SHOWN:,} more in .findings"]
