@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.advising.case import Case
+from streamscope.engines.case import Case
 from streamscope.ops.operators import OPERATORS
 from streamscope.ops.reductions import norm_of_order
 from streamscope.tolerance import absolute_errors

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from streamscope.advising.case import run_ns
 from streamscope.advising.device_costs import device_costs
 from streamscope.advising.elimination import ERROR_RATE, evidence
 from streamscope.advising.probes import chain, forked
 from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines.case import run_ns
 from streamscope.engines.prepared import prepare_traced
 
 

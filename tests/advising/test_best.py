@@ -10,11 +10,11 @@ from tests.advising.conftest import rounds_to_tell
 
 import streamscope as ss
 from streamscope.advising.best import Selection
-from streamscope.advising.case import Case
 from streamscope.advising.choice import Standing
 from streamscope.advising.elimination import MARGIN, Elimination
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import prepared as prepared_module
+from streamscope.engines.case import Case
 from streamscope.errors import EngineError, OutOfMemoryError, ProgramError
 from streamscope.workloads import WORKLOADS
 

@@ -14,12 +14,11 @@ import pytest
 
 import streamscope
 from streamscope import options
-from streamscope.advising import case
 from streamscope.analysis.table import QUANTITIES
 from streamscope.cli.main import main
 from streamscope.comparing import compare as comparing
 from streamscope.comparing.comparison import load_comparison
-from streamscope.engines import PLANNERS
+from streamscope.engines import PLANNERS, case
 from streamscope.errors import EngineError
 from streamscope.workloads import WORKLOADS
 

@@ -7,7 +7,7 @@ import pytest
 from tests.ops.conftest import has_reference
 
 import streamscope as ss
-from streamscope.advising.case import Case, largest_error
+from streamscope.engines.case import Case, largest_error
 from streamscope.errors import DeviceError, ProgramError
 from streamscope.program.reference import run_reference
 

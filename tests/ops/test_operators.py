@@ -17,6 +17,7 @@ from streamscope.errors import ProgramError
 from streamscope.kernels.expression.promotion import promote
 from streamscope.ops.operators import OPERATORS
 from streamscope.program.reference import run_reference
+from streamscope.program.tracer import is_operator
 
 DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
 NUMPYS = {name: operator for name, operator in OPERATORS.items() if operator.definition.reference is operator.definition.like}
@@ -333,3 +334,26 @@ def test_to_trace_an_operation_is_as_much_work_in_a_long_program():
 
     trace(1)
     assert calls_of(trace, 400) < 5 * calls_of(trace, 100)
+
+
+def test_every_name_of_ops_is_marked_as_an_operator():
+    assert [name for name in ss.ops.__all__ if not is_operator(getattr(ss.ops, name))] == []
+
+
+def test_what_is_made_of_operators_is_one_and_a_plain_function_is_not():
+    assert is_operator(ss.ops.softmax.gradient)
+    assert is_operator(ss.program(lambda x: x + x))
+    assert is_operator(ss.host_function(lambda x: x))
+    assert is_operator(ss.elementwise("y = x / 2"))
+    assert is_operator(ss.operator(lambda x, y: None, reads=["x"], writes=["y"]))
+    assert not any(map(is_operator, (lambda x: x + x, np.add, "add".upper, None)))
+
+
+def test_an_operator_pushed_with_host_variables_is_no_host_function():
+    with ss.Engine("sync", device="simulated") as engine:
+        x = engine.variable(np.ones(3), place="host")
+        engine.push(np.negative, reads=(x,), writes=(x,))
+        assert list(engine.read(x)) == [-1, -1, -1]
+        engine.push(ss.ops.negative, reads=(x,), writes=(x,))
+        with pytest.raises(ProgramError, match="host memory"):
+            engine.wait_all()

@@ -15,12 +15,13 @@ from streamscope.ops.operators import OF_SYMBOLS
 from streamscope.program import symbol
 from streamscope.program.operation import Program, Variable
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Tracer, is_tracing, tracing
+from streamscope.program.tracer import Tracer, applies_operators, is_tracing, tracing
 from streamscope.program.variable import Place, spec_of
 
 symbol.operators.update(OF_SYMBOLS)  # the symbols stand below the operators, and know them by name only
 
 
+@applies_operators
 class ProgramFunction:
     """A Python function that can be traced into a `Program` for given arguments; made by `ss.program`.
 

@@ -173,7 +173,7 @@ def _verdict(comparison: Comparison) -> Html:
     paragraphs = (
         ("warning", [found.warning]),
         ("verdict", [found.bound, last]),
-        ("changes", [found.changed, fastest, found.proviso, found.unchecked]),
+        ("changes", [found.overlapped, found.changed, fastest, found.proviso, found.unchecked]),
     )
     shown = [fill('<p class="{}">{}</p>', name, " ".join(filter(None, words))) for name, words in paragraphs if any(words)]
     evidence = fill("<ul>{}</ul>", [fill("<li>{}</li>", line) for line in found.evidence])

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from streamscope import display
 from streamscope.advising.break_even import graph_pays, launch_bound_below_ns, second_stream_pays
-from streamscope.advising.case import Case
 from streamscope.advising.device_costs import DeviceCosts, device_costs
 from streamscope.advising.forecast import Forecast, forecast
 from streamscope.advising.probes import PROBES
@@ -21,6 +20,7 @@ from streamscope.calling import verb
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
+from streamscope.engines.case import Case
 from streamscope.errors import OutputError, ProgramError
 from streamscope.progress import Progress, showing
 from streamscope.tracing import ProgramFunction

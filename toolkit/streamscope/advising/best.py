@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.advising.case import Case, Checked
 from streamscope.advising.choice import Candidate, Choice, Standing, reason
 from streamscope.advising.elimination import Elimination, Out, paired_ratios
 from streamscope.analysis.metrics import device_memory_bytes
@@ -21,6 +20,7 @@ from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS, engine_names
+from streamscope.engines.case import Case, Checked
 from streamscope.engines.plan import Plan, Replay, checked_streams
 from streamscope.errors import EngineError, OutOfMemoryError
 from streamscope.progress import Progress, showing

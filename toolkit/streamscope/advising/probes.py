@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.advising.case import run_ns
 from streamscope.advising.simulation import Durations, without_data
 from streamscope.devices.cost_model import Points
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
+from streamscope.engines.case import run_ns
 from streamscope.engines.plan import Plan
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.ops import add

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from streamscope.advising.case import run_ns
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines.case import run_ns
 from streamscope.engines.plan import CallHost, Issue, Plan, Replay, Step
 from streamscope.engines.prepared import Prepared
 from streamscope.program.launch import Launch

@@ -13,7 +13,6 @@ import numpy as np
 
 from streamscope import options
 from streamscope.advising.best import MOST_ROUNDS, Selection, memory_bytes, simplest_first
-from streamscope.advising.case import Case, Checked
 from streamscope.advising.choice import Choice
 from streamscope.arguments import shown, whole_number
 from streamscope.calling import verb
@@ -22,6 +21,7 @@ from streamscope.comparing.comparison import NUMPY, PLAIN_CALL, Comparison, Run
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names, listed_names
+from streamscope.engines.case import Case, Checked
 from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, ProgramError, WorkloadError
 from streamscope.progress import Progress, showing

@@ -17,7 +17,7 @@ from streamscope.ops.application import require, require_float
 from streamscope.ops.linear import accumulation_dtype, tiles
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator
+from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 
 _LAYOUT = "the layouts are x[N, H, W, C], w[K, R, S, C] and dy[N, P, Q, K], of one floating dtype"
@@ -144,6 +144,7 @@ _forward = Operator("convolution", _infer_forward, _build_forward)
 _backward = Operator("convolution_backward", _infer_backward, _build_backward)
 
 
+@applies_operators
 def convolution(x: object, w: object, *, stride: int = 1, padding: int = 0, out: object = None) -> Symbol:
     """Return the convolution ``y[N, P, Q, K]``; half accumulates in float32, float32 may use TF32 on CUDA.
 
@@ -167,6 +168,7 @@ def convolution(x: object, w: object, *, stride: int = 1, padding: int = 0, out:
     return cast("Symbol", _forward(x, w, out=out, stride=stride, padding=padding))
 
 
+@applies_operators
 def convolution_backward(
     x: object, w: object, dy: object, *, stride: int = 1, padding: int = 0, out: object = None
 ) -> tuple[Symbol, Symbol]:

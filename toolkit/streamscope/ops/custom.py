@@ -14,7 +14,7 @@ from streamscope.errors import ProgramError, described
 from streamscope.ops.application import declared_spec
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator, current_tracer
+from streamscope.program.tracer import Application, Attributes, Operator, applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec
 
 Shapes = Callable[..., Mapping[str, tuple[Sequence[int], Any]]]
@@ -34,6 +34,7 @@ _KINDS: Kinds = {
 }
 
 
+@applies_operators
 @dataclass(frozen=True)
 class CustomOperator:
     """An operator made by `ss.operator`.

@@ -13,7 +13,7 @@ from streamscope.errors import ProgramError
 from streamscope.ops.application import declared_spec
 from streamscope.program.launch import Array, Cost, HostCall, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator
+from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec, Place
 
 
@@ -37,6 +37,7 @@ _to_device = Operator("to_device", _infer, _builder("to_device", LaunchKind.COPY
 _to_host = Operator("to_host", _infer, _builder("to_host", LaunchKind.COPY_OUT), Place.DEVICE, Place.HOST)
 
 
+@applies_operators
 def to_device(x: object, *, out: object = None) -> Symbol:
     """Copy a variable from page-locked host memory to the device.
 
@@ -56,6 +57,7 @@ def to_device(x: object, *, out: object = None) -> Symbol:
     return cast("Symbol", _to_device(x, out=out))
 
 
+@applies_operators
 def to_host(x: object, *, out: object = None) -> Symbol:
     """Copy a variable from the device to page-locked host memory.
 

@@ -10,7 +10,7 @@ import numpy as np
 from streamscope.ops.application import require, require_float
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator
+from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 
 TILE = 64
@@ -56,6 +56,7 @@ def _build(application: Application) -> tuple[Launch, ...]:
 _matmul = Operator("matmul", _infer, _build)
 
 
+@applies_operators
 def matmul(a: object, b: object, *, out: object = None) -> Symbol:
     """Return the product of two matrices; half accumulates in float32.
 

@@ -17,7 +17,7 @@ from streamscope.ops.application import Request, apply_request, require, shape_o
 from streamscope.ops.examples import example_of
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator
+from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 
 Axis = int | Sequence[int] | None
@@ -25,6 +25,7 @@ NEED_ELEMENTS = ("max", "min", "argmax", "argmin", "norm_inf")
 """Reducers without an identity."""
 
 
+@applies_operators
 class Reduction:
     """An operator that joins the elements along some axes.
 
@@ -252,6 +253,7 @@ def _norm_reference(order: float) -> Callable[..., Any]:
     return reference
 
 
+@applies_operators
 class Norm:
     """The norm ``(sum |x|^order)^(1/order)`` over some axes; of whole numbers it is float64.
 

@@ -19,7 +19,7 @@ from streamscope.ops.examples import example_of
 from streamscope.ops.linear import accumulation_dtype
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Application, Attributes, Operator
+from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 
 
@@ -41,6 +41,7 @@ def _log_softmax_gradient_of(dy: Array, y: Array, axis: int) -> Array:
     return np.asarray(dy - np.exp(y) * dy.sum(axis=axis, keepdims=True))
 
 
+@applies_operators
 class Softmax:
     """An operator that maps the elements along one axis by what they are together: softmax or log-softmax.
 

@@ -17,6 +17,7 @@ from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.ops.examples import example_of
 from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import applies_operators
 
 Array = npt.NDArray[Any]
 
@@ -24,6 +25,7 @@ MOST_AT_ONCE = 32
 """Operands of one kernel; it has an address in registers for each of them."""
 
 
+@applies_operators
 class AddN:
     """The sum of any number of arrays, added in order; half is rounded once for each 31 operands.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from streamscope.engines import PLANNERS
-from streamscope.engines.pushed.variable import DynamicVariable
+from streamscope.engines.pushed.variable import PushedVariable
 from streamscope.errors import EngineError, ProgramError
 from streamscope.program.variable import Place
 
@@ -57,7 +57,7 @@ def checked_place(place: object) -> Place:
     return Place(place)
 
 
-def listed(argument: str, variables: Iterable[DynamicVariable]) -> tuple[DynamicVariable, ...]:
+def listed(argument: str, variables: Iterable[PushedVariable]) -> tuple[PushedVariable, ...]:
     """Return variables as a tuple.
 
     Raises

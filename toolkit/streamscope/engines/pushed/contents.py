@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.engines.pushed.host_operations import HostFunction
-from streamscope.engines.pushed.variable import DynamicVariable, Handle, VariableState
+from streamscope.engines.pushed.variable import Handle, PushedVariable, VariableState
 from streamscope.errors import ProgramError
 from streamscope.interrupts import deferred
 from streamscope.ops.host import to_device, to_host
@@ -49,11 +49,11 @@ class Lifetimes:
         self._catalogue = catalogue
         self._unnamed = count()
 
-    def new(self, spec: ArraySpec, place: Place, name: str | None) -> DynamicVariable:
+    def new(self, spec: ArraySpec, place: Place, name: str | None) -> PushedVariable:
         """Make a variable; it gets memory when it is first written."""
         number = next(_NUMBERS)
         state = VariableState(number, spec, place, name or f"variable {next(self._unnamed)}")
-        made = DynamicVariable(state, self.dropped)
+        made = PushedVariable(state, self.dropped)
         with self._issuer.lock:
             self.live[number] = state
         return made
@@ -97,7 +97,7 @@ class Contents:
         self._pusher = pusher
         self._lifetimes = lifetimes
 
-    def made_of(self, values: Any, place: Place, name: str | None) -> DynamicVariable:
+    def made_of(self, values: Any, place: Place, name: str | None) -> PushedVariable:
         """Make a variable of values, or of a shape and a dtype; its version is 0 either way."""
         if isinstance(values, ArraySpec):
             return self._lifetimes.new(values, place, name)
@@ -111,7 +111,7 @@ class Contents:
         state.count_from_here()
         return made
 
-    def write(self, variable: DynamicVariable, values: Any) -> None:
+    def write(self, variable: PushedVariable, values: Any) -> None:
         """Replace the values of a variable; the given ones are copied before this returns."""
         state, array = self._pusher.state_of(variable), host_array(values)
         if array.shape != state.spec.shape or array.dtype != state.spec.dtype:
@@ -126,7 +126,7 @@ class Contents:
             self._pusher.push(None, to_device, (staging,), (variable,), 0, title, {})
             self._pusher.flush()  # Where nothing else waits, the staging memory goes back now, behind the copy.
 
-    def read(self, variable: DynamicVariable) -> Array:
+    def read(self, variable: PushedVariable) -> Array:
         """Return a copy of the values of a variable."""
         self._scheduler.forbid_inside()
         state = self._pusher.state_of(variable)
@@ -141,7 +141,7 @@ class Contents:
         with self._issuer.lock:
             return self._issuer.device.read(copied.memory())
 
-    def _read_host(self, variable: DynamicVariable, state: VariableState, title: str) -> Array:
+    def _read_host(self, variable: PushedVariable, state: VariableState, title: str) -> Array:
         copies: list[Array] = []
 
         def copy(values: Array) -> None:
@@ -156,7 +156,7 @@ class Contents:
             raise ProgramError(f"{state.name!r} could not be read", hint="call wait_all, which says why, if no other thread's wait did")
         return copies[0]
 
-    def _staging(self, state: VariableState) -> DynamicVariable:
+    def _staging(self, state: VariableState) -> PushedVariable:
         return self._lifetimes.new(state.spec, Place.HOST, f"values of {state.name}")
 
     def _fill(self, state: VariableState, array: Array) -> None:

@@ -26,11 +26,12 @@ from streamscope.engines.pushed.pushing import Pusher
 from streamscope.engines.pushed.scheduler import Scheduler
 from streamscope.engines.pushed.statistics import EngineStatistics, gathered
 from streamscope.engines.pushed.templates import typed
-from streamscope.engines.pushed.variable import DynamicVariable
+from streamscope.engines.pushed.variable import PushedVariable
 from streamscope.engines.pushed.workers import Workers
 from streamscope.errors import StreamscopeError
 from streamscope.forks import tell_children
 from streamscope.interrupts import deferred, when_gone
+from streamscope.program.operation import Program
 from streamscope.tracing import ProgramFunction
 
 Array = npt.NDArray[Any]
@@ -145,7 +146,7 @@ class Engine:
         self._pusher.check_process()
         return gathered(self._issuer, self._scheduler, self._pusher, self._catalogue, self._programs)
 
-    def variable(self, values: Any, *, name: str | None = None, place: Literal["device", "host"] = "device") -> DynamicVariable:
+    def variable(self, values: Any, *, name: str | None = None, place: Literal["device", "host"] = "device") -> PushedVariable:
         """Make a variable.
 
         Parameters
@@ -177,8 +178,8 @@ class Engine:
         self,
         function: Callable[..., Any],
         *,
-        reads: Iterable[DynamicVariable] = (),
-        writes: Iterable[DynamicVariable] = (),
+        reads: Iterable[PushedVariable] = (),
+        writes: Iterable[PushedVariable] = (),
         priority: int = 0,
         name: str | None = None,
         **attributes: Any,
@@ -196,7 +197,7 @@ class Engine:
         Parameters
         ----------
         function : callable
-        reads, writes : sequence of DynamicVariable
+        reads, writes : sequence of PushedVariable
             The arguments, and what the results are written to. A variable in both is updated in place, where the function can; one that
             is written twice counts once.
         priority : int
@@ -241,7 +242,7 @@ class Engine:
         if key is None or not self._pusher.push_again(key, reads, writes, priority):
             self._pusher.push(key, function, reads, writes, priority, name, attributes)
 
-    def write(self, variable: DynamicVariable, values: Any) -> None:
+    def write(self, variable: PushedVariable, values: Any) -> None:
         """Replace a variable's values, in the order of what was pushed; returns when the values are copied away, not when they are there.
 
         Raises
@@ -262,7 +263,7 @@ class Engine:
         self._enter()
         self._contents.write(variable, values)
 
-    def read(self, variable: DynamicVariable) -> Array:
+    def read(self, variable: PushedVariable) -> Array:
         """Return a copy of a variable's values, as all that was pushed before leaves them.
 
         Raises
@@ -275,7 +276,7 @@ class Engine:
         self._enter()
         return self._contents.read(variable)
 
-    def delete(self, variable: DynamicVariable) -> None:
+    def delete(self, variable: PushedVariable) -> None:
         """Delete a variable after all that was pushed before; its memory is then free for others.
 
         Raises
@@ -289,7 +290,7 @@ class Engine:
         with self._issuer.lock, deferred():
             self._lifetimes.delete(state)
 
-    def wait_to_read(self, variable: DynamicVariable) -> None:
+    def wait_to_read(self, variable: PushedVariable) -> None:
         """Block the host until all operations pushed before that write a variable are done, on the device too.
 
         Raises
@@ -299,7 +300,7 @@ class Engine:
         """
         self._wait(variable, write=False)
 
-    def wait_to_write(self, variable: DynamicVariable) -> None:
+    def wait_to_write(self, variable: PushedVariable) -> None:
         """Block the host until all operations pushed before that use a variable are done, on the device too.
 
         Raises
@@ -356,16 +357,18 @@ class Engine:
         self._enter()
         return self._pusher.bulk(checked_count(f"bulk(size={size!r})", size, "1 issues each operation by itself"))
 
-    def run(self, program: ProgramFunction | CapturedFunction, *inputs: Any, **attributes: Any) -> Any:
-        """Run a program and return its outputs: a NumPy array, or a tuple, as the program does.
+    def run(self, program: Callable[..., Any] | ProgramFunction | CapturedFunction | Program, /, *inputs: Any, **attributes: Any) -> Any:
+        """Run a function or a program and return its outputs: a NumPy array, or a tuple, as the program does.
 
-        It is prepared once for such shapes and attributes; threads that run it at a time each have a preparation of their own, and so
-        replay side by side. Preparations are kept as long as there is memory; when it gets short, those that were not used for longest go
-        first (see `EngineStatistics`). It does not wait for what was pushed, whose variables it does not use.
+        It is prepared once for such shapes and attributes, so run the same function object again, not a new ``lambda`` each time. Threads
+        that run it at a time each have a preparation of their own, and so replay side by side. Preparations are kept as long as there is
+        memory; when it gets short, those that were not used for longest go first (see `EngineStatistics`). It does not wait for what was
+        pushed, whose variables it does not use.
 
         Parameters
         ----------
-        program : ProgramFunction or CapturedFunction
+        program : callable, ProgramFunction, CapturedFunction or Program
+            A function over variables, what ``ss.capture`` returned, or a program that was traced.
         *inputs : array
             NumPy or CuPy arrays; none for captured code, which has its own.
         **attributes : object
@@ -375,7 +378,9 @@ class Engine:
         Raises
         ------
         ProgramError
-            It is not a program, or the inputs or attributes do not fit it.
+            It is not a function or a program, or the inputs do not fit it.
+        KeywordError
+            It has no attribute of such a name.
         DeviceError
             It cannot run on the device, or failed there.
         EngineError
@@ -384,7 +389,7 @@ class Engine:
         Examples
         --------
         >>> with ss.Engine("graph", device="simulated") as engine:
-        ...     engine.run(ss.program(lambda x, w: x @ w + x), np.eye(2), np.ones((2, 2)))
+        ...     engine.run(lambda x, w: x @ w + x, np.eye(2), np.ones((2, 2)))
         array([[2., 1.],
                [1., 2.]])
         """
@@ -442,7 +447,7 @@ class Engine:
             self._device.use()
             self._local.entered = True
 
-    def _wait(self, variable: DynamicVariable, *, write: bool) -> None:
+    def _wait(self, variable: PushedVariable, *, write: bool) -> None:
         self._enter()
         state = self._pusher.state_of(variable)
         self._pusher.flush()

@@ -17,16 +17,17 @@ from streamscope.engines.pushed.faults import Fault
 from streamscope.engines.pushed.host_operations import HostFunction
 from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.scheduler import Scheduler
-from streamscope.engines.pushed.templates import Template, is_operator
-from streamscope.engines.pushed.variable import DynamicVariable, VariableState, idle, passed_on, promise
+from streamscope.engines.pushed.templates import Template
+from streamscope.engines.pushed.variable import PushedVariable, VariableState, idle, passed_on, promise
 from streamscope.engines.pushed.workers import Latch
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import left_behind
 from streamscope.interrupts import deferred
+from streamscope.program.tracer import is_operator
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import Place
 
-Variables = tuple[tuple[DynamicVariable, ...], tuple[DynamicVariable, ...]]
+Variables = tuple[tuple[PushedVariable, ...], tuple[PushedVariable, ...]]
 """The variables that an operation reads, and those that it writes."""
 States = tuple[VariableState, ...]
 KEPT_LINES = 256
@@ -95,7 +96,7 @@ class Pusher:
         self._lifetimes = lifetimes
         self._lines: RecentlyUsed[tuple[CodeType, int], str] = RecentlyUsed(KEPT_LINES)
 
-    def push_again(self, key: Key, reads: tuple[DynamicVariable, ...], writes: tuple[DynamicVariable, ...], priority: int) -> bool:
+    def push_again(self, key: Key, reads: tuple[PushedVariable, ...], writes: tuple[PushedVariable, ...], priority: int) -> bool:
         """Launch an operation that was pushed before with the same variables; False if it was not. This is the quick path."""
         with self._issuer.lock:
             try:
@@ -116,8 +117,8 @@ class Pusher:
         self,
         key: Key | None,
         function: Callable[..., Any],
-        reads: tuple[DynamicVariable, ...],
-        writes: tuple[DynamicVariable, ...],
+        reads: tuple[PushedVariable, ...],
+        writes: tuple[PushedVariable, ...],
         priority: int,
         name: str | None,
         attributes: Mapping[str, Any],
@@ -134,7 +135,7 @@ class Pusher:
             self.push_host(HostFunction(title, where, function, arguments, targets, attributes), priority)
             return
         for attribute, value in attributes.items():
-            if isinstance(value, DynamicVariable):
+            if isinstance(value, PushedVariable):
                 raise ProgramError(f"{title} got {value.name!r} as {attribute}=", hint="name variables in reads= and writes=")
         try:
             template = self._catalogue.template(function, title, arguments, targets, attributes)
@@ -204,7 +205,7 @@ class Pusher:
 
     # Whether it can be pushed.
 
-    def state_of(self, variable: DynamicVariable, what: str = "the variable") -> VariableState:
+    def state_of(self, variable: PushedVariable, what: str = "the variable") -> VariableState:
         """Return what the engine knows of a variable.
 
         Raises
@@ -212,7 +213,7 @@ class Pusher:
         ProgramError
             It is not a variable, or not this engine's, or was deleted.
         """
-        if not isinstance(variable, DynamicVariable):
+        if not isinstance(variable, PushedVariable):
             raise ProgramError(
                 f"{what} is a {type(variable).__name__}, not a variable of an engine", hint="make one with engine.variable(values)"
             )
@@ -307,7 +308,7 @@ class Pusher:
         if done is not None and not self._scheduler.pools and not self._scheduler.is_inside:
             done.wait()
 
-    def _states(self, argument: str, variables: tuple[DynamicVariable, ...]) -> States:
+    def _states(self, argument: str, variables: tuple[PushedVariable, ...]) -> States:
         return tuple(self.state_of(variable, f"{argument}[{number}]") for number, variable in enumerate(variables))
 
 

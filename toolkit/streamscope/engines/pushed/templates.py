@@ -14,7 +14,6 @@ from streamscope.errors import ProgramError
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Program
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Operator
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.tracing import ProgramFunction
 
@@ -43,11 +42,6 @@ class Template:
     host_call: HostCall | None
     kind: LaunchKind
     temporaries: tuple[int, ...]
-
-
-def is_operator(function: object) -> bool:
-    """Tell an operator or a program of Streamscope's from a plain Python function."""
-    return isinstance(function, ProgramFunction | Operator) or str(getattr(function, "__module__", "")).startswith("streamscope.ops.")
 
 
 def typed(value: object) -> object:

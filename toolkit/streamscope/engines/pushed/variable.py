@@ -255,14 +255,14 @@ def _take(state: VariableState, *, write: bool) -> bool:
 # The user's handle.
 
 
-class Handle(ref["DynamicVariable"]):
-    """Knows which variable a `DynamicVariable` stood for that Python has let go."""
+class Handle(ref["PushedVariable"]):
+    """Knows which variable a `PushedVariable` stood for that Python has let go."""
 
     __slots__ = ("number",)
     number: int
 
 
-class DynamicVariable:
+class PushedVariable:
     """A variable of a pushed engine, made by `Engine.variable`.
 
     When Python lets it go, it is deleted as by `Engine.delete`.
