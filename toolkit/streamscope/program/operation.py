@@ -10,6 +10,7 @@ import numpy as np
 
 from streamscope.program.launch import HostCall, Launch, called, labelled
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.widening import widened
 from streamscope.words import shortened
 
 LONGEST_SOURCE = 80
@@ -83,6 +84,12 @@ class Operation:
         return () if isinstance(self.work, HostCall) else self.work
 
     @property
+    def touched(self) -> frozenset[int]:
+        """The variables that it reads or writes, and those that its launches or its host call do."""
+        works = (self.work,) if isinstance(self.work, HostCall) else self.work
+        return frozenset((*self.reads, *self.writes)).union(*(work.reads + work.writes for work in works))
+
+    @property
     def capturable(self) -> bool:
         """Whether all of it can be captured into a CUDA graph."""
         return not isinstance(self.work, HostCall) and all(launch.capturable for launch in self.work)
@@ -147,7 +154,8 @@ class Program:
         for operation in self.operations:
             writes = ", ".join(self._label(variable) for variable in operation.writes)
             reads = ", ".join([*(self._label(variable) for variable in operation.reads), *_options(operation.attributes)])
-            lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.line}")
+            remark = widened(operation, lambda variable: self.variables[variable].spec)
+            lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.line}{'; ' * bool(remark)}{remark}")
         return "\n".join(lines)
 
     def _summary(self) -> str:

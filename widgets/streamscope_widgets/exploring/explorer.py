@@ -12,6 +12,7 @@ import ipywidgets as w
 import numpy as np
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import DisplayHandle, display
 
 from streamscope.analysis.verdict import difference
 from streamscope.comparing.comparison import Comparison, Run
@@ -25,14 +26,14 @@ from streamscope.program.launch import LaunchKind
 from streamscope.program.operation import Program
 from streamscope.program.user_line import line_of_error
 from streamscope.trace import TimelineGroup
-from streamscope.words import time_text
+from streamscope.words import capitalised, time_text
 from streamscope_widgets.exploring.controls import Controls
 from streamscope_widgets.exploring.runs import Asked, BackgroundRun, Past
 from streamscope_widgets.exploring.subjects import OwnProgram, Subject, subjects
 from streamscope_widgets.exploring.words import Answer, answer, between, mistake, runs_in_a_row
 from streamscope_widgets.payload import as_groups
-from streamscope_widgets.show.html import Html, fill
-from streamscope_widgets.still_timeline import timeline_svg
+from streamscope_widgets.show.html import EMPTY, Html, fill
+from streamscope_widgets.still_timeline import timeline_still, timeline_svg
 from streamscope_widgets.timeline import TimelineWidget, timeline
 
 STYLE = Path(__file__).with_name("explorer.css")
@@ -62,6 +63,8 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self._running: BackgroundRun | None = None
         self._preview: tuple[object, Preview, bool] | None = None
         self._shown: Comparison | None = None
+        self._finding = ""
+        self._still: DisplayHandle | None = None
         self.controls = make_controls(changed=self._forecast)
         self.says = w.HTML()
         self.stage = w.Box().add_class("ss-x-stage")
@@ -100,6 +103,20 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         for kind, button in self.exports.items():
             button.on_click(partial(self._export, kind))
 
+    def _ipython_display_(self) -> None:
+        """Show a still picture with the answer, and after it the widget, which hides the picture as soon as it has drawn."""
+        self._still = display(self._fallback(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        display({**self._repr_mimebundle_(), **EMPTY}, raw=True)  # type: ignore[no-untyped-call]
+
+    def _keep_still(self) -> None:
+        if self._still is not None:
+            self._still.update(self._fallback(), raw=True)
+
+    def _fallback(self) -> dict[str, str]:
+        """Return what stands there where no kernel answers: the run that was shown last, or the first forecast."""
+        groups = () if self.timeline is None else self.timeline.groups
+        return {"text/html": str(timeline_still(groups, self._finding)), "text/plain": self._finding}
+
     # ---- the forecast
 
     def _forecast(self) -> None:
@@ -114,8 +131,8 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
             return
         self.controls.tell_kernel_length(_kernel_length(preview.program))
         self._select(FORECAST, NOTHING)
-        source = fill("<b>Forecast</b> · simulated times ({})", comparison.device.name)
-        self._show(comparison.groups(), answer(comparison, asked.streams, in_a_row=in_a_row), source)
+        told = answer(comparison, asked.streams, in_a_row=in_a_row)
+        self._show(comparison.groups(), told, "Forecast", _times(comparison))
 
     def _prepared(self, asked: Asked) -> tuple[Preview, bool]:
         """Return the preview of a program, traced once for as long as only streams and engines change."""
@@ -220,16 +237,21 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         second = self.past[self.other.value - 1] if self.other.value != NOTHING else None
         if second is None or second is first:
             checked = "" if first.comparison.assessment.warning else ", results checked" if first.comparison.assessment.checked else ""
-            source = fill("<b>{}</b> · {}{}", first.name.capitalize(), _times(first.comparison), checked)
-            self._show(first.comparison.groups(), answer(first.comparison, first.asked.streams), source)
+            told = answer(first.comparison, first.asked.streams)
+            self._show(first.comparison.groups(), told, capitalised(first.name), _times(first.comparison) + checked)
+            self._keep_still()
             return
-        source = fill("<b>{} and {}</b> · {}", first.name.capitalize(), second.name, _times(first.comparison, second.comparison))
         told = between(first.comparison, second.comparison, (first.name, second.name), (first.asked.settings, second.asked.settings))
-        self._show(_side_by_side(first, second), told, source)
+        names = f"{capitalised(first.name)} and {second.name}"
+        self._show(_side_by_side(first, second), told, names, _times(first.comparison, second.comparison))
+        self._keep_still()
 
-    def _show(self, groups: Sequence[TimelineGroup], told: Answer, source: Html) -> None:
+    def _show(self, groups: Sequence[TimelineGroup], told: Answer, source: str, basis: str) -> None:
+        self._finding = " ".join(filter(None, (f"{source}, {basis}.", told.question, told.sentence, told.because)))
         paragraphs = [fill('<p class="{}">{}</p>', name, text) for name, text in told.parts if text]
-        self.says.value = fill('<div class="ss-x-says" aria-live="polite"><p class="source">{}</p>{}</div>', source, paragraphs)
+        self.says.value = fill(
+            '<div class="ss-x-says" aria-live="polite"><p class="source"><b>{}</b> · {}</p>{}</div>', source, basis, paragraphs
+        )
         self._draw(groups)
 
     def _draw(self, groups: Sequence[TimelineGroup]) -> None:

@@ -119,7 +119,7 @@ class BackgroundRun:
     def __init__(self, asked: Asked, screen: Screen) -> None:
         self._asked, self._screen = asked, screen
         self._stop = Event()
-        self._reported = ("", 0.0)
+        self._reported_s = 0.0
         self._runs: list[Run] = []
         self._thread = Thread(target=self._work, name="streamscope explorer", daemon=True)
         self._thread.start()
@@ -137,10 +137,9 @@ class BackgroundRun:
         """Stop here if that is asked for, else report: it is the comparison's `Watcher`."""
         if self._stop.is_set():
             raise StoppedError
-        before, at_s = self._reported
-        if what != before or monotonic() - at_s >= BETWEEN_REPORTS_S:
+        if monotonic() - self._reported_s >= BETWEEN_REPORTS_S:
             self._screen.progressed(what, step, steps)
-            self._reported = what, monotonic()
+            self._reported_s = monotonic()
 
     def recorded(self, run: Run) -> None:
         """Show one more engine."""
