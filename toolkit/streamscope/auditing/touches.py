@@ -19,6 +19,7 @@ from streamscope.auditing.findings import Finding, Kind, Severity, named, quoted
 from streamscope.auditing.probes import Array, GuardedCall, Remark, call_guarded, guarded_call, probe, random_values
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Operation, Program
+from streamscope.progress import Progress
 from streamscope.words import counted
 
 Signature = tuple[Hashable, ...]
@@ -124,7 +125,7 @@ def _hashable(value: Any) -> Hashable:
     return type(value), value
 
 
-def touch_findings(program: Program, inputs: Sequence[Array]) -> Iterator[Finding]:
+def touch_findings(program: Program, inputs: Sequence[Array], progress: Progress | None = None) -> Iterator[Finding]:
     """Yield what the operators of a program touch besides what they declare.
 
     Parameters
@@ -132,10 +133,14 @@ def touch_findings(program: Program, inputs: Sequence[Array]) -> Iterator[Findin
     program : Program
     inputs : sequence of array
         Values of the program's inputs, with the shapes and dtypes that it was traced for.
+    progress : callable, optional
+        Is told how many operations were run.
     """
     memory = {variable: np.array(values, order="C") for variable, values in zip(program.inputs, inputs, strict=True)}
     touches = _Touches(program, memory)
-    for operation in program.operations:
+    for step, operation in enumerate(program.operations):
+        if progress is not None:
+            progress("running operations", step, len(program.operations))
         yield from _undeclared(program, operation)
         for work in _pieces(operation):
             touches.run(operation, work)

@@ -21,6 +21,7 @@ from streamscope.devices.log import DeviceLog
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.progress import Progress
 from streamscope.trace.trace import DeviceInfo
 
 Array = npt.NDArray[Any]
@@ -202,8 +203,10 @@ class Device(Protocol):
     def read(self, buffer: Buffer) -> Array:
         """Return a copy of a buffer's values, blocking, outside any stream. Does not wait for work that is pending."""
 
-    def make_ready(self, program: Program) -> None:
+    def make_ready(self, program: Program, progress: Progress | None = None) -> None:
         """Get together what the launches of a program need before they are bound: on CUDA, its generated kernels, compiled in one batch.
+
+        ``progress`` is told how many of them are there.
 
         Raises
         ------

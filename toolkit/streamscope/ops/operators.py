@@ -12,14 +12,19 @@ from typing import Any
 import numpy as np
 
 from streamscope.errors import ProgramError
-from streamscope.ops import activations, binary, reductions, unary
+from streamscope.ops import activations, binary, reductions, selection, unary
+from streamscope.ops.conversion import astype
 from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.ops.linear import matmul
+from streamscope.ops.numpy_calls import ADAPTED
 from streamscope.program.symbol import Symbol
 from streamscope.program.user_line import user_line
 
 OPERATORS: dict[str, Elementwise] = {
-    name: value for module in (unary, activations, binary) for name, value in vars(module).items() if isinstance(value, Elementwise)
+    name: value
+    for module in (unary, activations, binary, selection)
+    for name, value in vars(module).items()
+    if isinstance(value, Elementwise)
 }
 """The operators by name, in the order in which they are defined."""
 UFUNCS: Mapping[np.ufunc, Callable[..., Any]] = {
@@ -63,6 +68,8 @@ def apply_function(function: Callable[..., Any], arguments: Sequence[object], op
         There is no such operator, or it has no such option.
     """
     name = function.__name__
+    if function in ADAPTED:
+        return _adapted(name, ADAPTED[function], arguments, options)
     if function not in FUNCTIONS:
         raise _refused(name, INSTEAD.get(function, ""))
     bound = inspect.signature(function).bind(*arguments, **options).arguments
@@ -70,6 +77,17 @@ def apply_function(function: Callable[..., Any], arguments: Sequence[object], op
     if bound.get("decimals") == 0:
         del bound["decimals"]
     return _applied(name, FUNCTIONS[function], [variable], bound)
+
+
+def _adapted(name: str, call: Callable[..., Any], arguments: Sequence[object], options: Mapping[str, Any]) -> Any:
+    unknown = sorted(options.keys() - inspect.signature(call).parameters.keys())
+    if unknown:
+        raise _refused(f"{name} with {', '.join(f'{option}=' for option in unknown)}", f"leave {' and '.join(unknown)} out")
+    try:
+        bound = inspect.signature(call).bind(*arguments, **options)
+    except TypeError as error:
+        raise _refused(f"{name} with such arguments", f"{error}") from None
+    return call(*bound.args, **bound.kwargs)
 
 
 def _applied(name: str, operator: Callable[..., Any], inputs: Sequence[object], options: Mapping[str, Any]) -> Any:
@@ -92,6 +110,7 @@ def _refused(what: str, hint: str) -> ProgramError:
 OF_SYMBOLS: Mapping[str, Callable[..., Any]] = {
     **OPERATORS,
     "matmul": matmul,
+    "astype": astype,
     "__array_ufunc__": apply_ufunc,
     "__array_function__": apply_function,
 }

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamscope.program.launch import HostCall, Launch, called, labelled
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.widening import widened
 from streamscope.words import shortened
 
 LONGEST_SOURCE = 80
@@ -147,7 +148,8 @@ class Program:
         for operation in self.operations:
             writes = ", ".join(self._label(variable) for variable in operation.writes)
             reads = ", ".join([*(self._label(variable) for variable in operation.reads), *_options(operation.attributes)])
-            lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.line}")
+            remark = widened(operation, lambda variable: self.variables[variable].spec)
+            lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.line}{'; ' * bool(remark)}{remark}")
         return "\n".join(lines)
 
     def _summary(self) -> str:

@@ -15,6 +15,7 @@ from streamscope.program.operation import Operation
 from streamscope.program.symbol import Symbol
 from streamscope.program.user_line import UserLines, user_line
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.widening import origin_of
 
 Attributes = Mapping[str, Any]
 Thing = TypeVar("Thing", bound=Callable[..., Any])
@@ -153,8 +154,9 @@ class Tracer:
             specs = operator.infer([source.spec for source in sources], attributes)
         except ProgramError as error:
             names = ", ".join(f"{source.name!r}" for source in sources)
-            raise ProgramError(f"{error.message}, applied to {names} at {where}", hint=error.hint) from None
-        targets = self._targets(operator, specs, out, where)
+            hint = "; ".join(filter(None, (self._origin(sources), error.hint)))
+            raise ProgramError(f"{error.message}, applied to {names} at {where}", hint=hint or None) from None
+        targets = self._targets(operator, sources, specs, out, where)
         self._check_aliases(operator, sources, targets, where)
         for target in targets:
             target.written = True
@@ -167,6 +169,19 @@ class Tracer:
             Operation(number, operator.name, once, writes, dict(attributes), line.where, placed, label=self.label, source=line.source)
         )
         return targets[0] if len(targets) == 1 else tuple(targets)
+
+    def _origin(self, sources: Sequence[Symbol]) -> str:
+        """Return a sentence about where the widest floating-point dtype came from, if the arguments have several; else nothing."""
+        floats = {source.dtype for source in sources if source.dtype.kind == "f"}
+        if len(floats) < 2:
+            return ""
+        widest = max(floats, key=lambda dtype: dtype.itemsize)
+        origins = (
+            origin_of(widest, source.id, self.operations, lambda each: self.symbols[each].spec, lambda each: self.symbols[each].name)
+            for source in sources
+            if source.dtype == widest
+        )
+        return next(filter(None, origins), "")
 
     def _placed(self, work: tuple[Launch, ...] | HostCall, where: str) -> tuple[Launch, ...] | HostCall:
         """Return the work of an operation with the user's line and label in it, without launches that write no elements."""
@@ -187,7 +202,7 @@ class Tracer:
         self._settle(argument, operator.reads_from, operator, where)
         return argument
 
-    def _targets(self, operator: Operator, specs: Sequence[ArraySpec], out: object, where: str) -> list[Symbol]:
+    def _targets(self, operator: Operator, sources: Sequence[Symbol], specs: Sequence[ArraySpec], out: object, where: str) -> list[Symbol]:
         if out is None:
             return [self.symbol(spec, f"{operator.name}_{len(self.operations)}", operator.writes_to) for spec in specs]
         targets: list[Any] = list(out) if isinstance(out, tuple | list) else [out]
@@ -200,7 +215,9 @@ class Tracer:
             if not isinstance(target, Symbol) or target.tracer is not self:
                 raise ProgramError(f"out= of {operator.name} at {where} is not a variable of this program")
             if target.spec != spec:
-                raise ProgramError(f"out= of {operator.name} at {where} is {target.spec}, but the result is {spec}")
+                operands = " and ".join(f"{source.dtype.name} {source.name!r}" for source in sources)
+                hint = f"the operands are {operands}: convert what is too wide by .astype()" if target.dtype != spec.dtype else None
+                raise ProgramError(f"out= of {operator.name} at {where} is {target.spec}, but the result is {spec}", hint=hint)
             self._settle(target, operator.writes_to, operator, where)
         return targets
 

@@ -33,6 +33,7 @@ from streamscope.kernels.source import KernelSource
 from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.progress import Progress
 from streamscope.trace.trace import DeviceInfo
 
 Array = npt.NDArray[Any]
@@ -333,8 +334,8 @@ class CudaDevice:
             self.load({source: compile_kernel(source, self.architecture)})
         return self._modules[source]
 
-    def make_ready(self, program: Program) -> None:
-        """Compile the kernels of a program's launches that are not loaded yet, together, and load them.
+    def make_ready(self, program: Program, progress: Progress | None = None) -> None:
+        """Compile the kernels of a program's launches that are not loaded yet, together, and load them; ``progress`` is told how many are.
 
         Raises
         ------
@@ -345,7 +346,7 @@ class CudaDevice:
             return  # Several engines prepare the same program.
         missing = [source for source in program_kernels(program, self.tuned) if source not in self._modules]
         if missing:
-            result = compile_batch(missing, self.architecture)
+            result = compile_batch(missing, self.architecture, progress=progress and partial(progress, "compiling kernels"))
             self.load(result.cubins)
             result.check()
         self._ready[id(program)] = program

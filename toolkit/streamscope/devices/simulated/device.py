@@ -21,6 +21,7 @@ from streamscope.forks import foreign_lock, tell_children
 from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.progress import Progress
 from streamscope.trace.trace import DeviceInfo
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class SimulatedDevice:
     def let_finish(self, streams: Sequence[Stream]) -> None:
         """Do nothing: what is pending holds its memory."""
 
-    def make_ready(self, program: Program) -> None:
+    def make_ready(self, program: Program, progress: Progress | None = None) -> None:
         """Do nothing: the references of operators are ready."""
 
     def pair(self, stream: Stream, auxiliary: Stream) -> None:
