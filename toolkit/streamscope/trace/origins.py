@@ -114,8 +114,7 @@ class Origins:
 
 
 def _whole(stored: Any) -> IntArray:
-    values: IntArray = np.array(stored) if len(stored) else _none(0)
-    return values
+    return np.asarray(stored) if len(stored) else _none(0)
 
 
 def _key(operation: npt.NDArray[Any], part: npt.NDArray[Any]) -> IntArray:
