@@ -113,7 +113,7 @@ class Origins:
         return cls(tuple(stored["texts"]), label, line, arguments, waits, stored["complete"])
 
 
-def _whole(stored: Any) -> IntArray:
+def _whole(stored: Any) -> npt.NDArray[Any]:
     return np.asarray(stored) if len(stored) else _none(0)
 
 
