@@ -117,5 +117,6 @@ def _whole(stored: Any) -> npt.NDArray[Any]:
     return np.asarray(stored) if len(stored) else _none(0)
 
 
-def _key(operation: npt.NDArray[Any], part: npt.NDArray[Any]) -> IntArray:
-    return operation.astype(np.int64) << 16 | part
+def _key(operation: IntArray, part: IntArray) -> npt.NDArray[np.int64]:
+    key: npt.NDArray[np.int64] = operation.astype(np.int64) << 16 | part
+    return key
