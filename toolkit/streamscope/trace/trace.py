@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streamscope.arguments import Kinds, check_kinds, given_path
 from streamscope.errors import OutputError, TraceError
+from streamscope.trace.origins import Origins
 from streamscope.trace.spans import SpanTable
 from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count
 
@@ -158,6 +159,8 @@ class Trace:
     ----------
     spans : SpanTable
     info : TraceInfo
+    origins : Origins
+        Labels, lines, shapes and event waits of its operations, as far as they are known.
 
     Examples
     --------
@@ -170,6 +173,7 @@ class Trace:
 
     spans: SpanTable
     info: TraceInfo
+    origins: Origins = field(default_factory=Origins)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the spans as a DataFrame; ``attrs["info"]`` holds the `TraceInfo`.
