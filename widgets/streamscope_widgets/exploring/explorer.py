@@ -110,7 +110,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
 
     def _keep_still(self) -> None:
         if self._still is not None:
-            self._still.update(self._fallback(), raw=True)
+            self._still.update(self._fallback(), raw=True)  # type: ignore[no-untyped-call]
 
     def _fallback(self) -> dict[str, str]:
         """Return what stands there where no kernel answers: the run that was shown last, or the first forecast."""
