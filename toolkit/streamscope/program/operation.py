@@ -10,6 +10,7 @@ import numpy as np
 
 from streamscope.program.launch import HostCall, Launch, called
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.view import View
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Operation:
         ``"file.py:12"``: the user's line that applied it.
     work : tuple of Launch, or a single HostCall
         What it puts on streams, which is nothing where all that it writes is empty; or the host function it calls.
+    views : tuple of (int, View or None)
+        Variables that it reads, with how each is seen, each pair once; nothing where all are read as they are.
     """
 
     id: int
@@ -61,6 +64,7 @@ class Operation:
     attributes: Mapping[str, Any]
     where: str
     work: tuple[Launch, ...] | HostCall
+    views: tuple[tuple[int, View | None], ...] = ()
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -118,6 +122,10 @@ class Program:
         for operation in self.operations:
             yield from operation.launches
 
+    def read_specs(self, launch: Launch) -> list[ArraySpec]:
+        """Return shape and dtype of what a launch reads, as it sees it."""
+        return [self.variables[variable].spec if view is None else view.spec for variable, view in launch.operands]
+
     @property
     def changes_inputs(self) -> bool:
         """Whether an operation writes to an input, so that inputs must be filled again before each run."""
@@ -131,7 +139,8 @@ class Program:
         lines = [self._summary()]
         for operation in self.operations:
             writes = ", ".join(self._label(variable) for variable in operation.writes)
-            reads = ", ".join([*(self._label(variable) for variable in operation.reads), *_options(operation.attributes)])
+            seen = operation.views or [(variable, None) for variable in operation.reads]
+            reads = ", ".join([*(self._label(variable, view) for variable, view in seen), *_options(operation.attributes)])
             lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.where}")
         return "\n".join(lines)
 
@@ -139,8 +148,8 @@ class Program:
         count = len(self.operations)
         return f"{self.name}: {count} operation{'s' * (count != 1)}, {len(self.variables)} variables"
 
-    def _label(self, variable: int) -> str:
-        return f"%{variable}:{self.variables[variable].spec}"
+    def _label(self, variable: int, view: View | None = None) -> str:
+        return f"%{variable}:{self.variables[variable].spec}" if view is None else f"%{variable}{view}:{view.spec}"
 
 
 def _options(attributes: Mapping[str, Any]) -> Iterator[str]:
