@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import streamscope as ss
+from streamscope.capturing.function import CapturedFunction
+from streamscope.devices.simulated import SimulatedDevice
 from streamscope.errors import DeviceError, KeywordError, ProgramError
 from streamscope.trace.stored import MOST_REPEATS
 
@@ -16,7 +18,8 @@ X = np.ones((4, 4), np.float32)
 VERBS = [ss.compare, ss.best, ss.advise, ss.audit, ss.warm, ss.tune, ss.prepare, ss.compare_compilation]
 SHARED = ["engine", "engines", "device", "streams", "repeats", "progress", "memory_limit"]
 DEFAULTS = {"device": "auto", "streams": 2, "progress": True, "memory_limit": None, "engines": None, "engine": "async"}
-on_simulated = [partial(ss.compare, device="simulated", engines="sync", progress=False), partial(ss.prepare, device="simulated"), ss.audit]
+SIMULATED = {"device": "simulated", "progress": False}
+on_simulated = [partial(ss.compare, engines="sync", **SIMULATED), partial(ss.prepare, **SIMULATED), partial(ss.audit, **SIMULATED)]
 
 
 def scaled(x, y, *, training=False):
@@ -60,7 +63,7 @@ class TestEveryVerb:
 def test_a_misspelled_keyword_of_a_verb():
     with pytest.raises(KeywordError, match=r"has no keyword 'repeat'.*did you mean repeats"):
         ss.compare(scaled, X, X, repeat=5)
-    with pytest.raises(TypeError, match=r"it has engine, device, streams; 'scaled' has training"):
+    with pytest.raises(TypeError, match=r"it has engine, device, streams, progress; 'scaled' has training"):
         ss.prepare(scaled, X, X, wholly_different=5)
 
 
@@ -153,6 +156,96 @@ def test_wrong_keywords_are_found_before_anything_runs():
 def test_tuning_needs_a_gpu():
     with pytest.raises(DeviceError, match=r"ss\.tune"):
         ss.tune(scaled, X, X, device="simulated", progress=False)
+
+
+@pytest.mark.parametrize("verb", [ss.compare, ss.best, ss.audit, ss.prepare])
+def test_progress_is_told_to_a_function_of_the_users(verb):
+    told = []
+    verb(scaled, X, X, device="simulated", progress=lambda what, step, steps: told.append((what, step, steps)))
+    assert told
+    assert all(isinstance(what, str) and 0 <= step <= steps for what, step, steps in told)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_progress_is_a_truth_value_or_a_function(verb):
+    with pytest.raises(ProgramError, match="progress='no'") if verb is not ss.tune else pytest.raises(DeviceError):
+        verb(scaled, X, X, device="simulated", progress="no")
+
+
+def test_an_audit_counts_the_operations_that_it_runs():
+    told = []
+    ss.audit(lambda x: x + x * x, X, device="simulated", progress=lambda *step: told.append(step))
+    assert [step for step in told if step[0] == "running operations"] == [("running operations", 0, 2), ("running operations", 1, 2)]
+
+
+def test_an_audit_is_of_the_plan_for_its_device():
+    class Slow(SimulatedDevice):
+        def estimate_ns(self, launch):
+            return 1e9
+
+    audit = ss.audit(scaled, X, X, device=Slow(), progress=False)
+    assert audit.needed_ns == 1e9
+    assert ss.audit(scaled, X, X, device=Slow(), progress=False, estimate=lambda launch: 5.0).needed_ns == 5.0
+    with pytest.raises(DeviceError):
+        ss.audit(scaled, X, X, device="none", progress=False, estimate=lambda launch: 5.0)
+
+
+class TestRunOfAnEngine:
+    """`Engine.run` is called as the verbs are."""
+
+    @pytest.fixture
+    def engine(self):
+        with ss.Engine("async", device="simulated") as opened:
+            yield opened
+
+    def test_takes_a_function_a_program_or_a_traced_one(self, engine):
+        for given in (scaled, ss.program(scaled), ss.program(scaled).trace(X, X), partial(scaled), ss.ops.add):
+            np.testing.assert_array_equal(engine.run(given, X, X), X + X)
+
+    def test_prepares_the_same_function_once_and_a_method_too(self, engine):
+        class Model:
+            def forward(self, x):
+                return x * 2.0
+
+        model = Model()
+        for _ in range(3):
+            engine.run(scaled, X, X)
+            np.testing.assert_array_equal(engine.run(model.forward, X), X * 2)
+        assert engine.statistics.programs_prepared == 2
+
+    def test_keeps_two_functions_of_one_name_apart(self, engine):
+        for factor in (2.0, 3.0):
+            np.testing.assert_array_equal(engine.run(lambda x, factor=factor: x * factor, X), X * factor)
+
+    def test_says_which_keyword_was_meant(self, engine):
+        for given in (scaled, ss.program(scaled)):
+            with pytest.raises(
+                KeywordError, match=r"engine\.run at test_calling\.py:\d+ has no keyword 'trainig' \(did you mean training\?"
+            ):
+                engine.run(given, X, X, trainig=True)
+
+    def test_a_traced_program_has_no_attributes_left(self, engine):
+        traced = ss.program(scaled).trace(X, X)
+        for _ in range(2):
+            np.testing.assert_array_equal(engine.run(traced, X, X), X + X)
+            with pytest.raises(KeywordError, match=r"'training' \('scaled' has none"):
+                engine.run(traced, X, X, training=True)
+
+    def test_the_inputs_of_a_traced_program_fit_it(self, engine):
+        with pytest.raises(ProgramError, match="traced as"):
+            engine.run(ss.program(scaled).trace(X, X), X, X[:2])
+
+    def test_captured_code_leaves_its_results_where_it_was_captured(self, engine):
+        source = ss.operator(lambda y: None, reads=[], writes=["y"], shapes=lambda: {"y": ((4, 4), "float32")}, reference=lambda: X)
+        captured = CapturedFunction("captured", ss.program(source).trace(), [], [X], len, (), [], [], None)
+        for _ in range(2):
+            np.testing.assert_array_equal(engine.run(captured), X)
+        assert engine.statistics.programs_prepared == 1
+        with pytest.raises(ProgramError, match="takes no inputs"):
+            engine.run(captured, X)
+
+    def test_a_name_of_ours_may_be_the_functions_own(self, engine):
+        np.testing.assert_array_equal(engine.run(lambda x, *, device, program: x * device + program, X, device=2, program=3), X * 2 + 3)
 
 
 def test_what_a_partial_has_bound_is_no_rival_of_a_verbs_keyword():

@@ -36,6 +36,7 @@ PUBLIC = [
     "elementwise",
     "empty",
     "host_function",
+    "label",
     "load_comparison",
     "load_ipython_extension",
     "open_device",

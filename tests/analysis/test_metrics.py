@@ -39,6 +39,7 @@ def test_by_hand(make_trace):
     assert (m.overlap_us, m.overlap, m.kernel_count, m.kernel_time_us) == (5, 0.125, 3, 45)
     assert (m.launch_latency_us, m.queue_time_us, m.api_time_us) == (8, 5, 13)
     assert (m.copy_us, m.host_function_us) == (5, 10)
+    assert (m.copy_overlap, m.host_overlap) == (0.5, 0)  # 5 of 10 µs of copying; the host function runs alone
     # The recorded run had gaps of 5 (start) and 20 (host wait) and a tail of 5; the 55 µs of idle time without copies divide alike.
     assert (m.host_wait_us, m.kernel_wait_us) == (pytest.approx(55 * 25 / 30), 0)
     assert m.other_idle_us == pytest.approx(55 * 5 / 30)
@@ -60,6 +61,7 @@ def test_an_empty_trace(make_trace):
     m = measure(make_trace(), REPEATS_NS)
     assert (m.gpu_busy_us, m.overlap, m.kernel_count, m.idle_us, m.other_idle_us) == (0, 0, 0, 100, 100)
     assert (m.launch_latency_us, m.queue_time_us, m.recording_cost) == (None, None, None)
+    assert (m.copy_overlap, m.host_overlap) == (None, None)
 
 
 def test_device_memory_is_that_of_the_trace_and_unknown_without(make_trace):

@@ -155,3 +155,28 @@ def test_what_was_checked_and_chosen_is_told_where_it_belongs():
     assert told.text.startswith("RESULTS ARE WRONG under graph: they differ from those of NumPy by more than is allowed. Launch-bound")
     assert told.text.endswith("Fastest: graph. Chosen within 3.00 MiB: async.")
     assert replace(judged, checked=False).text.endswith("Results were not checked: an operation has no NumPy reference, or is stateful.")
+
+
+def test_copies_and_host_functions_beside_other_work_are_told():
+    metrics = {
+        "async": engine(100, copies=0.5, copy_overlap=0.0, host_overlap=0.21),
+        "graph": engine(50, name="graph", copy_overlap=0.125, host_overlap=0.46),
+    }
+    text = verdict(metrics, CARD)
+    assert (
+        "Under async, copies run beside kernels for 0 % and host functions run beside the device for 21 % of their time; "
+        "under graph for 12 % and 46 %."
+    ) in text
+    assert any("copies beside kernels 12 % and host functions beside the device 46 %" in line for line in assess(metrics, CARD).evidence)
+
+
+@pytest.mark.parametrize(
+    ("copies", "host", "told"),
+    [
+        (None, None, ""),
+        (0.5, None, "Under async, copies run beside kernels for 50 % of their time."),
+        (None, 0.25, "Under async, host functions run beside the device for 25 % of their time."),
+    ],
+)
+def test_what_there_is_none_of_is_not_told(copies, host, told):
+    assert assess({"async": engine(100, copy_overlap=copies, host_overlap=host)}, CARD).overlapped == told

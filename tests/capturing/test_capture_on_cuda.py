@@ -50,6 +50,17 @@ def test_nodes_are_listed_with_their_size_and_edges(cupy):
     assert all(earlier < number for number, node in enumerate(captured.nodes) for earlier in node.after)
 
 
+@pytest.mark.parametrize("name", ["async", "graph"])
+def test_an_engine_runs_captured_code(cupy, name):
+    captured = ss.capture(fifty_calls, cupy.linspace(-1, 1, 10_000, dtype=cupy.float32))
+    with ss.Engine(name, device="cuda") as engine:
+        for _ in range(3):
+            captured.clear_outputs()
+            for found, expected in zip(engine.run(captured), captured.expected(), strict=True):
+                np.testing.assert_array_equal(found, expected)
+        assert engine.statistics.programs_prepared == 1
+
+
 def test_captured_code_is_compared_under_every_engine(cupy):
     captured = ss.capture(fifty_calls, cupy.linspace(-1, 1, 10_000, dtype=cupy.float32))
     comparison = ss.compare(captured, repeats=10, progress=False)

@@ -29,6 +29,7 @@ APPLICATIONS = {
     "to_device": (ss.ops.to_device, X),
     "to_host": (lambda x: ss.ops.to_host(ss.ops.relu(x)), X),
     "norm": (lambda x: ss.ops.norm(x, 3, 1), X),
+    "astype": (lambda x: x.astype(np.float16), X),
     "softmax": (ss.ops.softmax, X),
     "log_softmax": (ss.ops.log_softmax, X),
     "softmax.gradient": (ss.ops.softmax.gradient, X, X),

@@ -43,7 +43,7 @@ class Noting(SimulatedDevice):
         super().__init__()
         self.calls = []
 
-    def make_ready(self, program):
+    def make_ready(self, program, progress=None):
         self.calls.append(program)
 
     def bind(self, launch, reads, writes, stream):
@@ -94,6 +94,14 @@ def test_the_kernels_of_a_program_are_compiled_together_once(unopened):
     for again in (traced, step.trace(X), same_kernels.trace(X)):
         unopened.make_ready(again)
     assert len(unopened.loads) == 1
+
+
+def test_progress_is_told_how_many_kernels_are_there(unopened):
+    told = []
+    traced = step.trace(X)
+    unopened.make_ready(traced, lambda *step: told.append(step))
+    assert {(what, steps) for what, _, steps in told} == {("compiling kernels", len(program_kernels(traced)))}
+    assert told[-1][1] == told[-1][2]
 
 
 def test_a_program_that_is_known_is_not_looked_through_again(unopened, monkeypatch):

@@ -93,10 +93,8 @@ def test_a_view_launches_nothing_and_reads_the_variable():
     program = traced(lambda x: (ss.ops.exp(x[0].T), ss.ops.sum(x.reshape(6, 4)[::2], axis=0)), X)
     assert [launch.name for launch in program.launches()] == ["exp", "sum"]
     assert [launch.reads for launch in program.launches()] == [(0,), (0,)]
-    assert str(program).splitlines()[1:] == [
-        f"     0  %1:float32[4, 3] = exp(%0[0].T:float32[4, 3])    # {program.operations[0].where}",
-        f"     1  %2:float32[4] = sum(%0.reshape(6, 4)[::2]:float32[3, 4], axis=0, keepdims=False)    # {program.operations[1].where}",
-    ]
+    assert "%1:float32[4, 3] = exp(%0[0].T:float32[4, 3])" in str(program)
+    assert "%2:float32[4] = sum(%0.reshape(6, 4)[::2]:float32[3, 4], axis=0, keepdims=False)" in str(program)
 
 
 def test_a_variable_and_its_view_are_two_operands():

@@ -122,7 +122,7 @@ class TestOperations:
 
     def test_text_form(self):
         text = str(trace(ss.ops.relu, X))
-        assert re.search(r"0  %1:float32\[2, 4\] = relu\(%0:float32\[2, 4\]\) +# test_tracing\.py:\d+$", text)
+        assert re.search(r"0  %1:float32\[2, 4\] = relu\(%0:float32\[2, 4\]\) +# test_tracing\.py:\d+: return ss\.program.*$", text)
 
 
 class TestArguments:

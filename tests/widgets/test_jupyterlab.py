@@ -2,14 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -24,118 +16,72 @@ shown = timeline({name: Trace.from_parquet(f'{name}.parquet') for name in names}
 shown""",
     "shown  # a second view of the same model",
 )
-SETTINGS = {
-    "@jupyterlab/apputils-extension/notification.jupyterlab-settings": {"fetchNews": "false", "checkForUpdates": False},
-    "@jupyterlab/notebook-extension/tracker.jupyterlab-settings": {"windowingMode": "none"},
-}
 TIMELINES = "[...document.querySelectorAll('.jp-OutputArea-output *')].map((e) => e.timeline).filter(Boolean)"
-RUN_ALL = """async () => {
-  await jupyterapp.restored;
-  const panel = [...jupyterapp.shell.widgets("main")].find((widget) => widget.context?.path === "step.ipynb");
-  await panel.context.ready;
-  await panel.sessionContext.ready;
-  jupyterapp.shell.activateById(panel.id);
-  await jupyterapp.commands.execute("notebook:run-all-cells");
-}"""
-START_SECONDS = 60
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
-def temporary(tmp_path_factory) -> Path:
-    """Where JupyterLab keeps its own files, and the notebook."""
-    return tmp_path_factory.mktemp("lab")
-
-
-@pytest.fixture(scope="module")
-def folder(five_engines, temporary) -> Path:
-    """A folder with a notebook and the traces that it reads."""
-    home = temporary / "home"
-    home.mkdir()
+def folder(five_engines, lab) -> Path:
+    """JupyterLab's folder, with a notebook and the traces that it reads."""
     for engine, trace in five_engines(200).items():
-        trace.to_parquet(home / f"{engine}.parquet")
-    blank = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
-    cells = [{**blank, "id": f"cell-{index}", "source": source} for index, source in enumerate(CELLS)]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    (home / "step.ipynb").write_text(json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
-    for name, settings in SETTINGS.items():
-        file = temporary / "settings" / name
-        file.parent.mkdir(parents=True)
-        file.write_text(json.dumps(settings))
-    return home
+        trace.to_parquet(lab.folder / f"{engine}.parquet")
+    lab.write_notebook("step.ipynb", CELLS)
+    return lab.folder
 
 
-@pytest.fixture(scope="module")
-def lab(folder, temporary, repository):
-    """A JupyterLab of its own on ``folder``; gives its address."""
-    port = free_port()
-    source = os.pathsep.join(str(repository / part) for part in ("toolkit", "widgets"))
-    environment = os.environ | {
-        "PYTHONPATH": source, "JUPYTER_CONFIG_DIR": str(temporary / "config"), "JUPYTER_DATA_DIR": str(temporary / "data"),
-        "JUPYTER_RUNTIME_DIR": str(temporary / "runtime"), "IPYTHONDIR": str(temporary / "ipython"),
-    }  # fmt: skip
-    command = [
-        sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--expose-app-in-browser", "--ip=127.0.0.1",
-        f"--port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token=", f"--ServerApp.root_dir={folder}",
-        f"--LabApp.user_settings_dir={temporary / 'settings'}", f"--LabApp.workspaces_dir={temporary / 'workspaces'}",
-    ]  # fmt: skip
-    with (temporary / "lab.log").open("wb") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        try:
-            wait_for(f"http://127.0.0.1:{port}/api", server, temporary / "lab.log")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            server.wait(20)
-
-
-def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            with urllib.request.urlopen(address, timeout=2):
-                return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
-
-
-# What the keys do in a notebook whose cell is selected: delete the cell, restart the kernel, insert one above, one below, cut it.
-KEYS = ("dd", "00", "a", "b", "x")
 # Commands are noted instead of run, so that one key does not undo what another did.
 NOTE_COMMANDS = "() => { window.noted = []; jupyterapp.commands.execute = (id) => Promise.resolve(window.noted.push(id)); }"
+# All elements of the first timeline that take the focus when they are given it, with the operation's panel open.
+FOCUSABLE = f"""() => {{
+  const [timeline] = {TIMELINES};
+  timeline.select(1, timeline.model.groups[1].operation.indexOf(35));
+  window.parts = [...timeline.root.querySelectorAll("*")].filter((part) => {{
+    part.focus({{ preventScroll: true }});
+    return document.activeElement === part;
+  }});
+  return window.parts.map((part) => `${{part.tagName}}.${{part.className}} ${{part.getAttribute("aria-label") ?? ""}}`);
+}}"""
 FOCUS = """(part) => {
-  document.querySelector(`.jp-OutputArea-output ${part}`).focus({ preventScroll: true });
+  part.focus({ preventScroll: true });
   window.noted.length = 0;
-  return document.activeElement.matches(part);
+  return document.activeElement === part;
 }"""
-PARTS = {
-    "the canvas": "canvas[tabindex='0']",
-    "a legend chip": ".ss-chip",
-    "the button −": ".ss-tools button[aria-label^='Zoom out']",
-    "the button +": ".ss-tools button[aria-label^='Zoom in']",
-    "the filter": ".ss-filter",
-}
-NOT_YET = {("the canvas", "b"), ("the canvas", "x"), *product(("a legend chip", "the button −", "the button +"), KEYS)}
-"""Which keys reach the notebook although the timeline has the focus."""
+# What a key's event says: its key, and the code of its place on an American keyboard, which JupyterLab reads.
+PRESS_ALL = """async ([part, keys]) => {
+  const noted = [];
+  for (const [key, keyCode] of keys) {
+    part.focus({ preventScroll: true });
+    window.noted.length = 0;
+    for (const shiftKey of [false, true]) {
+      for (let twice = 0; twice < 2; twice++) {
+        part.dispatchEvent(new KeyboardEvent("keydown", { key, keyCode, shiftKey, bubbles: true, cancelable: true, composed: true }));
+        await new Promise((done) => setTimeout(done));  // JupyterLab runs commands a little later
+      }
+    }
+    noted.push(...window.noted.map((command) => `${key} ${command}`));
+  }
+  return noted;
+}"""
+KEY_CODES = [
+    *((chr(code).lower(), code) for code in (*range(48, 58), *range(65, 91))), *((f"F{n}", 111 + n) for n in range(1, 13)), ("Enter", 13),
+    ("Escape", 27), (" ", 32), ("PageUp", 33), ("PageDown", 34), ("End", 35), ("Home", 36), ("ArrowLeft", 37), ("ArrowUp", 38),
+    ("ArrowRight", 39), ("ArrowDown", 40), ("Delete", 46), ("Backspace", 8), ("-", 189), ("=", 187), ("/", 191), (".", 190), (",", 188),
+    ("[", 219), ("]", 221), (";", 186), ("'", 222), ("\\", 220), ("`", 192),
+]  # fmt: skip
+# Delete the cell, restart the kernel, insert one above, one below, cut it: pressed for real.
+REAL_KEYS = ("dd", "00", "a", "b", "x")
 
 
 @pytest.fixture(scope="module")
-def notebook(browser, lab):
+def notebook(browser, lab, folder):
     """The notebook, open, with both cells run and both timelines drawn."""
     context = browser.new_context(viewport={"width": 1400, "height": 1500}, reduced_motion="reduce")
     page = context.new_page()
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.goto(f"{lab}/lab/tree/step.ipynb?reset")
+    page.goto(lab.address_of("step.ipynb"))
     page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
-    page.evaluate(RUN_ALL)
+    page.evaluate(lab.RUN_ALL, "step.ipynb")
     page.wait_for_function(f"{TIMELINES}.filter((timeline) => timeline.layout).length === 2", timeout=60_000)
     page.complaints = complaints
     yield page
@@ -199,22 +145,39 @@ def noting(notebook):
     return notebook
 
 
-def each_key_on_each_part():
-    mends = pytest.mark.xfail(strict=True, reason="issue 16: only the canvas keeps keys to itself, and only those that it knows")
-    for part, keys in product(PARTS, KEYS):
-        yield pytest.param(part, keys, marks=mends if (part, keys) in NOT_YET else ())
+@pytest.fixture
+def parts(noting) -> list[str]:
+    """The parts of the first timeline that can have the focus; the page keeps them in ``window.parts``."""
+    return noting.evaluate(FOCUSABLE)
 
 
-@pytest.mark.parametrize(("part", "keys"), list(each_key_on_each_part()))
-def test_a_key_on_a_part_of_the_timeline_is_no_command_of_the_notebook(noting, part, keys):
-    assert noting.evaluate(FOCUS, PARTS[part])
-    for key in keys:
-        noting.keyboard.press(key)
-    assert noting.evaluate("window.noted") == []
+def test_the_parts_that_can_have_the_focus_are_found(noting, parts):
+    for tag, count in {"CANVAS": 1, "INPUT": 1, "BUTTON": 8}.items():
+        assert sum(part.startswith(tag) for part in parts) >= count, parts
+    # Where shortcuts are looked for before the event reaches the part, as in other versions of JupyterLab, this keeps them away.
+    assert noting.evaluate("window.parts.every((part) => part.hasAttribute('data-lm-suppress-shortcuts'))")
+
+
+def test_no_key_on_any_part_is_a_command_of_the_notebook(noting, parts):
+    for index, part in enumerate(parts):
+        handle = noting.evaluate_handle("(index) => window.parts[index]", index)
+        assert (part, noting.evaluate(PRESS_ALL, [handle, KEY_CODES])) == (part, [])
+
+
+def test_keys_pressed_for_real_leave_the_notebook_as_it_is(noting, parts):
+    for index, part in enumerate(parts):
+        handle = noting.evaluate_handle("(index) => window.parts[index]", index)
+        assert noting.evaluate(FOCUS, handle), part
+        for key in "".join(REAL_KEYS):
+            noting.keyboard.press(key)
+        assert (part, noting.evaluate("window.noted")) == (part, [])
 
 
 def test_the_keys_that_are_pressed_are_commands_where_a_cell_has_the_focus(noting):
     noting.evaluate("() => { document.querySelector('.jp-Notebook .jp-Cell').focus(); window.noted.length = 0; }")
-    for key in "".join(KEYS):
+    for key in "".join(REAL_KEYS):
         noting.keyboard.press(key)
-    assert len(noting.evaluate("window.noted")) == len(KEYS)
+    assert len(noting.evaluate("window.noted")) == len(REAL_KEYS)
+    cell = noting.evaluate_handle("document.querySelector('.jp-Notebook .jp-Cell')")
+    commands = noting.evaluate(PRESS_ALL, [cell, KEY_CODES])
+    assert {"b notebook:insert-cell-below", "m notebook:change-cell-to-markdown", "Enter notebook:enter-edit-mode"} <= set(commands)

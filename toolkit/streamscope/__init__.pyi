@@ -29,6 +29,7 @@ from streamscope.ops.one_line import elementwise as elementwise
 from streamscope.program.operation import Program as Program
 from streamscope.program.symbol import Symbol as Symbol
 from streamscope.program.tracer import empty as empty
+from streamscope.program.tracer import label as label
 from streamscope.program.variable import ArraySpec as ArraySpec
 from streamscope.trace.trace import Trace as Trace
 from streamscope.tracing import program as program

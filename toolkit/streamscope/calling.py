@@ -39,7 +39,7 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
     @wraps(function)
     def called(*arguments: P.args, **keywords: P.kwargs) -> R:
         program, inputs = (as_program(arguments[0]), arguments[1:]) if arguments else (None, ())
-        _check_keywords(f"ss.{function.__name__}", own, program, inputs, keywords)
+        check_keywords(f"ss.{function.__name__}", own, program, inputs, keywords)
         return function(program, *inputs, **keywords) if arguments else function(**keywords)  # type: ignore[call-arg, arg-type]
 
     return called
@@ -87,7 +87,14 @@ def no_program(caller: str, given: object) -> ProgramError:
     )
 
 
-def _check_keywords(caller: str, own: Collection[str], program: object, inputs: Sequence[Any], keywords: Mapping[str, object]) -> None:
+def check_keywords(caller: str, own: Collection[str], program: object, inputs: Sequence[Any], keywords: Mapping[str, object]) -> None:
+    """Check that each keyword is the verb's own or the program's, and not both.
+
+    Raises
+    ------
+    KeywordError
+        One is neither, or both.
+    """
     theirs, takes_all = _attributes_of(program, len(inputs))
     bound = getattr(getattr(program, "function", None), "keywords", {})  # of a `functools.partial`: settled, so no rival of ours
     name = getattr(program, "name", "the function")
@@ -99,10 +106,9 @@ def _check_keywords(caller: str, own: Collection[str], program: object, inputs: 
             )
         if keyword not in own and keyword not in theirs and not takes_all:
             near = get_close_matches(keyword, (*own, *theirs), n=1)
-            every = ", ".join(own) + (f"; {name!r} has {', '.join(theirs)}" if theirs else "")
-            raise KeywordError(
-                f"{caller} at {user_line()} has no keyword {keyword!r}", hint=f"did you mean {near[0]}?" if near else f"it has {every}"
-            )
+            every = [f"it has {', '.join(own)}"] * bool(own) + [f"{name!r} has {', '.join(theirs)}"] * bool(theirs)
+            hint = f"did you mean {near[0]}?" if near else "; ".join(every) or f"{name!r} has none"
+            raise KeywordError(f"{caller} at {user_line()} has no keyword {keyword!r}", hint=hint)
 
 
 def _attributes_of(program: object, count: int) -> tuple[list[str], bool]:

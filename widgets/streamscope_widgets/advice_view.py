@@ -89,7 +89,7 @@ def audit_html(audit: Audit) -> Html:
 
 
 def _finding(finding: Finding) -> Html:
-    lines = ", ".join(finding.lines[:MOST_LINES])
+    lines = [fill("<div>{}</div>", source) for source in finding.sources[:MOST_LINES]]
     return fill(
         '<li style="margin:0 0 8px 0;padding:0 0 0 10px;border-left:3px solid {colour}">'
         '<div><span style="color:{colour};font-weight:600">{severity}</span> · <b>{kind}</b>: {message}</div>'

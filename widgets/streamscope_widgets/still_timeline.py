@@ -17,6 +17,7 @@ from streamscope.trace import SpanKind, SpanTable, TimelineGroup
 from streamscope.trace.spans import DEVICE_KINDS
 from streamscope.words import shortened, time_text
 from streamscope_widgets.show import palette
+from streamscope_widgets.show.html import Html, block, image, lead, still
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, ticks
 
 Array = npt.NDArray[Any]
@@ -84,6 +85,17 @@ def timeline_svg(groups: Sequence[TimelineGroup]) -> str:
         if len(svg) <= MOST_BYTES:
             break
     return svg
+
+
+def timeline_image(groups: Sequence[TimelineGroup], finding: str) -> Html:
+    """Return the picture for a notebook, with the finding for who cannot see it."""
+    engines = ", ".join(group.label or group.trace.info.engine for group in groups)
+    return image(timeline_svg(groups), f"Timelines of {engines} on one time axis. {finding}".strip())
+
+
+def timeline_still(groups: Sequence[TimelineGroup], finding: str) -> Html:
+    """Return what stands where live timelines cannot be drawn: the finding, the picture, and what to do for the live ones."""
+    return block(still(lead(finding) if finding else "", timeline_image(groups, finding)))
 
 
 def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
@@ -187,7 +199,7 @@ def _opacity(strength: int) -> str | None:
 
 def _heading(group: TimelineGroup, y: float) -> list[str]:
     info = group.trace.info
-    parts = [text(MARGIN, y, info.engine, font_size=12.5, fill=palette.INK, text_anchor="start", font_weight=600)]
+    parts = [text(MARGIN, y, group.label or info.engine, font_size=12.5, fill=palette.INK, text_anchor="start", font_weight=600)]
     if group.makespan_ns is not None:
         simulated = ", simulated" if info.device.simulated else ""
         parts.append(small_text(GUTTER, y, f"{time_text(group.makespan_ns)} without recording{simulated}"))

@@ -10,8 +10,19 @@ import numpy.typing as npt
 
 from streamscope.analysis.idle import IdleSplit, device_idle
 from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_latency_ns, missing_records, queue_time_ns
-from streamscope.analysis.overlap import IntArray, exposed_copy_ns, exposed_host_ns, gpu_busy_ns, kernel_count, kernel_time_ns, overlap_ns
+from streamscope.analysis.overlap import (
+    IntArray,
+    copy_compute_overlap,
+    exposed_copy_ns,
+    exposed_host_ns,
+    gpu_busy_ns,
+    host_device_overlap,
+    kernel_count,
+    kernel_time_ns,
+    overlap_ns,
+)
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, MedianInterval, median_interval
+from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.words import time_text
 
@@ -59,6 +70,10 @@ class EngineMetrics:
         Device memory that the engine held; None where it was not measured.
     flags : tuple of str
         What a reader must know before believing the numbers.
+    copy_overlap : float or None
+        Share of the copying time in which a kernel runs, too; None where nothing is copied.
+    host_overlap : float or None
+        Share of the host functions' time in which the device works, too; None where there are none.
     """
 
     engine: str
@@ -87,6 +102,8 @@ class EngineMetrics:
     missing_records: int
     device_memory_bytes: int | None = None
     flags: tuple[str, ...] = ()
+    copy_overlap: float | None = None
+    host_overlap: float | None = None
 
 
 def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
@@ -155,6 +172,8 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
             *_record_flags(makespan, busy_ns, missing, latency_ns, cost),
             *trace.info.notes,
         ),
+        copy_overlap=copy_compute_overlap(spans) if SpanKind.COPY in spans.kind else None,
+        host_overlap=host_device_overlap(spans) if SpanKind.HOST in spans.kind else None,
     )
 
 

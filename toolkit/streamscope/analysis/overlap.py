@@ -5,6 +5,7 @@ Times are whole nanoseconds, so all sums are exact.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -199,11 +200,37 @@ def exposed_host_ns(spans: SpanTable) -> int:
     return host.length_ns - intersection_ns(host, device)
 
 
-def concurrency(spans: SpanTable) -> Steps:
+def host_device_overlap(spans: SpanTable) -> float:
+    """Share of the host functions' time in which the device works, too.
+
+    Formula: |∪host functions ∩ ∪(kernels and copies)| / |∪host functions|. Unit: fraction, 0 to 1.
+    Denominator: time with a host function of the program running (0 if there is none). Launches, events and waits of the host do not
+    count.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.HOST, "read", "host", 0, 50)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 30, 80)
+    >>> ss.analysis.host_device_overlap(builder.build())  # 20 of 50 ns
+    0.4
+    """
+    host_ns = occupied(spans, SpanKind.HOST).length_ns
+    return (host_ns - exposed_host_ns(spans)) / host_ns if host_ns else 0.0
+
+
+def concurrency(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)) -> Steps:
     """Count the kernels running at each time.
 
     A stream runs its kernels one after the other. Where times were derived or placed, and not read from a clock, kernels of one stream
     may seem to overlap. They are counted once: an error of half a microsecond must not look like a second stream.
+
+    Parameters
+    ----------
+    spans : SpanTable
+    kinds : iterable of SpanKind
+        What to count: kernels, copies, or both.
 
     Examples
     --------
@@ -215,8 +242,8 @@ def concurrency(spans: SpanTable) -> Steps:
     >>> list(zip(running.time_ns.tolist(), running.value.tolist()))
     [(0, 1), (20, 2), (30, 1), (60, 0)]
     """
-    kernels = spans.of_kind([SpanKind.KERNEL])
-    busy = [_on_lane(kernels, lane) for lane in np.unique(kernels.lane)]
+    counted = spans.of_kind(kinds)
+    busy = [_on_lane(counted, lane) for lane in np.unique(counted.lane)]
     none = np.zeros(0, np.int64)
     return count_steps(np.concatenate([none, *(lane.start_ns for lane in busy)]), np.concatenate([none, *(lane.end_ns for lane in busy)]))
 
@@ -256,11 +283,17 @@ def overlap_fraction(spans: SpanTable) -> float:
     return overlap_ns(spans) / busy_ns if busy_ns else 0.0
 
 
-def stream_overlap(spans: SpanTable) -> tuple[StreamPair, ...]:
+def stream_overlap(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)) -> tuple[StreamPair, ...]:
     """Overlap of each pair of streams.
 
     Formula: |∪kernels of A ∩ ∪kernels of B| / min(|∪kernels of A|, |∪kernels of B|). Unit: fraction, 0 to 1.
     Denominator: the shorter of the two unions, so 1 means that the shorter one is hidden completely.
+
+    Parameters
+    ----------
+    spans : SpanTable
+    kinds : iterable of SpanKind
+        What counts as work: kernels, copies, or both. With copies, streams that carry nothing else are among the pairs.
 
     Examples
     --------
@@ -271,8 +304,8 @@ def stream_overlap(spans: SpanTable) -> tuple[StreamPair, ...]:
     >>> ss.analysis.stream_overlap(builder.build())  # 10 ns of the 20 on aux
     (StreamPair(first='main', second='aux', overlap_ns=10, fraction=0.5),)
     """
-    kernels = spans.of_kind([SpanKind.KERNEL])
-    busy = {int(lane): _on_lane(kernels, lane) for lane in np.unique(kernels.lane)}
+    work = spans.of_kind(kinds)
+    busy = {int(lane): _on_lane(work, lane) for lane in np.unique(work.lane)}
     pairs = []
     for first, second in combinations(busy, 2):
         common_ns = intersection_ns(busy[first], busy[second])

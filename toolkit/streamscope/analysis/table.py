@@ -14,7 +14,7 @@ from typing import Any
 
 from streamscope.analysis.launches import api_time_ns, launch_latency_ns, queue_time_ns
 from streamscope.analysis.metrics import EngineMetrics, busy_fraction, device_memory_bytes, idle_ns, recording_cost
-from streamscope.analysis.overlap import gpu_busy_ns, kernel_count, overlap_fraction
+from streamscope.analysis.overlap import copy_compute_overlap, gpu_busy_ns, host_device_overlap, kernel_count, overlap_fraction
 from streamscope.analysis.statistics import median_interval
 from streamscope.analysis.verdict import Verdict, difference, fastest, reference_engine
 from streamscope.errors import printable
@@ -74,6 +74,8 @@ QUANTITIES = (
     Quantity("busy_fraction", "GPU busy", "%", busy_fraction),
     Quantity("idle_us", "idle", "µs", idle_ns),
     Quantity("overlap", "overlap", "%", overlap_fraction),
+    Quantity("copy_overlap", "copies beside kernels", "%", copy_compute_overlap),
+    Quantity("host_overlap", "host beside device", "%", host_device_overlap),
     Quantity("kernel_count", "kernels", "", kernel_count),
     Quantity("launch_latency_us", "launch latency", "µs", launch_latency_ns),
     Quantity("queue_time_us", "queue time", "µs", queue_time_ns),

@@ -97,6 +97,29 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """What runs beside something else under an engine.
+
+    Attributes
+    ----------
+    engine : str
+    copies : float or None
+        Share of the copying time with a kernel running, too; None where nothing is copied.
+    host : float or None
+        Share of the host functions' time with the device at work, too; None where there are none.
+    """
+
+    engine: str
+    copies: float | None
+    host: float | None
+
+    def shares(self, *words: str) -> str:
+        """Return its shares in words, each after the words for its kind."""
+        pairs = zip(words, (self.copies, self.host), strict=True)
+        return " and ".join(f"{kind} {percent(share)}".strip() for kind, share in pairs if share is not None)
+
+
+@dataclass(frozen=True)
 class Verdict:
     """A judgement as data; `text` says it in words.
 
@@ -127,6 +150,8 @@ class Verdict:
         The engine that was chosen, where that was asked for.
     memory_limit : int, optional
         Device memory that was allowed for the choice, in bytes.
+    beside : tuple of Beside
+        Copies beside kernels and host functions beside the device: of the reference, and of the fastest engine if that is another.
     """
 
     device: DeviceInfo
@@ -142,6 +167,7 @@ class Verdict:
     checked_against: str = ""
     chosen: str = ""
     memory_limit: int | None = None
+    beside: tuple[Beside, ...] = ()
 
     @property
     def bottleneck(self) -> Bottleneck:
@@ -151,7 +177,7 @@ class Verdict:
     @property
     def text(self) -> str:
         """The whole in plain words."""
-        parts = (self.warning, self.proviso, self.bound, self.changed, self.fastest, self.choice, self.unchecked)
+        parts = (self.warning, self.proviso, self.bound, self.overlapped, self.changed, self.fastest, self.choice, self.unchecked)
         return " ".join(filter(None, parts))
 
     def __str__(self) -> str:
@@ -186,6 +212,18 @@ class Verdict:
             )
             parts += [f"{words} {percent(share)}" for words, share in others if share >= WORTH_SAYING]
         return f"{capitalised(self.bottleneck)}: {listed(parts)}."
+
+    @property
+    def overlapped(self) -> str:
+        """How much of the copies and of the host functions runs beside other work; empty where there is neither."""
+        told = [one for one in self.beside if one.copies is not None or one.host is not None]
+        if not told:
+            return ""
+        first, *others = told
+        shares = first.shares("copies run beside kernels for", "host functions run beside the device for")
+        parts = [f"under {first.engine}, {shares} of their time"]
+        parts += [f"under {one.engine} {one.shares('for', '')}" for one in others]
+        return f"{capitalised('; '.join(parts))}."
 
     @property
     def changed(self) -> str:
@@ -274,6 +312,7 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> Verdict:
         best=best,
         gain=change(metrics[best[0]], metrics[reference], best[0], reference),
         evidence=_evidence(metrics, reference, device),
+        beside=tuple(Beside(name, metrics[name].copy_overlap, metrics[name].host_overlap) for name in dict.fromkeys((reference, best[0]))),
     )
 
 
@@ -344,6 +383,7 @@ def _evidence(metrics: Mapping[str, EngineMetrics], reference: str, device: Devi
     for engine, m in metrics.items():
         interval = f"{format_us(m.makespan_low_us)} to {format_us(m.makespan_high_us)}, {m.makespan_basis}, {m.repeats} repeats"
         busy = f"GPU busy {percent(m.busy_fraction)}, overlap {percent(m.overlap)} of GPU busy, {m.kernel_count} kernels"
-        lines.append(f"{engine}: {format_us(m.makespan_us)} µs ({interval}), {busy}.")
+        shares = Beside(engine, m.copy_overlap, m.host_overlap).shares("copies beside kernels", "host functions beside the device")
+        lines.append(f"{engine}: {format_us(m.makespan_us)} µs ({interval}), {', '.join(filter(None, (busy, shares)))}.")
         lines.extend(f"{engine}: {flag}." for flag in m.flags)
     return tuple(lines)

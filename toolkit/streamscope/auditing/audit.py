@@ -22,11 +22,14 @@ from streamscope.auditing.touches import touch_findings
 from streamscope.auditing.waits import issue_findings, race_findings, redundancy_findings
 from streamscope.calling import traced, verb
 from streamscope.capturing.function import CapturedFunction
+from streamscope.devices import check_device, open_device
+from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.plan import Estimate, Plan, checked_streams
 from streamscope.errors import EngineError, ProgramError
 from streamscope.program.operation import Program
 from streamscope.program.variable import host_array
+from streamscope.progress import Progress, showing
 from streamscope.tracing import ProgramFunction
 from streamscope.words import counted, time_text
 
@@ -43,6 +46,8 @@ UNSEEN = (
 )
 """What no audit sees of the operators that it runs."""
 NOT_LOOKED = "Not seen: what operators touch besides what they declare, since touches=False left that out."
+MOST_LINES = 4
+"""Lines of the user's that are shown below a finding."""
 WIDTH = 120
 """Characters in a line of text."""
 
@@ -159,6 +164,7 @@ class Audit:
         for finding in self.findings[:SHOWN]:
             lines.append("")
             lines += textwrap.wrap(f"{finding.severity.value} · {finding.kind.value}: {finding.message}", WIDTH, subsequent_indent="    ")
+            lines += [f"    {source}" for source in finding.sources[:MOST_LINES]]
             lines += textwrap.wrap(f"→ {finding.advice}", WIDTH, initial_indent="    ", subsequent_indent="      ")
         if len(self.findings) > SHOWN:
             lines += ["", f"… and {len(self.findings) - SHOWN:,} more in .findings"]
@@ -176,7 +182,9 @@ def audit(
     /,
     *inputs: Any,
     engine: str = "async",
+    device: str | Device = "auto",
     streams: int = 2,
+    progress: bool | Progress = True,
     plan: Plan | None = None,
     estimate: Estimate | None = None,
     touches: bool = True,
@@ -199,12 +207,16 @@ def audit(
         Arguments of the program. Without any, a traced program's operators are run on random values.
     engine : str
         Whose plan is audited.
+    device : {"auto", "cuda", "simulated"} or Device
+        For which device it is planned: its cost model estimates durations.
     streams : int
         Compute streams that ``dual`` and ``graph-dual`` may use.
+    progress : bool or callable
+        Show a progress bar, or call ``progress(what, step, steps)``.
     plan : Plan, optional
         A plan of the program to audit instead of the engine's.
     estimate : callable, optional
-        ``estimate(launch) -> ns``, for what false serialisation costs; by default the simulated device's cost model.
+        ``estimate(launch) -> ns``, in place of the device's, which is then not opened.
     touches : bool
         Look at what operators touch.
     **attributes : object
@@ -213,9 +225,11 @@ def audit(
     Raises
     ------
     ProgramError
-        The program or its inputs are wrong.
+        The program or its inputs are wrong, or ``progress`` is neither a truth value nor a function.
     EngineError
         The engine is unknown, ``plan`` is not a plan of this program, or ``estimate`` is not a function.
+    DeviceError
+        The device is missing.
 
     Examples
     --------
@@ -237,27 +251,24 @@ def audit(
     """
     if estimate is not None and not callable(estimate):
         raise EngineError(f"estimate must be a function, not {shown(estimate)}", hint="estimate(launch) returns ns")
-    expected = estimate or _simulated_estimate()
+    check_device(device)
+    expected = estimate or open_device(device).estimate_ns
     chosen = _plan(program, inputs, attributes, engine, checked_streams(streams), plan, expected)
     arrays = _input_arrays(chosen.program, inputs) if touches else []
-    dependencies = Dependencies.of(chosen.program)
-    order = serialisation(chosen, dependencies, expected)
-    found = [
-        *capture_findings(chosen),
-        *issue_findings(chosen, dependencies),
-        *race_findings(chosen),
-        *(touch_findings(chosen.program, arrays) if touches else ()),
-        *redundancy_findings(chosen),
-        *serialisation_findings(chosen, order),
-    ]
+    with showing("auditing", progress=progress) as said:
+        said("checking orders", 0, 1)
+        dependencies = Dependencies.of(chosen.program)
+        order = serialisation(chosen, dependencies, expected)
+        found = [
+            *capture_findings(chosen),
+            *issue_findings(chosen, dependencies),
+            *race_findings(chosen),
+            *(touch_findings(chosen.program, arrays, said) if touches else ()),
+            *redundancy_findings(chosen),
+            *serialisation_findings(chosen, order),
+        ]
     found.sort(key=lambda finding: _ORDER.index(finding.severity))
     return Audit(chosen, tuple(found), order.needed_ns, order.planned_ns, touches)
-
-
-def _simulated_estimate() -> Estimate:
-    from streamscope.devices.simulated import SimulatedDevice
-
-    return SimulatedDevice().estimate_ns
 
 
 def _plan(

@@ -82,6 +82,11 @@ class Finding:
         """The user's lines, ``"file.py:12"``, each once, in the order of the operations."""
         return tuple(dict.fromkeys(operation.where for operation in self.operations))
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The same lines with their labels and their text: ``"file.py:12 in 'mlp': h = x @ w"``."""
+        return tuple(dict.fromkeys(operation.line for operation in self.operations if operation.where))
+
     def __str__(self) -> str:
         return f"{self.severity.value}, {self.kind.value}: {self.message} To mend it: {self.advice}"
 

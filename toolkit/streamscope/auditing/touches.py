@@ -20,6 +20,7 @@ from streamscope.auditing.probes import Array, GuardedCall, Remark, call_guarded
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Operation, Program
 from streamscope.program.view import Viewing
+from streamscope.progress import Progress
 from streamscope.words import counted
 
 Signature = tuple[Hashable, ...]
@@ -127,7 +128,7 @@ def _hashable(value: Any) -> Hashable:
     return type(value), value
 
 
-def touch_findings(program: Program, inputs: Sequence[Array]) -> Iterator[Finding]:
+def touch_findings(program: Program, inputs: Sequence[Array], progress: Progress | None = None) -> Iterator[Finding]:
     """Yield what the operators of a program touch besides what they declare.
 
     Parameters
@@ -135,10 +136,14 @@ def touch_findings(program: Program, inputs: Sequence[Array]) -> Iterator[Findin
     program : Program
     inputs : sequence of array
         Values of the program's inputs, with the shapes and dtypes that it was traced for.
+    progress : callable, optional
+        Is told how many operations were run.
     """
     memory = {variable: np.array(values, order="C") for variable, values in zip(program.inputs, inputs, strict=True)}
     touches = _Touches(program, memory)
-    for operation in program.operations:
+    for step, operation in enumerate(program.operations):
+        if progress is not None:
+            progress("running operations", step, len(program.operations))
         yield from _undeclared(program, operation)
         for work in _pieces(operation):
             touches.run(operation, work)

@@ -11,6 +11,7 @@ waits for an event recorded there) becomes nodes of a graph instead of running.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from threading import RLock
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from streamscope.devices.log import DeviceLog
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.progress import Progress
 from streamscope.trace.trace import DeviceInfo
 
 Array = npt.NDArray[Any]
@@ -153,6 +155,12 @@ class Device(Protocol):
         0 is the ordinary priority; more than the device has levels counts as its highest.
         """
 
+    def watched(self, each: Callable[[Launch], None]) -> AbstractContextManager[None]:
+        """Call a function before each launch that the block computes, where the device computes them itself, which takes long.
+
+        What the function raises ends the run that is under way, between two launches.
+        """
+
     def pair(self, stream: Stream, auxiliary: Stream) -> None:
         """Let scopes that a user's operator opens on ``stream`` use ``auxiliary``."""
 
@@ -202,8 +210,10 @@ class Device(Protocol):
     def read(self, buffer: Buffer) -> Array:
         """Return a copy of a buffer's values, blocking, outside any stream. Does not wait for work that is pending."""
 
-    def make_ready(self, program: Program) -> None:
+    def make_ready(self, program: Program, progress: Progress | None = None) -> None:
         """Get together what the launches of a program need before they are bound: on CUDA, its generated kernels, compiled in one batch.
+
+        ``progress`` is told how many of them are there.
 
         Raises
         ------

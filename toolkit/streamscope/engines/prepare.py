@@ -11,6 +11,7 @@ from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec
+from streamscope.progress import Progress, showing
 
 
 @verb
@@ -21,6 +22,7 @@ def prepare(
     engine: str = "async",
     device: str | Device = "auto",
     streams: int = 2,
+    progress: bool | Progress = True,
     **attributes: Any,
 ) -> Prepared:
     """Prepare a program for one engine on one device: plan it, allocate its memory, pack its arguments, load its inputs.
@@ -36,6 +38,8 @@ def prepare(
     device : {"auto", "cuda", "simulated"} or Device
     streams : int
         Compute streams that ``dual`` and ``graph-dual`` may use; 1 to 128.
+    progress : bool or callable
+        Show a progress bar, or call ``progress(what, step, steps)``.
     **attributes : object
         Passed on to the function as they are, for example ``training=True``.
 
@@ -47,7 +51,7 @@ def prepare(
     Raises
     ------
     ProgramError
-        The program or its inputs are wrong.
+        The program or its inputs are wrong, or ``progress`` is neither a truth value nor a function.
     EngineError
         The engine is unknown, or ``streams`` is out of range.
     DeviceError
@@ -56,12 +60,14 @@ def prepare(
     Examples
     --------
     >>> x = np.arange(4, dtype=np.float32)
-    >>> prepared = ss.prepare(lambda x: x * x + x, x, engine="graph", device="simulated")
+    >>> prepared = ss.prepare(lambda x: x * x + x, x, engine="graph", device="simulated", progress=False)
     >>> prepared.run()
     >>> prepared.outputs()
     [array([ 0.,  2.,  6., 12.], dtype=float32)]
     """
-    made = prepare_traced(traced("ss.prepare", program, inputs, attributes), engine, device, streams=streams)
+    wanted = traced("ss.prepare", program, inputs, attributes)
+    with showing("preparing", progress=progress) as said:
+        made = prepare_traced(wanted, engine, device, streams=streams, progress=said)
     if inputs and not any(isinstance(value, ArraySpec) for value in inputs):
         made.load(inputs)
     return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from streamscope.forks import foreign_lock, tell_children
 from streamscope.interrupts import when_gone
 from streamscope.program.operation import Program, Variable
 from streamscope.program.variable import Place, host_array, spec_of
+from streamscope.progress import Progress
 
 Array = npt.NDArray[Any]
 
@@ -65,16 +66,17 @@ class Prepared:
     _unfilled: set[int] = field(default_factory=set)
     _to_capture: bool = True
     _former: dict[int, Graph] = field(default_factory=dict)
+    progress: InitVar[Progress | None] = None
 
     def __repr__(self) -> str:
         return f"<{self.program.name} prepared for {self.plan.engine} on {self.device.info.name}>"
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, progress: Progress | None) -> None:
         self._binder = Binder(self.plan, self.device, self.streams)
         self._binder.allocate()
         self._unfilled = set(self.program.inputs)
         self._binder.pair_scopes()
-        self.device.make_ready(self.program)
+        self.device.make_ready(self.program, progress)
         self.bound = [self._binder.bind(step) for step in self.plan.steps]
         self._calls = [bound.call for bound in self.bound]
         self._waited = [self.streams[lane] for lane in sorted(self._top_lanes())]
@@ -311,7 +313,7 @@ class Prepared:
         return lanes
 
 
-def prepare_traced(program: Program, engine: str, device: str | Device, *, streams: int = 2) -> Prepared:
+def prepare_traced(program: Program, engine: str, device: str | Device, *, streams: int = 2, progress: Progress | None = None) -> Prepared:
     """Plan a program for an engine and bind the plan to a device.
 
     Parameters
@@ -322,6 +324,8 @@ def prepare_traced(program: Program, engine: str, device: str | Device, *, strea
     device : {"auto", "cuda", "simulated"} or Device
     streams : int
         Compute streams that ``dual`` and ``graph-dual`` may use.
+    progress : callable, optional
+        Is told how far it is.
 
     Raises
     ------
@@ -336,7 +340,10 @@ def prepare_traced(program: Program, engine: str, device: str | Device, *, strea
     _check_program(program)
     opened = open_device(device)
     allowed = checked_streams(streams)
-    return Prepared(PLANNERS[name](program, opened.estimate_ns, streams=allowed), opened, compute_streams=allowed)
+    if progress is not None:
+        progress(f"preparing {name}", 0, 1)
+    plan = PLANNERS[name](program, opened.estimate_ns, streams=allowed)
+    return Prepared(plan, opened, compute_streams=allowed, progress=progress)
 
 
 def _let_finish(device: Device, streams: Sequence[Stream], memory: object) -> None:

@@ -166,10 +166,12 @@ class Elementwise:
         names = self.definition.operands
         wanted = f"{len(names)} operand{'s' * (len(names) != 1)} ({', '.join(names)})"
         require(len(operands) == len(names), self.__name__, f"it takes {wanted}, got {len(operands)}")
+        # NumPy's numbers hand themselves over as arrays without axes where they are compared with a variable.
+        given = [operand[()] if isinstance(operand, np.ndarray) and operand.ndim == 0 else operand for operand in operands]
         scalars = {
-            name: operand for name, operand in zip(names, operands, strict=True) if isinstance(operand, bool | int | float | np.generic)
+            name: operand for name, operand in zip(names, given, strict=True) if isinstance(operand, bool | int | float | np.generic)
         }
-        arrays = [operand for name, operand in zip(names, operands, strict=True) if name not in scalars]
+        arrays = [operand for name, operand in zip(names, given, strict=True) if name not in scalars]
         require(bool(arrays), self.__name__, "all operands are numbers", "compute it in Python, or pass a variable")
         return arrays, scalars
 

@@ -20,7 +20,7 @@ from streamscope.kernels.elementwise.fused_source import FusedStep, fused_signat
 from streamscope.kernels.elementwise.specialization import ElementwiseCall, specialized_fresh
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.signature import Parameter
-from streamscope.program.launch import Array, Cost, HostCall, Launch, LaunchKind, Reference
+from streamscope.program.launch import Array, Cost, HostCall, Launch, LaunchKind, Reference, labelled
 from streamscope.program.operation import Operation, Program, Variable
 from streamscope.program.view import View, whole
 
@@ -32,7 +32,8 @@ def fused(program: Program) -> Program:
     """Return a program that computes the same, its neighbouring element-wise operations fused to one each.
 
     A fused operation is where its last one was; intermediates that only it would read are not variables any more. Results are the same to
-    the last bit, but for signs and payloads of NaNs. ``attributes["fused"]`` says what it was made of; ``where`` is the line of the first.
+    the last bit, but for signs and payloads of NaNs. ``attributes["fused"]`` says what it was made of; ``where`` is the line of the first,
+    and ``label`` joins theirs by ``+``.
 
     Parameters
     ----------
@@ -53,8 +54,23 @@ def _fused_operation(program: Program, operations: Sequence[Operation]) -> Opera
     last = operations[-1]
     launch = _launch(program, operations)
     made_of = {"fused": tuple(f"{operation.name} at {operation.where}" for operation in operations)}
-    reads, views = tuple(dict.fromkeys(launch.reads)), tuple(launch.operands) if launch.views else ()
-    return Operation(last.id, _title(names), reads, last.writes, made_of, operations[0].where, (launch,), views)
+    first, views = operations[0], tuple(launch.operands) if launch.views else ()
+    return Operation(
+        last.id,
+        _title(names),
+        tuple(dict.fromkeys(launch.reads)),
+        last.writes,
+        made_of,
+        first.where,
+        (launch,),
+        label=_label(operations),
+        source=first.source,
+        views=views,
+    )
+
+
+def _label(operations: Sequence[Operation]) -> str:
+    return "+".join(dict.fromkeys(operation.label for operation in operations if operation.label))
 
 
 def _title(names: Sequence[str]) -> str:
@@ -121,7 +137,7 @@ def _launch(program: Program, operations: Sequence[Operation]) -> Launch:
         Cost(sum(view.moved_bytes for view in seen), flops, max(1, kernel.blocks), THREADS),
         _reference(program, launches, reads),
         ElementwiseCall(signature, numbers),
-        where=operations[0].where,
+        where=labelled(operations[0].where, _label(operations)),
         views=views if any(views) else (),
         unknown=next((launch.unknown for launch in launches if launch.reference is None), ""),
     )

@@ -12,14 +12,19 @@ from typing import Any
 import numpy as np
 
 from streamscope.errors import ProgramError
-from streamscope.ops import activations, binary, reductions, unary, views
+from streamscope.ops import activations, binary, reductions, selection, unary, views
+from streamscope.ops.conversion import astype
 from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.ops.linear import matmul
+from streamscope.ops.numpy_calls import ADAPTED
 from streamscope.program.symbol import Symbol
 from streamscope.program.user_line import user_line
 
 OPERATORS: dict[str, Elementwise] = {
-    name: value for module in (unary, activations, binary) for name, value in vars(module).items() if isinstance(value, Elementwise)
+    name: value
+    for module in (unary, activations, binary, selection)
+    for name, value in vars(module).items()
+    if isinstance(value, Elementwise)
 }
 """The operators by name, in the order in which they are defined."""
 UFUNCS: Mapping[np.ufunc, Callable[..., Any]] = {
@@ -64,6 +69,8 @@ def apply_function(function: Callable[..., Any], arguments: Sequence[object], op
         There is no such operator, or it has no such option.
     """
     name = function.__name__
+    if function in ADAPTED:
+        return _adapted(name, ADAPTED[function], arguments, options)
     if function not in FUNCTIONS:
         raise _refused(name, INSTEAD.get(function, ""))
     if function in views.VIEW_FUNCTIONS:
@@ -88,6 +95,17 @@ def _viewed(function: Callable[..., Any], arguments: Sequence[object], options: 
     return operator(*(bound[name] for name in names[:taken] if name in bound))
 
 
+def _adapted(name: str, call: Callable[..., Any], arguments: Sequence[object], options: Mapping[str, Any]) -> Any:
+    unknown = sorted(options.keys() - inspect.signature(call).parameters.keys())
+    if unknown:
+        raise _refused(f"{name} with {', '.join(f'{option}=' for option in unknown)}", f"leave {' and '.join(unknown)} out")
+    try:
+        bound = inspect.signature(call).bind(*arguments, **options)
+    except TypeError as error:
+        raise _refused(f"{name} with such arguments", f"{error}") from None
+    return call(*bound.args, **bound.kwargs)
+
+
 def _applied(name: str, operator: Callable[..., Any], inputs: Sequence[object], options: Mapping[str, Any]) -> Any:
     kept = {option: value for option, value in options.items() if value is not None}
     unknown = sorted(kept.keys() - {"out", "axis", "keepdims"})
@@ -109,6 +127,7 @@ OF_SYMBOLS: Mapping[str, Callable[..., Any]] = {
     **OPERATORS,
     **views.OF_SYMBOLS,
     "matmul": matmul,
+    "astype": astype,
     "__array_ufunc__": apply_ufunc,
     "__array_function__": apply_function,
 }

@@ -139,7 +139,7 @@ class Launch(_WithFunctions):
     library : bool
         The host calls a library, which takes it longer than the launch of a kernel whose arguments are packed.
     where : str
-        The user's line that applied the operator, as `Operation.where`; empty where there is none.
+        The user's line that applied the operator, as `Operation.where`, and its label; empty where there is none.
     unknown : str
         If it has no reference because NumPy has no meaning for its expression, what of it is unknown.
     vouched : bool
@@ -201,7 +201,7 @@ class HostCall(_WithFunctions):
         How long it takes on the simulated device; a real run takes what it takes.
     attributes : mapping
     where : str
-        The user's line that applied it, as `Operation.where`.
+        The user's line that applied it, as `Operation.where`, and its label.
     """
 
     _FUNCTIONS = ("function",)
@@ -291,3 +291,8 @@ def as_arrays(result: Any, what: str = "it") -> list[Array]:
 def called(name: str, operation: int, where: str) -> str:
     """Return what errors call a piece of work, or the operation that it belongs to: ``relu (operation 2, model.py:12)``."""
     return f"{name} (operation {operation}{', ' if where else ''}{where})"
+
+
+def labelled(where: str, label: str) -> str:
+    """Return how errors name a user's line, and the label of what it made: ``model.py:12 in 'attention'``."""
+    return f"{where} in {label!r}" if label else where

@@ -8,9 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.program.launch import HostCall, Launch, called
+from streamscope.program.launch import HostCall, Launch, called, labelled
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import View
+from streamscope.program.widening import widened
+from streamscope.words import shortened
+
+LONGEST_SOURCE = 80
+"""Characters of a user's line that are shown."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,10 @@ class Operation:
         ``"file.py:12"``: the user's line that applied it.
     work : tuple of Launch, or a single HostCall
         What it puts on streams, which is nothing where all that it writes is empty; or the host function it calls.
+    label : str
+        What `ss.label` calls it: ``"attention/scores"``; empty where nothing does.
+    source : str
+        Text of the user's line; empty where the source is not to be had.
     views : tuple of (int, View or None)
         Variables that it reads, with how each is seen, each pair once; nothing where all are read as they are.
     """
@@ -64,7 +73,14 @@ class Operation:
     attributes: Mapping[str, Any]
     where: str
     work: tuple[Launch, ...] | HostCall
+    label: str = ""
+    source: str = ""
     views: tuple[tuple[int, View | None], ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The user's line with the label and the text, as one writes it: ``model.py:12 in 'mlp': h = x @ w``."""
+        return labelled(self.where, self.label) + (f": {shortened(self.source, LONGEST_SOURCE)}" if self.source else "")
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -72,12 +88,18 @@ class Operation:
         return () if isinstance(self.work, HostCall) else self.work
 
     @property
+    def touched(self) -> frozenset[int]:
+        """The variables that it reads or writes, and those that its launches or its host call do."""
+        works = (self.work,) if isinstance(self.work, HostCall) else self.work
+        return frozenset((*self.reads, *self.writes)).union(*(work.reads + work.writes for work in works))
+
+    @property
     def capturable(self) -> bool:
         """Whether all of it can be captured into a CUDA graph."""
         return not isinstance(self.work, HostCall) and all(launch.capturable for launch in self.work)
 
     def __str__(self) -> str:
-        return called(self.name, self.id, self.where)
+        return called(self.name, self.id, labelled(self.where, self.label))
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,7 +163,8 @@ class Program:
             writes = ", ".join(self._label(variable) for variable in operation.writes)
             seen = operation.views or [(variable, None) for variable in operation.reads]
             reads = ", ".join([*(self._label(variable, view) for variable, view in seen), *_options(operation.attributes)])
-            lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.where}")
+            remark = widened(operation, lambda variable: self.variables[variable].spec)
+            lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.line}{'; ' * bool(remark)}{remark}")
         return "\n".join(lines)
 
     def _summary(self) -> str:

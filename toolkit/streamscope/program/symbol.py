@@ -199,6 +199,11 @@ class Symbol:
             hint="round to whole numbers, and scale before and after: ss.ops.round(x * 100) / 100",
         )
 
+    def astype(self, dtype: Any, *, copy: bool = True) -> Symbol:
+        """Return the variable in another dtype: `streamscope.ops.astype`."""
+        result: Symbol = operators["astype"](self, dtype, copy=copy)
+        return result
+
     def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: object, **options: object) -> Any:
         return operators["__array_ufunc__"](function, method, inputs, options)
 

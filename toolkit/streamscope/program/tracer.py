@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import _GeneratorContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from streamscope.errors import ProgramError
-from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference
+from streamscope.arguments import shown
+from streamscope.errors import ProgramError, printable
+from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference, labelled
 from streamscope.program.operation import Operation
 from streamscope.program.symbol import Symbol, SymbolView, operators
-from streamscope.program.user_line import user_line
+from streamscope.program.user_line import UserLines, user_line
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import View, Viewing, like_new
+from streamscope.program.widening import origin_of
 
 Attributes = Mapping[str, Any]
 Thing = TypeVar("Thing", bound=Callable[..., Any])
@@ -117,11 +119,23 @@ class Operator:
 
 @dataclass
 class Tracer:
-    """Collects the operations that a function applies while it is traced."""
+    """Collects the operations that a function applies while it is traced.
+
+    Attributes
+    ----------
+    name : str
+    symbols : list of Symbol
+    operations : list of Operation
+    label : str
+        What `label` calls the operations that are made now; empty outside it.
+    lines : UserLines
+    """
 
     name: str
     symbols: list[Symbol] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
+    label: str = ""
+    lines: UserLines = field(default_factory=UserLines)
     _copies: dict[tuple[int, View], tuple[int, Symbol]] = field(default_factory=dict)
     """Copies of views that operators could not read: how often the variable had been written, and the copy."""
     _writes: Counter[int] = field(default_factory=Counter)
@@ -143,16 +157,18 @@ class Tracer:
         ProgramError
             An argument is not a symbol of this program, lies in the wrong memory, has never been written, or does not fit the operator.
         """
-        where = user_line()
+        line = self.lines.here()
+        where = labelled(line.where, self.label)
         sources = [self._source(operator, argument, where) for argument in reads]
         try:
             specs = operator.infer([source.spec for source in sources], attributes)
         except ProgramError as error:
             names = ", ".join(f"{source.name!r}" for source in sources)
-            raise ProgramError(f"{error.message}, applied to {names} at {where}", hint=error.hint) from None
+            hint = "; ".join(filter(None, (self._origin(sources), error.hint)))
+            raise ProgramError(f"{error.message}, applied to {names} at {where}", hint=hint or None) from None
         self._check_out(operator, sources, out, where)
         sources = [self._readable(operator, source, where) for source in sources]
-        targets = self._targets(operator, specs, out, where)
+        targets = self._targets(operator, sources, specs, out, where)
         self._check_aliases(operator, sources, targets, where)
         for target in targets:
             target.written = True
@@ -165,12 +181,37 @@ class Tracer:
         once = tuple(dict.fromkeys(source.id for source in sources))
         views = tuple(dict.fromkeys((source.id, source.seen) for source in sources))
         placed = self._placed(work, sources, where)
-        seen = views if any(view is not None for _, view in views) else ()
-        self.operations.append(Operation(number, operator.name, once, writes, dict(attributes), where, placed, seen))
+        self.operations.append(
+            Operation(
+                number,
+                operator.name,
+                once,
+                writes,
+                dict(attributes),
+                line.where,
+                placed,
+                label=self.label,
+                source=line.source,
+                views=views if any(view is not None for _, view in views) else (),
+            )
+        )
         return targets[0] if len(targets) == 1 else tuple(targets)
 
+    def _origin(self, sources: Sequence[Symbol]) -> str:
+        """Return a sentence about where the widest floating-point dtype came from, if the arguments have several; else nothing."""
+        floats = {source.dtype for source in sources if source.dtype.kind == "f"}
+        if len(floats) < 2:
+            return ""
+        widest = max(floats, key=lambda dtype: dtype.itemsize)
+        origins = (
+            origin_of(widest, source.id, self.operations, lambda each: self.symbols[each].spec, lambda each: self.symbols[each].name)
+            for source in sources
+            if source.dtype == widest
+        )
+        return next(filter(None, origins), "")
+
     def _placed(self, work: tuple[Launch, ...] | HostCall, sources: Sequence[Symbol], where: str) -> tuple[Launch, ...] | HostCall:
-        """Return the work of an operation with the user's line in it, and with the views through which it reads.
+        """Return the work of an operation with the user's line and label in it, and with the views through which it reads.
 
         Launches that write no elements are left out: they would do nothing.
         """
@@ -209,7 +250,7 @@ class Tracer:
         self._settle(argument, operator.reads_from, operator, where)
         return argument
 
-    def _targets(self, operator: Operator, specs: Sequence[ArraySpec], out: object, where: str) -> list[Symbol]:
+    def _targets(self, operator: Operator, sources: Sequence[Symbol], specs: Sequence[ArraySpec], out: object, where: str) -> list[Symbol]:
         if out is None:
             return [self.symbol(spec, f"{operator.name}_{len(self.operations)}", operator.writes_to) for spec in specs]
         targets: list[Any] = list(out) if isinstance(out, tuple | list) else [out]
@@ -222,7 +263,9 @@ class Tracer:
             if not isinstance(target, Symbol) or target.tracer is not self:
                 raise ProgramError(f"out= of {operator.name} at {where} is not a variable of this program")
             if target.spec != spec:
-                raise ProgramError(f"out= of {operator.name} at {where} is {target.spec}, but the result is {spec}")
+                operands = " and ".join(f"{source.dtype.name} {source.name!r}" for source in sources)
+                hint = f"the operands are {operands}: convert what is too wide by .astype()" if target.dtype != spec.dtype else None
+                raise ProgramError(f"out= of {operator.name} at {where} is {target.spec}, but the result is {spec}", hint=hint)
             self._settle(target, operator.writes_to, operator, where)
         return targets
 
@@ -314,6 +357,51 @@ def tracing(tracer: Tracer) -> Iterator[None]:
         yield
     finally:
         _tracer.reset(token)
+
+
+def label(name: str) -> _GeneratorContextManager[None]:
+    """Name the operations that are made in the block: ``with ss.label("attention"):`` inside a program.
+
+    The name is the operations' `label`. Printed programs, audits, errors and timelines show it beside the operator's name. Blocks may be
+    nested: their names are joined by ``/``. As a decorator, ``@ss.label("attention")`` names what a function makes.
+
+    Parameters
+    ----------
+    name : str
+
+    Raises
+    ------
+    ProgramError
+        Used outside a program, or the name is not a string or is empty.
+
+    Examples
+    --------
+    >>> @ss.program
+    ... def step(x, w):
+    ...     with ss.label("mlp"):
+    ...         h = x @ w
+    ...         with ss.label("gate"):
+    ...             h = ss.ops.sigmoid(h)
+    ...     return h + x
+    >>> x, w = np.ones((2, 4, 4), "float32")
+    >>> [(operation.name, operation.label) for operation in step.trace(x, w).operations]
+    [('matmul', 'mlp'), ('sigmoid', 'mlp/gate'), ('add', '')]
+    """
+    given: Any = name
+    if not isinstance(given, str) or not given.strip():
+        raise ProgramError(f"ss.label at {user_line()}: name={shown(name)} must be a string that is not empty")
+    return _labelling(printable(name.strip()))
+
+
+@contextmanager
+def _labelling(name: str) -> Iterator[None]:
+    tracer = current_tracer("ss.label")
+    before = tracer.label
+    tracer.label = f"{before}/{name}" if before else name
+    try:
+        yield
+    finally:
+        tracer.label = before
 
 
 def empty(shape: int | Sequence[int], dtype: Any = "float32", *, name: str = "empty") -> Symbol:

@@ -1,16 +1,58 @@
-"""Which of the user's lines applied an operator."""
+"""Which of the user's lines applied an operator, and what stands there."""
 
 from __future__ import annotations
 
+import linecache
 import os.path
 import sys
+from types import FrameType
+from typing import NamedTuple
 
 
 def user_line() -> str:
     """Return ``file:line`` of the nearest frame that is not this package's own; in a notebook ``In[3]:line``."""
+    return _where(_user_frame())
+
+
+class UserLine(NamedTuple):
+    """A line of the user's: ``"file.py:12"``, and its text, which is empty where the source is not to be had."""
+
+    where: str
+    source: str
+
+
+class UserLines:
+    """Finds the user's lines of one program, each looked up once."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, int], UserLine] = {}
+        self._files: set[str] = set()
+
+    def here(self) -> UserLine:
+        """Return the line that `user_line` names, and its text."""
+        frame = _user_frame()
+        key = frame.f_code.co_filename, frame.f_lineno
+        line = self._found.get(key)
+        if line is None:
+            self._note_file(key[0])
+            line = self._found[key] = UserLine(_where(frame), linecache.getline(*key, frame.f_globals).strip())
+        return line
+
+    def _note_file(self, path: str) -> None:
+        """Let Python read a file again that was changed since, as a reloaded module."""
+        if path not in self._files:
+            self._files.add(path)
+            linecache.checkcache(path)
+
+
+def _user_frame() -> FrameType:
     frame = sys._getframe(1)  # noqa: SLF001 — inspect.stack() reads source files, which takes longer than all the rest of tracing
     while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
+    return frame
+
+
+def _where(frame: FrameType) -> str:
     path = frame.f_code.co_filename
     name = _cell_name(path) or os.path.basename(path)  # noqa: PTH119 — each operation asks, and a Path takes ten times as long
     return f"{name}:{frame.f_lineno}"

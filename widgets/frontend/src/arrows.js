@@ -53,7 +53,6 @@ export function drawAllArrows(ctx, scene, groupIndex) {
   const rows = scene.layout.groups[groupIndex].lanes.filter(({ lane }) => lane.host).flatMap((lane) => lane.rows);
   const ranges = rows.map(({ track }) => [upperBound(track.reach, g.t0), lowerBound(track.start, g.t1)]);
   if (ranges.reduce((sum, [from, to]) => sum + Math.max(0, to - from), 0) > MOST_WITHOUT_ASKING) return;
-  group.firstOnDevice ??= firstOnDevice(group, model.kinds);
   ctx.strokeStyle = ctx.fillStyle = scene.theme.faint;
   ctx.lineWidth = Math.max(1, 0.75 * g.dpr);
   rows.forEach(({ track }, index) => {
@@ -61,8 +60,8 @@ export function drawAllArrows(ctx, scene, groupIndex) {
     for (let k = from; k < to; k++) {
       const launch = track.spans[k];
       if (group.kind[launch] !== model.kinds.launch && group.kind[launch] !== model.kinds.graph_launch) continue;
-      const span = group.firstOnDevice[group.correlation[launch]] ?? -1;
       if ((track.end[k] - track.start[k]) / g.pitch < LEAST_CALL * g.dpr) continue;
+      const span = firstOnDevice(group, model.kinds, group.correlation[launch]);
       if (span >= 0) drawArrow(ctx, scene, groupIndex, launch, span);
     }
   });

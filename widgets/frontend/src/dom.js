@@ -1,7 +1,12 @@
 // Making elements. Text goes in as text, never as markup: names come from traces, and a trace may come from anyone.
 
+/**
+ * An element with a class and children. Keys pressed on it are the timeline's own: JupyterLab's shortcuts match the element that has
+ * the focus before they look at what is around it, so each element says for itself that it takes none (0 0 would restart the kernel).
+ */
 export function make(tag, className, ...children) {
   const element = document.createElement(tag);
+  element.dataset.lmSuppressShortcuts = "true";
   if (className) element.className = className;
   element.append(...children.filter((child) => child !== null));
   return element;

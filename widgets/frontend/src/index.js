@@ -20,6 +20,8 @@ export function mount(element, header, block) {
   const root = make("div", "");
   element.replaceChildren(make("style", "", style), root);
   element.timeline = new Timeline(root, decode(header, block));
+  // Combined keys, such as Ctrl S, are the page's.
+  root.addEventListener("keydown", (event) => event.ctrlKey || event.metaKey || event.altKey || event.stopPropagation());
   return element.timeline;
 }
 

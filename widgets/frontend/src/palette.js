@@ -32,12 +32,7 @@ export function swatch(rgb, ground) {
 /** Rank of each name by device time over all groups, so that what takes longest gets the plainest hue. */
 export function rankNames(model) {
   const time = new Float64Array(model.names.length);
-  for (const group of model.groups) {
-    for (let i = 0; i < group.count; i++) {
-      const kind = group.kind[i];
-      if (kind === model.kinds.kernel || kind === model.kinds.copy) time[group.name[i]] += group.duration[i] + 1e-6;
-    }
-  }
+  for (const { deviceTime } of model.groups) deviceTime.forEach((spent, code) => (time[code] += spent));
   const order = [...time.keys()].filter((code) => time[code] > 0).sort((a, b) => time[b] - time[a] || a - b);
   const ranks = new Int32Array(model.names.length).fill(-1);
   order.forEach((code, rank) => (ranks[code] = rank));

@@ -21,8 +21,6 @@ export function buildStage(root, model) {
   overlay.tabIndex = 0;
   overlay.setAttribute("role", "application");
   overlay.setAttribute("aria-label", describe(model));
-  // JupyterLab would take the keys for its own: 0 0 restarts the kernel, D D deletes the cell.
-  root.dataset.lmSuppressShortcuts = "true";
   const nudge = make("div", "ss-nudge", "Click the timeline first, or hold Ctrl, to zoom with the wheel");
   nudge.setAttribute("aria-hidden", "true");
   const box = make("div", "ss-stage", base, overlay, nudge);

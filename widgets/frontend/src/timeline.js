@@ -2,10 +2,13 @@
 
 import { Animation } from "./animation.js";
 import { BusyTimes } from "./busy.js";
-import { launchedName } from "./decode.js";
+import { launchedNames } from "./decode.js";
 import { describeGroup, describeSpan } from "./describe.js";
 import { drawBase } from "./draw.js";
+import { shownSpans } from "./filter.js";
 import { frameGeometry, positionOf, timeAt } from "./geometry.js";
+import { ofCorrelation, ofOperation } from "./grouping.js";
+import { whenIdle } from "./idle.js";
 import { attach } from "./interact.js";
 import { highlightExtent, highlightOf } from "./join.js";
 import { buildLayout, hitTest } from "./layout.js";
@@ -34,7 +37,7 @@ export class Timeline {
     this.parts = model.groups.map((group) => ({
       group, lanes: buildLanes(group, model.kinds), busy: new BusyTimes(group, model.kinds),
     }));
-    this.shows = null;
+    this.shown = null;
     this.selected = this.hovered = this.measure = this.cursor = null;
     this.hoveredKey = "";
 
@@ -55,6 +58,9 @@ export class Timeline {
       attach(this.stage.overlay, this),
       watchTheme(() => this.applyTheme()),
       watchPrint(() => this.applyTheme(false), () => this.applyTheme()),
+      whenIdle(model.groups.flatMap((group) => [
+        () => ofCorrelation(group, 0), () => ofOperation(group, 0), () => launchedNames(model, group),
+      ])),
     ];
     this.resizes = new ResizeObserver(() => this.resize());
     this.applyTheme();
@@ -121,9 +127,9 @@ export class Timeline {
   }
 
   scene() {
-    const { model, layout, view, bounds, theme, parts: groups, shows, entries, labelWidths, hatch, dpr } = this;
+    const { model, layout, view, bounds, theme, parts: groups, shown, entries, labelWidths, hatch, dpr } = this;
     const geometry = frameGeometry(view, layout, dpr);
-    return { model, layout, view, bounds, theme, groups, shows, entries, labelWidths, hatch, geometry };
+    return { model, layout, view, bounds, theme, groups, shown, entries, labelWidths, hatch, geometry };
   }
 
   // ---- view
@@ -257,8 +263,8 @@ export class Timeline {
     const index = this.selected?.group ?? 0;
     const group = this.model.groups[index];
     const wanted = this.selected?.operation >= 0 ? this.selected.operation + step : 0;
-    const span = group.operation.findIndex((id, i) => id === wanted && this.model.kinds.isDevice(group.kind[i]));
-    if (span < 0) return;
+    const span = ofOperation(group, wanted).find((i) => this.model.kinds.isDevice(group.kind[i]));
+    if (span === undefined) return;
     this.select(index, span);
     if (group.start[span] < this.view.t0 || group.end[span] > this.view.t1) {
       const middle = (group.start[span] + group.end[span]) / 2;
@@ -272,18 +278,13 @@ export class Timeline {
     this.redraw(false);
   }
 
-  setFilter({ code, text }) {
-    const { names } = this.model;
-    const matching = names.map((name, index) => (code !== null ? index === code : name.toLowerCase().includes(text)));
-    const active = code !== null || text !== "";
-    this.shows = active
-      ? this.model.groups.map((group) => (i) => matching[group.name[i]] || (matching[launchedName(this.model, group, i)] ?? false))
-      : null;
+  setFilter(filter) {
+    this.shown = shownSpans(this.model, filter);
     this.parts.forEach(({ lanes }, index) => {
-      for (const { rows } of lanes) for (const track of rows) track.longest.rebuild(this.shows?.[index] ?? null);
+      for (const { rows } of lanes) for (const track of rows) track.longest.rebuild(this.shown?.[index] ?? null);
     });
     this.redraw();
-    return !active || matching.some(Boolean);
+    return !this.shown || this.shown.some((spans) => spans.includes(1));
   }
 
   /** Where a span is drawn, in CSS pixels of the stage: {x, y, width, height}; null if it has no place. */

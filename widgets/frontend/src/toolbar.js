@@ -62,9 +62,8 @@ export class Toolbar {
 
 /** What the greys of the host lanes mean; kinds that occur nowhere are left out. */
 function hostLegend(model, theme) {
-  const present = new Set();
-  for (const { kind } of model.groups) for (const code of kind) present.add(model.kinds.names[code]);
-  return Object.keys(HOST_WORDS).filter((kind) => present.has(kind)).map((kind) => {
+  const present = (kind) => model.groups.some(({ kindCounts }) => kindCounts[model.kinds[kind]]);
+  return Object.keys(HOST_WORDS).filter(present).map((kind) => {
     const swatch = makeSwatch(theme.host[kind].fill);
     if (kind === "sync") swatch.style.background = `repeating-linear-gradient(135deg, ${theme.hatchGround} 0 2px, ${theme.hatch} 2px 3px)`;
     return make("span", "ss-key", swatch, HOST_WORDS[kind]);

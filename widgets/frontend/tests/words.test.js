@@ -74,7 +74,7 @@ test("operations of another program are not joined", () => {
 test("a graph's launch belongs to the whole replay", () => {
   const highlight = highlightOf(model, 1, 0);
   assert.deepEqual(highlight.members[0].spans.toSorted(), [0, 1, 2, 3]);
-  assert.equal(firstOnDevice(graph, model.kinds)[0], 1, "the arrow of a graph's launch points at the graph");
+  assert.equal(firstOnDevice(graph, model.kinds, 0), 1, "the arrow of a graph's launch points at the graph");
 });
 
 test("a measured stretch tells running, busy and idle time of each engine", () => {

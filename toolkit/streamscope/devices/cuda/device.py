@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -33,6 +33,7 @@ from streamscope.kernels.source import KernelSource
 from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.progress import Progress
 from streamscope.trace.trace import DeviceInfo
 
 Array = npt.NDArray[Any]
@@ -334,8 +335,8 @@ class CudaDevice:
             self.load({source: compile_kernel(source, self.architecture)})
         return self._modules[source]
 
-    def make_ready(self, program: Program) -> None:
-        """Compile the kernels of a program's launches that are not loaded yet, together, and load them.
+    def make_ready(self, program: Program, progress: Progress | None = None) -> None:
+        """Compile the kernels of a program's launches that are not loaded yet, together, and load them; ``progress`` is told how many are.
 
         Raises
         ------
@@ -346,7 +347,7 @@ class CudaDevice:
             return  # Several engines prepare the same program.
         missing = [source for source in program_kernels(program, self.tuned) if source not in self._modules]
         if missing:
-            result = compile_batch(missing, self.architecture)
+            result = compile_batch(missing, self.architecture, progress=progress and partial(progress, "compiling kernels"))
             self.load(result.cubins)
             result.check()
         self._ready[id(program)] = program
@@ -375,6 +376,10 @@ class CudaDevice:
             if key not in self._cache:
                 self._cache[key] = make()
             return self._cache[key]
+
+    def watched(self, each: Callable[[Launch], None]) -> AbstractContextManager[None]:
+        """Do nothing: a GPU tells nobody when a launch begins."""
+        return nullcontext()
 
     def pair(self, stream: CudaStream, auxiliary: CudaStream) -> None:
         """Let scopes that are opened on ``stream`` use ``auxiliary``."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from streamscope.forks import foreign_lock, tell_children
 from streamscope.program.launch import HostCall, Launch, LaunchKind, Reference, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.progress import Progress
 from streamscope.trace.trace import DeviceInfo
 
 if TYPE_CHECKING:
@@ -104,8 +106,12 @@ class SimulatedDevice:
     def let_finish(self, streams: Sequence[Stream]) -> None:
         """Do nothing: what is pending holds its memory."""
 
-    def make_ready(self, program: Program) -> None:
+    def make_ready(self, program: Program, progress: Progress | None = None) -> None:
         """Do nothing: the references of operators are ready."""
+
+    def watched(self, each: Callable[[Launch], None]) -> AbstractContextManager[None]:
+        """Call a function before each launch that the block computes; what it raises ends the wait that is under way."""
+        return self._core.watched(each)
 
     def pair(self, stream: Stream, auxiliary: Stream) -> None:
         """Do nothing: functions of the user's own, which open scopes, do not run here."""

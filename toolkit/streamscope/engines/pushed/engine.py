@@ -31,6 +31,7 @@ from streamscope.engines.pushed.workers import Workers
 from streamscope.errors import StreamscopeError
 from streamscope.forks import tell_children
 from streamscope.interrupts import deferred, when_gone
+from streamscope.program.operation import Program
 from streamscope.tracing import ProgramFunction
 
 Array = npt.NDArray[Any]
@@ -356,16 +357,18 @@ class Engine:
         self._enter()
         return self._pusher.bulk(checked_count(f"bulk(size={size!r})", size, "1 issues each operation by itself"))
 
-    def run(self, program: ProgramFunction | CapturedFunction, *inputs: Any, **attributes: Any) -> Any:
-        """Run a program and return its outputs: a NumPy array, or a tuple, as the program does.
+    def run(self, program: Callable[..., Any] | ProgramFunction | CapturedFunction | Program, /, *inputs: Any, **attributes: Any) -> Any:
+        """Run a function or a program and return its outputs: a NumPy array, or a tuple, as the program does.
 
-        It is prepared once for such shapes and attributes; threads that run it at a time each have a preparation of their own, and so
-        replay side by side. Preparations are kept as long as there is memory; when it gets short, those that were not used for longest go
-        first (see `EngineStatistics`). It does not wait for what was pushed, whose variables it does not use.
+        It is prepared once for such shapes and attributes, so run the same function object again, not a new ``lambda`` each time. Threads
+        that run it at a time each have a preparation of their own, and so replay side by side. Preparations are kept as long as there is
+        memory; when it gets short, those that were not used for longest go first (see `EngineStatistics`). It does not wait for what was
+        pushed, whose variables it does not use.
 
         Parameters
         ----------
-        program : ProgramFunction or CapturedFunction
+        program : callable, ProgramFunction, CapturedFunction or Program
+            A function over variables, what ``ss.capture`` returned, or a program that was traced.
         *inputs : array
             NumPy or CuPy arrays; none for captured code, which has its own.
         **attributes : object
@@ -375,7 +378,9 @@ class Engine:
         Raises
         ------
         ProgramError
-            It is not a program, or the inputs or attributes do not fit it.
+            It is not a function or a program, or the inputs do not fit it.
+        KeywordError
+            It has no attribute of such a name.
         DeviceError
             It cannot run on the device, or failed there.
         EngineError
@@ -384,7 +389,7 @@ class Engine:
         Examples
         --------
         >>> with ss.Engine("graph", device="simulated") as engine:
-        ...     engine.run(ss.program(lambda x, w: x @ w + x), np.eye(2), np.ones((2, 2)))
+        ...     engine.run(lambda x, w: x @ w + x, np.eye(2), np.ones((2, 2)))
         array([[2., 1.],
                [1., 2.]])
         """

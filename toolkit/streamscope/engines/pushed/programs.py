@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from streamscope.calling import as_program, check_keywords, traced
 from streamscope.capturing.function import CapturedFunction
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.engines.pushed.arguments import check_hashable
 from streamscope.engines.pushed.issuing import Issuer
 from streamscope.engines.pushed.templates import typed
-from streamscope.errors import OutOfMemoryError, ProgramError
+from streamscope.errors import OutOfMemoryError
 from streamscope.kernels.compile.free_memory import free_bytes
 from streamscope.program.operation import Program
 from streamscope.tracing import ProgramFunction
@@ -38,9 +39,12 @@ KEPT_IDLE = 8
 
 @dataclass
 class _Entry:
-    """A traced program, and those of its preparations that nobody is running."""
+    """A traced program, and those of its preparations that nobody is running.
 
-    function: ProgramFunction | CapturedFunction
+    It holds what it was made of, ``given``, so that no other has the same id.
+    """
+
+    given: object
     program: Program
     idle: list[Prepared] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
@@ -125,39 +129,40 @@ class PreparedPrograms:
         self._streams = streams
         self._counting = Lock()
 
-    def run(self, function: ProgramFunction | CapturedFunction, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-        """Run a program on arrays and return its outputs as NumPy arrays: one, or a tuple.
+    def run(self, given: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        """Run a function or a program on arrays and return its outputs as NumPy arrays: one, or a tuple.
 
         Raises
         ------
         ProgramError
-            It is not a program, or the inputs or attributes do not fit it.
+            It is neither, or the inputs do not fit it.
+        KeywordError
+            It has no attribute of such a name.
         DeviceError
             It cannot run on the device, or failed there.
         """
-        entry = self._entry(function, inputs, attributes)
-        if isinstance(function, CapturedFunction):
+        entry = self._entry(given, inputs, attributes)
+        if isinstance(given, CapturedFunction):
             with entry.lock:  # There is one memory, that of the capture.
-                outputs = self._outputs(entry, inputs, lambda prepared: _captured_outputs(prepared, function))
+                outputs = self._outputs(entry, inputs, lambda prepared: _captured_outputs(prepared, given))
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
         outputs = self._outputs(entry, inputs, Prepared.outputs)
         return outputs[0] if entry.program.single_output else tuple(outputs)
 
-    def _entry(self, function: ProgramFunction | CapturedFunction, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> _Entry:
-        if not isinstance(function, ProgramFunction | CapturedFunction):
-            raise ProgramError(f"run wants a program, not a {type(function).__name__}", hint="decorate the function with @ss.program")
-        if isinstance(function, CapturedFunction) and (inputs or attributes):
-            raise ProgramError(f"captured {function.name!r} takes no inputs: the capture holds its own", hint="call engine.run(captured)")
-        check_hashable(function, attributes)
-        # The entry holds the function, so its id stands for no other.
+    def _entry(self, given: object, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> _Entry:
+        # What was given is kept with its program, so its id stands for no other. A method is made anew each time that it is looked up.
+        identity = id(given) if isinstance(given, ProgramFunction | CapturedFunction | Program) else given
+        check_hashable(identity, attributes)
         # As text: something other than an array may have a shape that cannot be hashed. Tracing then says so.
         shapes = ((str(getattr(value, "shape", ())), str(getattr(value, "dtype", type(value)))) for value in inputs)
-        key = (id(function), *shapes, None, *((name, typed(value)) for name, value in sorted(attributes.items())))
+        key = (identity, *shapes, None, *((name, typed(value)) for name, value in sorted(attributes.items())))
         with self._counting:
             self.runs += 1
         entry = self.kept.find(key)
         if entry is None:
-            entry = self.kept.keep(key, _Entry(function, function.trace(*inputs, **attributes)))
+            program = as_program(given)
+            check_keywords("engine.run", (), program, inputs, attributes)
+            entry = self.kept.keep(key, _Entry(given, traced("engine.run", program, inputs, attributes)))
         return entry
 
     def _outputs(self, entry: _Entry, inputs: Sequence[Any], collect: Callable[[Prepared], list[Array]]) -> list[Array]:
