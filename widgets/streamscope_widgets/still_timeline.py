@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.trace import SpanKind, SpanTable, TimelineGroup
-from streamscope.trace.spans import DEVICE_KINDS
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS
 from streamscope.words import shortened, time_text
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, block, image, lead, still
@@ -29,20 +29,15 @@ MOST_STREAMS = 6
 MOST_BYTES = 100_000
 COLUMN_WIDTHS = (1.0, 2.0, 4.0, 8.0)
 
-HOST_COLOURS = {
-    SpanKind.LAUNCH: palette.HOST_CALL,
-    SpanKind.GRAPH_LAUNCH: palette.HOST_CALL,
-    SpanKind.EVENT: palette.EVENT_CALL,
-    SpanKind.SYNC: palette.SYNC,
-    SpanKind.HOST: palette.HOST_FUNCTION,
-    SpanKind.COMPILE: palette.HOST_FUNCTION,
+HOST_COLOURS = {kind: palette.HOST[kind.name.lower()] for kind in sorted(HOST_KINDS)}
+HOST_WORDS = {
+    SpanKind.LAUNCH: "launch",
+    SpanKind.GRAPH_LAUNCH: "graph launch",
+    SpanKind.EVENT: "event",
+    SpanKind.SYNC: "host waits",
+    SpanKind.HOST: "host function",
+    SpanKind.COMPILE: "compilation",
 }
-LEGEND = (
-    ("launch call", palette.HOST_CALL, (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)),
-    ("event call", palette.EVENT_CALL, (SpanKind.EVENT,)),
-    ("host waits", palette.SYNC, (SpanKind.SYNC,)),
-    ("host function", palette.HOST_FUNCTION, (SpanKind.HOST, SpanKind.COMPILE)),
-)
 MOST_NAMES, LONGEST_NAME = 5, 24
 
 
@@ -78,7 +73,7 @@ def timeline_svg(groups: Sequence[TimelineGroup]) -> str:
     Returns
     -------
     str
-        SVG on a white card, so that it reads the same in light and dark surroundings.
+        SVG on a card that is light or dark, as its surroundings are.
     """
     for column in COLUMN_WIDTHS:
         svg = _draw(groups, column)
@@ -218,7 +213,7 @@ def _axis(start_ns: float, end_ns: float, scale: float, bottom: float, *, simula
 
 def _legend(groups: Sequence[TimelineGroup], names: dict[str, int]) -> list[str]:
     present = {int(kind) for group in groups for kind in np.unique(group.trace.spans.kind)}
-    entries = [(label, colour) for label, colour, kinds in LEGEND if present.intersection(kinds)]
+    entries = [(label, HOST_COLOURS[kind]) for kind, label in HOST_WORDS.items() if kind in present]
     entries += [(name, palette.KERNELS[number % len(palette.KERNELS)]) for name, number in list(names.items())[:MOST_NAMES]]
     parts, end = lane_legend([(shortened(label, LONGEST_NAME), colour) for label, colour in entries], MARGIN)
     if len(names) > MOST_NAMES:

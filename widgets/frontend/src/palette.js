@@ -11,14 +11,23 @@ const WHITE = [255, 255, 255];
 /** Shades between the lane's background (little of the pixel is covered) and the full colour. */
 export const SHADES = 8;
 
-/** Colour of the `rank`-th operator: the plain hues first, then lighter and darker turns of them. */
-export function operatorColour(rank, dark) {
+/** Colour of the `rank`-th operator: the plain hues first, then lighter and darker turns of them; as in palette.py, for still pictures. */
+export function operatorColour(rank) {
   const hue = HUES[rank % HUES.length];
   const turn = Math.floor(rank / HUES.length) % 3;
-  const softened = mix(hue, WHITE, dark ? 0.9 : 0.88);
+  const softened = mix(hue, WHITE, 0.88);
   if (turn === 0) return softened;
   return turn === 1 ? mix(softened, WHITE, 0.55) : mix(softened, BLACK, 0.6);
 }
+
+// How much of its tint, and of the ink, is in the colour of a kind of call on the host; the rest is ground. As in palette.py.
+const HOST_SHARES = { launch: 0.25, graph_launch: 0.5, event: 0.72, sync: 0.13, host: 0.45, compile: 0.45 };
+const HOST_TINTS = { host: [176, 148, 92], compile: [140, 110, 190] };
+
+/** Colour of each kind of host call: greys and tinted greys, so that none is taken for an operator. */
+export const hostColours = (ink, ground) => Object.fromEntries(Object.entries(HOST_SHARES).map(
+  ([kind, share]) => [kind, mix(kind in HOST_TINTS ? mix(HOST_TINTS[kind], ink, 0.5) : ink, ground, share)],
+));
 
 export const inkOn = (rgb) => (contrast(rgb, WHITE) >= 4 || contrast(rgb, WHITE) > contrast(rgb, BLACK) ? WHITE : BLACK);
 
