@@ -84,6 +84,12 @@ class Operation:
         return () if isinstance(self.work, HostCall) else self.work
 
     @property
+    def touched(self) -> frozenset[int]:
+        """The variables that it reads or writes, and those that its launches or its host call do."""
+        works = (self.work,) if isinstance(self.work, HostCall) else self.work
+        return frozenset((*self.reads, *self.writes)).union(*(work.reads + work.writes for work in works))
+
+    @property
     def capturable(self) -> bool:
         """Whether all of it can be captured into a CUDA graph."""
         return not isinstance(self.work, HostCall) and all(launch.capturable for launch in self.work)

@@ -11,6 +11,7 @@ from streamscope.engines.binding import settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.recording.events import EventRecorder, add_device_span, add_host_span, device_lanes
+from streamscope.recording.origins import origins_of
 from streamscope.recording.passes import HostInterval, steps_of, timed_run
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace, TraceInfo
@@ -63,7 +64,7 @@ class DeviceLogRecorder:
             plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
             memory=prepared.memory,
         )
-        return Trace(spans, info)
+        return Trace(spans, info, origins_of(prepared.plan))
 
     def _spans(self, prepared: Prepared, host: list[HostInterval], records: Sequence[LogRecord]) -> SpanBuilder:
         zero, lanes = host[0].start_ns, prepared.plan.lanes

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streamscope.arguments import Kinds, check_kinds, given_path
 from streamscope.errors import OutputError, TraceError
+from streamscope.trace.origins import Origins
 from streamscope.trace.spans import SpanTable
 from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count
 
@@ -152,6 +153,8 @@ class Trace:
     ----------
     spans : SpanTable
     info : TraceInfo
+    origins : Origins
+        Labels, lines, shapes and event waits of its operations, as far as they are known.
 
     Examples
     --------
@@ -164,6 +167,7 @@ class Trace:
 
     spans: SpanTable
     info: TraceInfo
+    origins: Origins = field(default_factory=Origins)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the spans as a DataFrame; ``attrs["info"]`` holds the `TraceInfo`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -375,6 +375,10 @@ class CudaDevice:
             if key not in self._cache:
                 self._cache[key] = make()
             return self._cache[key]
+
+    def watched(self, each: Callable[[Launch], None]) -> AbstractContextManager[None]:
+        """Do nothing: a GPU tells nobody when a launch begins."""
+        return nullcontext()
 
     def pair(self, stream: CudaStream, auxiliary: CudaStream) -> None:
         """Let scopes that are opened on ``stream`` use ``auxiliary``."""
