@@ -16,6 +16,7 @@ import numpy.typing as npt
 from streamscope.trace import SpanKind, SpanTable, TimelineGroup
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS
 from streamscope.words import shortened, time_text
+from streamscope_widgets.payload import operator_order
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, block, image, lead, still
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, ticks
@@ -98,7 +99,7 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
     start_ns = min((float(group.trace.spans.start_ns.min(initial=0)) for group in groups), default=0.0)
     end_ns = max((float(group.trace.spans.end_ns.max(initial=1)) for group in groups), default=1.0)
     scale = (WIDTH - GUTTER - MARGIN) / (end_ns - start_ns)
-    names = _device_names(groups)
+    names = {name: rank for rank, name in enumerate(operator_order(groups))}
     body, y = [], 44.0
     for group in groups:
         lanes = _lanes(group.trace.spans, start_ns, scale, names)
@@ -111,17 +112,6 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
     simulated = any(group.trace.info.device.simulated for group in groups)
     axis = _axis(start_ns, end_ns, scale, y - 16, simulated=simulated)
     return document(WIDTH, y + 22, *_legend(groups, names), *axis, *body, font_family=FONT)
-
-
-def _device_names(groups: Sequence[TimelineGroup]) -> dict[str, int]:
-    """Names of kernels and copies, numbered by the time they take on the device in all groups: the same colours as in the live timeline."""
-    taken: dict[str, int] = {}
-    for group in groups:
-        kernels = group.trace.spans.of_kind(DEVICE_KINDS)
-        totals = np.bincount(kernels.name, kernels.duration_ns, len(kernels.names))
-        for code in np.unique(kernels.name):
-            taken[kernels.names[code]] = taken.get(kernels.names[code], 0) + int(totals[code])
-    return {name: rank for rank, name in enumerate(sorted(taken, key=lambda name: -taken[name]))}
 
 
 def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:

@@ -21,7 +21,7 @@ export function operatorColour(rank) {
 }
 
 // How much of its tint, and of the ink, is in the colour of a kind of call on the host; the rest is ground. As in palette.py.
-const HOST_SHARES = { launch: 0.25, graph_launch: 0.5, event: 0.72, sync: 0.13, host: 0.45, compile: 0.45 };
+const HOST_SHARES = { launch: 0.3, graph_launch: 0.5, event: 0.72, sync: 0.19, host: 0.45, compile: 0.45 };
 const HOST_TINTS = { host: [176, 148, 92], compile: [140, 110, 190] };
 
 /** Colour of each kind of host call: greys and tinted greys, so that none is taken for an operator. */
@@ -38,12 +38,9 @@ export function swatch(rgb, ground) {
   return { rgb, fill: css(rgb), shades, faded: css(mix(rgb, ground, 0.14)), ink: css(inkOn(rgb)), edge: css(mix(rgb, BLACK, 0.78)) };
 }
 
-/** Rank of each name by device time over all groups, so that what takes longest gets the plainest hue. */
-export function rankNames(model) {
-  const time = new Float64Array(model.names.length);
-  for (const { deviceTime } of model.groups) deviceTime.forEach((spent, code) => (time[code] += spent));
-  const order = [...time.keys()].filter((code) => time[code] > 0).sort((a, b) => time[b] - time[a] || a - b);
-  const ranks = new Int32Array(model.names.length).fill(-1);
+/** Codes of the operators in the order in which they take colours, and the rank of each name in it, -1 for none: `payload.py` says so. */
+export function rankNames({ order, names }) {
+  const ranks = new Int32Array(names.length).fill(-1);
   order.forEach((code, rank) => (ranks[code] = rank));
-  return { ranks, order, time };
+  return { ranks, order };
 }

@@ -14,26 +14,28 @@ CARD = "#ffffff"
 INK = "#1f2430"
 FAINT_INK = "#5b6472"
 RULE = "#d9dde3"
+ON_ANY, FAINT_ON_ANY = "#777b82", "rgba(128,132,140,0.28)"
+"""Ink and rules that read on white and on black alike, for charts that cannot know the theme: 4.3 to 1 on both."""
 
 COPY = "#7a4fb5"
 
 FASTER, SLOWER = "#1a936f", "#d1495b"
 
-BUSY = "#2f6fde"
-OVERLAPPED = "#123a7d"
+BUSY = "#6a9ef5"
+OVERLAPPED = "#1f55c4"
 HOST_WAIT = "#e08e0b"
 KERNEL_WAIT = "#f3c677"
 OTHER_IDLE = "#cfd4db"
-BOX = "#cfe0fb"
+BOX = "rgba(106,158,245,0.35)"
 
-ON_LIGHT, ON_DARK, ON_OVERLAPPED = "#1f2431", "#fffffe", "#fffffd"
-"""Ink on coloured bars: light and dark ones, which no theme changes, so that these inks are not in `DARK`; and bars of `OVERLAPPED`."""
+ON_LIGHT, ON_DARK = "#1f2431", "#fffffe"
+"""Ink on light and on dark bars: no theme changes it, as none changes the bars. So it is not in `DARK`."""
 
 HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 """Okabe and Ito's palette (https://jfly.uni-koeln.de/color/), told apart under every common form of colour blindness."""
 GROUNDS = (("#ffffff", "#1c2128"), ("#14161a", "#e4e7eb"))
 """Ground and ink, light and dark, that the kinds of host calls are mixed from."""
-HOST_SHARES = {"launch": 0.25, "graph_launch": 0.5, "event": 0.72, "sync": 0.13, "host": 0.45, "compile": 0.45}
+HOST_SHARES = {"launch": 0.3, "graph_launch": 0.5, "event": 0.72, "sync": 0.19, "host": 0.45, "compile": 0.45}
 """How much of its tint, and of the ink, is in the colour of a kind; the rest is ground."""
 HOST_TINTS: Mapping[str, RGB] = {"host": (176, 148, 92), "compile": (140, 110, 190)}
 _WHITE, _BLACK = (255, 255, 255), (20, 22, 26)
@@ -76,9 +78,6 @@ DARK = {
     INK: "#e8eaee",
     FAINT_INK: "#a3abb8",
     RULE: "#30353c",
-    OVERLAPPED: "#a9c6fb",
-    ON_OVERLAPPED: "#101622",
-    BOX: "#1d3561",
     **{colour: host_colour(kind, dark=True) for kind, colour in HOST.items()},
 }
 """What stands in the place of a light colour in dark surroundings. Colours that read on both are not here."""

@@ -48,10 +48,9 @@ def document(width: float, height: float, *content: str, label: str | None = Non
     back = [shape("rect", width="100%", height="100%", rx=6, fill=palette.CARD)] if card else []
     role = {} if label is None else {"role": "img", "aria_label": label}
     style = palette.dark_style("".join([*back, *content]))
-    return shape(
-        "svg", *([shape("style", style)] if style else []), *back, *content, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width:.0f} {height:.0f}", width=f"{width:.0f}",
-        height=f"{height:.0f}", **role, **attributes,
-    )  # fmt: skip
+    parts = [*([shape("style", style)] if style else []), *back, *content]
+    size = {"viewBox": f"0 0 {width:.0f} {height:.0f}", "width": f"{width:.0f}", "height": f"{height:.0f}"}
+    return shape("svg", *parts, xmlns="http://www.w3.org/2000/svg", **size, **role, **attributes)
 
 
 def data_uri(svg: str) -> str:
