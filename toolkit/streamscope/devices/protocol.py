@@ -11,6 +11,7 @@ waits for an event recorded there) becomes nodes of a graph instead of running.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from threading import RLock
 from typing import Any, Protocol
 
@@ -152,6 +153,12 @@ class Device(Protocol):
         """Make a stream. Of two kernels that are ready, the one on the stream with the higher ``priority`` gets the multiprocessors first.
 
         0 is the ordinary priority; more than the device has levels counts as its highest.
+        """
+
+    def watched(self, each: Callable[[Launch], None]) -> AbstractContextManager[None]:
+        """Call a function before each launch that the block computes, where the device computes them itself, which takes long.
+
+        What the function raises ends the run that is under way, between two launches.
         """
 
     def pair(self, stream: Stream, auxiliary: Stream) -> None:

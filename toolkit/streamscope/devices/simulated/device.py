@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -107,6 +108,10 @@ class SimulatedDevice:
 
     def make_ready(self, program: Program, progress: Progress | None = None) -> None:
         """Do nothing: the references of operators are ready."""
+
+    def watched(self, each: Callable[[Launch], None]) -> AbstractContextManager[None]:
+        """Call a function before each launch that the block computes; what it raises ends the wait that is under way."""
+        return self._core.watched(each)
 
     def pair(self, stream: Stream, auxiliary: Stream) -> None:
         """Do nothing: functions of the user's own, which open scopes, do not run here."""

@@ -84,6 +84,7 @@ class Execution:
         def start() -> None:
             nonlocal results, start_ns
             start_ns = core.timeline.now_ns
+            core.note(launch)
             try:
                 results = work.compute()
             except BaseException as error:  # noqa: BLE001 — a reference is the user's code: what it raises is a failed launch
