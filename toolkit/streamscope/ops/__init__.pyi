@@ -52,6 +52,8 @@ from streamscope.ops.convolutions import convolution as convolution
 from streamscope.ops.convolutions import convolution_backward as convolution_backward
 from streamscope.ops.host import to_device as to_device
 from streamscope.ops.host import to_host as to_host
+from streamscope.ops.layer_norms import layer_norm as layer_norm
+from streamscope.ops.layer_norms import layer_norm_backward as layer_norm_backward
 from streamscope.ops.linear import matmul as matmul
 from streamscope.ops.reductions import all as all
 from streamscope.ops.reductions import any as any
@@ -113,3 +115,14 @@ from streamscope.ops.unary import square as square
 from streamscope.ops.unary import tan as tan
 from streamscope.ops.unary import tanh as tanh
 from streamscope.ops.unary import trunc as trunc
+from streamscope.ops.views import broadcast_to as broadcast_to
+from streamscope.ops.views import copy as copy
+from streamscope.ops.views import expand_dims as expand_dims
+from streamscope.ops.views import flip as flip
+from streamscope.ops.views import moveaxis as moveaxis
+from streamscope.ops.views import ravel as ravel
+from streamscope.ops.views import reshape as reshape
+from streamscope.ops.views import split as split
+from streamscope.ops.views import squeeze as squeeze
+from streamscope.ops.views import swapaxes as swapaxes
+from streamscope.ops.views import transpose as transpose
