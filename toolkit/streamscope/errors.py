@@ -123,5 +123,9 @@ class OutputError(StreamscopeError):
     """A file or folder could not be written."""
 
 
+class MemoryWarning(UserWarning):
+    """What was asked for takes more of this machine's memory than is free."""
+
+
 class CacheWarning(UserWarning):
     """Compiled kernels cannot be kept on disk, so the next process compiles them again."""
