@@ -15,8 +15,10 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.cuda.bench import CudaBench, PackedArguments
+from streamscope.devices.cuda.memory import CudaBuffer
 from streamscope.kernels.source import HALF_CONVERSIONS
 from streamscope.program.reference import run_reference
+from streamscope.program.variable import Place
 from streamscope.tolerance import absolute_errors, allowed_errors
 
 PRELUDE = Path(__file__).with_name("host_cuda.h")
@@ -101,6 +103,9 @@ class DeferredBench:
     def argument(self, array):
         return HostArray(array)
 
+    def seen(self, array, view):
+        return array if view is None else HostArray(view.of(array.values))
+
     def write(self, array, values):
         array[...] = values
 
@@ -132,6 +137,9 @@ class GpuBench:
     def argument(self, array):
         return array
 
+    def seen(self, array, view):
+        return CudaBuffer(view.spec, Place.DEVICE, array).seen(view).array if view is not None else array
+
     def write(self, array, values):
         import cupy
 
@@ -159,7 +167,8 @@ class BoundProgram:
             bench.write(self.memory[variable], values)
         arrays = [bench.argument(values) for values in self.memory]
         self.calls = [
-            launch.cuda(bench, [arrays[v] for v in launch.reads], [arrays[v] for v in launch.writes]) for launch in self.program.launches()
+            launch.cuda(bench, [bench.seen(arrays[v], view) for v, view in launch.operands], [arrays[v] for v in launch.writes])
+            for launch in self.program.launches()
         ]
 
     def run(self):
