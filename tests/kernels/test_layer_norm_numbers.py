@@ -34,6 +34,7 @@ def test_values(differing, dtype):
         cases[f"backward {shape}"] = backward, x, weight, dy
     for shape in [(5, 7), (2, 2056), (1, 40_001)]:
         x, weight, bias, _ = inputs(shape, dtype)
+        cases[f"of a view {shape}"] = lambda x, w, b: ss.ops.layer_norm(x[1:], w, b), x, weight, bias
         cases[f"plain {shape}"] = lambda x: ss.ops.layer_norm(x, eps=0.1), x
         cases[f"without bias {shape}"] = ss.ops.layer_norm, x, weight
         cases[f"in place {shape}"] = lambda x, w, b: ss.ops.layer_norm(x, w, b, out=x), x, weight, bias

@@ -22,6 +22,7 @@ from streamscope.program.launch import Array, CudaBench, CudaBuilder, CudaCall, 
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
+from streamscope.program.view import forward_view
 
 exact_mean = Reduction("mean", "", REDUCERS["mean"], mean.reference, exact=True)
 """Of half in float32, for what goes on computing with it."""
@@ -54,7 +55,7 @@ def _operator(*, exact: bool) -> Operator:
             launch if kept == result else replace(launch, reference=partial(_reshaped, launch, result), cuda=partial(_bound, launch, kept)),
         )
 
-    return Operator("var", infer, build)
+    return Operator("var", infer, build, reads_view=forward_view)
 
 
 def _reshaped(launch: Launch, result: ArraySpec, arrays: Sequence[Array]) -> Sequence[Array]:
