@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import itertools
 import shutil
 import subprocess
@@ -15,10 +16,8 @@ import pytest
 
 import streamscope as ss
 from streamscope.devices.cuda.bench import CudaBench, PackedArguments
-from streamscope.devices.cuda.memory import CudaBuffer
 from streamscope.kernels.source import HALF_CONVERSIONS
 from streamscope.program.reference import run_reference
-from streamscope.program.variable import Place
 from streamscope.tolerance import absolute_errors, allowed_errors
 
 PRELUDE = Path(__file__).with_name("host_cuda.h")
@@ -103,9 +102,6 @@ class DeferredBench:
     def argument(self, array):
         return HostArray(array)
 
-    def seen(self, array, view):
-        return array if view is None else HostArray(view.of(array.values))
-
     def write(self, array, values):
         array[...] = values
 
@@ -137,9 +133,6 @@ class GpuBench:
     def argument(self, array):
         return array
 
-    def seen(self, array, view):
-        return CudaBuffer(view.spec, Place.DEVICE, array).seen(view).array if view is not None else array
-
     def write(self, array, values):
         import cupy
 
@@ -165,9 +158,12 @@ class BoundProgram:
         self.memory = [fresh(bench, variable.spec) for variable in self.program.variables]
         for variable, values in zip(self.program.inputs, inputs, strict=True):
             bench.write(self.memory[variable], values)
-        arrays = [bench.argument(values) for values in self.memory]
+
+        def arguments(operands):
+            return [bench.argument(seen(self.memory[variable], view)) for variable, view in operands]
+
         self.calls = [
-            launch.cuda(bench, [bench.seen(arrays[v], view) for v, view in launch.operands], [arrays[v] for v in launch.writes])
+            launch.cuda(bench, arguments(launch.operands), arguments((variable, None) for variable in launch.writes))
             for launch in self.program.launches()
         ]
 
@@ -186,6 +182,15 @@ class BoundProgram:
                 np.where((found := absolute_errors(result, one)) == 0, 0, found / bound).max(initial=0)
                 for result, one, bound in zip(self.run(), expected, allowed, strict=True)
             ]
+
+
+def seen(array, view):
+    """Return an array as a view sees it."""
+    if view is None or not view.spec.size:
+        return array if view is None else array.ravel()[:0].reshape(view.spec.shape)
+    library = np if isinstance(array, np.ndarray) else importlib.import_module("cupy")
+    strides = [array.itemsize * stride for stride in view.strides]
+    return library.lib.stride_tricks.as_strided(array.ravel()[view.offset :], view.spec.shape, strides)
 
 
 def fresh(bench, spec):
