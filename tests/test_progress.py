@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from streamscope import display
 from streamscope.errors import ProgramError
-from streamscope.progress import showing
+from streamscope.progress import Steps, showing
 
 
 def test_a_function_of_the_users_is_given_itself():
@@ -48,6 +49,14 @@ def test_in_a_terminal_it_goes_to_standard_error(capsys, monkeypatch):
     assert "half of it" in err
 
 
+def test_where_there_is_no_terminal_nothing_is_drawn(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    with showing("title", progress=True) as shown:
+        shown("half of it", 1, 2)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_terminal_is_drawn_again_for_something_new_or_after_a_while(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -66,6 +75,43 @@ def test_a_terminal_is_drawn_again_for_something_new_or_after_a_while(capsys, mo
     err = capsys.readouterr().err
     assert err.count("timing") == 2
     assert "recording" in err
+
+
+@pytest.mark.parametrize("in_notebook", [False, True])
+def test_a_bar_is_drawn_ten_times_a_second_at_most_but_for_new_phases(monkeypatch, in_notebook):
+    draws, now_s = [], [0.0]
+
+    @contextmanager
+    def bar(*_):
+        yield lambda *report: draws.append(report)
+
+    monkeypatch.setattr(display, "_in_notebook", lambda: in_notebook)
+    monkeypatch.setattr(display, "_widget", lambda place: bar)
+    monkeypatch.setattr(display, "_terminal_progress", bar)
+    monkeypatch.setattr(display, "monotonic", lambda: now_s[0])
+    with showing("title", progress=True) as shown:
+        steps = Steps(shown, 1001)
+        steps.begin("one", 1000)
+        for _ in range(1000):
+            now_s[0] += 0.001
+            steps.part("relu")
+        steps.begin("two")
+    assert draws[0] == ("one", 0, 1001)
+    assert draws[-1] == ("two", 1001, 1001)
+    assert 9 <= len(draws) - 2 <= 10
+    assert draws[1][0].startswith("one: relu (")
+
+
+def test_parts_beyond_those_of_the_phase_are_not_told():
+    told = []
+    steps = Steps(lambda *report: told.append(report), 3)
+    steps.part("early")
+    steps.begin("one", 1)
+    steps.part("a")
+    steps.part("b")
+    for _ in range(3):
+        steps.begin("again")
+    assert told == [("one", 0, 3), ("one: a (1 of 1)", 1, 3), ("again", 2, 3), ("again", 3, 3), ("again", 3, 3)]
 
 
 def test_an_error_goes_through():

@@ -29,7 +29,7 @@ def device():
 
 
 def assert_allowed(device, titles, function, inputs):
-    case = Case.of(ss.program(function), inputs, "compare")
+    case = Case.of(ss.program(function), inputs, "compare").with_reference()
     checked = case.prepare("async", device, 1)
     outputs = checked.prepared.outputs()
     with np.errstate(all="ignore"):

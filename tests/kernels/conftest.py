@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import itertools
 import shutil
 import subprocess
@@ -16,6 +17,8 @@ import pytest
 import streamscope as ss
 from streamscope.devices.cuda.bench import CudaBench, PackedArguments
 from streamscope.kernels.source import HALF_CONVERSIONS
+from streamscope.program.reference import run_reference
+from streamscope.tolerance import absolute_errors, allowed_errors
 
 PRELUDE = Path(__file__).with_name("host_cuda.h")
 SANITIZED = "-fsanitize=signed-integer-overflow,integer-divide-by-zero,shift"
@@ -155,9 +158,13 @@ class BoundProgram:
         self.memory = [fresh(bench, variable.spec) for variable in self.program.variables]
         for variable, values in zip(self.program.inputs, inputs, strict=True):
             bench.write(self.memory[variable], values)
-        arrays = [bench.argument(values) for values in self.memory]
+
+        def arguments(operands):
+            return [bench.argument(seen(self.memory[variable], view)) for variable, view in operands]
+
         self.calls = [
-            launch.cuda(bench, [arrays[v] for v in launch.reads], [arrays[v] for v in launch.writes]) for launch in self.program.launches()
+            launch.cuda(bench, arguments(launch.operands), arguments((variable, None) for variable in launch.writes))
+            for launch in self.program.launches()
         ]
 
     def run(self):
@@ -165,6 +172,25 @@ class BoundProgram:
         for call in self.calls:
             call()
         return [self.bench.read(self.memory[variable]) for variable in self.program.outputs]
+
+    def shares(self, inputs):
+        """Return the error of each output, as a share of what rounding explains: of its worst element."""
+        expected = run_reference(self.program, inputs)
+        allowed = allowed_errors(self.program, inputs, expected)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return [
+                np.where((found := absolute_errors(result, one)) == 0, 0, found / bound).max(initial=0)
+                for result, one, bound in zip(self.run(), expected, allowed, strict=True)
+            ]
+
+
+def seen(array, view):
+    """Return an array as a view sees it."""
+    if view is None or not view.spec.size:
+        return array if view is None else array.ravel()[:0].reshape(view.spec.shape)
+    library = np if isinstance(array, np.ndarray) else importlib.import_module("cupy")
+    strides = [array.itemsize * stride for stride in view.strides]
+    return library.lib.stride_tricks.as_strided(array.ravel()[view.offset :], view.spec.shape, strides)
 
 
 def fresh(bench, spec):
@@ -180,6 +206,21 @@ def new_bench(request):
         return GpuBench
     build = request.getfixturevalue("build")
     return lambda: DeferredBench(build)
+
+
+@pytest.fixture(scope="session")
+def differing(new_bench):
+    """Return a function of programs with their inputs, by name, that runs their kernels and returns the names of those whose results are
+    further from NumPy's than rounding explains.
+    """
+
+    def run(cases):
+        bench = new_bench()
+        made = {name: BoundProgram(bench, function, inputs) for name, (function, *inputs) in cases.items()}
+        bench.finish()
+        return [name for name, each in made.items() if not all(share <= 1 for share in each.shares(cases[name][1:]))]
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -51,6 +51,10 @@ def gradients(x, y):
     return dx * 2 + dy
 
 
+def choosing(x, y):
+    return ss.ops.where(ss.ops.clip(x, -9, y) > 0.5, (x * 1.3).astype("float16"), y).astype("float64") + x.astype("bool")
+
+
 def own_functions(x, y):
     return helped_too(helped(x) + y)
 
@@ -72,6 +76,7 @@ CASES = {
     "dtypes": (dtypes, (values("float16"), values("float32", seed=1))),
     "broadcasting": (broadcasting, (values("float16", (7, 29)), values("float32", (29,), 1))),
     "a whole array and one number": (broadcasting, (values("float16", (7, 29)), values("float16", (1,), 1))),
+    "choosing": (choosing, (values("float32"), values("float16", seed=1))),
     "own functions": (own_functions, (values("float32"), values("float32", seed=1))),
     "int8": (whole_numbers, (values("int8"), values("int8", seed=1))),
     "int64": (whole_numbers, (values("int64"), values("int8", seed=1))),

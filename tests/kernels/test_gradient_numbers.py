@@ -32,6 +32,8 @@ def values(name, shape, dtype="float64", seed=0):
     generator = np.random.default_rng(seed)
     if name == "ldexp" and seed:
         return generator.integers(-3, 4, shape).astype("int32")
+    if name == "where" and not seed:
+        return generator.integers(0, 2, shape).astype("bool")
     drawn = generator.uniform(low, high, shape)  # kept away from kinks and jumps, across which differences say nothing
     if name in ("rint", "round", "ceil", "floor", "trunc", "fix"):
         drawn = np.floor(drawn) + generator.uniform(0.1, 0.4, shape)
@@ -72,7 +74,7 @@ def programs(new_bench, bound_program):
     for name in DIFFERENTIABLE:
         for dtype in ("float64", "float32", "float16"):
             arrays = arrays_of(name, dtype)
-            dy = np.random.default_rng(5).uniform(0.5, 2, 41).astype(np.asarray(arrays[0]).dtype)
+            dy = np.random.default_rng(5).uniform(0.5, 2, 41).astype(dtype)
             made[name, dtype] = bound_program(bench, traced(name), [dy, *arrays]), [dy, *arrays]
     bench.finish()
     return made

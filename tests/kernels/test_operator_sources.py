@@ -59,7 +59,8 @@ def gradients(traced_sources):
     for operator in OPERATORS.values():
         count = len(operator.definition.operands)
         for dtype in FLOATS:
-            arrays = [np.ones((4, 8), dtype), np.ones(8, "int32" if operator.__name__ == "ldexp" else dtype)][:count]
+            row = np.ones(8, "int32" if operator.__name__ == "ldexp" else dtype)
+            arrays = [np.ones((4, 8), dtype), *[row] * (count - 1)]
             if operator.definition.gradient is not None:
                 yield from traced_sources(gradient_of(operator), np.ones((4, 8), dtype), *arrays)
 

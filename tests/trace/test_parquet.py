@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamscope.errors import OutputError, TraceError
-from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo, pages
+from streamscope.trace import Basis, DeviceInfo, Origins, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo, pages
 from streamscope.trace.spans import COLUMN_DTYPES
 
 DEVICE = DeviceInfo("simulated", "simulated NVIDIA H200", {"multiprocessors": 132})
@@ -59,7 +59,17 @@ def traces(draw):
         notes=tuple(draw(st.lists(texts, max_size=3))),
         memory=draw(st.dictionaries(texts, st.integers(0, 2**40), max_size=2)),
     )  # fmt: skip
-    return Trace(SpanTable(**columns, names=names, lanes=lanes), info)
+    return Trace(SpanTable(**columns, names=names, lanes=lanes), info, draw(origins()))
+
+
+@st.composite
+def origins(draw):
+    """Labels and waits at the limits of what `Origins` allows."""
+    known = tuple(draw(st.lists(texts, max_size=3)))
+    codes = st.lists(st.integers(-1, len(known) - 1), min_size=(length := draw(st.integers(0, 3))), max_size=length)
+    waits = draw(st.lists(st.tuples(*[st.integers(0, 2**31 - 1)] * 4), max_size=3))
+    columns = [np.array(draw(codes), np.int32) for _ in range(3)]
+    return Origins(known, *columns, np.array(waits, np.int32).reshape(-1, 4), draw(st.booleans()))
 
 
 @pytest.fixture
@@ -91,6 +101,31 @@ def test_round_trip_is_exact(tmp_path, original):
         np.testing.assert_array_equal(values, getattr(original.spans, column))
     assert (read.spans.names, read.spans.lanes) == (original.spans.names, original.spans.lanes)
     assert read.info == original.info
+    assert read.origins.to_dict() == original.origins.to_dict()
+
+
+def test_a_file_from_before_there_were_origins_still_loads(tmp_path, trace):
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    rewrite(path, origins=None)
+    read = Trace.from_parquet(path)
+    assert (len(read.origins.label), len(read.origins.waits), read.origins.complete) == (0, 0, False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"label": [1]}, {"label": [0.5]}, {"line": [0, 0]}, {"waits": [[0, 0, 0]]}, {"waits": [[0, 0, 0, -1]]}, {"texts": [1]},
+        {"texts": "text"}, {"complete": 1}, {"waits": [[0, 0, 0, 2**31]]}, {"arguments": {}}, {"label": [["a"]]},
+    ],
+)  # fmt: skip
+def test_damaged_origins_are_refused(tmp_path, trace, change):
+    whole = {"texts": ["a"], "label": [0], "line": [0], "arguments": [-1], "waits": [[0, 0, 1, 0]], "complete": True}
+    path = trace.to_parquet(tmp_path / "t.parquet")
+    rewrite(path, origins=whole)
+    assert Trace.from_parquet(path).origins.to_dict() == whole
+    rewrite(path, origins=whole | change)
+    with pytest.raises(TraceError):
+        Trace.from_parquet(path)
 
 
 def test_a_file_from_before_memory_was_measured_still_loads(tmp_path, trace):

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +173,87 @@ def browser(chromium_path: str) -> Iterator[Browser]:
         chromium = playwright.chromium.launch(executable_path=chromium_path, args=list(CHROMIUM_ARGUMENTS))
         yield chromium
         chromium.close()
+
+
+LAB_SETTINGS = {
+    "@jupyterlab/apputils-extension/notification.jupyterlab-settings": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/notebook-extension/tracker.jupyterlab-settings": {"windowingMode": "none"},
+}
+START_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A running JupyterLab, and the folder that it shows."""
+
+    server: str
+    folder: Path
+
+    RUN_ALL = """async (path) => {
+      await jupyterapp.restored;
+      const panel = [...jupyterapp.shell.widgets("main")].find((widget) => widget.context?.path === path);
+      await panel.context.ready;
+      await panel.sessionContext.ready;
+      jupyterapp.shell.activateById(panel.id);
+      await jupyterapp.commands.execute("notebook:run-all-cells");
+    }"""
+    """Takes the path of an open notebook."""
+
+    def address_of(self, path: str) -> str:
+        """Return where a file of the folder is open, and nothing else."""
+        return f"{self.server}/lab/tree/{path}?reset"
+
+    def write_notebook(self, path: str, sources: Sequence[str]) -> None:
+        """Write a notebook without outputs."""
+        blank = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
+        cells = [{**blank, "id": f"cell-{index}", "source": source} for index, source in enumerate(sources)]
+        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        content = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
+        (self.folder / path).write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[Lab]:
+    """A JupyterLab of its own, on an empty folder."""
+    temporary = tmp_path_factory.mktemp("lab")
+    home = temporary / "home"
+    home.mkdir()
+    for name, settings in LAB_SETTINGS.items():
+        file = temporary / "settings" / name
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(settings))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    source = os.pathsep.join(str(repository / part) for part in ("toolkit", "widgets"))
+    environment = os.environ | {
+        "PYTHONPATH": source, "JUPYTER_CONFIG_DIR": str(temporary / "config"), "JUPYTER_DATA_DIR": str(temporary / "data"),
+        "JUPYTER_RUNTIME_DIR": str(temporary / "runtime"), "IPYTHONDIR": str(temporary / "ipython"),
+    }  # fmt: skip
+    command = [
+        sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--expose-app-in-browser", "--ip=127.0.0.1",
+        f"--port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token=", f"--ServerApp.root_dir={home}",
+        f"--LabApp.user_settings_dir={temporary / 'settings'}", f"--LabApp.workspaces_dir={temporary / 'workspaces'}",
+    ]  # fmt: skip
+    with (temporary / "lab.log").open("wb") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            _wait_for(f"http://127.0.0.1:{port}/api", server, temporary / "lab.log")
+            yield Lab(f"http://127.0.0.1:{port}", home)
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+def _wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            with urllib.request.urlopen(address, timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
 
 
 def until(page: Page, condition: str) -> None:

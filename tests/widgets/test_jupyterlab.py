@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -23,85 +16,16 @@ shown = timeline({name: Trace.from_parquet(f'{name}.parquet') for name in names}
 shown""",
     "shown  # a second view of the same model",
 )
-SETTINGS = {
-    "@jupyterlab/apputils-extension/notification.jupyterlab-settings": {"fetchNews": "false", "checkForUpdates": False},
-    "@jupyterlab/notebook-extension/tracker.jupyterlab-settings": {"windowingMode": "none"},
-}
 TIMELINES = "[...document.querySelectorAll('.jp-OutputArea-output *')].map((e) => e.timeline).filter(Boolean)"
-RUN_ALL = """async () => {
-  await jupyterapp.restored;
-  const panel = [...jupyterapp.shell.widgets("main")].find((widget) => widget.context?.path === "step.ipynb");
-  await panel.context.ready;
-  await panel.sessionContext.ready;
-  jupyterapp.shell.activateById(panel.id);
-  await jupyterapp.commands.execute("notebook:run-all-cells");
-}"""
-START_SECONDS = 60
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
-def temporary(tmp_path_factory) -> Path:
-    """Where JupyterLab keeps its own files, and the notebook."""
-    return tmp_path_factory.mktemp("lab")
-
-
-@pytest.fixture(scope="module")
-def folder(five_engines, temporary) -> Path:
-    """A folder with a notebook and the traces that it reads."""
-    home = temporary / "home"
-    home.mkdir()
+def folder(five_engines, lab) -> Path:
+    """JupyterLab's folder, with a notebook and the traces that it reads."""
     for engine, trace in five_engines(200).items():
-        trace.to_parquet(home / f"{engine}.parquet")
-    blank = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
-    cells = [{**blank, "id": f"cell-{index}", "source": source} for index, source in enumerate(CELLS)]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    (home / "step.ipynb").write_text(json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))
-    for name, settings in SETTINGS.items():
-        file = temporary / "settings" / name
-        file.parent.mkdir(parents=True)
-        file.write_text(json.dumps(settings))
-    return home
-
-
-@pytest.fixture(scope="module")
-def lab(folder, temporary, repository):
-    """A JupyterLab of its own on ``folder``; gives its address."""
-    port = free_port()
-    source = os.pathsep.join(str(repository / part) for part in ("toolkit", "widgets"))
-    environment = os.environ | {
-        "PYTHONPATH": source, "JUPYTER_CONFIG_DIR": str(temporary / "config"), "JUPYTER_DATA_DIR": str(temporary / "data"),
-        "JUPYTER_RUNTIME_DIR": str(temporary / "runtime"), "IPYTHONDIR": str(temporary / "ipython"),
-    }  # fmt: skip
-    command = [
-        sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--expose-app-in-browser", "--ip=127.0.0.1",
-        f"--port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token=", f"--ServerApp.root_dir={folder}",
-        f"--LabApp.user_settings_dir={temporary / 'settings'}", f"--LabApp.workspaces_dir={temporary / 'workspaces'}",
-    ]  # fmt: skip
-    with (temporary / "lab.log").open("wb") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        try:
-            wait_for(f"http://127.0.0.1:{port}/api", server, temporary / "lab.log")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            server.wait(20)
-
-
-def wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end and server.poll() is None:
-        try:
-            with urllib.request.urlopen(address, timeout=2):
-                return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
+        trace.to_parquet(lab.folder / f"{engine}.parquet")
+    lab.write_notebook("step.ipynb", CELLS)
+    return lab.folder
 
 
 # Commands are noted instead of run, so that one key does not undo what another did.
@@ -148,16 +72,16 @@ REAL_KEYS = ("dd", "00", "a", "b", "x")
 
 
 @pytest.fixture(scope="module")
-def notebook(browser, lab):
+def notebook(browser, lab, folder):
     """The notebook, open, with both cells run and both timelines drawn."""
     context = browser.new_context(viewport={"width": 1400, "height": 1500}, reduced_motion="reduce")
     page = context.new_page()
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.goto(f"{lab}/lab/tree/step.ipynb?reset")
+    page.goto(lab.address_of("step.ipynb"))
     page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
-    page.evaluate(RUN_ALL)
+    page.evaluate(lab.RUN_ALL, "step.ipynb")
     page.wait_for_function(f"{TIMELINES}.filter((timeline) => timeline.layout).length === 2", timeout=60_000)
     page.complaints = complaints
     yield page

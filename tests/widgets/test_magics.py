@@ -81,14 +81,17 @@ def test_the_cell_sees_the_users_names_and_leaves_them_alone(shell):
     np.testing.assert_array_equal(shell.user_ns["x"], np.ones((4, 4)))
 
 
-def test_the_timeline_comes_after_the_comparison(shell, monkeypatch):
-    shown = []
-    monkeypatch.setattr("streamscope_widgets.magics.display", shown.append)
-    run(shell, f"%%streamscope {SIMULATED} --engines sync\nss.ops.relu(x)")[0].raise_error()
-    assert [type(item).__name__ for item in shown] == ["Comparison", "TimelineWidget"]
-    shown.clear()
-    run(shell, f"%%streamscope {SIMULATED} --engines sync --no-timeline\nss.ops.relu(x)")[0].raise_error()
-    assert [type(item).__name__ for item in shown] == ["Comparison"]
+def test_the_timeline_comes_after_the_comparison(shell):
+    cell = "--engines sync\nss.ops.relu(x)"
+    result, captured = run(shell, f"%%streamscope {SIMULATED} {cell}")
+    result.raise_error()
+    comparison, widget = captured.outputs
+    assert "all times are simulated" in comparison.data["text/html"]
+    assert "application/vnd.jupyter.widget-view+json" in widget.data
+    result, captured = run(shell, f"%%streamscope {SIMULATED} --no-timeline {cell}")
+    result.raise_error()
+    (comparison,) = captured.outputs
+    assert "all times are simulated" in comparison.data["text/html"]
 
 
 def test_errors_of_the_cell_are_raised_and_point_at_its_line(shell):
@@ -183,8 +186,10 @@ def test_in_a_notebook():
     notebook = execute(f"%%streamscope {SIMULATED} -o runs\nh = ss.ops.matmul(x, w)\nss.ops.relu(h)", "len(runs)")
     outputs = notebook.cells[1].outputs
     shown = [output.data for output in outputs if any(output.data.values())]
-    assert [sorted(data) for data in shown] == [["text/html", "text/plain"], ["application/vnd.jupyter.widget-view+json", "text/plain"]]
+    still, live = ["text/html", "text/plain"], ["application/vnd.jupyter.widget-view+json", "text/html", "text/plain"]
+    assert [sorted(data) for data in shown] == [still, live]
     assert "all times are simulated" in shown[0]["text/html"]
+    assert shown[0]["text/html"].count("<img") == 1
     assert "progress" not in str(outputs)
     assert notebook.cells[2].outputs[0].data["text/plain"] == "5"
 

@@ -2,7 +2,7 @@
 
 import base64
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streamscope.analysis import assess, measure
 from streamscope.analysis.table import metrics_text
-from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
+from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, TimelineGroup, Trace, TraceInfo
 from streamscope.trace.spans import COLUMN_DTYPES
 from streamscope_widgets.comparison_view import summary_html
 from streamscope_widgets.still_timeline import GUTTER, MARGIN, MOST_BYTES, WIDTH, timeline_svg
@@ -21,12 +21,6 @@ from streamscope_widgets.still_timeline import GUTTER, MARGIN, MOST_BYTES, WIDTH
 SAFE_TAGS = {"div", "p", "table", "thead", "tbody", "tr", "th", "td", "br", "details", "summary", "img"}
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "<script>alert('x')</script> & \"quoted\""
-
-
-@dataclass(frozen=True)
-class Group:
-    trace: Trace
-    makespan_ns: float
 
 
 def run_of(engine, gap_ns, *, device="cuda", name="relu", count=20, streams=("main", "aux")):
@@ -47,7 +41,7 @@ def comparison(device="cuda", **changes):
     traces = [run_of("async", 4_000, device=device, **changes), run_of("graph", 2_000, device=device, **changes)]
     repeats = {"async": np.linspace(83_500, 84_500, 20), "graph": np.linspace(42_500, 43_500, 20)}
     metrics = {trace.info.engine: measure(trace, repeats[trace.info.engine]) for trace in traces}
-    groups = [Group(trace, float(np.median(repeats[trace.info.engine]))) for trace in traces]
+    groups = [TimelineGroup(trace, float(np.median(repeats[trace.info.engine]))) for trace in traces]
     return traces[0].info.device, groups, metrics, assess(metrics, traces[0].info.device)
 
 
@@ -125,7 +119,9 @@ def test_every_number_has_its_definition():
 def test_hostile_names_stay_text():
     trace = run_of(HOSTILE, 4_000, name=HOSTILE, streams=(HOSTILE,))
     metrics = {HOSTILE: replace(measure(trace, [80_000.0] * 6), flags=(HOSTILE,))}
-    html = summary_html(HOSTILE, DeviceInfo("cuda", HOSTILE), [Group(trace, 1.0)], metrics, assess(metrics, DeviceInfo("cuda", HOSTILE)))
+    html = summary_html(
+        HOSTILE, DeviceInfo("cuda", HOSTILE), [TimelineGroup(trace, 1.0)], metrics, assess(metrics, DeviceInfo("cuda", HOSTILE))
+    )
     assert set(Reader(html).tags) <= SAFE_TAGS
     assert HOSTILE in texts(picture_of(html))
 
@@ -172,8 +168,8 @@ def test_nothing_at_all_is_still_a_page():
 def test_all_engines_share_one_axis():
     svg = timeline_svg(
         [
-            Group(run_of("async", 4_000, count=2, streams=("main",)), 9_000.0),
-            Group(run_of("graph", 2_000, count=2, streams=("main",)), 7_000.0),
+            TimelineGroup(run_of("async", 4_000, count=2, streams=("main",)), 9_000.0),
+            TimelineGroup(run_of("graph", 2_000, count=2, streams=("main",)), 7_000.0),
         ]
     )
     scale = (WIDTH - GUTTER - MARGIN) / 9_000
@@ -184,7 +180,7 @@ def test_all_engines_share_one_axis():
 
 
 def test_short_kernels_with_gaps_do_not_look_busy():
-    busy, quarter = (timeline_svg([Group(run_of("a", gap_ns, count=20_000, streams=("main",)), 1.0)]) for gap_ns in (2_000, 8_000))
+    busy, quarter = (timeline_svg([TimelineGroup(run_of("a", gap_ns, count=20_000, streams=("main",)), 1.0)]) for gap_ns in (2_000, 8_000))
     assert 'opacity="0.' not in busy.split(">main<")[1].split("opacity", 1)[0]
     kernels = quarter.split(">main<")[1]
     opacities = {float(value) for value in re.findall(r'opacity="([\d.]+)"', kernels)}
@@ -209,7 +205,7 @@ def big_trace(lanes, count):
 def test_large_traces_stay_small(lanes):
     trace = big_trace(lanes, 200_000)
     metrics = {f"engine {number}": measure(trace, [1e9] * 6) for number in range(5)}
-    html = summary_html("big", trace.info.device, [Group(trace, 1e9)] * 5, metrics, assess(metrics, trace.info.device))
+    html = summary_html("big", trace.info.device, [TimelineGroup(trace, 1e9)] * 5, metrics, assess(metrics, trace.info.device))
     assert len(html.encode()) < 200_000
     assert len(picture_of(html)) <= MOST_BYTES
     assert (f"+ {lanes - 6} streams" in texts(picture_of(html))) == (lanes > 6)
@@ -223,7 +219,7 @@ def test_any_trace_draws_well_formed_bars_inside_the_picture(rows, makespan_ns):
     builder = SpanBuilder(["host", "stream"])
     for kind, start_ns, length_ns, name in rows:
         builder.add(kind, name, "host" if kind < SpanKind.KERNEL else "stream", start_ns, start_ns + length_ns, basis=Basis.PLACED)
-    svg = timeline_svg([Group(Trace(builder.build(), TraceInfo("async", "p", DeviceInfo("cuda", "c"))), float(makespan_ns))])
+    svg = timeline_svg([TimelineGroup(Trace(builder.build(), TraceInfo("async", "p", DeviceInfo("cuda", "c"))), float(makespan_ns))])
     for left, _, width in rectangles(svg):
         assert left >= GUTTER
         assert left + width <= WIDTH - MARGIN + 8

@@ -40,3 +40,15 @@ def test_the_saved_state_holds_the_front_end_but_no_spans(five_engines):
     small, large = timeline(five_engines(10)), timeline(five_engines(400))
     sizes = [sum(len(str(value)) for value in widget.get_state().values()) for widget in (small, large)]
     assert sizes[0] == sizes[1] < 110_000
+
+
+def test_it_is_displayed_as_a_picture_with_the_finding_and_then_as_the_widget(five_engines, monkeypatch):
+    shown = []
+    monkeypatch.setattr("streamscope_widgets.timeline.display", lambda data, raw: shown.append(data))
+    timeline(five_engines(20), "<b>graph</b> is fastest")._ipython_display_()
+    picture, widget = shown
+    assert "&lt;b&gt;graph&lt;/b&gt; is fastest" in picture["text/html"]
+    assert "data:image/svg+xml;base64," in picture["text/html"]
+    assert picture["text/plain"] == "<b>graph</b> is fastest"
+    assert "application/vnd.jupyter.widget-view+json" in widget
+    assert (widget["text/html"], widget["text/plain"]) == ("", "")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from time import monotonic
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
     from rich.console import Console
 
+    from streamscope_widgets.exploring.explorer import Explorer
     from streamscope_widgets.timeline import TimelineWidget
 
 BETWEEN_DRAWINGS_S = 0.1
-"""To draw a terminal's bar takes a millisecond, and there may be 200,000 steps."""
+"""To draw a bar takes a millisecond, and there may be 200,000 steps."""
 
 RENDERERS = {
     "Advice": {
@@ -75,6 +76,12 @@ def chart(result: object, which: str) -> go.Figure:
     return _renderer(result, which)(result)
 
 
+def explorer(own: object, inputs: Sequence[Any], attributes: Mapping[str, Any], **chosen: Any) -> Explorer:
+    """Return the explorer (a notebook widget) of a program with its inputs, or of ready ones where ``own`` is None."""
+    made: Explorer = _widget("exploring.explorer:explorer")(own, inputs, attributes, **chosen)
+    return made
+
+
 def report(result: object, path: Path) -> Path:
     """Write a result to one HTML file that needs no network, and return its path.
 
@@ -103,12 +110,26 @@ def register_magics(shell: InteractiveShell) -> None:
     _widget("magics:register")(shell)
 
 
-def progress_bar(title: str) -> AbstractContextManager[Callable[[str, int, int], None]]:
-    """Show a bar where the user is, in a notebook or in a terminal; give the function ``progress(what, step, steps)`` that moves it."""
-    if not _in_notebook():
-        return _terminal_progress(title)
-    bar: AbstractContextManager[Callable[[str, int, int], None]] = _widget("show.html:notebook_progress")()
-    return bar
+@contextmanager
+def progress_bar(title: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar where the user is, in a notebook or in a terminal; give the function ``progress(what, step, steps)`` that moves it.
+
+    It is drawn for each new phase, which is what stands before a colon, and else at most every `BETWEEN_DRAWINGS_S`.
+    """
+    bar: AbstractContextManager[Callable[[str, int, int], None]] = (
+        _widget("show.html:notebook_progress")() if _in_notebook() else _terminal_progress(title)
+    )
+    with bar as draw:
+        drawn, drawn_s = "", 0.0
+
+        def moved(what: str, step: int, steps: int) -> None:
+            nonlocal drawn, drawn_s
+            phase, now_s = what.partition(":")[0], monotonic()
+            if phase != drawn or now_s - drawn_s >= BETWEEN_DRAWINGS_S:
+                drawn, drawn_s = phase, now_s
+                draw(what, step, steps)
+
+        yield moved
 
 
 def console(*, stderr: bool) -> Console:
@@ -128,18 +149,11 @@ def console(*, stderr: bool) -> Console:
 def _terminal_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
     from rich.progress import Progress
 
-    # No thread of its own draws it: that would run while times are measured.
-    with Progress(console=console(stderr=True), transient=True, auto_refresh=False) as bar:
-        task, drawn, drawn_s = bar.add_task(title, total=None), title, monotonic()
-
-        def moved(what: str, step: int, steps: int) -> None:
-            nonlocal drawn, drawn_s
-            due = what != drawn or monotonic() - drawn_s >= BETWEEN_DRAWINGS_S
-            bar.update(task, completed=step, total=steps, description=what, refresh=due)
-            if due:
-                drawn, drawn_s = what, monotonic()
-
-        yield moved
+    # No thread of its own draws it: that would run while times are measured. In a file, it would leave an empty line.
+    screen = console(stderr=True)
+    with Progress(console=screen, transient=True, auto_refresh=False, disable=not screen.is_terminal) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda what, step, steps: bar.update(task, completed=step, total=steps, description=what, refresh=True)
 
 
 def _in_notebook() -> bool:

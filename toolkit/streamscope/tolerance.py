@@ -16,7 +16,7 @@ have effects. A result that depends on one of them may be off by `BEHIND_OTHERS`
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from streamscope.kernels.reduce.reduction_plan import checked_axes
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Operation, Program
 from streamscope.program.reference import run_reference
+from streamscope.program.variable import ArraySpec
 
 Array = npt.NDArray[Any]
 
@@ -56,8 +57,13 @@ MANY = 2**24
 BY_OPERANDS = frozenset({"digamma", "gammaln", "gamma_gradient", "gammaln_gradient"})
 """Launches whose operands are perturbed, too: near their zeros they are off by as much as elsewhere, since their terms are."""
 
+MOVING = frozenset({"copy"})
+"""Launches that only move elements, and so are exact."""
 
-def allowed_errors(program: Program, inputs: Sequence[Array], expected: Sequence[Array]) -> list[Array]:
+
+def allowed_errors(
+    program: Program, inputs: Sequence[Array], expected: Sequence[Array], begun: Callable[[Operation], None] = lambda operation: None
+) -> list[Array]:
     """Return how far each element of each output may be from what is expected; a number where that is the same for all.
 
     Parameters
@@ -66,14 +72,23 @@ def allowed_errors(program: Program, inputs: Sequence[Array], expected: Sequence
         Not fused: results inside a fused operation would not be perturbed.
     inputs, expected : sequence of array
         On the host: what the outputs are computed from, and the results of NumPy.
+    begun : callable
+        Called before each operation that is run again, `steps_of_tolerance` times.
     """
     shares, ours = _depending_on_others(program)
     exact = {variable: reference for variable, reference in zip(program.outputs, expected, strict=True) if variable not in shares}
-    found = rounding_spreads(program, ours, inputs, exact)
+    found = rounding_spreads(program, ours, inputs, exact, begun)
     return [
         _behind_others(reference, shares[variable]) if variable in shares else _of_rounding(reference, found.get(variable))
         for variable, reference in zip(program.outputs, expected, strict=True)
     ]
+
+
+def steps_of_tolerance(program: Program) -> int:
+    """Return how many operations `allowed_errors` runs again."""
+    shares, ours = _depending_on_others(program)
+    specs = [program.variables[variable].spec for variable in program.outputs if variable not in shares]
+    return len(_runs(program, ours)) * len(ours) if any(map(_is_rounded, specs)) else 0
 
 
 def allowed_of_others(reference: Array) -> Array:
@@ -163,7 +178,11 @@ def absolute_errors(output: Array, reference: Array) -> Array:
 
 
 def rounding_spreads(
-    program: Program, operations: Sequence[Operation], inputs: Sequence[Array], expected: Mapping[int, Array]
+    program: Program,
+    operations: Sequence[Operation],
+    inputs: Sequence[Array],
+    expected: Mapping[int, Array],
+    begun: Callable[[Operation], None] = lambda operation: None,
 ) -> dict[int, Array]:
     """Return by how much perturbed runs were off, at most, for each element of the floating-point outputs.
 
@@ -176,19 +195,30 @@ def rounding_spreads(
     inputs : sequence of array
     expected : mapping of int to array
         By variable, the outputs of the program as it is.
+    begun : callable
+        Called before each operation of each run.
     """
-    wanted = {variable: reference for variable, reference in expected.items() if reference.dtype.kind == "f" and reference.size}
+    wanted = {variable: reference for variable, reference in expected.items() if _is_rounded(program.variables[variable].spec)}
     found = {variable: np.zeros(reference.shape) for variable, reference in wanted.items()}
+    for perturbation in _runs(program, operations) if wanted else ():
+        perturbed = replace(perturbed_program(program, operations, perturbation), outputs=tuple(wanted))
+        for result, (variable, reference) in zip(run_reference(perturbed, inputs, begun), wanted.items(), strict=True):
+            np.maximum(found[variable], absolute_errors(result, reference), out=found[variable])
+    return found
+
+
+def _is_rounded(spec: ArraySpec) -> bool:
+    return spec.dtype.kind == "f" and spec.size > 0
+
+
+def _runs(program: Program, operations: Sequence[Operation]) -> list[Perturbation | None]:
+    """Return how operations are run again: perturbed, fewer times where people wait long for that, and more exactly than NumPy does."""
     results = sum(program.variables[variable].spec.size for operation in operations for variable in operation.writes)
     kept = RUNS if results <= MANY else RUNS[:RUNS_OF_MANY]
     runs: list[Perturbation | None] = [Perturbation(np.random.default_rng(seed), sign) for seed, sign in kept]
     if any(_joined(program, operation, launch) > 1 for operation in operations for launch in operation.launches):
         runs.append(None)  # Not perturbed: it only adds up more exactly than NumPy, which may be off by as much as the others.
-    for perturbation in runs if wanted else ():
-        perturbed = replace(perturbed_program(program, operations, perturbation), outputs=tuple(wanted))
-        for result, (variable, reference) in zip(run_reference(perturbed, inputs), wanted.items(), strict=True):
-            np.maximum(found[variable], absolute_errors(result, reference), out=found[variable])
-    return found
+    return runs
 
 
 def perturbed_program(program: Program, operations: Sequence[Operation], perturbation: Perturbation | None) -> Program:
@@ -202,7 +232,7 @@ def perturbed_program(program: Program, operations: Sequence[Operation], perturb
 def _perturbed_launch(program: Program, operation: Operation, launch: Launch, perturbation: Perturbation | None) -> Launch:
     """Return a launch with a perturbed reference; a copy stays as it is."""
     as_it_is = launch.reference
-    if launch.kind is not LaunchKind.KERNEL or as_it_is is None:
+    if launch.kind is not LaunchKind.KERNEL or launch.name in MOVING or as_it_is is None:
         return launch
     writes = [program.variables[variable].spec for variable in launch.writes]
     count = _joined(program, operation, launch)
@@ -225,8 +255,8 @@ def _perturbed_launch(program: Program, operation: Operation, launch: Launch, pe
 
 def _joined(program: Program, operation: Operation, launch: Launch) -> int:
     """Return how many elements are joined to a floating-point number, at most; 1 where it comes of one element of each operand."""
-    reads, writes = ([program.variables[variable].spec for variable in each] for each in (launch.reads, launch.writes))
-    if any(spec.dtype.kind != "f" for spec in writes):
+    reads, writes = program.read_specs(launch), [program.variables[variable].spec for variable in launch.writes]
+    if launch.name in MOVING or any(spec.dtype.kind != "f" for spec in writes):
         return 1
     if "axis" in operation.attributes:
         axes = checked_axes(operation.name, reads[0].shape, operation.attributes["axis"])

@@ -32,15 +32,15 @@ from streamscope_widgets.show.html import (
     block,
     fill,
     folded,
-    image,
     joined,
     lead,
     lines,
     page_table,
     small,
+    still,
     table,
 )
-from streamscope_widgets.still_timeline import timeline_svg
+from streamscope_widgets.still_timeline import timeline_image
 
 if TYPE_CHECKING:
     from streamscope.comparing.comparison import Comparison
@@ -78,8 +78,23 @@ def comparison_html(comparison: Comparison) -> Html:
     return summary_html(comparison.program, comparison.device, comparison.groups(), comparison.metrics, comparison.verdict)
 
 
+def show_with_timeline(comparison: Comparison) -> None:
+    """Show a comparison and its live timelines, which take the picture's place, as outputs of a cell."""
+    from IPython.display import display
+
+    of = (comparison.program, comparison.device, comparison.groups(), comparison.metrics, comparison.verdict)
+    display({"text/html": str(summary_html(*of, live=True)), "text/plain": str(comparison)}, raw=True)  # type: ignore[no-untyped-call]
+    comparison.timeline().show_live()
+
+
 def summary_html(
-    title: str, device: DeviceInfo, groups: Sequence[TimelineGroup], metrics: Mapping[str, EngineMetrics], verdict: Verdict | str
+    title: str,
+    device: DeviceInfo,
+    groups: Sequence[TimelineGroup],
+    metrics: Mapping[str, EngineMetrics],
+    verdict: Verdict | str,
+    *,
+    live: bool = False,
 ) -> Html:
     """Return a comparison as HTML of less than 200 kB that needs no script, style sheet or network.
 
@@ -94,15 +109,18 @@ def summary_html(
     metrics : mapping of str to EngineMetrics
     verdict : Verdict or str
         With a `Verdict`, its evidence is there too, folded.
+    live : bool
+        Whether live timelines follow in the next output.
     """
     found = metrics_table(metrics)
+    picture = timeline_image(groups, str(verdict)) if groups else Html()
     return block(
         above(f"{title} · {device_words(device)}"),
         lead(str(verdict)),
         _summary_metrics(found, device),
         small(note_lines(found)),
         "" if isinstance(verdict, str) else folded("What the verdict rests on", lines(verdict.evidence)),
-        _picture(groups, str(verdict)),
+        still(picture) if live else picture,
     )
 
 
@@ -126,12 +144,6 @@ def _summary_metrics(found: MetricsTable, device: DeviceInfo) -> Html:
         return Html()
     caption = fill('<p style="margin:0 0 4px 0;font-style:italic">{}</p>', SIMULATED_CAPTION) if device.simulated else Html()
     return Html(caption + table(columns_of(found), rows_of(found)))
-
-
-def _picture(groups: Sequence[TimelineGroup], verdict: str) -> Html:
-    if not groups:
-        return Html()
-    return image(timeline_svg(groups), f"Timelines of {', '.join(group.trace.info.engine for group in groups)} on one time axis. {verdict}")
 
 
 def comparison_report(comparison: Comparison, path: Path) -> Path:

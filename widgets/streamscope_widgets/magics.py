@@ -29,6 +29,7 @@ from streamscope.errors import EngineError, StreamscopeError
 from streamscope.options import COMPARE_OPTIONS, Option, hint_on_a_line
 from streamscope.tracing import program
 from streamscope_widgets.cell_program import CellProgram, cell_program
+from streamscope_widgets.comparison_view import show_with_timeline
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -82,9 +83,10 @@ def run_magic(shell: InteractiveShell, line: str, cell: str | None = None) -> No
         raise
     if chosen.output:
         shell.user_ns[chosen.output] = comparison
-    display(comparison)  # type: ignore[no-untyped-call]
     if chosen.timeline:
-        display(comparison.timeline())  # type: ignore[no-untyped-call]
+        show_with_timeline(comparison)
+    else:
+        display(comparison)  # type: ignore[no-untyped-call]
 
 
 def _program(shell: InteractiveShell, line: str, cell: str) -> CellProgram:

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
+from IPython.display import display
 
 from streamscope.trace import TimelineGroup
 from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode
+from streamscope_widgets.show.html import EMPTY
+from streamscope_widgets.still_timeline import timeline_still
 
 if TYPE_CHECKING:
     from streamscope.comparing.comparison import Comparison
@@ -20,12 +23,14 @@ class TimelineWidget(anywidget.AnyWidget):
     """Timelines of traces, stacked on one time axis.
 
     The spans are not a trait: each view that asks for them gets one binary message. So a saved notebook does not hold them,
-    zooming needs no kernel, and a reopened notebook shows the static result that stands beside this widget.
+    and zooming needs no kernel. Where no kernel answers, the still picture that stands before the widget is shown.
 
     Parameters
     ----------
     groups : sequence of TimelineGroup
         From `streamscope_widgets.payload.as_groups`.
+    finding : str
+        What the still picture says: the verdict.
 
     Raises
     ------
@@ -35,9 +40,10 @@ class TimelineWidget(anywidget.AnyWidget):
 
     _esm = traitlets.Unicode().tag(sync=True)
 
-    def __init__(self, groups: tuple[TimelineGroup, ...], **kwargs: Any) -> None:
+    def __init__(self, groups: tuple[TimelineGroup, ...], finding: str = "", **kwargs: Any) -> None:
         super().__init__(_esm=bundle_source(), **kwargs)
         self.groups = groups
+        self.finding = finding
         self._payload: Payload | None = None
         self.on_msg(self._answer)
 
@@ -48,21 +54,50 @@ class TimelineWidget(anywidget.AnyWidget):
             self._payload = encode(self.groups)
         return self._payload
 
+    def show(self, groups: tuple[TimelineGroup, ...]) -> None:
+        """Draw other timelines in all views.
+
+        Parameters
+        ----------
+        groups : sequence of TimelineGroup
+            From `streamscope_widgets.payload.as_groups`.
+        """
+        self.groups, self._payload = groups, None
+        self._send_spans(None)
+
+    def _ipython_display_(self) -> None:
+        """Show the still picture, and after it the widget, which hides the picture as soon as it has drawn.
+
+        JupyterLab shows a widget without its model as an error, whatever else is in the same output. So the picture is one of its own.
+        """
+        still = timeline_still(self.groups, self.finding)
+        display({"text/html": str(still), "text/plain": self.finding or repr(self)}, raw=True)  # type: ignore[no-untyped-call]
+        self.show_live()
+
+    def show_live(self) -> None:
+        """Show the widget alone, below an output that ends with a still picture."""
+        found = self._repr_mimebundle_()
+        widget = found[0] if isinstance(found, tuple) else found
+        display({**(widget or {}), **EMPTY}, raw=True)  # type: ignore[no-untyped-call]
+
     def _answer(self, _widget: TimelineWidget, content: Any, _buffers: Any) -> None:
-        if not isinstance(content, dict) or content.get("type") != "ready":
-            return
         # A message reaches every view of this model; each takes only the answer to its own request.
-        answer = {"type": "spans", "view": content.get("view"), "header": dict(self.payload.header)}
-        self.send(answer, [self.payload.block])
+        if isinstance(content, dict) and content.get("type") == "ready":
+            self._send_spans(content.get("view"))
+
+    def _send_spans(self, view: str | None) -> None:
+        self.send({"type": "spans", "view": view, "header": dict(self.payload.header)}, [self.payload.block])
 
 
-def timeline(traces: Traces) -> TimelineWidget:
+def timeline(traces: Traces, finding: str = "") -> TimelineWidget:
     """Return a widget that shows traces of one program on one time axis.
 
     Parameters
     ----------
     traces : sequence of Trace or TimelineGroup, or mapping from label to either
         One group each, from top to bottom.
+    finding : str
+        What the still picture says that a reopened notebook shows.
 
     Raises
     ------
@@ -71,12 +106,12 @@ def timeline(traces: Traces) -> TimelineWidget:
     OutputError
         The front end was not built.
     """
-    return TimelineWidget(as_groups(traces))
+    return TimelineWidget(as_groups(traces), finding)
 
 
 def comparison_timeline(comparison: Comparison) -> TimelineWidget:
     """Return the live timelines of all engines."""
-    return timeline(comparison.groups())
+    return timeline(comparison.groups(), comparison.verdict)
 
 
 def compilation_timeline(log: CompilationLog, label: str) -> TimelineWidget:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from streamscope import display
 from streamscope.advising.break_even import graph_pays, launch_bound_below_ns, second_stream_pays
 from streamscope.advising.device_costs import DeviceCosts, device_costs
-from streamscope.advising.forecast import Forecast, forecast
+from streamscope.advising.forecast import Forecast, forecast, forecast_steps
 from streamscope.advising.probes import PROBES
 from streamscope.advising.sentences import advice_text, verdict
 from streamscope.arguments import given_path
@@ -22,7 +21,7 @@ from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines.case import Case
 from streamscope.errors import OutputError, ProgramError
-from streamscope.progress import Progress, showing
+from streamscope.progress import Progress, Steps, showing
 from streamscope.tracing import ProgramFunction
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ def advise(
         Arguments of the program: NumPy or CuPy arrays.
     device : {"auto", "cuda", "simulated"} or Device
     progress : bool or callable
-        Show a progress bar, or call ``progress(what, step, steps)``.
+        Show a progress bar, or call ``progress(what, step, steps)`` before each step. What that raises ends the work.
     **attributes : object
         Passed on to the function as they are, for example ``training=True``.
 
@@ -173,12 +172,13 @@ def advise(
         raise ProgramError("ss.advise got inputs, but no program", hint="ss.advise(program, *inputs), or ss.advise() for the device alone")
     case = None if program is None else Case.of(program, inputs, "ss.advise", attributes, checked=False)
     opened = open_device(device)
-    with showing("measuring the device", progress=progress) as shown:
-        done = itertools.count()
-        steps = PROBES + 2
-        costs = device_costs(opened, lambda what: shown(f"measuring {what}", next(done), steps))
-        shown("predicting", steps - 1, steps)
-        return Advice(costs, None if case is None else forecast(case, opened, costs))
+    with showing("measuring the device", progress=progress) as said:
+        steps = Steps(said, PROBES + 1 + (0 if case is None else forecast_steps(case, opened)))
+        costs = device_costs(opened, lambda what: steps.begin(f"measuring {what}"))
+        if case is None:
+            return Advice(costs, None)
+        with opened.watched(lambda launch: steps.part(launch.name)):
+            return Advice(costs, forecast(case, opened, costs, steps))
 
 
 def _forecast_json(forecast: Forecast) -> dict[str, Any]:

@@ -20,10 +20,10 @@ from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS, engine_names
-from streamscope.engines.case import Case, Checked
+from streamscope.engines.case import CHECKED_RUNS, Case, Checked
 from streamscope.engines.plan import Plan, Replay, checked_streams
 from streamscope.errors import EngineError, OutOfMemoryError
-from streamscope.progress import Progress, showing
+from streamscope.progress import Progress, Steps, showing
 from streamscope.tracing import ProgramFunction
 from streamscope.words import format_mib
 
@@ -67,7 +67,7 @@ def best(
     streams : int
         Compute streams that ``dual`` and ``graph-dual`` may use.
     progress : bool or callable
-        Show a progress bar, or call ``progress(what, step, steps)``.
+        Show a progress bar, or call ``progress(what, step, steps)`` before each step. What that raises ends the choice.
     memory_limit : int or str, optional
         Device memory that an engine may hold for the program: bytes, or for example ``"512 MiB"``. The engines are all prepared at
         the same time, so that they can take turns; what they hold together may be more.
@@ -105,10 +105,15 @@ def best(
     names = engine_names(engines)
     limit = None if memory_limit is None else memory_bytes(memory_limit)
     allowed = checked_streams(streams)
-    selection = Selection(Case.of(program, inputs, "ss.best", attributes), open_device(device), limit)
+    case, opened = Case.of(program, inputs, "ss.best", attributes), open_device(device)
+    parts = case.parts(opened)
+    rounds = 1 if opened.info.exact else MOST_ROUNDS
     with showing("choosing an engine", progress=progress) as said:
-        selection.prepare(names, allowed, said)
-        return selection.run(said)
+        steps = Steps(said, case.reference_steps + len(names) * (max(1, CHECKED_RUNS * parts) + parts) + rounds)
+        selection = Selection(case.with_reference(steps), opened, limit)
+        with opened.watched(lambda launch: steps.part(launch.name)):
+            selection.prepare(names, allowed, steps)
+            return selection.run(steps)
 
 
 @dataclass
@@ -133,11 +138,10 @@ class Selection:
     admitted: dict[str, Checked] = field(default_factory=dict)
     ruled_out: dict[str, Candidate] = field(default_factory=dict)
 
-    def prepare(self, engines: Iterable[str], streams: int, progress: Progress) -> None:
+    def prepare(self, engines: Iterable[str], streams: int, steps: Steps) -> None:
         """Prepare engines and admit each, unless something speaks against it."""
-        names = simplest_first(engines)
-        for step, engine in enumerate(names):
-            progress(f"preparing {engine}", step, len(names))
+        for engine in simplest_first(engines):
+            steps.begin(f"preparing {engine}", CHECKED_RUNS * self.case.parts(self.device))
             try:
                 checked = self.case.prepare(engine, self.device, streams)
             except OutOfMemoryError as error:
@@ -178,14 +182,14 @@ class Selection:
             raise EngineError(f"no engine can be chosen. {why}", hint="raise the memory limit, or allow other engines")
         return Elimination(simplest_first(self.admitted), exact=self.device.info.exact)
 
-    def run(self, progress: Progress) -> Choice:
+    def run(self, steps: Steps) -> Choice:
         """Let those that are still in run round after round, until one is left or `MOST_ROUNDS` are done."""
         elimination = self.elimination()
         random = np.random.default_rng(0)
-        for step in range(MOST_ROUNDS):
+        for _ in range(MOST_ROUNDS):
             if elimination.decided and elimination.times_ns:
                 break
-            progress("timing", step, MOST_ROUNDS)
+            steps.begin("timing", self.case.parts(self.device) * len(elimination.remaining))
             running = {name: self.admitted[name].prepared for name in elimination.remaining}
             elimination.add({name: float(ns) for name, ns in self.case.round_ns(running, random).items()})
         return self.choice(elimination)

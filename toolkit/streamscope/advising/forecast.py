@@ -14,10 +14,11 @@ from streamscope.advising.probes import launch_durations_ns
 from streamscope.advising.simulation import simulated_ns, without_data
 from streamscope.analysis.statistics import MedianInterval, median_interval
 from streamscope.devices.protocol import Device
-from streamscope.engines.case import Case
+from streamscope.engines.case import CHECKED_RUNS, Case
 from streamscope.engines.plan import Plan
 from streamscope.program.launch import Launch, LaunchKind
 from streamscope.program.operation import Program
+from streamscope.progress import Steps
 from streamscope.recording.device_log import recorder_of
 from streamscope.trace.spans import SpanKind, SpanTable
 
@@ -62,15 +63,29 @@ class Forecast:
         return self.predicted_ns["async"] / self.predicted_ns[engine]
 
 
-def forecast(case: Case, device: Device, costs: DeviceCosts) -> Forecast:
+def forecast_steps(case: Case, device: Device) -> int:
+    """Return how many steps `forecast` has."""
+    parts = case.parts(device)
+    rounds = SIMULATED_ROUNDS if device.info.exact else ROUNDS
+    return len(BRANCHED) * max(1, CHECKED_RUNS * parts) + max(1, parts) + rounds * max(1, len(BRANCHED) * parts)
+
+
+def forecast(case: Case, device: Device, costs: DeviceCosts, steps: Steps) -> Forecast:
     """Record a program once under async, simulate it under the other engines with the device's costs, and measure it under them."""
-    prepared = {engine: case.prepare(engine, device, 2).prepared for engine in BRANCHED}
+    prepared, parts = {}, case.parts(device)
+    for engine in BRANCHED:
+        steps.begin(f"preparing {engine}", CHECKED_RUNS * parts)
+        prepared[engine] = case.prepare(engine, device, 2).prepared
+    steps.begin("recording async", parts)
     case.reload(prepared["async"])
     trace = recorder_of(device).record(prepared["async"], lambda: case.reload(prepared["async"]))
     durations = launch_durations_ns(trace.spans)
     kernels_ns = [durations[key] for key in _kernels(case.program) if key in durations]
     random, rounds = np.random.default_rng(0), SIMULATED_ROUNDS if device.info.exact else ROUNDS
-    times = [case.round_ns(prepared, random) for _ in range(rounds)]
+    times = []
+    for _ in range(rounds):
+        steps.begin("timing", len(BRANCHED) * parts)
+        times.append(case.round_ns(prepared, random))
     measured = {engine: [float(one[engine]) for one in times] for engine in BRANCHED}
     medians = {engine: median_interval(values) for engine, values in measured.items()}
     plans = {engine: one.plan for engine, one in prepared.items()}

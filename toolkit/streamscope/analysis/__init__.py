@@ -1,6 +1,7 @@
 """What traces say: busy and idle time, overlap, launches, the metrics of an engine, a verdict on several. Draws nothing."""
 
 from streamscope.analysis.activity import Activity, Occupation, activity, fullness
+from streamscope.analysis.critical_path import Bound, CriticalPath, critical_path
 from streamscope.analysis.idle import Gaps, IdleCause, IdleSplit, device_gaps, device_idle, idle_by_stream, stream_gaps
 from streamscope.analysis.launches import (
     Launches,
@@ -33,10 +34,11 @@ from streamscope.analysis.statistics import MedianInterval, Ranking, median_inte
 from streamscope.analysis.verdict import Change, Shares, Verdict, assess, difference, verdict
 
 __all__ = [
-    "Activity", "Change", "EngineMetrics", "Gaps", "IdleCause", "IdleSplit", "Launches", "MedianInterval", "MissingRecords",
-    "Occupation", "OperationTable", "Ranking", "Shares", "StreamPair", "Verdict", "activity", "api_time_ns", "assess",
-    "concurrency", "copy_busy_ns", "copy_compute_overlap", "device_gaps", "device_idle", "difference", "exposed_copy_ns",
-    "exposed_host_ns", "fullness", "gpu_busy_ns", "host_device_overlap", "idle_by_stream", "join_launches", "kernel_count",
-    "kernel_time_ns", "launch_latency_ns", "measure", "median_interval", "missing_records", "operation_table",
-    "overlap_fraction", "overlap_ns", "queue_length", "queue_time_ns", "stream_gaps", "stream_overlap", "verdict",
+    "Activity", "Bound", "Change", "CriticalPath", "EngineMetrics", "Gaps", "IdleCause", "IdleSplit", "Launches",
+    "MedianInterval", "MissingRecords", "Occupation", "OperationTable", "Ranking", "Shares", "StreamPair", "Verdict",
+    "activity", "api_time_ns", "assess", "concurrency", "copy_busy_ns", "copy_compute_overlap", "critical_path",
+    "device_gaps", "device_idle", "difference", "exposed_copy_ns", "exposed_host_ns", "fullness", "gpu_busy_ns",
+    "host_device_overlap", "idle_by_stream", "join_launches", "kernel_count", "kernel_time_ns", "launch_latency_ns",
+    "measure", "median_interval", "missing_records", "operation_table", "overlap_fraction", "overlap_ns", "queue_length",
+    "queue_time_ns", "stream_gaps", "stream_overlap", "verdict",
 ]  # fmt: skip

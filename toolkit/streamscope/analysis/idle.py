@@ -171,16 +171,19 @@ class _Work:
         return _Work(self.spans.select(mask), self.arrival_ns[mask], self.known[mask])
 
 
+def shortest_launch_ns(spans: SpanTable) -> int:
+    """Return the shortest time in a trace from the start of a launch call to that of its kernel or copy, at least 0; 0 without any."""
+    device = spans.of_kind(DEVICE_KINDS)
+    calls, row, known = call_of(spans, device)
+    return max(0, int((device.start_ns[known] - calls.start_ns[row[known]]).min(initial=np.iinfo(np.int64).max))) if known.any() else 0
+
+
 def _work(spans: SpanTable, launch_ns: int | None) -> _Work:
     device = spans.of_kind(DEVICE_KINDS)
     device = device.select(np.argsort(device.start_ns, kind="stable"))
     calls, row, known = call_of(spans, device)
     arrival_ns = np.zeros(len(device), np.int64)
-    arrival_ns[known] = calls.start_ns[row[known]]
-    if launch_ns is None:
-        latency_ns = (device.start_ns - arrival_ns)[known]
-        launch_ns = max(0, int(latency_ns.min())) if len(latency_ns) else 0
-    arrival_ns[known] += launch_ns
+    arrival_ns[known] = calls.start_ns[row[known]] + (shortest_launch_ns(spans) if launch_ns is None else launch_ns)
     return _Work(device, arrival_ns, known)
 
 

@@ -205,6 +205,13 @@ def call_of(spans: SpanTable, device: SpanTable) -> tuple[SpanTable, IntArray, n
     return (calls, *_look_up(calls.correlation, device.correlation))
 
 
+def call_rows(spans: SpanTable, device_rows: IntArray) -> IntArray:
+    """Return for each row of a kernel or copy the row of its launch call, -1 where there is none."""
+    rows = _call_rows(spans)
+    at, known = _look_up(spans.correlation[rows], spans.correlation[device_rows])
+    return np.where(known, np.append(rows, -1)[np.minimum(at, len(rows))], -1)
+
+
 def _kernels_and_nodes(spans: SpanTable) -> SpanTable:
     """Kernels, and the copies of graph replays."""
     replays = spans.correlation[(spans.kind == SpanKind.GRAPH_LAUNCH) & (spans.correlation >= 0)]
@@ -214,8 +221,12 @@ def _kernels_and_nodes(spans: SpanTable) -> SpanTable:
 
 def _calls(spans: SpanTable) -> SpanTable:
     """Launch calls by correlation, one each."""
+    return spans.select(_call_rows(spans))
+
+
+def _call_rows(spans: SpanTable) -> IntArray:
     rows = np.flatnonzero(np.isin(spans.kind, CALL_KINDS) & (spans.correlation >= 0))
-    return spans.select(rows[_first_of_each(spans.correlation[rows])])
+    return rows[_first_of_each(spans.correlation[rows])]
 
 
 def _first_of_each(keys: IntArray) -> IntArray:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,16 +19,29 @@ from streamscope.comparing.comparison import NUMPY, PLAIN_CALL, Comparison, Run
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names, listed_names
-from streamscope.engines.case import Case, Checked
+from streamscope.engines.case import CHECKED_RUNS, Case, Checked
 from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, ProgramError, WorkloadError
-from streamscope.progress import Progress, showing
+from streamscope.progress import Progress, Steps, showing
 from streamscope.recording.device_log import recorder_of
 from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 
 AUTO = "auto"
 """What ``engines`` says when one of them is to be chosen."""
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """Progress that also wants to see each engine's run as soon as it is recorded, as the explorer does."""
+
+    def __call__(self, what: str, step: int, steps: int, /) -> None:
+        """Learn what is done next."""
+
+    def recorded(self, run: Run) -> None:
+        """Take the run of one more engine."""
+
+
 SIMULATED_REPEATS = 3
 """A simulated device repeats itself to the nanosecond, so more would show nothing."""
 
@@ -70,7 +81,7 @@ def compare(
     repeats : int
         Timed runs of each engine, up to 200,000; a simulated device, which repeats itself exactly, is run three times at most.
     progress : bool or callable
-        Show a progress bar, or call ``progress(what, step, steps)``.
+        Show a progress bar, or call ``progress(what, step, steps)`` before each step. What that raises ends the comparison.
     memory_limit : int or str, optional
         With ``engines="auto"``: device memory that the chosen engine may hold, in bytes or for example as ``"512 MiB"``.
     name : str, optional
@@ -115,22 +126,15 @@ def compare(
     case = Case.of(program, inputs, "ss.compare", attributes)
     opened = open_device(device)
     count = min(wanted, SIMULATED_REPEATS) if opened.info.exact else wanted
-    with _reporting(2 * len(compared.names) + count, progress=progress) as step:
-        checked = {}
-        for engine in compared.names:
-            step(f"preparing {engine}")
-            checked[engine] = case.prepare(engine, opened, allowed)
-        selection = _selection(case, opened, checked, compared.memory_limit) if compared.choosing else None
-        rounds, choice = _rounds(case, checked, selection, count, step)
-        recorder = recorder_of(opened)
-        runs = []
-        for engine, each in checked.items():
-            step(f"recording {engine}")
-            reload = partial(case.reload, each.prepared)
-            reload()
-            makespans_ns = np.asarray([times_ns[engine] for times_ns in rounds], dtype=np.float64)
-            trace = recorder.record(each.prepared, reload)
-            runs.append(Run(engine, makespans_ns, each.max_abs_error, each.tolerance, trace))
+    engine_count, parts = len(compared.names), case.parts(opened)
+    timed = engine_count * parts
+    simulated = engine_count * (max(1, CHECKED_RUNS * parts) + max(1, parts)) + count * max(1, timed)
+    with showing("comparing engines", progress=progress) as said:
+        steps = Steps(said, case.reference_steps + simulated)
+        case = case.with_reference(steps)
+        with opened.watched(lambda launch: steps.part(launch.name)):
+            recorded = progress.recorded if isinstance(progress, Watcher) else _unseen
+            runs, choice = _measured(case, opened, compared, allowed, count, steps, recorded)
     title = "" if name is None else str(name)
     against = NUMPY if case.captured is None else PLAIN_CALL
     return Comparison(
@@ -210,6 +214,33 @@ def _checked_settings(settings: object) -> dict[str, int]:
     return {str(name): whole_number(f"setting {name}", value, error=WorkloadError) for name, value in settings.items()}
 
 
+def _unseen(run: Run) -> None:
+    """Show a run to nobody."""
+
+
+def _measured(
+    case: Case, device: Device, compared: Compared, streams: int, count: int, steps: Steps, recorded: Callable[[Run], None]
+) -> tuple[list[Run], Choice | None]:
+    """Prepare and check the engines, time them, and record each once; ``recorded`` gets each engine's run as soon as there is one."""
+    parts, checked = case.parts(device), {}
+    for engine in compared.names:
+        steps.begin(f"preparing {engine}", CHECKED_RUNS * parts)
+        checked[engine] = case.prepare(engine, device, streams)
+    selection = _selection(case, device, checked, compared.memory_limit) if compared.choosing else None
+    rounds, choice = _rounds(case, checked, selection, count, partial(steps.begin, "timing", parts * len(checked)))
+    recorder = recorder_of(device)
+    runs = []
+    for engine, each in checked.items():
+        steps.begin(f"recording {engine}", parts)
+        reload = partial(case.reload, each.prepared)
+        reload()
+        makespans_ns = np.asarray([times_ns[engine] for times_ns in rounds], dtype=np.float64)
+        trace = recorder.record(each.prepared, reload)
+        runs.append(Run(engine, makespans_ns, each.max_abs_error, each.tolerance, trace))
+        recorded(runs[-1])
+    return runs, choice
+
+
 def _selection(case: Case, device: Device, checked: Mapping[str, Checked], limit: int | None) -> Selection:
     selection = Selection(case, device, limit)
     for engine in simplest_first(checked):
@@ -218,7 +249,7 @@ def _selection(case: Case, device: Device, checked: Mapping[str, Checked], limit
 
 
 def _rounds(
-    case: Case, checked: Mapping[str, Checked], selection: Selection | None, count: int, step: Callable[[str], None]
+    case: Case, checked: Mapping[str, Checked], selection: Selection | None, count: int, step: Callable[[], None]
 ) -> tuple[list[dict[str, int]], Choice | None]:
     """Let the engines take turns; return the makespans of each round, in ns, and the choice that they lead to, if one is asked for."""
     random = np.random.default_rng(0)
@@ -228,16 +259,8 @@ def _rounds(
     # A choice may take more rounds than were asked for; they count for all engines.
     while len(rounds) < count or (elimination is not None and not elimination.decided and len(rounds) < MOST_ROUNDS):
         if len(rounds) < count:
-            step("timing")
+            step()
         rounds.append(case.round_ns(prepared, random))
         if elimination is not None:
             elimination.add({engine: float(rounds[-1][engine]) for engine in elimination.names})
     return rounds, None if selection is None or elimination is None else selection.choice(elimination)
-
-
-@contextmanager
-def _reporting(steps: int, *, progress: bool | Progress) -> Iterator[Callable[[str], None]]:
-    """Give a function that says what happens next, one of so many steps."""
-    done = itertools.count(1)
-    with showing("comparing engines", progress=progress) as shown:
-        yield lambda what: shown(what, next(done), steps)

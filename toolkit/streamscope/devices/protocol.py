@@ -11,6 +11,7 @@ waits for an event recorded there) becomes nodes of a graph instead of running.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from threading import RLock
 from typing import Any, Protocol
 
@@ -154,6 +155,12 @@ class Device(Protocol):
         0 is the ordinary priority; more than the device has levels counts as its highest.
         """
 
+    def watched(self, each: Callable[[Launch], None]) -> AbstractContextManager[None]:
+        """Call a function before each launch that the block computes, where the device computes them itself, which takes long.
+
+        What the function raises ends the run that is under way, between two launches.
+        """
+
     def pair(self, stream: Stream, auxiliary: Stream) -> None:
         """Let scopes that a user's operator opens on ``stream`` use ``auxiliary``."""
 
@@ -185,6 +192,12 @@ class Device(Protocol):
         ------
         DeviceError
             The block is smaller than the array.
+        """
+
+    def let_go_after(self, buffer: Buffer, first: Launch | HostCall, uses: int) -> None:
+        """Say that a run uses the values of a buffer so often, from what writes them first on, and that nobody reads them afterwards.
+
+        A device whose memory is this machine's may give it back then.
         """
 
     def memory_of(self, streams: Iterable[Stream]) -> Mapping[str, int]:

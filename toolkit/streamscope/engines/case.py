@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,14 @@ from streamscope.ops.fusion import fused
 from streamscope.program.operation import Program
 from streamscope.program.reference import known_part, run_reference
 from streamscope.program.variable import host_array
-from streamscope.tolerance import absolute_errors, allowed_alone, allowed_errors, allowed_of_others
+from streamscope.progress import Steps, silent
+from streamscope.tolerance import absolute_errors, allowed_alone, allowed_errors, allowed_of_others, steps_of_tolerance
 from streamscope.tracing import ProgramFunction
 
 Array = npt.NDArray[Any]
+
+CHECKED_RUNS = 3
+"""The first is warm, the second captures graphs, the third replays them."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,8 @@ class Case:
         Where the program was captured: it has memory of its own, in which its results are.
     allowed : list of array or None, optional
         How far each element of the outputs may be from what is expected; see `tolerance.py`.
+    plain : Program, optional
+        The program before it was fused, where its results are to be checked; `with_reference` computes from it what is expected.
     """
 
     program: Program
@@ -71,12 +77,13 @@ class Case:
     expected: Sequence[Array | None] | None
     captured: CapturedFunction | None = None
     allowed: Sequence[Array | None] | None = None
+    plain: Program | None = None
 
     @classmethod
     def of(
         cls, function: object, inputs: Sequence[Any], caller: str, attributes: Mapping[str, Any] | None = None, *, checked: bool = True
     ) -> Case:
-        """Trace a program function and, if its results are to be checked, compute its reference.
+        """Trace a program function; if its results are to be checked, `with_reference` then computes its reference.
 
         Parameters
         ----------
@@ -107,13 +114,38 @@ class Case:
         plain = ProgramFunction(function.function).trace(*inputs, **(attributes or {}))
         program = fused(plain) if function.fuse else plain
         arrays = tuple(host_array(value) for value in inputs)
-        known = known_part(plain)
-        if not checked or not known.outputs:
-            return cls(program, arrays, None)
-        results = run_reference(known, arrays)
-        expected = dict(zip(known.outputs, results, strict=True))
-        allowed = dict(zip(known.outputs, allowed_errors(known, arrays, results), strict=True))
-        return cls(program, arrays, [*map(expected.get, plain.outputs)], allowed=[*map(allowed.get, plain.outputs)])
+        return cls(program, arrays, None, plain=plain if checked and known_part(plain).outputs else None)
+
+    @property
+    def reference_steps(self) -> int:
+        """How many operations `with_reference` runs."""
+        if self.plain is None:
+            return 0
+        known = known_part(self.plain)
+        return len(known.operations) + steps_of_tolerance(known)
+
+    def with_reference(self, steps: Steps | None = None) -> Case:
+        """Return the case with what NumPy computes, and how far results may be from that; ``steps`` is told of each operation.
+
+        Raises
+        ------
+        ProgramError
+            A reference raises, or returns what does not fit.
+        OutOfMemoryError
+            This machine has too little memory.
+        """
+        if self.plain is None:
+            return self
+        known, said = known_part(self.plain), steps or Steps(silent, self.reference_steps)
+        said.begin("NumPy reference", len(known.operations))
+        results = run_reference(known, self.inputs, lambda operation: said.part(operation.name))
+        again = steps_of_tolerance(known)
+        if again:
+            said.begin("tolerances", again)
+        limits = allowed_errors(known, self.inputs, results, lambda operation: said.part(operation.name))
+        expected, allowed = (dict(zip(known.outputs, arrays, strict=True)) for arrays in (results, limits))
+        outputs = self.plain.outputs
+        return replace(self, expected=[*map(expected.get, outputs)], allowed=[*map(allowed.get, outputs)], plain=None)
 
     @property
     def unchecked(self) -> tuple[str, ...]:
@@ -121,10 +153,14 @@ class Case:
         names = [self.program.variables[variable].name for variable in self.program.outputs]
         return tuple(f"outputs[{index}] ({names[index]})" for index, expected in enumerate(self.expected or ()) if expected is None)
 
+    def parts(self, device: Device) -> int:
+        """Return how many launches of a run a device computes itself, and so can tell of: none on a GPU."""
+        return sum(1 for _ in self.program.launches()) if device.info.exact else 0
+
     def prepare(self, engine: str, device: Device, streams: int) -> Checked:
         """Prepare the program for an engine, run it until its graphs are captured and replayed, and check the results."""
         prepared = prepare_traced(self.program, engine, device, streams=streams)
-        for _ in range(3):
+        for _ in range(CHECKED_RUNS):
             prepared.load(self.inputs)
             prepared.run()
             prepared.wait()

@@ -22,6 +22,7 @@ from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch,
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, current_tracer
 from streamscope.program.variable import ArraySpec
+from streamscope.program.view import forward_view
 
 Numbers = Mapping[str, np.generic]
 
@@ -123,17 +124,22 @@ def _apply(signature: Signature, reads: Sequence[Any], target: ArraySpec, number
         return [target]
 
     def build(application: Application) -> tuple[Launch, ...]:
-        return _launch(application, signature, scalars)
+        return summing_launch(application, signature, scalars)
 
     scalars = {parameter.name: numbers[parameter.name] for parameter in signature.parameters if parameter.scalar}
     attributes: dict[str, Any] = {"scalars": {name: number.item() for name, number in scalars.items()}} if scalars else {}
     if signature.accumulate:
         require(out is not None, signature.name, "request='add' needs a variable", "name it with out=")
         reads, attributes = [*reads, out], attributes | {"request": "add"}
-    return current_tracer(signature.name).apply(Operator(signature.name, infer, build, in_place=True), reads, attributes, out)
+    operator = Operator(signature.name, infer, build, in_place=True, reads_view=forward_view)
+    return current_tracer(signature.name).apply(operator, reads, attributes, out)
 
 
-def _launch(application: Application, signature: Signature, scalars: Numbers) -> tuple[Launch, ...]:
+def summing_launch(application: Application, signature: Signature, scalars: Numbers) -> tuple[Launch, ...]:
+    """Return the launch of what a signature computes of each element, summed over the axes along which the result is 1 or has none.
+
+    The first array has the shape that all others are broadcast to.
+    """
     specs = application.read_specs[: len(application.read_specs) - signature.accumulate]
     (target,) = application.write_specs
     shapes = tuple(spec.shape for spec in (*specs, target))

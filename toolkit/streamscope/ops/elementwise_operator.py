@@ -22,6 +22,7 @@ from streamscope.program.launch import Array, Cost, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
+from streamscope.program.view import any_view
 
 MOST_AXES = 32
 """Of arrays that NumPy broadcasts."""
@@ -48,7 +49,7 @@ class Elementwise:
         self.__name__ = definition.name
         self.__doc__ = documentation(definition)
         self.__signature__ = call_signature(definition)
-        self._operator = Operator(definition.name, self._infer, self._build, in_place=True)
+        self._operator = Operator(definition.name, self._infer, self._build, in_place=True, reads_view=any_view)
 
     def __repr__(self) -> str:
         return f"<element-wise operator {self.definition.name}({', '.join(self.definition.operands)})>"
@@ -165,10 +166,12 @@ class Elementwise:
         names = self.definition.operands
         wanted = f"{len(names)} operand{'s' * (len(names) != 1)} ({', '.join(names)})"
         require(len(operands) == len(names), self.__name__, f"it takes {wanted}, got {len(operands)}")
+        # NumPy's numbers hand themselves over as arrays without axes where they are compared with a variable.
+        given = [operand[()] if isinstance(operand, np.ndarray) and operand.ndim == 0 else operand for operand in operands]
         scalars = {
-            name: operand for name, operand in zip(names, operands, strict=True) if isinstance(operand, bool | int | float | np.generic)
+            name: operand for name, operand in zip(names, given, strict=True) if isinstance(operand, bool | int | float | np.generic)
         }
-        arrays = [operand for name, operand in zip(names, operands, strict=True) if name not in scalars]
+        arrays = [operand for name, operand in zip(names, given, strict=True) if name not in scalars]
         require(bool(arrays), self.__name__, "all operands are numbers", "compute it in Python, or pass a variable")
         return arrays, scalars
 

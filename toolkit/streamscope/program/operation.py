@@ -10,6 +10,8 @@ import numpy as np
 
 from streamscope.program.launch import HostCall, Launch, called, labelled
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.view import View
+from streamscope.program.widening import widened
 from streamscope.words import shortened
 
 LONGEST_SOURCE = 80
@@ -60,6 +62,8 @@ class Operation:
         What `ss.label` calls it: ``"attention/scores"``; empty where nothing does.
     source : str
         Text of the user's line; empty where the source is not to be had.
+    views : tuple of (int, View or None)
+        Variables that it reads, with how each is seen, each pair once; nothing where all are read as they are.
     """
 
     id: int
@@ -71,6 +75,7 @@ class Operation:
     work: tuple[Launch, ...] | HostCall
     label: str = ""
     source: str = ""
+    views: tuple[tuple[int, View | None], ...] = ()
 
     @property
     def line(self) -> str:
@@ -81,6 +86,12 @@ class Operation:
     def launches(self) -> tuple[Launch, ...]:
         """Its launches; empty for a host function."""
         return () if isinstance(self.work, HostCall) else self.work
+
+    @property
+    def touched(self) -> frozenset[int]:
+        """The variables that it reads or writes, and those that its launches or its host call do."""
+        works = (self.work,) if isinstance(self.work, HostCall) else self.work
+        return frozenset((*self.reads, *self.writes)).union(*(work.reads + work.writes for work in works))
 
     @property
     def capturable(self) -> bool:
@@ -133,6 +144,10 @@ class Program:
         for operation in self.operations:
             yield from operation.launches
 
+    def read_specs(self, launch: Launch) -> list[ArraySpec]:
+        """Return shape and dtype of what a launch reads, as it sees it."""
+        return [self.variables[variable].spec if view is None else view.spec for variable, view in launch.operands]
+
     @property
     def changes_inputs(self) -> bool:
         """Whether an operation writes to an input, so that inputs must be filled again before each run."""
@@ -146,16 +161,18 @@ class Program:
         lines = [self._summary()]
         for operation in self.operations:
             writes = ", ".join(self._label(variable) for variable in operation.writes)
-            reads = ", ".join([*(self._label(variable) for variable in operation.reads), *_options(operation.attributes)])
-            lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.line}")
+            seen = operation.views or [(variable, None) for variable in operation.reads]
+            reads = ", ".join([*(self._label(variable, view) for variable, view in seen), *_options(operation.attributes)])
+            remark = widened(operation, lambda variable: self.variables[variable].spec)
+            lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.line}{'; ' * bool(remark)}{remark}")
         return "\n".join(lines)
 
     def _summary(self) -> str:
         count = len(self.operations)
         return f"{self.name}: {count} operation{'s' * (count != 1)}, {len(self.variables)} variables"
 
-    def _label(self, variable: int) -> str:
-        return f"%{variable}:{self.variables[variable].spec}"
+    def _label(self, variable: int, view: View | None = None) -> str:
+        return f"%{variable}:{self.variables[variable].spec}" if view is None else f"%{variable}{view}:{view.spec}"
 
 
 def _options(attributes: Mapping[str, Any]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +17,15 @@ from streamscope.program.variable import HINT, ArraySpec, host_array
 Array = npt.NDArray[Any]
 
 
-def run_reference(program: Program, inputs: Sequence[Array]) -> list[Array]:
-    """Run a program serially in NumPy and return its outputs.
+def run_reference(program: Program, inputs: Sequence[Array], begun: Callable[[Operation], None] = lambda operation: None) -> list[Array]:
+    """Run a program serially in NumPy and return its outputs. What no later operation reads is let go.
+
+    Parameters
+    ----------
+    program : Program
+    inputs : sequence of array
+    begun : callable
+        Called before each operation.
 
     Raises
     ------
@@ -29,7 +36,9 @@ def run_reference(program: Program, inputs: Sequence[Array]) -> list[Array]:
         This machine has too little memory.
     """
     memory = _filled(program, inputs)
-    for operation in program.operations:
+    last_of = _let_go(program)
+    for operation, done_with in zip(program.operations, last_of, strict=True):
+        begun(operation)
         try:
             # Like a GPU, it goes on after an overflow without a word.
             with np.errstate(all="ignore"):
@@ -38,6 +47,8 @@ def run_reference(program: Program, inputs: Sequence[Array]) -> list[Array]:
                     memory.update(zip(writes, _fitting(operation, specs, results), strict=True))
         except MemoryError as error:
             raise OutOfMemoryError(f"{_what(operation)}: {error}", hint="use smaller shapes") from error
+        for variable in done_with:
+            del memory[variable]
     return [memory[variable] for variable in program.outputs]
 
 
@@ -52,6 +63,15 @@ def known_part(program: Program) -> Program:
         else:
             unknown.update(operation.writes)
     return replace(program, operations=tuple(known), outputs=tuple(each for each in program.outputs if each not in unknown))
+
+
+def _let_go(program: Program) -> list[list[int]]:
+    """Return for each operation the variables that no later one uses, and that are not outputs."""
+    last = {variable: index for index, operation in enumerate(program.operations) for variable in operation.touched}
+    done: list[list[int]] = [[] for _ in program.operations]
+    for variable in last.keys() - program.outputs:
+        done[last[variable]].append(variable)
+    return done
 
 
 def _is_known(operation: Operation) -> bool:

@@ -20,6 +20,7 @@ from streamscope.errors import RecordingError
 from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import libraries
 from streamscope.recording.events import add_device_span, add_host_span, device_lanes
+from streamscope.recording.origins import origins_of
 from streamscope.recording.passes import steps_of, timed_run
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace, TraceInfo
@@ -155,7 +156,7 @@ class CuptiRecorder:
             plan=plan.counts,
             memory=prepared.memory,
         )
-        return Trace(builder.build(), info)
+        return Trace(builder.build(), info, origins_of(plan))
 
     def _clock_offset_ns(self, cupti: Any) -> float:
         """Return what to add to CUPTI's time to get the host's, by the tightest of some samples."""

@@ -11,6 +11,7 @@ from streamscope.engines.binding import settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.recording.events import EventRecorder, add_device_span, add_host_span, device_lanes
+from streamscope.recording.origins import origins_of
 from streamscope.recording.passes import HostInterval, steps_of, timed_run
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace, TraceInfo
@@ -63,7 +64,7 @@ class DeviceLogRecorder:
             plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
             memory=prepared.memory,
         )
-        return Trace(spans, info)
+        return Trace(spans, info, origins_of(prepared.plan))
 
     def _spans(self, prepared: Prepared, host: list[HostInterval], records: Sequence[LogRecord]) -> SpanBuilder:
         zero, lanes = host[0].start_ns, prepared.plan.lanes
@@ -71,8 +72,8 @@ class DeviceLogRecorder:
         for index, interval in enumerate(host):
             add_host_span(builder, interval, index, zero)
         own = {id(buffer) for buffer in prepared.buffers}
-        # Other threads may have used the device meanwhile.
-        ours = (record for record in records if any(id(buffer) in own for buffer in record.writes))
+        # Other threads may have used the device meanwhile; a preview has neither memory nor others on its device.
+        ours = (record for record in records if not own or any(id(buffer) in own for buffer in record.writes))
         times = {(record.operation, record.part): (record.start_ns - zero, record.end_ns - zero) for record in ours}
         for index, bound in enumerate(steps_of(prepared)):
             inner = [one.step for one in bound.inner] if isinstance(bound.step, Replay) else [bound.step]

@@ -14,6 +14,7 @@ from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError
 from streamscope.program.launch import Launch, LaunchKind
 from streamscope.recording.calibration import Calibration, calibrate
+from streamscope.recording.origins import origins_of
 from streamscope.recording.passes import (
     HostInterval,
     NaturalPass,
@@ -122,7 +123,7 @@ class EventRecorder:
             start = min(one.start_ns for one in placed if one.correlation == graph) + late - zero
             end = max(one.end_ns for one in placed if one.correlation == graph) + late - zero
             builder.add(SpanKind.GRAPH, "graph", lanes[0], start, end, correlation=graph, basis=Basis.PLACED)
-        return Trace(builder.build(), self._info(prepared, natural, calibration, passes, placed))
+        return Trace(builder.build(), self._info(prepared, natural, calibration, passes, placed), origins_of(prepared.plan))
 
     def _placed(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration) -> list[Placed]:
         """Return all launches with their times on the host's clock."""

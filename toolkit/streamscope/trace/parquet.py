@@ -1,8 +1,9 @@
 """Traces as Parquet files: the columns of `SpanTable`, one row a span, and the rest as JSON in the file's metadata.
 
 Names, lanes, kinds and bases are dictionary-encoded strings, so that DuckDB, pandas, Polars or Spark read the file without us.
-The metadata key ``streamscope`` holds ``{"schema", "info", "names", "lanes", "columns", "digest"}``: the version of this layout, the
-`TraceInfo`, the two lists in the order in which the trace had them, a digest of the columns, and one of all of these. Pages have checksums.
+The metadata key ``streamscope`` holds ``{"schema", "info", "names", "lanes", "origins", "columns", "digest"}``: the version of this
+layout, the `TraceInfo`, the two lists in the order in which the trace had them, the `Origins` (files of earlier versions have none), a
+digest of the columns, and one of all of these. Pages have checksums.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy.typing as npt
 
 from streamscope.errors import TraceError
 from streamscope.files import written_whole
+from streamscope.trace.origins import Origins
 from streamscope.trace.pages import checked_columns
 from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS, Basis, SpanKind, SpanTable
 from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, opened, parsed, with_digest
@@ -120,7 +122,7 @@ def _read(data: bytes) -> Trace:
     except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TraceError(f"it is not a readable Parquet file: {reason:.200}", hint="truncated, or another format?") from error
-    trace = Trace(_to_spans(table, layout), _to_info(layout["info"]))
+    trace = Trace(_to_spans(table, layout), _to_info(layout["info"]), Origins.from_dict(layout.get("origins")))
     if layout.get("columns", digest := _digest(trace.spans)) != digest:
         raise TraceError("its spans do not have the digest that it says")
     return trace
@@ -132,7 +134,13 @@ def _to_arrow(trace: Trace) -> pa.Table:
     spans = trace.spans
     vocabularies = {"kind": KIND_NAMES, "name": spans.names, "lane": spans.lanes, "basis": BASIS_NAMES}
     arrays = [_encoded(getattr(spans, column), vocabularies.get(column)) for column in COLUMN_DTYPES]
-    layout = {"info": asdict(trace.info), "names": spans.names, "lanes": spans.lanes, "columns": _digest(spans)}
+    layout = {
+        "info": asdict(trace.info),
+        "names": spans.names,
+        "lanes": spans.lanes,
+        "origins": trace.origins.to_dict(),
+        "columns": _digest(spans),
+    }
     try:
         metadata = json.dumps(with_digest(layout), ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:  # Somebody may have put something into the details since they were checked.

@@ -8,12 +8,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamscope.arguments import Kinds, check_kinds, given_path
 from streamscope.errors import OutputError, TraceError
+from streamscope.trace.origins import Origins
 from streamscope.trace.spans import SpanTable
 from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count
 
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 
 def library_versions() -> dict[str, str]:
     """Return the versions of Python, Streamscope and the libraries it uses that are installed here."""
+    return dict(_library_versions())
+
+
+@cache
+def _library_versions() -> Mapping[str, str]:
     versions = {"python": platform.python_version(), "platform": sys.platform}
     for name in ("streamscope", "numpy", "cupy-cuda13x", "cupy-cuda12x", "cuda-bindings", "nvidia-cudnn-frontend", "cupti-python"):
         try:
@@ -152,6 +159,8 @@ class Trace:
     ----------
     spans : SpanTable
     info : TraceInfo
+    origins : Origins
+        Labels, lines, shapes and event waits of its operations, as far as they are known.
 
     Examples
     --------
@@ -164,6 +173,7 @@ class Trace:
 
     spans: SpanTable
     info: TraceInfo
+    origins: Origins = field(default_factory=Origins)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the spans as a DataFrame; ``attrs["info"]`` holds the `TraceInfo`.

@@ -4,25 +4,25 @@ import { lowerBound, upperBound } from "./search.js";
 
 export class BusyTimes {
   constructor(group, kinds) {
-    const starts = [];
-    const ends = [];
-    const kernelStarts = [];
-    for (let i = 0; i < group.count; i++) {
-      const kind = group.kind[i];
-      if (kind !== kinds.kernel && kind !== kinds.copy) continue;
-      if (kind === kinds.kernel) kernelStarts.push(group.start[i]);
-      const last = ends.length - 1;
-      if (last >= 0 && group.start[i] <= ends[last]) ends[last] = Math.max(ends[last], group.end[i]);
-      else {
-        starts.push(group.start[i]);
-        ends.push(group.end[i]);
+    const { kind, start, end, kindCounts } = group;
+    const starts = new Float64Array(kindCounts[kinds.kernel] + kindCounts[kinds.copy]);
+    const ends = new Float64Array(starts.length);
+    this.kernelStarts = new Float64Array(kindCounts[kinds.kernel]);
+    let [count, kernels] = [0, 0];
+    for (let i = 0; i < kind.length; i++) {
+      if (kind[i] !== kinds.kernel && kind[i] !== kinds.copy) continue;
+      if (kind[i] === kinds.kernel) this.kernelStarts[kernels++] = start[i];
+      if (count && start[i] <= ends[count - 1]) {
+        if (end[i] > ends[count - 1]) ends[count - 1] = end[i];
+      } else {
+        starts[count] = start[i];
+        ends[count++] = end[i];
       }
     }
-    this.starts = Float64Array.from(starts);
-    this.ends = Float64Array.from(ends);
-    this.kernelStarts = Float64Array.from(kernelStarts);
-    this.before = new Float64Array(starts.length + 1);
-    for (let k = 0; k < starts.length; k++) this.before[k + 1] = this.before[k] + ends[k] - starts[k];
+    this.starts = starts.subarray(0, count);
+    this.ends = ends.subarray(0, count);
+    this.before = new Float64Array(count + 1);
+    for (let k = 0; k < count; k++) this.before[k + 1] = this.before[k] + ends[k] - starts[k];
   }
 
   /** Busy nanoseconds before time `t`. */

@@ -43,11 +43,12 @@ function shifted(values, shift) {
 }
 
 function decodeGroup(header, index, block) {
-  const group = { ...header, index, lanes: header.lanes.map((lane, code) => ({ ...lane, index: code })) };
-  delete group.columns;
-  for (const column of COLUMNS) group[column] = decodeColumn(header.columns[column], block, header.count);
+  const { columns, ...described } = header;
+  const group = { ...described, index, lanes: header.lanes.map((lane, code) => ({ ...lane, index: code })) };
+  for (const column of COLUMNS) group[column] = decodeColumn(columns[column], block, header.count);
+  const { start, duration } = group;
   group.end = new Float64Array(header.count);
-  for (let i = 0; i < header.count; i++) group.end[i] = group.start[i] + group.duration[i];
+  for (let i = 0; i < start.length; i++) group.end[i] = start[i] + duration[i];
   return group;
 }
 
@@ -68,12 +69,13 @@ export function decode(header, block) {
     kinds,
     groups,
     names: header.names,
+    order: header.order,
     bases: header.bases,
     program: header.program,
     simulated: groups.some((group) => group.device.kind === "simulated"),
     extent: Math.max(0, ...groups.map((group) => group.extent_ns)),
     count: groups.reduce((sum, group) => sum + group.count, 0),
-    ...launchNames(groups, kinds),
+    ...survey(groups, kinds),
   };
 }
 
@@ -82,21 +84,27 @@ const LARGEST_TABLE = 1 << 24;
 const PARTS = 1 << 16;
 
 /**
- * Name codes of what operations put on the device, so that host calls can wear its colour: `operationName` for each operation id
- * that of its first part, -1 for none; `partName` those of further parts, which may be other kernels.
+ * What one pass over all spans tells. `operationName`: name codes of what operations put on the device, so that host calls can wear its
+ * colour, for each operation id that of its first part, -1 for none; `partName`: those of further parts, which may be other kernels.
+ * Each group gets `kindCounts`.
  */
-function launchNames(groups, kinds) {
+function survey(groups, kinds) {
   let largest = -1;
-  for (const { operation } of groups) for (let i = 0; i < operation.length; i++) largest = Math.max(largest, operation[i]);
+  for (const { operation } of groups) for (let i = 0; i < operation.length; i++) if (operation[i] > largest) largest = operation[i];
   const operationName = new Int32Array(Math.min(largest + 1, LARGEST_TABLE)).fill(-1);
   const partName = new Map();
-  for (const { operation, part, kind, name } of groups) {
-    for (let i = 0; i < operation.length; i++) {
+  for (const group of groups) {
+    const { operation, part, kind, name } = group;
+    const kindCounts = new Uint32Array(kinds.names.length);
+    for (let i = 0; i < kind.length; i++) {
+      kindCounts[kind[i]]++;
+      if (kind[i] < kinds.kernel) continue;
       const id = operation[i];
-      if (!kinds.isDevice(kind[i]) || id < 0 || id >= operationName.length) continue;
+      if (id < 0 || id >= operationName.length) continue;
       if (part[i]) partName.set(id * PARTS + part[i], name[i]);
       else if (operationName[id] < 0) operationName[id] = name[i];
     }
+    group.kindCounts = kindCounts;
   }
   return { operationName, partName };
 }
@@ -105,4 +113,18 @@ function launchNames(groups, kinds) {
 export function launchedName(model, group, span) {
   const [operation, part] = [group.operation[span], group.part[span]];
   return (part ? model.partName.get(operation * PARTS + part) : model.operationName[operation]) ?? -1;
+}
+
+/** The same of all spans of a group, worked out once. */
+export function launchedNames(model, group) {
+  if (group.launched) return group.launched;
+  const { operation, part } = group;
+  const { operationName } = model;
+  group.launched = new Int32Array(group.count);
+  for (let i = 0; i < group.count; i++) {
+    const id = operation[i];
+    if (part[i]) group.launched[i] = launchedName(model, group, i);
+    else group.launched[i] = id >= 0 && id < operationName.length ? operationName[id] : -1;
+  }
+  return group.launched;
 }

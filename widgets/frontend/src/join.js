@@ -1,14 +1,12 @@
 // What belongs together: an operation under every engine, a host call and what it put on the device.
 
+import { onAxis } from "./align.js";
+import { ofCorrelation, ofOperation } from "./grouping.js";
+
 // A replay may hold a hundred thousand kernels; that many outlines would show nothing and stop the pointer.
 const MOST_MEMBERS = 2000;
 
-/** Indices of the group's spans for which `test(i)` holds, the first of them. A scan of a million takes some milliseconds. */
-function where(group, test) {
-  const found = [];
-  for (let i = 0; i < group.count && found.length < MOST_MEMBERS; i++) if (test(i)) found.push(i);
-  return found;
-}
+const some = (spans) => [...spans.subarray(0, MOST_MEMBERS)];
 
 const isLaunch = (kind, kinds) => kind === kinds.launch || kind === kinds.graph_launch;
 
@@ -16,23 +14,14 @@ const isLaunch = (kind, kinds) => kind === kinds.launch || kind === kinds.graph_
 export function launchOf(group, kinds, span) {
   const id = group.correlation[span];
   if (id < 0 || !kinds.isDevice(group.kind[span])) return -1;
-  for (let i = 0; i < group.count; i++) {
-    if (group.correlation[i] === id && isLaunch(group.kind[i], kinds)) return i;
-  }
-  return -1;
+  return ofCorrelation(group, id).find((i) => isLaunch(group.kind[i], kinds)) ?? -1;
 }
 
-/** For each correlation id the first device span that carries it (the graph's own span before its kernels), or -1. */
-export function firstOnDevice(group, kinds) {
-  let largest = -1;
-  for (let i = 0; i < group.count; i++) largest = Math.max(largest, group.correlation[i]);
-  const table = new Int32Array(Math.min(largest + 1, 1 << 24)).fill(-1);
-  for (let i = 0; i < group.count; i++) {
-    const id = group.correlation[i];
-    if (id < 0 || id >= table.length || !kinds.isDevice(group.kind[i])) continue;
-    if (table[id] < 0 || (group.kind[i] === kinds.graph && group.kind[table[id]] !== kinds.graph)) table[id] = i;
-  }
-  return table;
+/** What a launch call put on the device: the graph's own span before its kernels; -1 for none. */
+export function firstOnDevice(group, kinds, id) {
+  const spans = ofCorrelation(group, id);
+  const graphs = group.kindCounts[kinds.graph] > 0;
+  return (graphs ? spans.find((i) => group.kind[i] === kinds.graph) : undefined) ?? spans.find((i) => kinds.isDevice(group.kind[i])) ?? -1;
 }
 
 /** Members of a highlight within one group: spans, and links [launch, device span]. */
@@ -67,9 +56,9 @@ export function highlightOf(model, groupIndex, span) {
   model.groups.forEach((group, index) => {
     let chosen = [];
     if (operation >= 0) {
-      if (group.program === home.program) chosen = where(group, (i) => group.operation[i] === operation);
+      if (group.program === home.program) chosen = some(ofOperation(group, operation));
     } else if (index === groupIndex) {
-      chosen = correlation >= 0 ? where(group, (i) => group.correlation[i] === correlation) : [span];
+      chosen = correlation >= 0 ? some(ofCorrelation(group, correlation)) : [span];
     }
     if (chosen.length) members.push({ group: index, ...membersOf(group, kinds, chosen) });
   });
@@ -77,16 +66,17 @@ export function highlightOf(model, groupIndex, span) {
   return { operation, name: model.names[named], nameCode: named, group: groupIndex, span, members };
 }
 
-/** Extent in time of a highlight: [start, end] over its device spans, or all spans where it has none. */
-export function highlightExtent(model, highlight) {
-  let [start, end] = [Infinity, -Infinity];
+/** Stretch of the axis that a highlight's device spans take, or all its spans where it has none; of one group, or of all. */
+export function highlightExtent(model, highlight, alignments, only = null) {
+  let [from, to] = [Infinity, -Infinity];
   for (const { group, spans } of highlight.members) {
-    const { kind, start: starts, end: ends } = model.groups[group];
+    if (only !== null && group !== only) continue;
+    const { kind, start, end } = model.groups[group];
     const onDevice = spans.filter((i) => model.kinds.isDevice(kind[i]));
     for (const i of onDevice.length ? onDevice : spans) {
-      start = Math.min(start, starts[i]);
-      end = Math.max(end, ends[i]);
+      from = Math.min(from, onAxis(alignments[group], start[i]));
+      to = Math.max(to, onAxis(alignments[group], end[i]));
     }
   }
-  return [start, end];
+  return [from, to];
 }

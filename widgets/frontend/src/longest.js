@@ -7,7 +7,6 @@ const HIDDEN_WEIGHT = 1e-9;
 export class LongestTree {
   constructor(track) {
     this.track = track;
-    this.weights = new Float64Array(track.length);
     this.levels = [];
     for (let length = track.length; length > FANOUT; ) {
       length = Math.ceil(length / FANOUT);
@@ -16,45 +15,58 @@ export class LongestTree {
     this.rebuild(null);
   }
 
-  /** Weigh every span anew. `shows(span)` tells whether a filter shows the group's span; null shows all. */
-  rebuild(shows) {
-    const { track, weights, levels } = this;
-    for (let k = 0; k < track.length; k++) {
-      const duration = track.end[k] - track.start[k] + 1e-3;
-      weights[k] = !shows || shows(track.spans[k]) ? duration : duration * HIDDEN_WEIGHT;
-    }
-    let below = null;
-    for (const level of levels) {
-      const length = below ? below.length : track.length;
-      for (let node = 0; node < level.length; node++) {
-        let best = below ? below[node * FANOUT] : node * FANOUT;
-        const stop = Math.min((node + 1) * FANOUT, length);
-        for (let child = node * FANOUT + 1; child < stop; child++) {
-          const k = below ? below[child] : child;
-          if (weights[k] > weights[best]) best = k;
+  /** Weigh every span anew. `shown` tells with a 1 which of the group's spans a filter shows; null shows all. */
+  rebuild(shown) {
+    this.shown = shown;
+    this.levels.forEach((level, depth) => this.fill(level, depth ? this.levels[depth - 1] : null));
+  }
+
+  fill(level, below) {
+    const { length, start, end, spans } = this.track;
+    const { shown } = this;
+    const last = below ? below.length : length;
+    for (let node = 0; node < level.length; node++) {
+      const stop = Math.min((node + 1) * FANOUT, last);
+      let best = -1;
+      let most = -1;
+      for (let child = node * FANOUT; child < stop; child++) {
+        const k = below === null ? child : below[child];
+        let weight = end[k] - start[k] + 1e-3;
+        if (shown !== null && !shown[spans[k]]) weight *= HIDDEN_WEIGHT;
+        if (weight > most) {
+          best = k;
+          most = weight;
         }
-        level[node] = best;
       }
-      below = level;
+      level[node] = best;
     }
+  }
+
+  weight(k) {
+    const { start, end, spans } = this.track;
+    const duration = end[k] - start[k] + 1e-3;
+    return this.shown === null || this.shown[spans[k]] ? duration : duration * HIDDEN_WEIGHT;
   }
 
   /** Position in the track of the longest span in [from, to). */
   find(from, to) {
-    const { weights, levels } = this;
+    const { levels } = this;
     let best = from;
+    let most = -1;
     for (let depth = 0; from < to; depth++) {
       const level = depth ? levels[depth - 1] : null;
       const climbs = depth < levels.length;
       while (from < to && (!climbs || from % FANOUT)) {
         const k = level ? level[from] : from;
-        if (weights[k] > weights[best]) best = k;
+        const weight = this.weight(k);
+        if (weight > most) [best, most] = [k, weight];
         from++;
       }
       while (from < to && to % FANOUT) {
         to--;
         const k = level ? level[to] : to;
-        if (weights[k] > weights[best]) best = k;
+        const weight = this.weight(k);
+        if (weight > most) [best, most] = [k, weight];
       }
       from /= FANOUT;
       to /= FANOUT;

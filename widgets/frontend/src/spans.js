@@ -22,20 +22,20 @@ export function drawRow(ctx, scene, row) {
   const { group } = track;
   const y = g.px(row.y);
   const height = g.px(row.y + row.height) - y;
-  const shows = scene.shows?.[group.index];
+  const shown = scene.shown?.[group.index];
   const count = visible(track, g.t0, g.t1, g.pitch, entries);
   let [runStart, runEnd, runFill] = [0, 0, ""];
   for (let e = 0; e < count; e++) {
     const from = entries[2 * e];
     const to = entries[2 * e + 1];
     if (to - from === 1 && track.end[from] - track.start[from] >= g.pitch) {
-      drawSpan(ctx, scene, row, from, !shows || shows(track.spans[from]), y, height);
+      drawSpan(ctx, scene, row, from, !shown || shown[track.spans[from]] === 1, y, height);
       continue;
     }
     const span = track.spans[track.longest.find(from, to)];
     const swatch = swatchOf(scene, group, span);
     const shade = Math.ceil(coverage(track, from, to, g.pitch) * SHADES);
-    const fill = !shows || shows(span) ? swatch.shades[shade] : swatch.faded;
+    const fill = !shown || shown[span] ? swatch.shades[shade] : swatch.faded;
     const x = Math.max(g.left, Math.floor(g.x(track.start[from]) + 1e-6));
     if (x === runEnd && fill === runFill) {
       runEnd = x + 1;

@@ -7,56 +7,104 @@ const MOST_ROWS = 8;
 // no reason to show two kernels of one stream as running at once.
 const SLACK_NS = 200;
 
+/** More lanes than this nobody can see; the rest is told in numbers. */
+export const MOST_LANES = 200;
+
 /**
  * The lanes of a group that hold any spans: {name, host, rows, band}, where `rows` are tracks and `band` is the track of
- * graph replays, which enclose kernels and so are drawn apart.
+ * graph replays, which enclose kernels and so are drawn apart. No more than `MOST_LANES`.
  */
 export function buildLanes(group, kinds) {
-  const members = group.lanes.map(() => []);
-  const bands = group.lanes.map(() => []);
-  const rowEnds = group.lanes.map(() => []);
-  for (let i = 0; i < group.count; i++) {
-    const lane = group.lane[i];
-    if (group.kind[i] === kinds.graph) {
-      bands[lane].push(i);
-    } else {
-      const row = firstFree(rowEnds[lane], group.start[i] + (group.basis[i] ? SLACK_NS : 0));
-      rowEnds[lane][row] = Math.max(rowEnds[lane][row] ?? 0, group.end[i]);
-      (members[lane][row] ??= []).push(i);
-    }
-  }
-  const lanes = group.lanes.map((lane, index) => ({
-    ...lane,
-    rows: members[index].map((spans) => new Track(group, spans)),
-    band: bands[index].length ? new Track(group, bands[index]) : null,
-  }));
-  return lanes.filter((lane) => lane.rows.length || lane.band);
+  const { count } = group;
+  const drawn = firstLanes(group);
+  const place = new Int32Array(group.lanes.length).fill(-1);
+  drawn.forEach((index, position) => (place[index] = position));
+  const slots = MOST_ROWS + 1; // Each lane has a slot for each of its rows, and one for its band.
+  const slot = assignSlots(group, kinds, place, slots, drawn.length * slots);
+  const sizes = new Uint32Array(drawn.length * slots + 1);
+  for (let i = 0; i < count; i++) sizes[slot[i]]++;
+  const lists = spansBySlot(slot, sizes);
+  return drawn.map((index, position) => {
+    const tracks = lists.slice(position * slots, (position + 1) * slots).map((spans) => (spans.length ? new Track(group, spans) : null));
+    return { ...group.lanes[index], rows: tracks.slice(0, MOST_ROWS).filter(Boolean), band: tracks[MOST_ROWS] };
+  });
 }
 
-function firstFree(ends, start) {
-  for (let row = 0; row < ends.length; row++) if (ends[row] <= start) return row;
-  return Math.min(ends.length, MOST_ROWS - 1);
+/** Indices of the lanes that are drawn; how many others hold spans is left with the group. */
+function firstLanes(group) {
+  const used = new Uint8Array(group.lanes.length);
+  for (let i = 0; i < group.count; i++) used[group.lane[i]] = 1;
+  const indices = [...used.keys()].filter((index) => used[index]);
+  group.lanesLeftOut = Math.max(0, indices.length - MOST_LANES);
+  return indices.slice(0, MOST_LANES);
+}
+
+/** The slot of each span: the first row of its lane in which nothing runs when it starts; `none` for lanes that are not drawn. */
+function assignSlots({ lane, kind, start, end, basis, count }, kinds, place, slots, none) {
+  const slot = new Uint16Array(count);
+  const rowEnds = new Float64Array(none).fill(-Infinity);
+  for (let i = 0; i < count; i++) {
+    const first = place[lane[i]] * slots;
+    if (first < 0) slot[i] = none;
+    else if (kind[i] === kinds.graph) slot[i] = first + MOST_ROWS;
+    else {
+      const from = start[i] + (basis[i] ? SLACK_NS : 0);
+      let row = first;
+      while (rowEnds[row] > from && row < first + MOST_ROWS - 1) row++;
+      if (end[i] > rowEnds[row]) rowEnds[row] = end[i];
+      slot[i] = row;
+    }
+  }
+  return slot;
+}
+
+/** For each slot the spans in it, ascending. */
+function spansBySlot(slot, sizes) {
+  const ends = new Uint32Array(sizes.length);
+  for (let s = 0, end = 0; s < sizes.length; s++) ends[s] = end += sizes[s];
+  const next = ends.map((end, s) => end - sizes[s]);
+  const order = new Uint32Array(slot.length);
+  for (let i = 0; i < slot.length; i++) order[next[slot[i]]++] = i;
+  return Array.from(sizes, (size, s) => order.subarray(ends[s] - size, ends[s]));
 }
 
 /** One row of spans. `spans[k]` is the index in the group of the track's k-th span. */
 export class Track {
   constructor(group, spans) {
-    const length = spans.length;
+    const { length } = spans;
     this.group = group;
     this.length = length;
-    this.spans = Uint32Array.from(spans);
+    this.spans = spans instanceof Uint32Array ? spans : Uint32Array.from(spans);
     this.start = new Float64Array(length);
     this.end = new Float64Array(length);
-    // Largest end so far: ascending even where spans overlap, so it can be searched.
-    this.reach = new Float64Array(length);
     // Time covered by all spans before the k-th.
     this.before = new Float64Array(length + 1);
-    for (let k = 0, reach = -Infinity; k < length; k++) {
-      this.start[k] = group.start[spans[k]];
-      this.end[k] = group.end[spans[k]];
-      this.reach[k] = reach = Math.max(reach, this.end[k]);
-      this.before[k + 1] = this.before[k] + this.end[k] - this.start[k];
-    }
+    const ascending = gather(this.spans, group.start, group.end, this.start, this.end, this.before);
+    // Largest end so far: ascending even where spans overlap, so it can be searched.
+    this.reach = ascending ? this.end : largestSoFar(this.end);
     this.longest = new LongestTree(this);
   }
+}
+
+/** Fill a track's columns from its group's; tells whether the ends ascend. */
+function gather(spans, groupStart, groupEnd, start, end, before) {
+  let ascending = true;
+  let covered = 0;
+  let last = -Infinity;
+  for (let k = 0; k < spans.length; k++) {
+    const from = groupStart[spans[k]];
+    const to = groupEnd[spans[k]];
+    start[k] = from;
+    end[k] = to;
+    before[k + 1] = covered += to - from;
+    if (to < last) ascending = false;
+    last = to;
+  }
+  return ascending;
+}
+
+function largestSoFar(values) {
+  const largest = new Float64Array(values.length);
+  for (let k = 0, most = -Infinity; k < values.length; k++) largest[k] = most = Math.max(most, values[k]);
+  return largest;
 }

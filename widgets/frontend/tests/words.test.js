@@ -58,7 +58,9 @@ test("an operation is found under every engine, with its launches", () => {
   const highlight = highlightOf(model, 0, 0);
   assert.equal(highlight.name, "relu");
   assert.deepEqual(highlight.members.map(({ group, spans, links }) => [group, spans, links]), [[0, [0, 1], [[0, 1]]], [1, [2, 0], [[0, 2]]]]);
-  assert.deepEqual(highlightExtent(model, highlight), [2000, 6900]);
+  const common = model.groups.map(() => ({ origin: 0, factor: 1 }));
+  assert.deepEqual(highlightExtent(model, highlight, common), [2000, 6900]);
+  assert.deepEqual(highlightExtent(model, highlight, common, 0), [4900, 6900]);
   assert.deepEqual(operationRows(model, highlight), [
     ["async", "main", "4.900 µs", "2.000 µs", "3.030 µs", "3.900 µs"],
     ["graph", "main", "2.000 µs", "2.000 µs", "in graph", "1.500 µs"],
@@ -74,7 +76,7 @@ test("operations of another program are not joined", () => {
 test("a graph's launch belongs to the whole replay", () => {
   const highlight = highlightOf(model, 1, 0);
   assert.deepEqual(highlight.members[0].spans.toSorted(), [0, 1, 2, 3]);
-  assert.equal(firstOnDevice(graph, model.kinds)[0], 1, "the arrow of a graph's launch points at the graph");
+  assert.equal(firstOnDevice(graph, model.kinds, 0), 1, "the arrow of a graph's launch points at the graph");
 });
 
 test("a measured stretch tells running, busy and idle time of each engine", () => {

@@ -178,6 +178,24 @@ def bar(length: float, colour: str) -> Html:
     return fill('<div style="width:{}px;height:9px;border-radius:2px;background:{}"></div>', width, colour)
 
 
+EMPTY = {"text/html": "", "text/plain": ""}
+"""An output that shows nothing."""
+
+_STILL_STYLE = """<style>
+:is(.jp-OutputArea-child, .output_container):has(+ :is(.jp-OutputArea-child, .output_container) .ss-timeline canvas) .ss-still,
+.jp-OutputArea-child:has(.ss-still) + .jp-OutputArea-child:not(:has(> .jp-OutputArea-output > *)),
+.jp-OutputArea-child:has(.ss-still) + .jp-OutputArea-child .ss-message { display: none; }
+</style>"""
+"""A drawn timeline hides the picture in the output before it, in JupyterLab and in VS Code. Below a picture, a widget that has no model
+(an error message without any element) and one that waits for its kernel are hidden."""
+
+
+def still(*parts: str) -> Html:
+    """Return what a cell shows until the live timeline in its next output is drawn, and where it never is."""
+    advice = small("This is a picture. Run the cell for timelines to zoom and search.")
+    return fill('{}<div class="ss-still">{}{}</div>', Html(_STILL_STYLE), parts, advice)
+
+
 @contextmanager
 def notebook_progress() -> Iterator[Callable[[str, int, int], None]]:
     """Show a bar while the block runs, and give ``progress(what, step, steps)`` that moves it.
@@ -190,7 +208,7 @@ def notebook_progress() -> Iterator[Callable[[str, int, int], None]]:
     try:
         yield lambda what, step, steps: handle.update(_progress(what, step, steps), raw=True)
     finally:
-        handle.update({"text/html": "", "text/plain": ""}, raw=True)
+        handle.update(EMPTY, raw=True)
 
 
 def _progress(what: str, step: int, steps: int) -> dict[str, str]:

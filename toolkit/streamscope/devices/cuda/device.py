@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -163,6 +163,9 @@ class CudaDevice:
         with cuda_errors(f"allocating {nbytes:,} bytes of workspace"), self._device:
             return libraries().cupy.empty(nbytes, np.uint8)
 
+    def let_go_after(self, buffer: CudaBuffer, first: Launch | HostCall, uses: int) -> None:
+        """Do nothing: graphs and packed arguments hold addresses, so memory stays where it is."""
+
     def memory_of(self, streams: Iterable[CudaStream]) -> dict[str, int]:
         """Return the bytes of device memory that streams and their auxiliary ones hold for themselves, by what it is for."""
         held = {each for stream in streams for each in (stream, stream.auxiliary) if each is not None}
@@ -224,13 +227,14 @@ class CudaDevice:
 
     def bind(self, launch: Launch, reads: Sequence[CudaBuffer], writes: Sequence[CudaBuffer], stream: CudaStream) -> Call:
         """Prepare a launch on a stream, arguments packed once."""
+        seen = [buffer.seen(view) for buffer, view in zip(reads, launch.views, strict=True)] if launch.views else reads
         if launch.cuda is None and launch.kind is not LaunchKind.KERNEL:
-            return self._bind_copy(launch, reads[0], writes[0], stream)
+            return self._bind_copy(launch, seen[0], writes[0], stream)
         if launch.cuda is None:
             raise DeviceError(f"{launch.name} cannot run on CUDA", hint="run it with device='simulated'")
         with cuda_errors(f"preparing {launch.name}"):
             bench = CudaBench(self, stream, f"{launch.name!r} (operation {launch.operation})")
-            return launch.cuda(bench, [b.array for b in reads], [b.array for b in writes])
+            return launch.cuda(bench, [b.array for b in seen], [b.array for b in writes])
 
     def _bind_copy(self, launch: Launch, source: CudaBuffer, target: CudaBuffer, stream: CudaStream) -> Call:
         kind = _HOST_TO_DEVICE if launch.kind is LaunchKind.COPY_IN else _DEVICE_TO_HOST
@@ -375,6 +379,10 @@ class CudaDevice:
             if key not in self._cache:
                 self._cache[key] = make()
             return self._cache[key]
+
+    def watched(self, each: Callable[[Launch], None]) -> AbstractContextManager[None]:
+        """Do nothing: a GPU tells nobody when a launch begins."""
+        return nullcontext()
 
     def pair(self, stream: CudaStream, auxiliary: CudaStream) -> None:
         """Let scopes that are opened on ``stream`` use ``auxiliary``."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import count
 from threading import RLock, get_ident
@@ -89,9 +90,11 @@ class Timeline:
         """Tell whether `run_to` would change anything."""
         return self.now_ns < time_ns or bool(self._due and self._due[0][0] <= time_ns)
 
-    def run_to(self, time_ns: float) -> None:
-        """Do all that is due up to and at a time."""
+    def run_to(self, time_ns: float, stops: Callable[[], bool] = lambda: False) -> None:
+        """Do all that is due up to and at a time, or until somebody wants to stop."""
         while self._due and self._due[0][0] <= time_ns:
+            if stops():
+                return
             self._step()
         self.now_ns = max(self.now_ns, time_ns)
 
@@ -133,6 +136,8 @@ class Core:
         self.host_ns = 0.0
         self.replay_ids = count()
         self._delays = delays
+        self._watcher: Callable[[Launch], None] | None = None
+        self._stop: BaseException | None = None
         self._fault: BaseException | None = None
 
     def spend(self, call_ns: float) -> None:
@@ -143,8 +148,9 @@ class Core:
     def catch_up(self) -> None:
         """Simulate the device up to the host's clock. As everything that moves the device, it is not torn by Ctrl-C."""
         if self.timeline.is_due(self.host_ns):
-            with self.lock, deferred():
-                self.timeline.run_to(self.host_ns)
+            with self.lock, deferred() as interrupts:
+                self.timeline.run_to(self.host_ns, lambda: interrupts.due or self._stop is not None)
+            self._raise_stop()
 
     def block(self, condition: Callable[[], bool], what: str) -> None:
         """Block the host until a condition of the device holds.
@@ -156,13 +162,37 @@ class Core:
         """
         self.catch_up()
         with self.lock, deferred() as interrupts:
-            held = not self.timeline.run_until(lambda: condition() or interrupts.due)
+            held = not self.timeline.run_until(lambda: condition() or interrupts.due or self._stop is not None)
             self.host_ns = max(self.host_ns, self.timeline.now_ns)
+        self._raise_stop()
         if held:
             raise DeviceError(
                 f"deadlock: {what} would block the host for ever, because a gate that is still closed holds the work back",
                 hint=f"open the gate first, and put at most {self.model.queue_depth} items on a held stream",
             )
+
+    @contextmanager
+    def watched(self, each: Callable[[Launch], None]) -> Iterator[None]:
+        """Call a function before each launch that is computed; where it raises, the device stops between two launches, and it can go on."""
+        before, self._watcher = self._watcher, each
+        try:
+            yield
+            self._raise_stop()
+        finally:
+            self._watcher, self._stop = before, None
+
+    def note(self, launch: Launch) -> None:
+        """Tell who watches that a launch is computed next."""
+        if self._watcher is not None and self._stop is None:
+            try:
+                self._watcher(launch)
+            except BaseException as error:  # noqa: BLE001 — raised by who waits for the device, which would be torn by it here
+                self._stop = error
+
+    def _raise_stop(self) -> None:
+        stop, self._stop = self._stop, None
+        if stop is not None:
+            raise stop
 
     def synchronize(self, moments: Iterable[Moment | None], what: str, streams: Iterable[SimulatedStream] = ()) -> None:
         """Block the host until moments have come, those of whole ``streams`` for example, then raise what went wrong meanwhile.

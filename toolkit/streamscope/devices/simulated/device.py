@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,6 +109,10 @@ class SimulatedDevice:
     def make_ready(self, program: Program, progress: Progress | None = None) -> None:
         """Do nothing: the references of operators are ready."""
 
+    def watched(self, each: Callable[[Launch], None]) -> AbstractContextManager[None]:
+        """Call a function before each launch that the block computes; what it raises ends the wait that is under way."""
+        return self._core.watched(each)
+
     def pair(self, stream: Stream, auxiliary: Stream) -> None:
         """Do nothing: functions of the user's own, which open scopes, do not run here."""
 
@@ -171,7 +176,13 @@ class SimulatedDevice:
             raise DeviceError(
                 f"a {type(memory).__name__} cannot be used as memory in place", hint="pass a NumPy array that is in one piece and writeable"
             )
-        return SimulatedBuffer(SimulatedBlock(memory.reshape(-1).view(np.uint8), place), ArraySpec(memory.shape, memory.dtype))
+        return SimulatedBuffer(
+            SimulatedBlock(memory.nbytes, place, memory.reshape(-1).view(np.uint8)), ArraySpec(memory.shape, memory.dtype)
+        )
+
+    def let_go_after(self, buffer: Buffer, first: Launch | HostCall, uses: int) -> None:
+        """Give the memory of an intermediate back when a run has used it so often, from what writes it first on."""
+        self._core.own(SimulatedBuffer, buffer).expect(first, uses)
 
     def memory_of(self, streams: Iterable[Stream]) -> dict[str, int]:
         """Return nothing: operators do not say how much workspace a library would take for them, so the model counts none."""
@@ -240,6 +251,8 @@ class SimulatedDevice:
                 self._core.catch_up()
                 for target, result in zip(targets, kept, strict=True):
                     target.store(result)
+                for buffer in {*sources, *targets}:
+                    buffer.used(call)
 
         return run
 

@@ -1,0 +1,194 @@
+"""The critical path, by hand and against a reference that looks at one span after the other."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamscope.analysis import Bound, critical_path
+from streamscope.trace import Basis, DeviceInfo, Origins, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
+
+LAUNCH, GRAPH_LAUNCH, EVENT, SYNC, HOST, KERNEL, COPY, GRAPH = (
+    SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "EVENT", "SYNC", "HOST", "KERNEL", "COPY", "GRAPH")
+)  # fmt: skip
+CARD = DeviceInfo("cuda", "card")
+
+
+def traced(rows, waits=(), complete=True):
+    """A trace of rows (kind, lane, start, end, operation, correlation)."""
+    builder = SpanBuilder(["host", "main", "aux", "copy in"])
+    for kind, lane, start, end, operation, correlation in rows:
+        builder.add(kind, kind.name, lane, start, end, operation=operation, correlation=correlation)
+    origins = Origins(waits=np.array([(a, 0, b, 0) for a, b in waits]).reshape(-1, 4).astype(int), complete=complete)
+    return Trace(builder.build(), TraceInfo("dual", "p", CARD), origins)
+
+
+def told(trace):
+    path = critical_path(trace)
+    return [(int(start), int(end), Bound(bound).name) for start, end, bound in zip(path.start_ns, path.end_ns, path.bound, strict=True)]
+
+
+LAUNCHED = [
+    (LAUNCH, "host", 0, 3, 0, 0), (LAUNCH, "host", 3, 6, 1, 1), (LAUNCH, "host", 6, 9, 2, 2),
+    (KERNEL, "main", 5, 50, 0, 0), (KERNEL, "aux", 8, 20, 1, 1),
+]  # fmt: skip
+
+
+def test_a_kernel_follows_its_stream():
+    trace = traced([*LAUNCHED, (KERNEL, "main", 52, 60, 2, 2), (SYNC, "host", 9, 65, -1, -1)])
+    assert told(trace) == [(0, 5, "LAUNCH"), (5, 50, "KERNEL"), (50, 52, "GAP"), (52, 60, "KERNEL"), (60, 65, "HOST")]
+
+
+@pytest.mark.parametrize(("waits", "first"), [([(0, 2)], 5), ([(0, 2), (1, 2)], 5)])
+def test_a_kernel_follows_the_last_that_its_stream_waited_for(waits, first):
+    """On aux after a kernel of aux that ended long before: only the event wait explains why it starts at 52."""
+    trace = traced([*LAUNCHED, (KERNEL, "aux", 52, 60, 2, 2)], waits)
+    assert told(trace) == [(0, first, "LAUNCH"), (5, 50, "KERNEL"), (50, 52, "GAP"), (52, 60, "KERNEL")]
+    assert critical_path(trace).complete
+
+
+def test_without_its_waits_a_trace_of_two_streams_says_that_they_are_missing():
+    trace = traced([*LAUNCHED, (KERNEL, "aux", 52, 60, 2, 2)], complete=False)
+    assert told(trace) == [(0, 3, "HOST"), (3, 8, "LAUNCH"), (8, 20, "KERNEL"), (20, 52, "GAP"), (52, 60, "KERNEL")]
+    assert critical_path(trace).words == "gaps 53 %, kernels 33 %, launches 8 % and host 5 %; this trace does not tell event waits"
+
+
+def test_one_stream_needs_no_waits():
+    assert critical_path(traced([(KERNEL, "main", 0, 10, 0, -1)], complete=False)).words == "kernels 100 %"
+
+
+def test_a_launch_that_comes_late_leads_to_the_host():
+    """The second call begins after the first kernel, and the shortest latency of the trace is 5."""
+    rows = [(LAUNCH, "host", 0, 3, 0, 0), (KERNEL, "main", 5, 10, 0, 0), (HOST, "host", 4, 30, 1, -1), (LAUNCH, "host", 31, 34, 2, 2)]
+    trace = traced([*rows, (KERNEL, "main", 36, 40, 2, 2)])
+    assert told(trace) == [
+        (0, 3, "HOST"), (3, 4, "HOST"), (4, 30, "HOST"), (30, 31, "HOST"), (31, 36, "LAUNCH"), (36, 40, "KERNEL"),
+    ]  # fmt: skip
+
+
+def test_a_host_function_follows_the_copy_that_it_waited_for():
+    """Another copy ended within the wait, later than the one that the function needs, but before the wait was over."""
+    rows = [
+        (LAUNCH, "host", 0, 3, 0, 0), (COPY, "copy in", 5, 25, 0, 0), (LAUNCH, "host", 3, 6, 1, 1), (KERNEL, "main", 8, 27, 1, 1),
+        (SYNC, "host", 6, 28, -1, -1), (HOST, "host", 28, 40, 2, -1),
+    ]  # fmt: skip
+    assert told(traced(rows, [(0, 2)])) == [(0, 5, "LAUNCH"), (5, 25, "COPY"), (25, 28, "HOST"), (28, 40, "HOST")]
+    assert told(traced(rows))[-3:] == [(8, 27, "KERNEL"), (27, 28, "HOST"), (28, 40, "HOST")]
+
+
+def test_a_host_function_that_need_not_wait_follows_the_host():
+    rows = [
+        (LAUNCH, "host", 0, 3, 0, 0), (COPY, "copy in", 5, 6, 0, 0), (HOST, "host", 10, 18, 1, -1), (SYNC, "host", 18, 19, -1, -1),
+        (HOST, "host", 19, 40, 2, -1),
+    ]  # fmt: skip
+    assert {bound for _, _, bound in told(traced(rows, [(0, 2)]))} == {"HOST"}
+
+
+def test_a_graph_is_one_launch():
+    rows = [
+        (GRAPH_LAUNCH, "host", 0, 3, -1, 0), (GRAPH, "main", 5, 30, -1, 0), (KERNEL, "main", 5, 10, 0, 0), (KERNEL, "aux", 12, 20, 1, 0),
+        (KERNEL, "main", 21, 30, 2, 0), (SYNC, "host", 3, 33, -1, -1),
+    ]  # fmt: skip
+    assert told(traced(rows, [(0, 1), (1, 2)])) == [
+        (0, 5, "LAUNCH"), (5, 10, "KERNEL"), (10, 12, "GAP"), (12, 20, "KERNEL"), (20, 21, "GAP"), (21, 30, "KERNEL"), (30, 33, "HOST"),
+    ]  # fmt: skip
+
+
+def test_an_empty_trace_has_no_path():
+    path = critical_path(traced([]))
+    assert (path.length_ns, path.words, len(path.span)) == (0, "", 0)
+
+
+def slow_path(spans, waits):
+    """The definition, one span at a time: (start, end, bound) from the end back."""
+    device = [row for row in range(len(spans)) if spans.kind[row] in (KERNEL, COPY)]
+    calls = {}
+    for row in range(len(spans)):
+        if spans.kind[row] in (LAUNCH, GRAPH_LAUNCH) and spans.correlation[row] >= 0:
+            calls.setdefault(spans.correlation[row], row)
+    latencies = [spans.start_ns[row] - spans.start_ns[calls[spans.correlation[row]]] for row in device if spans.correlation[row] in calls]
+    shortest = max(0, min(latencies, default=0))
+    place = {}
+    for row in reversed(range(len(spans))):
+        if spans.kind[row] in (HOST, KERNEL, COPY) and spans.operation[row] >= 0:
+            place[int(spans.operation[row])] = row
+
+    def on_lane(row, rows):
+        key = [(spans.start_ns[other], spans.end_ns[other], other) for other in rows if spans.lane[other] == spans.lane[row]]
+        before = [one for one in key if one < (spans.start_ns[row], spans.end_ns[row], row)]
+        return max(before)[2] if before else None
+
+    def before(row):
+        """What came before, when the path leaves this span, and when it arrives there."""
+        if row in device:
+            found = []
+            if spans.correlation[row] in calls:
+                call = calls[spans.correlation[row]]
+                found.append((spans.start_ns[call] + shortest, 0, call, spans.start_ns[call], Bound.LAUNCH))
+            if (earlier := on_lane(row, device)) is not None:
+                found.append((spans.end_ns[earlier], 1, earlier, spans.end_ns[earlier], Bound.GAP))
+            awaited = [place[a] for a, b in waits if place.get(b) == row and a in place]
+            found += [(spans.end_ns[a], 2, a, spans.end_ns[a], Bound.GAP) for a in awaited]
+            best = max(found, key=lambda one: one[:2], default=None)
+            return None if best is None else (best[2], spans.start_ns[row], best[3], best[4])
+        earlier = on_lane(row, [other for other in range(len(spans)) if spans.kind[other] < KERNEL])
+        return None if earlier is None else (earlier, spans.start_ns[row], spans.end_ns[earlier], Bound.HOST)
+
+    if not len(spans):
+        return []
+    row = max(range(len(spans)), key=lambda row: (spans.end_ns[row], row))
+    now, found, seen = int(spans.end_ns[row]), [], set()
+    while row not in seen:
+        seen.add(row)
+        inside = Bound.KERNEL if spans.kind[row] == KERNEL else Bound.COPY if spans.kind[row] == COPY else Bound.HOST
+        step = before(row)
+        found.append((min(now, int(spans.start_ns[row])), now, inside))
+        now = found[-1][0]
+        if step is None or step[0] in seen:
+            break
+        found.append((min(now, int(step[2])), now, step[3]))
+        now, row = found[-1][0], step[0]
+    return [one for one in reversed(found) if one[0] < one[1]]
+
+
+@st.composite
+def waiting_traces(draw):
+    """Small traces whose operations are numbered, with waits between any two of them."""
+    spans = draw(st.from_type(SpanTable))
+    device = np.isin(spans.kind, [KERNEL, COPY])
+    operation = np.where(device, np.cumsum(device) - 1, -1).astype(np.int32)
+    spans = SpanTable(**{**vars(spans), "operation": operation})
+    numbers = st.integers(0, max(0, int(device.sum()) - 1))
+    ends = {int(op): int(spans.end_ns[row]) for row, op in enumerate(operation) if op >= 0}
+    waits = draw(st.lists(st.tuples(numbers, numbers), max_size=6))
+    # Two that end together are told apart by neither.
+    waits = [pair for pair in waits if len({ends.get(a) for a, b in waits if b == pair[1]}) == len({a for a, b in waits if b == pair[1]})]
+    return spans, waits
+
+
+@given(given_trace=waiting_traces())
+def test_against_one_span_after_the_other(given_trace):
+    spans, waits = given_trace
+    origins = Origins(waits=np.array([(a, 0, b, 0) for a, b in waits], int).reshape(-1, 4), complete=True)
+    path = critical_path(Trace(spans, TraceInfo("dual", "p", CARD), origins))
+    found = [(int(a), int(b), int(bound)) for a, b, bound in zip(path.start_ns, path.end_ns, path.bound, strict=True)]
+    assert found == slow_path(spans, waits)
+    assert (path.end_ns[:-1] == path.start_ns[1:]).all()
+    assert (path.end_ns > path.start_ns).all()
+    if path.length_ns:
+        assert path.end_ns[-1] == spans.end_ns.max()
+    inside = np.isin(path.bound, [Bound.KERNEL, Bound.COPY])
+    assert (path.start_ns[inside] >= spans.start_ns[path.span[inside]]).all()
+    assert (path.end_ns[inside] <= spans.end_ns[path.span[inside]]).all()
+    assert sum(path.time_ns(bound) for bound in Bound) == path.length_ns
+
+
+def test_clocks_that_disagree_do_not_make_it_run_for_ever():
+    """The kernel ends before its own call begins, within a wait before that call: a ring."""
+    builder = SpanBuilder(["host", "main"])
+    builder.add(KERNEL, "a", "main", 5, 8, correlation=0, basis=Basis.DERIVED)
+    builder.add(SYNC, "wait", "host", 6, 9)
+    builder.add(LAUNCH, "a", "host", 10, 12, correlation=0)
+    path = critical_path(Trace(builder.build(), TraceInfo("async", "p", CARD)))
+    assert path.end_ns[-1] == 12
+    assert path.length_ns <= 7

@@ -1,0 +1,126 @@
+"""Long work says what is done and what is left, step by step, and can be ended at any step."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from functools import partial
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.devices.simulated import SimulatedDevice
+
+X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
+
+
+def step(x):
+    a, b = ss.ops.tanh(x), ss.ops.exp(x)
+    return a @ b + ss.ops.sigmoid(b), a - b
+
+
+LAUNCHES = 6
+DEVICE = SimulatedDevice()
+"""One for all: `ss.advise` measures each device that it meets."""
+
+
+def reports(verb, **options):
+    found = []
+    verb(step, X, device=DEVICE, progress=lambda *report: found.append(report), **options)
+    return found
+
+
+class Cancelled(BaseException):
+    """Raised by a button."""
+
+
+def ends(kind, at, counter):
+    """Return a progress that raises, or sends Ctrl-C, at a step."""
+
+    def progress(what, step, steps):
+        counter.append(what)
+        if len(counter) - 1 == at:
+            if kind is Cancelled:
+                raise Cancelled
+            signal.raise_signal(signal.SIGINT)
+
+    return progress
+
+
+VERBS = [ss.compare, ss.best, partial(ss.compare, engines="auto")]
+
+
+@pytest.mark.parametrize("verb", [*VERBS, ss.advise], ids=["compare", "best", "auto", "advise"])
+def test_steps_only_grow_and_stay_within_their_number(verb):
+    found = reports(verb)
+    steps = [step for _, step, _ in found]
+    assert steps == sorted(steps)
+    assert {steps for *_, steps in found} == {found[-1][2]}
+    assert 0 <= steps[0] <= steps[-1] <= found[-1][2]
+
+
+def test_a_comparison_tells_of_each_operation_of_each_run():
+    found = reports(ss.compare, engines="async,graph", repeats=5)
+    assert found[-1][1] == found[-1][2]
+    phases = Counter(what.partition(":")[0] for what, *_ in found if ":" in what)
+    each = {"NumPy reference": 6, "preparing async": 18, "preparing graph": 18, "recording async": 6, "recording graph": 6}
+    # Of the second output, tanh, exp, sigmoid and subtract are perturbed four times; a simulated device needs three repeats.
+    assert phases == {**each, "tolerances": 4 * 4, "timing": 3 * 2 * 6}
+    assert [what for what, *_ in found if "reference: " in what][1:3] == [
+        "NumPy reference: exp (2 of 6)",
+        "NumPy reference: matmul (3 of 6)",
+    ]
+
+
+@pytest.mark.parametrize("kind", [Cancelled, KeyboardInterrupt])
+@pytest.mark.parametrize("verb", [*VERBS, ss.advise], ids=["compare", "best", "auto", "advise"])
+def test_any_step_may_end_it_and_all_engines_work_afterwards(verb, kind):
+    told = reports(verb)
+    for at in range(0, len(told), max(1, len(told) // 12)):
+        counter = []
+        with pytest.raises(kind):
+            verb(step, X, device=DEVICE, progress=ends(kind, at, counter))
+        assert len(counter) <= at + 1 + LAUNCHES  # No run begins any more; one that was issued in part is done, as far as it was.
+    runs = ss.compare(step, X, device=DEVICE, progress=False)
+    assert all(run.correct for run in runs.values())
+    fresh = ss.compare(step, X, device="simulated", progress=False)
+    for engine, run in runs.items():  # The clock is rounded to whole ns.
+        np.testing.assert_allclose(run.makespans_ns, fresh[engine].makespans_ns, atol=2)
+
+
+def test_ending_it_in_a_run_stops_between_two_launches():
+    """Nothing of the run that is under way is computed any more, however long it is."""
+    computed = []
+
+    def reference(x):
+        computed.append(len(computed))
+        return x + 1
+
+    add = ss.operator(lambda x, y: None, reads=["x"], writes=["y"], reference=reference)
+
+    def chain(x):
+        for _ in range(200):
+            x = add(x)
+        return x
+
+    def progress(what, step, steps):
+        if what.startswith("preparing async: "):
+            computed.clear()
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        ss.compare(chain, X, device="simulated", engines="async", progress=progress)
+    assert len(computed) <= 1
+
+
+def test_a_device_is_not_watched_any_more_afterwards():
+    device, told = SimulatedDevice(), []
+    prepared = ss.prepare(step, X, device=device, progress=False)
+    with device.watched(lambda launch: told.append(launch.name)):
+        prepared.run()
+        prepared.wait()
+    assert told == ["tanh", "exp", "matmul", "sigmoid", "add", "subtract"]
+    prepared.run()
+    prepared.wait()
+    assert len(told) == LAUNCHES

@@ -1,0 +1,72 @@
+"""What a trace says of where its operations come from, and of which waits for which."""
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.analysis import critical_path
+from streamscope.trace import SpanKind
+
+ENGINES = ["sync", "async", "dual", "graph", "graph-dual"]
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """Two branches with labels, side by side where there are two streams, joined at the end; copies in and out around them."""
+
+    def step(x, w):
+        device_x, device_w = ss.ops.to_device(x), ss.ops.to_device(w)
+        with ss.label("left"):
+            a = device_x @ device_w
+        with ss.label("right"):
+            b = device_x @ device_w
+            b = ss.ops.relu(b)
+        return ss.ops.to_host(a + b)
+
+    x, w = np.ones((2, 64, 64), "float32")
+    return ss.compare(ss.program(step), x, w, engines=ENGINES, device="simulated", progress=False)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_operation_knows_its_label_line_and_shapes(runs, engine, tmp_path):
+    trace = ss.Trace.from_parquet(runs[engine].trace.to_parquet(tmp_path / "t.parquet"))
+    origins, spans = trace.origins, trace.spans
+    product = int(spans.operation[[spans.names[code] == "matmul" for code in spans.name]][0])
+    assert origins.texts[origins.label[product]] == "left"
+    assert origins.texts[origins.line[product]].endswith(": a = device_x @ device_w")
+    assert origins.texts[origins.line[product]].startswith("test_origins.py:")
+    assert origins.texts[origins.arguments[product]] == "float32[64, 64], float32[64, 64] → float32[64, 64]"
+    assert origins.label[0] == -1  # the copy has no label
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_waited_began_after_what_it_waited_for(runs, engine):
+    origins, spans = runs[engine].trace.origins, runs[engine].trace.spans
+    earlier, later = origins.wait_rows(spans)
+    assert len(earlier) == len(origins.waits)
+    assert (spans.end_ns[earlier] <= spans.start_ns[later]).all()
+    assert (spans.lane[earlier] != spans.lane[later]).all()
+    assert critical_path(runs[engine].trace).complete
+
+
+def test_the_join_of_two_streams_is_a_wait(runs):
+    """The sum reads what both streams wrote; one of them runs it, so it waits for the other one."""
+    origins, spans = runs["graph-dual"].trace.origins, runs["graph-dual"].trace.spans
+    rows = [row for row in range(len(spans)) if spans.names[spans.name[row]] == "add"]
+    total = spans.operation[rows[-1]]
+    awaited = origins.waits[origins.waits[:, 2] == total, 0]
+    names = {
+        spans.names[spans.name[row]] for row in range(len(spans)) if spans.operation[row] in awaited and spans.kind[row] == SpanKind.KERNEL
+    }
+    assert names in ({"matmul"}, {"relu"})
+
+
+@pytest.mark.parametrize("engine", ["async", "graph"])
+def test_a_host_function_waits_for_the_copy_that_it_reads(engine):
+    double = ss.host_function(lambda a: a + a)
+    step = ss.program(lambda x: double(ss.ops.to_host(ss.ops.relu(ss.ops.to_device(x)))))
+    trace = ss.compare(step, np.ones(1000, "float32"), engines=engine, device="simulated", progress=False)[engine].trace
+    earlier, later = trace.origins.wait_rows(trace.spans)
+    kinds = [(SpanKind(trace.spans.kind[a]), SpanKind(trace.spans.kind[b])) for a, b in zip(earlier, later, strict=True)]
+    assert (SpanKind.COPY, SpanKind.HOST) in kinds
+    assert (trace.spans.end_ns[earlier] <= trace.spans.start_ns[later]).all()

@@ -1,0 +1,103 @@
+"""What a notebook with a live timeline shows where the timeline cannot live: reopened, not trusted, converted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("bundle")]
+
+NAME = "reopened.ipynb"
+CELL = """import streamscope as ss
+function, inputs = ss.workload("branches").build()
+ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False).timeline()"""
+DRAWN = "[...document.querySelectorAll('.jp-OutputArea-output *')].some((part) => part.timeline?.layout)"
+VISIBLE = """() => {
+  const seen = (part) => part.checkVisibility() && part.getBoundingClientRect().height > 0;
+  return {
+    text: [...document.querySelectorAll(".jp-OutputArea-child")].filter(seen).map((part) => part.innerText).join("\\n").trim(),
+    pictures: [...document.querySelectorAll(".jp-OutputArea-output img")].filter(seen).map((part) => part.naturalWidth),
+    timelines: [...document.querySelectorAll(".ss-timeline canvas")].filter(seen).length,
+  };
+}"""
+SESSION = f"[...jupyterapp.shell.widgets('main')].find((panel) => panel.context?.path === '{NAME}').sessionContext"
+FINDING = "Simulated times (simulated NVIDIA H200), not measured."
+
+
+@pytest.fixture(scope="module")
+def page(browser, lab):
+    """A page with the notebook, run and saved."""
+    lab.write_notebook(NAME, [CELL])
+    context = browser.new_context(viewport={"width": 1400, "height": 1200}, reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(lab.address_of(NAME))
+    page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
+    page.evaluate(lab.RUN_ALL, NAME)
+    page.wait_for_function(DRAWN, timeout=60_000)
+    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
+    page.wait_for_function("!document.querySelector('.jp-mod-dirty')")
+    yield page
+    context.close()
+
+
+def shows_the_timeline_alone(page):
+    page.wait_for_function(f"{DRAWN} && document.querySelectorAll('.ss-timeline canvas').length")
+    seen = page.evaluate(VISIBLE)
+    assert (seen["pictures"], seen["timelines"] > 0) == ([], True)
+    assert "This is a picture" not in seen["text"]
+
+
+def shows_the_picture_alone(page):
+    page.wait_for_selector(".jp-OutputArea-output img")
+    seen = page.evaluate(VISIBLE)
+    assert (seen["pictures"], seen["timelines"]) == ([980], 0)
+    assert seen["text"].startswith(FINDING)
+    assert seen["text"].endswith("This is a picture. Run the cell for timelines to zoom and search.")
+
+
+def test_a_live_timeline_takes_the_place_of_its_picture(page):
+    shows_the_timeline_alone(page)
+
+
+def test_a_page_that_is_loaded_again_finds_the_timeline_of_its_kernel(page):
+    page.reload()
+    page.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
+    shows_the_timeline_alone(page)
+
+
+def test_a_reopened_notebook_shows_the_picture_and_no_error(page, lab):
+    page.evaluate(f"{SESSION}.shutdown()")
+    page.goto(lab.address_of(NAME))
+    page.wait_for_function("document.querySelector('.jp-OutputArea')?.textContent.includes('model not found')", timeout=60_000)
+    shows_the_picture_alone(page)
+
+
+def test_a_notebook_that_is_not_trusted_shows_the_picture(page, lab):
+    # A hash of the cells says which notebooks are trusted, so one that somebody has changed is not.
+    content = json.loads((lab.folder / NAME).read_text(encoding="utf-8"))
+    content["cells"][0]["source"] = f"# from a colleague\n{CELL}"
+    (lab.folder / "colleague.ipynb").write_text(json.dumps(content), encoding="utf-8")
+    page.goto(lab.address_of("colleague.ipynb"))
+    page.wait_for_selector(".jp-OutputArea-output img", timeout=60_000)
+    assert page.locator(".jp-mod-trusted").count() == 0
+    shows_the_picture_alone(page)
+
+
+def test_a_converted_notebook_shows_the_picture(browser, lab, page, tmp_path):
+    exporters = pytest.importorskip("nbconvert.exporters")
+    body, _ = exporters.HTMLExporter().from_filename(str(lab.folder / NAME))
+    (tmp_path / "converted.html").write_text(body, encoding="utf-8")
+    context = browser.new_context(offline=True)
+    converted = context.new_page()
+    converted.goto((tmp_path / "converted.html").as_uri(), wait_until="domcontentloaded")
+    shows_the_picture_alone(converted)
+    context.close()
+
+
+def test_vs_code_is_given_text_that_shows_nothing_beside_the_picture(page, lab):
+    """VS Code falls back to another type of the same output where a widget has no model."""
+    picture, widget = json.loads((lab.folder / NAME).read_text(encoding="utf-8"))["cells"][0]["outputs"]
+    assert "data:image/svg+xml;base64," in "".join(picture["data"]["text/html"])
+    assert "application/vnd.jupyter.widget-view+json" in widget["data"]
+    assert ("".join(widget["data"]["text/html"]), "".join(widget["data"]["text/plain"])) == ("", "")

@@ -1,0 +1,23 @@
+// Which spans a filter shows, as one byte a span.
+
+import { launchedNames } from "./decode.js";
+
+/**
+ * @param {{code: number | null, text: string}} filter one name, or what a name must contain, in lower case
+ * @returns {Array<Uint8Array> | null} for each group and span 1 or 0; null where everything is shown
+ */
+export function shownSpans(model, { code, text }) {
+  if (code === null && text === "") return null;
+  // One place more, for spans that launch nothing.
+  const matches = new Uint8Array(model.names.length + 1);
+  model.names.forEach((name, index) => (matches[index] = code === null ? name.toLowerCase().includes(text) : index === code));
+  return model.groups.map((group) => shownOf(group.name, launchedNames(model, group), matches));
+}
+
+/** A call is shown for its own name, and for that of what it launches. */
+function shownOf(name, launched, matches) {
+  const shown = new Uint8Array(name.length);
+  const none = matches.length - 1;
+  for (let i = 0; i < name.length; i++) shown[i] = matches[name[i]] | matches[launched[i] < 0 ? none : launched[i]];
+  return shown;
+}
