@@ -21,7 +21,7 @@ def notebook_traceback(error: BaseException) -> list[str]:
     """Return what IPython shows of an error of ours, in the shell's own style; ``%tb`` gets everything."""
     from IPython import get_ipython
 
-    shell = get_ipython()  # type: ignore[no-untyped-call]
+    shell = get_ipython()
     if _is_asked_for_all():
         return list(shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__))
     with _users_frames_only(error):
