@@ -30,6 +30,8 @@ APPLICATIONS = {
     "to_host": (lambda x: ss.ops.to_host(ss.ops.relu(x)), X),
     "norm": (lambda x: ss.ops.norm(x, 3, 1), X),
     "astype": (lambda x: x.astype(np.float16), X),
+    "layer_norm": (ss.ops.layer_norm, X, X[0], X[1]),
+    "layer_norm_backward": (ss.ops.layer_norm_backward, X, X[0], X),
     "softmax": (ss.ops.softmax, X),
     "log_softmax": (ss.ops.log_softmax, X),
     "softmax.gradient": (ss.ops.softmax.gradient, X, X),

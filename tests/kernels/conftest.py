@@ -16,6 +16,8 @@ import pytest
 import streamscope as ss
 from streamscope.devices.cuda.bench import CudaBench, PackedArguments
 from streamscope.kernels.source import HALF_CONVERSIONS
+from streamscope.program.reference import run_reference
+from streamscope.tolerance import absolute_errors, allowed_errors
 
 PRELUDE = Path(__file__).with_name("host_cuda.h")
 SANITIZED = "-fsanitize=signed-integer-overflow,integer-divide-by-zero,shift"
@@ -166,6 +168,16 @@ class BoundProgram:
             call()
         return [self.bench.read(self.memory[variable]) for variable in self.program.outputs]
 
+    def shares(self, inputs):
+        """Return the error of each output, as a share of what rounding explains: of its worst element."""
+        expected = run_reference(self.program, inputs)
+        allowed = allowed_errors(self.program, inputs, expected)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return [
+                np.where((found := absolute_errors(result, one)) == 0, 0, found / bound).max(initial=0)
+                for result, one, bound in zip(self.run(), expected, allowed, strict=True)
+            ]
+
 
 def fresh(bench, spec):
     memory = bench.memory(max(1, spec.nbytes))[: spec.nbytes]
@@ -180,6 +192,21 @@ def new_bench(request):
         return GpuBench
     build = request.getfixturevalue("build")
     return lambda: DeferredBench(build)
+
+
+@pytest.fixture(scope="session")
+def differing(new_bench):
+    """Return a function of programs with their inputs, by name, that runs their kernels and returns the names of those whose results are
+    further from NumPy's than rounding explains.
+    """
+
+    def run(cases):
+        bench = new_bench()
+        made = {name: BoundProgram(bench, function, inputs) for name, (function, *inputs) in cases.items()}
+        bench.finish()
+        return [name for name, each in made.items() if not all(share <= 1 for share in each.shares(cases[name][1:]))]
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from streamscope.kernels.softmax import RowForm, softmax_source
+from streamscope.kernels.rows import RowForm
+from streamscope.kernels.softmax import softmax_source
 from streamscope.ops.softmaxes import _kernel, _log_softmax_gradient_of, _softmax_gradient_of
 from streamscope.program.variable import ArraySpec
 

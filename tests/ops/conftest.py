@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import streamscope as ss
@@ -27,6 +28,27 @@ def launches():
     def run(function, *arrays):
         (operation,) = ss.program(function).trace(*arrays).operations
         return operation.launches
+
+    return run
+
+
+@pytest.fixture
+def slopes(evaluate):
+    """Return what gradients must be: differences of ``sum(dy * function(*arrays))`` by each element of each array, in double."""
+
+    def run(function, dy, *arrays, step=1e-6):
+        found = []
+        for index, array in enumerate(arrays):
+            gradient = np.zeros_like(array)
+            for place in np.ndindex(array.shape):
+                ends = []
+                for sign in (1, -1):
+                    moved = array.copy()
+                    moved[place] += sign * step
+                    ends.append(np.sum(dy * evaluate(function, *arrays[:index], moved, *arrays[index + 1 :])))
+                gradient[place] = (ends[0] - ends[1]) / (2 * step)
+            found.append(gradient)
+        return found
 
     return run
 

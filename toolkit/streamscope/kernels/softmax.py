@@ -9,6 +9,7 @@ from functools import lru_cache
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reduction_kernels import across_source
+from streamscope.kernels.rows import RowForm, each, over_kept, rows_kernel, written
 from streamscope.kernels.source import (
     COMPUTE,
     PLACE_OF_NAME,
@@ -72,55 +73,6 @@ ROW_FUNCTIONS: Mapping[str, RowFunction] = {
 """What the kernels compute; the gradients take the incoming gradient and the result."""
 
 
-@dataclass(frozen=True)
-class RowForm:
-    """How threads share the rows.
-
-    Attributes
-    ----------
-    width : int
-        Elements that a thread loads at once.
-    lanes : int
-        Threads that share a row: a power of two up to `MOST_THREADS`.
-    items : int
-        Loads of a thread that it keeps in registers; 0 if the row is too long for that and is read twice.
-    """
-
-    width: int
-    lanes: int
-    items: int
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return max(THREADS, self.lanes)
-
-
-MOST_THREADS = 1024
-MOST_KEPT = {THREADS: 16, 512: 32, MOST_THREADS: 32}
-"""Registers that a thread has for elements of a row, over all inputs, by the threads that share it. Few keep more threads busy, so a row
-is spread over `THREADS` first; of longer rows a thread keeps more."""
-
-
-def row_form(columns: int, itemsize: int, inputs: int, *, aligned: bool) -> RowForm:
-    """Return a good form for rows of so many elements."""
-    width = 16 // itemsize if aligned and columns % (16 // itemsize) == 0 else 1
-    loads = -(-columns // width)
-    lanes = min(32, 1 << (loads - 1).bit_length())
-
-    def kept() -> int:
-        return -(-loads // lanes) * width * inputs * max(1, itemsize // 4)
-
-    for most_lanes, registers in MOST_KEPT.items():
-        # Places of single elements take registers too, which are few then.
-        most_kept = registers // 2 if width == 1 and most_lanes == MOST_THREADS else registers
-        while kept() > most_kept and lanes < most_lanes:
-            lanes *= 2
-        if kept() <= most_kept:
-            return RowForm(width, lanes, -(-loads // lanes))
-    return RowForm(width, THREADS, 0)
-
-
 @lru_cache(maxsize=1024)
 def softmax_source(function: str, dtype: str, form: RowForm, *, accumulate: bool = False) -> KernelSource:
     """Return the kernel of one of `ROW_FUNCTIONS` along the last axis: ``(inputs..., out, rows, columns)``, which writes or adds."""
@@ -133,18 +85,7 @@ def softmax_source(function: str, dtype: str, form: RowForm, *, accumulate: bool
         shuffled = "__shfl_xor_sync(0xffffffffu, value, offset)"
         joins = across_source("across_larger", "real", f"larger(value, {shuffled})", "larger", lanes)
         joins += across_source("across_sum", "real", f"sum(value, {shuffled})", "sum", lanes)
-    kernel = fill(
-        _CUDA["rows"],
-        threads=form.threads,
-        name=PLACE_OF_NAME,
-        parameters=_parameters(role, dtype),
-        lanes=lanes,
-        tasks=form.threads // lanes,
-        width=width,
-        row_pointers="\n".join(f"const {STORAGE[dtype]}* {name}_row = {name} + row_index * columns;" for name in role.inputs),
-        element=STORAGE[dtype],
-        body=body(role, dtype, form, accumulate=accumulate),
-    )
+    kernel = rows_kernel(dtype, form, _parameters(role, dtype), role.inputs, body(role, dtype, form, accumulate=accumulate))
     code = f"{_arithmetic(role, dtype)}\n{joins}\n{kernel}"
     return named_source(f"{function}_{dtype}{'_to' * accumulate}_x{width}_lanes{lanes}", code)
 
@@ -191,9 +132,9 @@ def _kept(role: RowFunction, dtype: str, form: RowForm, *, accumulate: bool) -> 
     return fill(
         _CUDA["kept"],
         declared="\n".join(f"vector<{STORAGE[dtype]}, {form.width}> {name}_kept[{form.items}];" for name in role.inputs),
-        load=_over_kept(form, loads),
-        join=_over_kept(form, _each(form, f"row = joined(row, term({elements}));")),
-        write=_over_kept(form, _written(dtype, form, f"value(row, {elements})", accumulate=accumulate)),
+        load=over_kept(form, loads),
+        join=over_kept(form, each(form, f"row = joined(row, term({elements}));")),
+        write=over_kept(form, written(dtype, form, f"value(row, {elements})", accumulate=accumulate)),
     )
 
 
@@ -201,15 +142,15 @@ def _kept_in_two_steps(role: RowFunction, dtype: str, form: RowForm, *, accumula
     """Return statements for a row in registers: its maximum, then a sum, so that each element is raised to a power once only."""
     kept = f"kept[i * {form.width} + k]"
     load = f"const vector<{STORAGE[dtype]}, {form.width}> x = fetched<{form.width}>(x_row + at);\n"
-    take = _each(form, f"{{ {kept} = {loaded(dtype, 'x.item[k]')}; row.m = larger(row.m, {kept}); }}")
-    step = _each(form, f"{{ real& x = {kept}; x = {role.kept.replace('exp', 'power')}; row.s += {role.staged.replace('exp', 'power')}; }}")
+    take = each(form, f"{{ {kept} = {loaded(dtype, 'x.item[k]')}; row.m = larger(row.m, {kept}); }}")
+    step = each(form, f"{{ real& x = {kept}; x = {role.kept.replace('exp', 'power')}; row.s += {role.staged.replace('exp', 'power')}; }}")
     return fill(
         _CUDA["kept_in_two_steps"],
         count=form.items * form.width,
-        load=_over_kept(form, load + take),
-        step=_over_kept(form, step),
+        load=over_kept(form, load + take),
+        step=over_kept(form, step),
         closing=role.closing,
-        write=_over_kept(form, _written(dtype, form, f"({role.closed.replace('x', kept)})", accumulate=accumulate)),
+        write=over_kept(form, written(dtype, form, f"({role.closed.replace('x', kept)})", accumulate=accumulate)),
     )
 
 
@@ -221,26 +162,6 @@ def _read_twice(role: RowFunction, dtype: str, form: RowForm, *, accumulate: boo
         width=form.width,
         of_turn=form.lanes * form.width,
         load=" ".join(f"const {vector} {name}_i = fetched<{form.width}>({name}_row + at);" for name in role.inputs),
-        join=f"\n{_each(form, f'row = joined(row, term({elements}));')}",
-        write=_written(dtype, form, f"value(row, {elements})", accumulate=accumulate),
-    )
-
-
-def _over_kept(form: RowForm, statements: str) -> str:
-    """Return a loop over a thread's loads of a row, with ``at`` the first element of each."""
-    return fill(_CUDA["over_kept"], items=form.items, lanes=form.lanes, width=form.width, statements=statements)
-
-
-def _each(form: RowForm, statement: str) -> str:
-    return fill(_CUDA["each"], width=form.width, statement=statement)
-
-
-def _written(dtype: str, form: RowForm, value: str, *, accumulate: bool) -> str:
-    total = f"{loaded(dtype, 'result.item[k]')} + {value}" if accumulate else value
-    return fill(
-        _CUDA["written"],
-        element=STORAGE[dtype],
-        width=form.width,
-        start=f" = fetched<{form.width}>(target + at)" if accumulate else "",
-        each=_each(form, f"{{ {stored(dtype, 'result.item[k]', total)} }}"),
+        join=f"\n{each(form, f'row = joined(row, term({elements}));')}",
+        write=written(dtype, form, f"value(row, {elements})", accumulate=accumulate),
     )

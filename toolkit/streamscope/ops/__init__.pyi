@@ -52,6 +52,8 @@ from streamscope.ops.convolutions import convolution as convolution
 from streamscope.ops.convolutions import convolution_backward as convolution_backward
 from streamscope.ops.host import to_device as to_device
 from streamscope.ops.host import to_host as to_host
+from streamscope.ops.layer_norms import layer_norm as layer_norm
+from streamscope.ops.layer_norms import layer_norm_backward as layer_norm_backward
 from streamscope.ops.linear import matmul as matmul
 from streamscope.ops.reductions import all as all
 from streamscope.ops.reductions import any as any

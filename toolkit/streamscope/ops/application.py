@@ -7,6 +7,7 @@ from operator import index
 from typing import Any, Literal, cast, get_args
 
 from streamscope.errors import ProgramError
+from streamscope.kernels.form import VECTOR_BYTES
 from streamscope.kernels.reduce.reducers import FLOATS
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Attributes, Operator, current_tracer
@@ -67,6 +68,11 @@ def specs_of(operator: str, operands: Sequence[object]) -> list[ArraySpec]:
             isinstance(operand, Symbol), operator, f"it takes variables, got a {type(operand).__name__}", "pass a variable of the program"
         )
     return [cast("Symbol", operand).spec for operand in operands]
+
+
+def is_aligned(*arrays: Any) -> bool:
+    """Tell whether all arrays in device memory begin on a boundary of vectors."""
+    return all(int(array.data.ptr) % VECTOR_BYTES == 0 for array in arrays)
 
 
 def shape_of(operator: str, shape: object) -> tuple[int, ...]:

@@ -12,9 +12,10 @@ import numpy as np
 
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reduction_plan import checked_axes
-from streamscope.kernels.softmax import row_form, softmax_columns_source, softmax_source
+from streamscope.kernels.rows import row_form
+from streamscope.kernels.softmax import softmax_columns_source, softmax_source
 from streamscope.kernels.source import PlannedKernel
-from streamscope.ops.application import Request, apply_request, require, require_float, shape_of
+from streamscope.ops.application import Request, apply_request, is_aligned, require, require_float, shape_of
 from streamscope.ops.examples import example_of
 from streamscope.ops.linear import accumulation_dtype
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
@@ -146,8 +147,7 @@ def _operator(name: str, function: Callable[..., Array]) -> Operator:
             return [(exact[-1] + value if add else value).astype(spec.dtype)]
 
         def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
-            aligned = all(_address(array) % 16 == 0 for array in (*reads, *writes))
-            kernel = _kernel(name, spec, axis, inputs, aligned=aligned, add=add)
+            kernel = _kernel(name, spec, axis, inputs, aligned=is_aligned(*reads, *writes), add=add)
             numbers = map(ctypes.c_longlong, kernel.numbers)
             return bench.kernel(kernel.source, kernel.blocks, kernel.threads, [*reads[:inputs], *writes, *numbers])
 
@@ -168,10 +168,6 @@ def _kernel(name: str, spec: ArraySpec, axis: int, inputs: int, *, aligned: bool
     form = row_form(columns, spec.dtype.itemsize, inputs, aligned=aligned)
     source = partial(softmax_source, name, spec.dtype.name, form, accumulate=add)
     return PlannedKernel(source, -(-rows // (form.threads // form.lanes)), form.threads, (rows, columns))
-
-
-def _address(array: Any) -> int:
-    return int(array.data.ptr) if hasattr(array, "data") and hasattr(array.data, "ptr") else 0
 
 
 def _documentation(name: str, summary: str) -> str:

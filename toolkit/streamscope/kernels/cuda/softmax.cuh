@@ -51,20 +51,6 @@ __device__ inline acc_t term(real dy, real y) { return $term; }
 __device__ inline acc_t joined(acc_t a, acc_t b) { return a + b; }
 __device__ inline acc_t shuffled(acc_t a, int offset) { return __shfl_xor_sync(0xffffffffu, a, offset); }
 
-//@ rows: along the last axis.
-extern "C" __global__ void __launch_bounds__($threads)
-$name($parameters, long long rows, long long columns)
-{
-    const int lane = threadIdx.x % $lanes;
-    const long long task = (long long)blockIdx.x * $tasks + threadIdx.x / $lanes;
-    // Threads past the last row work on it too, since their warp waits for them, and leave nothing.
-    const bool valid = task < rows;
-    const long long row_index = valid ? task : rows - 1, loads = columns / $width;
-    $row_pointers
-    $element* target = out + row_index * columns;
-    $body
-}
-
 //@ kept: a row is read into registers, joined and written.
 $declared
 acc_t row = identity();
@@ -99,23 +85,6 @@ for (long long at = lane * $width; at < columns; at += $of_turn) {
     $load
     $write
 }
-
-//@ over_kept: a loop over a thread's loads of a row, with `at` the first element of each.
-#pragma unroll
-for (int i = 0; i < $items; ++i) {
-    if (lane + i * $lanes >= loads) continue;
-    const long long at = (lane + i * $lanes) * $width;
-    $statements
-}
-
-//@ each: the elements of a load.
-#pragma unroll
-for (int k = 0; k < $width; ++k) $statement
-
-//@ written: the results of a load.
-vector<$element, $width> result$start;
-$each
-put(target + at, result);
 
 //@ columns: along an axis with others behind it, a thread for each line.
 extern "C" __global__ void __launch_bounds__($threads)

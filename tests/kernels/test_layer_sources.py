@@ -1,0 +1,33 @@
+"""Every kernel of the layers compiles for a GPU: of each dtype, in each form."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.kernels.compile.batch import compile_kernel
+from streamscope.kernels.source import KernelSource
+
+pytestmark = pytest.mark.slow
+
+FLOATS = ["float16", "float32", "float64"]
+
+
+def layer_norms(dtype):
+    """Rows in registers of one thread and of many, in vectors and not, and longer ones."""
+    for shape in [(5, 7), (9, 64), (1, 40_001)]:
+        x, row = np.ones(shape, dtype), np.ones(shape[-1], dtype)
+        yield lambda x, w, b: (ss.ops.layer_norm(x, w, b), ss.ops.layer_norm_backward(x, w, x)[0]), x, row, row
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("layer", [layer_norms])
+def test_the_kernels_compile(traced_sources, layer, dtype):
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
+    sources = {source.name: source.code for function, *arrays in layer(dtype) for source in traced_sources(function, *arrays)}
+    together = "\n".join(f"namespace n{number} {{\n{code}\n}}" for number, code in enumerate(sources.values()))
+    image = compile_kernel(KernelSource(next(iter(sources)), together), "sm_90").image
+    assert all(re.search(rb"\b%s\b" % name.encode(), image) for name in sources)
