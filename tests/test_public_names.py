@@ -35,6 +35,7 @@ PUBLIC = [
     "compilations",
     "elementwise",
     "empty",
+    "explore",
     "host_function",
     "label",
     "load_comparison",

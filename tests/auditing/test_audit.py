@@ -73,7 +73,7 @@ def test_a_plan_of_another_program_is_refused(broken):
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "message"),
     [
-        ((len, X), {}, ProgramError, "not an operator of a program"),
+        ((float, X), {}, ProgramError, "not an operator of a program"),
         ((X,), {}, ProgramError, "audit wants a function or a program, not a ndarray"),
         ((crossed, X), {}, ProgramError, "cannot take 1 arguments"),
         ((crossed, X, X), {"engine": "warp"}, EngineError, "choose from sync"),

@@ -106,12 +106,24 @@ def fan(x: Symbol, total: Symbol) -> tuple[Symbol, Symbol]:
     return x, total
 
 
+def views(x: Symbol, total: Symbol) -> tuple[Symbol, Symbol]:
+    """Readers that see a variable as another array, before it is written again and after."""
+    turned = x.T
+    first = multiply(turned, turned)
+    second = add(x[::-1], turned)
+    x = multiply(x, first, out=x)
+    third = multiply(turned.reshape(-1), 2.0)  # takes a copy
+    total = add(total, add(first, second), out=total)
+    return x, multiply(total, third.reshape(2, 2), out=total)
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "diamond": (diamond, (np.full(4, 1.5, np.float64), np.zeros(4))),
     "in-place": (in_place, (np.full(4, 1.1), np.full(4, 0.7), np.zeros(4))),
     "pipeline": (pipeline, (np.arange(4.0), np.zeros(4))),
     "chunks": (chunks, (np.arange(4.0), np.zeros(4))),
     "fan": (fan, (np.full(4, 0.1), np.ones(4))),
+    "views": (views, (np.array([[0.7, 1.1], [1.3, 0.9]]), np.ones((2, 2)))),
     "braid": (braid, (np.full(4, 1.5), np.full(4, 0.5), np.full(4, 1.25))),
 }
 

@@ -12,9 +12,9 @@ from tests.kernels.reduction_runs import fenced
 
 import streamscope as ss
 from streamscope.kernels.form import THREADS
-from streamscope.kernels.layout import row_major
 from streamscope.kernels.reduce.broadcast_sum import BLOCKS, VECTOR_BYTES, bind_sum, fitted_sums, fresh_sums
 from streamscope.kernels.signature import Parameter, Signature
+from streamscope.program.view import row_major
 
 pytestmark = pytest.mark.slow
 

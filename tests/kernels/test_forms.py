@@ -10,8 +10,9 @@ import pytest
 import streamscope as ss
 from streamscope.kernels.elementwise.specialization import bind, specialized
 from streamscope.kernels.form import Access, Form, Variant, choose_form
-from streamscope.kernels.layout import broadcast_strides, compact, row_major
+from streamscope.kernels.layout import broadcast_strides, compact
 from streamscope.program.variable import ArraySpec
+from streamscope.program.view import row_major
 
 CANARY = 0x5A
 FUNCTIONS = {"add": np.add, "multiply": np.multiply, "less": np.less}

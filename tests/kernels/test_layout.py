@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.kernels.layout import INDEX32_LIMIT, broadcast_strides, compact, divisor, layout_numbers, row_major
+from streamscope.kernels.layout import INDEX32_LIMIT, broadcast_strides, compact, divisor, layout_numbers
+from streamscope.program.view import row_major
 
 
 @given(st.integers(1, INDEX32_LIMIT - 1), st.integers(0, INDEX32_LIMIT - 1))

@@ -33,8 +33,8 @@ def test_half_accumulates_in_single_precision(evaluate):
     ("a", "b", "said"),
     [
         ((2, 3), (2, 3), r"inner extents of \(2, 3\) and \(2, 3\) differ"),
-        ((3,), (3, 2), r"shapes \(3,\) and \(3, 2\) are not matrices"),
-        ((2, 2, 2), (2, 2, 2), "are not matrices"),
+        ((), (3, 2), r"shapes \(\) and \(3, 2\) are not matrices"),
+        ((2, 2, 2), (3, 2, 2), r"shapes \(2, 2, 2\) and \(3, 2, 2\) do not broadcast"),
         ((0, 3), (3, 2), "hold no elements"),
         ((2, 0), (0, 2), "hold no elements"),
     ],

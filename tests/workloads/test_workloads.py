@@ -14,7 +14,7 @@ from streamscope.workloads import WORKLOADS
 SMALL = {
     "elementwise-chain": {"length": 7, "size": 33},
     "conv-backward": {"channels": 3, "size": 5, "batch": 2},
-    "branches": {"branches": 3, "length": 4, "size": 33},
+    "branches": {"branches": 3, "length": 4, "size": 33, "copies": 0},
     "pipeline": {"chunks": 3, "size": 33},
     "cnn": {"size": 4, "channels": 8, "blocks": 2, "batch": 2},
 }
@@ -80,6 +80,23 @@ def test_settings_decide_how_many_operations_there_are(length, branches):
     assert len(traced("elementwise-chain", length=length, size=3)[0].operations) == length
     program, _ = traced("branches", branches=branches, length=length, size=3)
     assert len(program.operations) == branches * length + branches - 1
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_an_outline_is_what_the_inputs_are_like(name):
+    program, inputs = ss.workload(name).build(**SMALL[name])
+    outlined, specs = ss.workload(name).outline(**SMALL[name])
+    assert [(spec.shape, spec.dtype) for spec in specs] == [(array.shape, array.dtype) for array in inputs]
+    assert str(outlined.trace(*specs)) == str(program.trace(*inputs))
+
+
+def test_branches_with_copies_go_to_the_device_and_back_each_by_itself():
+    program, inputs = traced("branches", branches=3, length=2, size=4, copies=1)
+    kinds = [launch.kind for launch in program.launches()]
+    assert [kinds.count(kind) for kind in LaunchKind] == [3 * 2, 3, 3]
+    x, *scales = inputs
+    for output, scale in zip(run_reference(program, inputs), scales, strict=True):
+        np.testing.assert_array_equal(output, np.maximum(scale * x, 0))
 
 
 def test_a_pipeline_has_copies_and_host_steps():

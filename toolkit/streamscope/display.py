@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from time import monotonic
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
     from rich.console import Console
 
+    from streamscope_widgets.exploring.explorer import Explorer
     from streamscope_widgets.timeline import TimelineWidget
 
 BETWEEN_DRAWINGS_S = 0.1
@@ -73,6 +74,12 @@ def timeline(result: object, *arguments: Any) -> TimelineWidget:
 def chart(result: object, which: str) -> go.Figure:
     """Return one of a result's charts (Plotly)."""
     return _renderer(result, which)(result)
+
+
+def explorer(own: object, inputs: Sequence[Any], attributes: Mapping[str, Any], **chosen: Any) -> Explorer:
+    """Return the explorer (a notebook widget) of a program with its inputs, or of ready ones where ``own`` is None."""
+    made: Explorer = _widget("exploring.explorer:explorer")(own, inputs, attributes, **chosen)
+    return made
 
 
 def report(result: object, path: Path) -> Path:

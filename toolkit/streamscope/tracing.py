@@ -14,7 +14,7 @@ from streamscope.ops.fusion import fused
 from streamscope.ops.operators import OF_SYMBOLS
 from streamscope.program import symbol
 from streamscope.program.operation import Program, Variable
-from streamscope.program.symbol import Symbol
+from streamscope.program.symbol import Symbol, SymbolView
 from streamscope.program.tracer import Tracer, applies_operators, is_tracing, tracing
 from streamscope.program.variable import Place, spec_of
 
@@ -105,7 +105,7 @@ class ProgramFunction:
         inputs = [tracer.symbol(spec_of(value, name), name, None) for value, name in zip(arguments, names, strict=True)]
         with tracing(tracer):
             result = self.function(*inputs, **attributes)
-        outputs = self._outputs(tracer, result)
+            outputs = self._outputs(tracer, result)
         variables = tuple(Variable(s.id, s.name, s.spec, s.place or Place.DEVICE) for s in tracer.symbols)
         traced = Program(
             self.name,
@@ -142,7 +142,18 @@ class ProgramFunction:
                 raise ProgramError(f"program {self.name!r} returned a {type(output).__name__} instead of a variable", hint=hint)
             if not output.written:
                 raise ProgramError(f"program {self.name!r} returns {output.name!r}, which nothing has written")
-        return outputs
+        return [_of_its_own(output) for output in outputs]
+
+
+def _of_its_own(output: Symbol) -> Symbol:
+    """Return a result that is not a view: results have memory of their own."""
+    if not isinstance(output, SymbolView):
+        return output
+    if output.place is Place.HOST:
+        hint = "return what a host function makes of it"
+        raise ProgramError(f"the result {output.name!r} is a view of host memory", hint=hint)
+    copied: Symbol = symbol.operators["copy"](output)
+    return copied
 
 
 def _program_of(function: Callable[..., Any], fuse: bool) -> ProgramFunction:  # noqa: FBT001 — pickle gives no names

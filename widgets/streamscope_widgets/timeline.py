@@ -54,6 +54,17 @@ class TimelineWidget(anywidget.AnyWidget):
             self._payload = encode(self.groups)
         return self._payload
 
+    def show(self, groups: tuple[TimelineGroup, ...]) -> None:
+        """Draw other timelines in all views.
+
+        Parameters
+        ----------
+        groups : sequence of TimelineGroup
+            From `streamscope_widgets.payload.as_groups`.
+        """
+        self.groups, self._payload = groups, None
+        self._send_spans(None)
+
     def _ipython_display_(self) -> None:
         """Show the still picture, and after it the widget, which hides the picture as soon as it has drawn.
 
@@ -70,11 +81,12 @@ class TimelineWidget(anywidget.AnyWidget):
         display({**(widget or {}), **EMPTY}, raw=True)  # type: ignore[no-untyped-call]
 
     def _answer(self, _widget: TimelineWidget, content: Any, _buffers: Any) -> None:
-        if not isinstance(content, dict) or content.get("type") != "ready":
-            return
         # A message reaches every view of this model; each takes only the answer to its own request.
-        answer = {"type": "spans", "view": content.get("view"), "header": dict(self.payload.header)}
-        self.send(answer, [self.payload.block])
+        if isinstance(content, dict) and content.get("type") == "ready":
+            self._send_spans(content.get("view"))
+
+    def _send_spans(self, view: str | None) -> None:
+        self.send({"type": "spans", "view": view, "header": dict(self.payload.header)}, [self.payload.block])
 
 
 def timeline(traces: Traces, finding: str = "") -> TimelineWidget:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -29,6 +29,19 @@ from streamscope.tracing import ProgramFunction
 
 AUTO = "auto"
 """What ``engines`` says when one of them is to be chosen."""
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """Progress that also wants to see each engine's run as soon as it is recorded, as the explorer does."""
+
+    def __call__(self, what: str, step: int, steps: int, /) -> None:
+        """Learn what is done next."""
+
+    def recorded(self, run: Run) -> None:
+        """Take the run of one more engine."""
+
+
 SIMULATED_REPEATS = 3
 """A simulated device repeats itself to the nanosecond, so more would show nothing."""
 
@@ -120,7 +133,8 @@ def compare(
         steps = Steps(said, case.reference_steps + simulated)
         case = case.with_reference(steps)
         with opened.watched(lambda launch: steps.part(launch.name)):
-            runs, choice = _measured(case, opened, compared, allowed, count, steps)
+            recorded = progress.recorded if isinstance(progress, Watcher) else _unseen
+            runs, choice = _measured(case, opened, compared, allowed, count, steps, recorded)
     title = "" if name is None else str(name)
     against = NUMPY if case.captured is None else PLAIN_CALL
     return Comparison(
@@ -200,8 +214,14 @@ def _checked_settings(settings: object) -> dict[str, int]:
     return {str(name): whole_number(f"setting {name}", value, error=WorkloadError) for name, value in settings.items()}
 
 
-def _measured(case: Case, device: Device, compared: Compared, streams: int, count: int, steps: Steps) -> tuple[list[Run], Choice | None]:
-    """Prepare and check the engines, time them, and record each once."""
+def _unseen(run: Run) -> None:
+    """Show a run to nobody."""
+
+
+def _measured(
+    case: Case, device: Device, compared: Compared, streams: int, count: int, steps: Steps, recorded: Callable[[Run], None]
+) -> tuple[list[Run], Choice | None]:
+    """Prepare and check the engines, time them, and record each once; ``recorded`` gets each engine's run as soon as there is one."""
     parts, checked = case.parts(device), {}
     for engine in compared.names:
         steps.begin(f"preparing {engine}", CHECKED_RUNS * parts)
@@ -217,6 +237,7 @@ def _measured(case: Case, device: Device, compared: Compared, streams: int, coun
         makespans_ns = np.asarray([times_ns[engine] for times_ns in rounds], dtype=np.float64)
         trace = recorder.record(each.prepared, reload)
         runs.append(Run(engine, makespans_ns, each.max_abs_error, each.tolerance, trace))
+        recorded(runs[-1])
     return runs, choice
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from streamscope.kernels.layout import INDEX32_LIMIT, StridedLayout, row_major
+from streamscope.kernels.layout import INDEX32_LIMIT, StridedLayout
+from streamscope.program.view import row_major
 
 LARGE = 2**22
 """From so many elements on, two vectors a thread still leave enough blocks to fill a GPU."""

@@ -40,11 +40,6 @@ class StridedLayout:
         return len(self.extents)
 
 
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides, in elements, of an array whose elements follow each other without gaps, last axis fastest."""
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
 def broadcast_strides(shape: Sequence[int], strides: Sequence[int], target: Sequence[int]) -> tuple[int, ...]:
     """Return the strides with which an array is walked along a shape that it is broadcast to: 0 where it repeats."""
     missing = len(target) - len(shape)

@@ -115,3 +115,14 @@ from streamscope.ops.unary import square as square
 from streamscope.ops.unary import tan as tan
 from streamscope.ops.unary import tanh as tanh
 from streamscope.ops.unary import trunc as trunc
+from streamscope.ops.views import broadcast_to as broadcast_to
+from streamscope.ops.views import copy as copy
+from streamscope.ops.views import expand_dims as expand_dims
+from streamscope.ops.views import flip as flip
+from streamscope.ops.views import moveaxis as moveaxis
+from streamscope.ops.views import ravel as ravel
+from streamscope.ops.views import reshape as reshape
+from streamscope.ops.views import split as split
+from streamscope.ops.views import squeeze as squeeze
+from streamscope.ops.views import swapaxes as swapaxes
+from streamscope.ops.views import transpose as transpose

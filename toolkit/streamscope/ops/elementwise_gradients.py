@@ -22,6 +22,7 @@ from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch,
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, current_tracer
 from streamscope.program.variable import ArraySpec
+from streamscope.program.view import forward_view
 
 Numbers = Mapping[str, np.generic]
 
@@ -130,7 +131,8 @@ def _apply(signature: Signature, reads: Sequence[Any], target: ArraySpec, number
     if signature.accumulate:
         require(out is not None, signature.name, "request='add' needs a variable", "name it with out=")
         reads, attributes = [*reads, out], attributes | {"request": "add"}
-    return current_tracer(signature.name).apply(Operator(signature.name, infer, build, in_place=True), reads, attributes, out)
+    operator = Operator(signature.name, infer, build, in_place=True, reads_view=forward_view)
+    return current_tracer(signature.name).apply(operator, reads, attributes, out)
 
 
 def _launch(application: Application, signature: Signature, scalars: Numbers) -> tuple[Launch, ...]:

@@ -22,6 +22,7 @@ from streamscope.program.launch import Array, Cost, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
+from streamscope.program.view import any_view
 
 MOST_AXES = 32
 """Of arrays that NumPy broadcasts."""
@@ -48,7 +49,7 @@ class Elementwise:
         self.__name__ = definition.name
         self.__doc__ = documentation(definition)
         self.__signature__ = call_signature(definition)
-        self._operator = Operator(definition.name, self._infer, self._build, in_place=True)
+        self._operator = Operator(definition.name, self._infer, self._build, in_place=True, reads_view=any_view)
 
     def __repr__(self) -> str:
         return f"<element-wise operator {self.definition.name}({', '.join(self.definition.operands)})>"

@@ -22,6 +22,7 @@ from streamscope.kernels.form import THREADS
 from streamscope.kernels.signature import Parameter
 from streamscope.program.launch import Array, Cost, HostCall, Launch, LaunchKind, Reference, labelled
 from streamscope.program.operation import Operation, Program, Variable
+from streamscope.program.view import View, whole
 
 MOST_NAMED = 3
 """Operations whose names are all in the name of what they were fused to."""
@@ -53,9 +54,18 @@ def _fused_operation(program: Program, operations: Sequence[Operation]) -> Opera
     last = operations[-1]
     launch = _launch(program, operations)
     made_of = {"fused": tuple(f"{operation.name} at {operation.where}" for operation in operations)}
-    first = operations[0]
+    first, views = operations[0], tuple(launch.operands) if launch.views else ()
     return Operation(
-        last.id, _title(names), launch.reads, last.writes, made_of, first.where, (launch,), label=_label(operations), source=first.source
+        last.id,
+        _title(names),
+        tuple(dict.fromkeys(launch.reads)),
+        last.writes,
+        made_of,
+        first.where,
+        (launch,),
+        label=_label(operations),
+        source=first.source,
+        views=views,
     )
 
 
@@ -72,17 +82,17 @@ class _Operands:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.arrays: dict[int, Parameter] = {}
+        self.arrays: dict[tuple[int, View | None], Parameter] = {}
         self.numbers: dict[tuple[str, bytes], tuple[Parameter, np.generic]] = {}
         self.inside: dict[int, str] = {}
         """By variable, what the latest step that wrote it is called."""
 
-    def array(self, variable: int) -> str:
-        """Return what a variable's value is called where it is read now."""
-        if variable in self.inside:
+    def array(self, variable: int, view: View | None) -> str:
+        """Return what a variable's value is called where it is read now, as it is seen."""
+        if variable in self.inside and view is None:
             return self.inside[variable]
         dtype = self.program.variables[variable].spec.dtype.name
-        return self.arrays.setdefault(variable, Parameter(f"x{len(self.arrays)}", dtype, dtype)).name
+        return self.arrays.setdefault((variable, view), Parameter(f"x{len(self.arrays)}", dtype, dtype)).name
 
     def number(self, number: np.generic) -> str:
         """Return what a number is called."""
@@ -92,12 +102,12 @@ class _Operands:
 
     def step(self, launch: Launch, call: ElementwiseCall) -> FusedStep:
         """Return an operation as a step, which is called ``v`` and its number."""
-        reads = iter(launch.reads)
+        reads = iter(launch.operands)
         arguments = [
-            self.number(call.numbers[parameter.name]) if parameter.scalar else self.array(next(reads))
+            self.number(call.numbers[parameter.name]) if parameter.scalar else self.array(*next(reads))
             for parameter in call.signature.parameters
         ]
-        return FusedStep(call.signature, (*arguments, *map(self.array, reads)))
+        return FusedStep(call.signature, (*arguments, *(self.array(*each) for each in reads)))
 
 
 def _launch(program: Program, operations: Sequence[Operation]) -> Launch:
@@ -111,9 +121,10 @@ def _launch(program: Program, operations: Sequence[Operation]) -> Launch:
     scalars = [parameter for parameter, _ in operands.numbers.values()]
     name = f"fused_{operations[0].name}_{operations[-1].name}_{len(steps)}"
     signature = fused_signature(name, [*operands.arrays.values(), *scalars], steps)
-    reads, last = tuple(operands.arrays), launches[-1]
-    specs = [program.variables[variable].spec for variable in (*reads, *last.writes)]
-    kernel = specialized_fresh(signature, tuple(spec.shape for spec in specs))
+    (reads, views), last = zip(*operands.arrays, strict=True), launches[-1]
+    operated = [*operands.arrays, *((variable, None) for variable in last.writes)]
+    seen = [view or whole(program.variables[variable].spec) for variable, view in operated]
+    kernel = specialized_fresh(signature, tuple(view.spec.shape for view in seen))
     flops = sum(launch.cost.flops for launch in launches)
     numbers = {parameter.name: number for parameter, number in operands.numbers.values()}
     return Launch(
@@ -123,10 +134,11 @@ def _launch(program: Program, operations: Sequence[Operation]) -> Launch:
         LaunchKind.KERNEL,
         reads,
         last.writes,
-        Cost(sum(spec.nbytes for spec in specs), flops, max(1, kernel.blocks), THREADS),
+        Cost(sum(view.moved_bytes for view in seen), flops, max(1, kernel.blocks), THREADS),
         _reference(program, launches, reads),
         ElementwiseCall(signature, numbers),
         where=labelled(operations[0].where, _label(operations)),
+        views=views if any(views) else (),
         unknown=next((launch.unknown for launch in launches if launch.reference is None), ""),
     )
 
@@ -175,7 +187,8 @@ def _moved(operation: Operation, number: int, new: Mapping[int, int]) -> Operati
         moved: tuple[Launch, ...] | HostCall = replace(call, operation=number, reads=places(call.reads), writes=places(call.writes))
     else:
         moved = tuple(work(launch) for launch in operation.work)
-    return replace(operation, id=number, reads=places(operation.reads), writes=places(operation.writes), work=moved)
+    views = tuple((new[variable], view) for variable, view in operation.views)
+    return replace(operation, id=number, reads=places(operation.reads), writes=places(operation.writes), work=moved, views=views)
 
 
 MOST_STEPS = 64
@@ -222,16 +235,18 @@ class _Flow:
         """For each operation those that read what it wrote."""
         self.writers: dict[int, list[int]] = defaultdict(list)
         """For each variable the operations that write it, in order."""
+        viewed: set[int | None] = set()
         for operation in program.operations:
             self.sources.append({variable: self._latest(variable) for variable in operation.reads})
             for source in self.sources[-1].values():
                 if source is not None:
                     self.readers[source].add(operation.id)
+            viewed.update(self.sources[-1][variable] for variable, view in operation.views if view is not None)
             for variable in operation.writes:
                 self.writers[variable].append(operation.id)
         lasting = (self._latest(variable) for variable in (*program.inputs, *program.outputs))
-        self.kept = {writer for writer in lasting if writer is not None}
-        """Operations whose results are there after a run."""
+        self.kept = {writer for writer in (*lasting, *viewed) if writer is not None}
+        """Operations whose results must be in memory: they are there after a run, or are read through a view, by other threads."""
 
     def _latest(self, variable: int) -> int | None:
         writers = self.writers.get(variable)
@@ -279,6 +294,7 @@ def _result_shape(program: Program, operation: Operation) -> tuple[int, ...]:
 
 def _fits(flow: _Flow, operations: Sequence[Operation]) -> bool:
     inside = {operation.id for operation in operations}
-    arrays = {variable for each in inside for variable, source in flow.sources[each].items() if source not in inside}
+    operands = ((each.id, operand) for each in operations for operand in each.launches[0].operands)
+    arrays = {operand for each, operand in operands if flow.sources[each][operand[0]] not in inside}
     numbers = sum(len(call.numbers) for call in map(elementwise_call, operations) if call is not None)
     return len(arrays) <= MOST_ARRAYS and numbers <= MOST_NUMBERS

@@ -15,6 +15,7 @@ from streamscope.program.launch import Array, Cost, HostCall, Launch, LaunchKind
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.view import any_view, one_piece
 
 
 def _infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
@@ -33,8 +34,8 @@ def _builder(name: str, kind: LaunchKind) -> Callable[[Application], tuple[Launc
     return build
 
 
-_to_device = Operator("to_device", _infer, _builder("to_device", LaunchKind.COPY_IN), Place.HOST, Place.DEVICE)
-_to_host = Operator("to_host", _infer, _builder("to_host", LaunchKind.COPY_OUT), Place.DEVICE, Place.HOST)
+_to_device = Operator("to_device", _infer, _builder("to_device", LaunchKind.COPY_IN), Place.HOST, Place.DEVICE, reads_view=one_piece)
+_to_host = Operator("to_host", _infer, _builder("to_host", LaunchKind.COPY_OUT), Place.DEVICE, Place.HOST, reads_view=one_piece)
 
 
 @applies_operators
@@ -132,7 +133,7 @@ def host_function(function: Callable[..., Any] | None = None, *, results: Result
         def build(application: Application) -> HostCall:
             return HostCall(application.operation, name, application.reads, application.writes, function, duration_ns)
 
-        return Operator(name, infer, build, Place.HOST, Place.HOST, in_place=True)
+        return Operator(name, infer, build, Place.HOST, Place.HOST, in_place=True, reads_view=any_view)
 
     return make if function is None else make(function)
 

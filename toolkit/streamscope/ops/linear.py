@@ -1,4 +1,4 @@
-"""Matrix multiplication, through cuBLAS."""
+"""Products of matrices, one or many at a time, through cuBLAS."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from streamscope.ops.application import require, require_float
+from streamscope.kernels.gemm import matrices
+from streamscope.ops.application import require, require_float, specs_of
+from streamscope.ops.views import broadcast_to, matrix_transposed
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
+from streamscope.program.view import View
 
 TILE = 64
 """Edge of the tile that one block of a library kernel is taken to compute: an estimate, used by the simulated device only."""
@@ -29,11 +32,21 @@ def tiles(rows: int, columns: int) -> int:
 
 def _infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
     require_float(specs, "matmul")
-    a, b = specs
-    require(len(a.shape) == 2 and len(b.shape) == 2, "matmul", f"shapes {a.shape} and {b.shape} are not matrices")
-    require(a.shape[1] == b.shape[0], "matmul", f"inner extents of {a.shape} and {b.shape} differ")
-    require(a.size > 0 and b.size > 0, "matmul", f"shapes {a.shape} and {b.shape} hold no elements")
-    return [ArraySpec((a.shape[0], b.shape[1]), a.dtype)]
+    (a, b), dtype = (spec.shape for spec in specs), specs[0].dtype
+    require(len(a) > 0 and len(b) > 0, "matmul", f"shapes {a} and {b} are not matrices", "use * for a single number")
+    require(a[-1] == b[max(0, len(b) - 2)], "matmul", f"inner extents of {a} and {b} differ")
+    batch = _batch(a, b)
+    require(batch is not None, "matmul", f"shapes {a} and {b} do not broadcast", "but for the last two, extents must be equal or 1")
+    require(all(spec.size > 0 for spec in specs), "matmul", f"shapes {a} and {b} hold no elements")
+    return [ArraySpec((*(batch or ()), *a[-2:-1], *(b[-1:] if len(b) > 1 else ())), dtype)]
+
+
+def _batch(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | None:
+    """Return how many matrices the product has, along each axis but the last two; None where the operands' do not broadcast."""
+    try:
+        return np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2]))
+    except ValueError:
+        return None
 
 
 def _reference(arrays: Sequence[Array]) -> Sequence[Array]:
@@ -47,30 +60,73 @@ def _cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> Cuda
 
 
 def _build(application: Application) -> tuple[Launch, ...]:
-    (rows, inner), (_, columns) = (spec.shape for spec in application.read_specs)
-    matrix = application.read_specs[0].dtype == np.float16
-    cost = Cost(application.nbytes, 2 * rows * inner * columns, tiles(rows, columns), 128, matrix)
+    (a, b), (out,) = application.read_specs, application.write_specs
+    rows, columns = (a.shape[-2] if len(a.shape) > 1 else 1), (b.shape[-1] if len(b.shape) > 1 else 1)
+    blocks = tiles(rows, columns) * (out.size // (rows * columns))
+    cost = Cost(application.nbytes, 2 * out.size * a.shape[-1], blocks, 128, matrix=a.dtype == np.float16)
     return application.kernel("matmul", cost, _reference, _cuda, library=True)
 
 
-_matmul = Operator("matmul", _infer, _build)
+def _reads_view(view: View) -> bool:
+    """Tell whether a library takes matrices as a view has them."""
+    return len(view.spec.shape) < 2 or matrices(view.spec.shape, view.strides) is not None
+
+
+_matmul = Operator("matmul", _infer, _build, reads_view=_reads_view)
 
 
 @applies_operators
-def matmul(a: object, b: object, *, out: object = None) -> Symbol:
-    """Return the product of two matrices; half accumulates in float32.
+def matmul(a: object, b: object, *, transpose_a: bool = False, transpose_b: bool = False, out: object = None) -> Symbol:
+    """Return the product of two matrices, or of many pairs; half accumulates in float32. ``a @ b`` is the same.
+
+    Transposed operands cost nothing, whether by ``transpose_a`` and ``transpose_b`` or as ``a.T``, ``a.mT`` and ``a.swapaxes(-1, -2)``:
+    the library reads them as they lie. The same holds for slices, and for heads as in ``x.reshape(n, heads, -1).swapaxes(0, 1)``. Where the
+    matrices of an operand do not lie at equal distances, they are copied first, by an operation ``copy``.
 
     Parameters
     ----------
     a, b : variable
-        Shapes (M, K) and (K, N), of one floating dtype.
+        Shapes (..., M, K) and (..., K, N), of one floating dtype. Axes before the last two broadcast. A vector (K,) has no axis M or N, and
+        neither has the result.
+    transpose_a, transpose_b : bool
+        The last two axes are the other way round: (..., K, M) and (..., N, K).
     out : variable, optional
         Where the result goes; by default a new variable. It is not an argument: the library reads them while it writes.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the operands do not fit.
 
     Examples
     --------
     >>> with ss.Engine(device="simulated") as engine:
     ...     print(engine.run(ss.program(ss.ops.matmul), np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]])))
     [[11.]]
+
+    Five matrices at once, those of ``k`` transposed:
+
+    >>> q, k = np.ones((5, 2, 3)), np.ones((5, 4, 3))
+    >>> print(ss.program(lambda q, k: ss.ops.matmul(q, k, transpose_b=True)).trace(q, k))
+    <lambda>: 1 operation, 3 variables
+         0  %2:float64[5, 2, 4] = matmul(%0:float64[5, 2, 3], %1.mT:float64[5, 3, 4])    # ...
     """
-    return cast("Symbol", _matmul(a, b, out=out))
+    given = [_turned(operand, name) if turn else operand for operand, turn, name in ((a, transpose_a, "a"), (b, transpose_b, "b"))]
+    specs = specs_of("matmul", given)
+    batch = _batch(specs[0].shape, specs[1].shape)
+    operands = [_repeated(cast("Symbol", operand), batch) for operand in given] if batch is not None else given
+    return cast("Symbol", _matmul(*operands, out=out))
+
+
+def _turned(operand: object, name: str) -> Symbol:
+    (spec,) = specs_of("matmul", [operand])
+    require(len(spec.shape) >= 2, "matmul", f"transpose_{name} for shape {spec.shape}, which is not a matrix", "leave it out")
+    return matrix_transposed(cast("Symbol", operand))
+
+
+def _repeated(operand: Symbol, batch: tuple[int, ...]) -> Symbol:
+    """Return an operand with as many matrices as the product has, unless it has only one: libraries repeat that by themselves."""
+    own = operand.shape[:-2]
+    if own == batch or operand.spec.size == int(np.prod(operand.shape[-2:])):
+        return operand
+    return broadcast_to(operand, (*batch, *operand.shape[-2:]))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.errors import ProgramError
-from streamscope.ops import activations, binary, reductions, selection, unary
+from streamscope.ops import activations, binary, reductions, selection, unary, views
 from streamscope.ops.conversion import astype
 from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.ops.linear import matmul
@@ -36,6 +36,7 @@ UFUNCS: Mapping[np.ufunc, Callable[..., Any]] = {
 FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     **{getattr(np, name): each for name, each in vars(reductions).items() if isinstance(each, reductions.Reduction)},
     **{getattr(np, name): OPERATORS[name] for name in ("fix", "isposinf", "isneginf", "round")},
+    **views.VIEW_FUNCTIONS,
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: len(a.shape),
     np.size: lambda a: a.spec.size,
@@ -72,11 +73,26 @@ def apply_function(function: Callable[..., Any], arguments: Sequence[object], op
         return _adapted(name, ADAPTED[function], arguments, options)
     if function not in FUNCTIONS:
         raise _refused(name, INSTEAD.get(function, ""))
+    if function in views.VIEW_FUNCTIONS:
+        return _viewed(function, arguments, options)
     bound = inspect.signature(function).bind(*arguments, **options).arguments
     variable = bound.pop(next(iter(bound)))
     if bound.get("decimals") == 0:
         del bound["decimals"]
     return _applied(name, FUNCTIONS[function], [variable], bound)
+
+
+def _viewed(function: Callable[..., Any], arguments: Sequence[object], options: Mapping[str, Any]) -> Any:
+    """Apply what a function of NumPy's that rearranges arrays is here; options that are NumPy's defaults may be given."""
+    signature = inspect.signature(function)
+    bound = signature.bind(*arguments, **options).arguments
+    operator = FUNCTIONS[function]
+    taken = len(inspect.signature(operator).parameters)
+    names = list(signature.parameters)
+    unknown = [name for name in names[taken:] if name in bound and bound[name] != signature.parameters[name].default]
+    if unknown:
+        raise _refused(f"{function.__name__} with {', '.join(f'{name}={bound[name]!r}' for name in unknown)}", f"leave {unknown[0]} out")
+    return operator(*(bound[name] for name in names[:taken] if name in bound))
 
 
 def _adapted(name: str, call: Callable[..., Any], arguments: Sequence[object], options: Mapping[str, Any]) -> Any:
@@ -109,6 +125,7 @@ def _refused(what: str, hint: str) -> ProgramError:
 
 OF_SYMBOLS: Mapping[str, Callable[..., Any]] = {
     **OPERATORS,
+    **views.OF_SYMBOLS,
     "matmul": matmul,
     "astype": astype,
     "__array_ufunc__": apply_ufunc,

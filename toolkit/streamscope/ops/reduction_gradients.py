@@ -22,6 +22,7 @@ from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, current_tracer
 from streamscope.program.variable import ArraySpec
+from streamscope.program.view import any_view
 
 Formula = Callable[..., Any]
 
@@ -237,7 +238,7 @@ def _apply(signature: Signature, how: Gradient, repeated: Sequence[Any], x: Any,
 
         return application.kernel(signature.name, Cost(application.nbytes, spec.size, kernel.blocks or 1, THREADS), reference, cuda)
 
-    operator = Operator(signature.name, infer, build, in_place=True)
+    operator = Operator(signature.name, infer, build, in_place=True, reads_view=any_view)
     added: list[Any] = [out] if signature.accumulate else []
     attributes = {"request": "add"} if signature.accumulate else {}
     return current_tracer(signature.name).apply(operator, [*repeated, x, *added], attributes, out)

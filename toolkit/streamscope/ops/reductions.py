@@ -19,6 +19,7 @@ from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
+from streamscope.program.view import forward_view
 
 Axis = int | Sequence[int] | None
 NEED_ELEMENTS = ("max", "min", "argmax", "argmin", "norm_inf")
@@ -55,8 +56,8 @@ class Reduction:
         self.reference = reference
         self.order = order
         self.exact = exact
-        self._operator = Operator(name, self._infer, self._build)
-        self._adding = Operator(name, self._infer, self._build, in_place=True)
+        self._operator = Operator(name, self._infer, self._build, reads_view=forward_view)
+        self._adding = Operator(name, self._infer, self._build, in_place=True, reads_view=forward_view)
 
     def __repr__(self) -> str:
         return f"<reduction {self.__name__}(x)>"

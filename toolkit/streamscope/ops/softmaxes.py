@@ -22,6 +22,7 @@ from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
+from streamscope.program.view import one_piece
 
 
 def _softmax_of(x: Array, axis: int) -> Array:
@@ -155,7 +156,7 @@ def _operator(name: str, function: Callable[..., Array]) -> Operator:
         cost = Cost(application.nbytes, 5 * spec.size, max(1, fresh.blocks), fresh.threads)
         return application.kernel(name, cost, reference, cuda)
 
-    return Operator(name, infer, build, in_place=True)
+    return Operator(name, infer, build, in_place=True, reads_view=one_piece)
 
 
 def _kernel(name: str, spec: ArraySpec, axis: int, inputs: int, *, aligned: bool, add: bool = False) -> PlannedKernel:

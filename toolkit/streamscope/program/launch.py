@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import ProgramError, described
+from streamscope.program.view import View
 
 Array = npt.NDArray[Any]
 Reference = Callable[[Sequence[Array]], Sequence[Array]]
@@ -124,11 +125,11 @@ class Launch(_WithFunctions):
         Ids of the variables it reads and writes. A variable that is updated in place is in both.
     cost : Cost
     reference : callable, optional
-        ``reference(arrays of reads) -> arrays of writes`` in NumPy; it must not change its arguments.
+        ``reference(arrays of reads) -> arrays of writes`` in NumPy, of whole variables; it must not change its arguments.
         None for a user's operator that has none, which then runs on CUDA only.
     cuda : callable, optional
-        ``cuda(bench, arrays of reads, arrays of writes)`` prepares the launch once on a CUDA device. None for copies, which the device
-        does itself.
+        ``cuda(bench, arrays of reads, arrays of writes)`` prepares the launch once on a CUDA device, with the views of what it reads.
+        None for copies, which the device does itself.
     auxiliary : bool
         Belongs on the auxiliary stream of its operation's scope, where the engine has one.
     capturable : bool
@@ -145,6 +146,8 @@ class Launch(_WithFunctions):
         The reference is the user's word for what a line of CUDA computes.
     stateful : bool
         Its results depend on state that it keeps from call to call, besides the variables.
+    views : tuple of View or None
+        For each of ``reads``, how it is seen; None, or no entry at all: as it is.
     """
 
     _FUNCTIONS = "reference", "cuda"
@@ -166,6 +169,12 @@ class Launch(_WithFunctions):
     unknown: str = ""
     vouched: bool = False
     stateful: bool = False
+    views: tuple[View | None, ...] = ()
+
+    @property
+    def operands(self) -> list[tuple[int, View | None]]:
+        """The variables that it reads, each with how it is seen."""
+        return list(zip(self.reads, self.views or (None,) * len(self.reads), strict=True))
 
     def __str__(self) -> str:
         return called(self.name, self.operation, self.where)

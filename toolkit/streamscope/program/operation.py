@@ -10,6 +10,7 @@ import numpy as np
 
 from streamscope.program.launch import HostCall, Launch, called, labelled
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.view import View
 from streamscope.program.widening import widened
 from streamscope.words import shortened
 
@@ -61,6 +62,8 @@ class Operation:
         What `ss.label` calls it: ``"attention/scores"``; empty where nothing does.
     source : str
         Text of the user's line; empty where the source is not to be had.
+    views : tuple of (int, View or None)
+        Variables that it reads, with how each is seen, each pair once; nothing where all are read as they are.
     """
 
     id: int
@@ -72,6 +75,7 @@ class Operation:
     work: tuple[Launch, ...] | HostCall
     label: str = ""
     source: str = ""
+    views: tuple[tuple[int, View | None], ...] = ()
 
     @property
     def line(self) -> str:
@@ -140,6 +144,10 @@ class Program:
         for operation in self.operations:
             yield from operation.launches
 
+    def read_specs(self, launch: Launch) -> list[ArraySpec]:
+        """Return shape and dtype of what a launch reads, as it sees it."""
+        return [self.variables[variable].spec if view is None else view.spec for variable, view in launch.operands]
+
     @property
     def changes_inputs(self) -> bool:
         """Whether an operation writes to an input, so that inputs must be filled again before each run."""
@@ -153,7 +161,8 @@ class Program:
         lines = [self._summary()]
         for operation in self.operations:
             writes = ", ".join(self._label(variable) for variable in operation.writes)
-            reads = ", ".join([*(self._label(variable) for variable in operation.reads), *_options(operation.attributes)])
+            seen = operation.views or [(variable, None) for variable in operation.reads]
+            reads = ", ".join([*(self._label(variable, view) for variable, view in seen), *_options(operation.attributes)])
             remark = widened(operation, lambda variable: self.variables[variable].spec)
             lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.line}{'; ' * bool(remark)}{remark}")
         return "\n".join(lines)
@@ -162,8 +171,8 @@ class Program:
         count = len(self.operations)
         return f"{self.name}: {count} operation{'s' * (count != 1)}, {len(self.variables)} variables"
 
-    def _label(self, variable: int) -> str:
-        return f"%{variable}:{self.variables[variable].spec}"
+    def _label(self, variable: int, view: View | None = None) -> str:
+        return f"%{variable}:{self.variables[variable].spec}" if view is None else f"%{variable}{view}:{view.spec}"
 
 
 def _options(attributes: Mapping[str, Any]) -> Iterator[str]:

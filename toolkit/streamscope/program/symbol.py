@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from streamscope.errors import ProgramError
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.view import View, whole
 
 if TYPE_CHECKING:
     from streamscope.program.tracer import Tracer
@@ -67,6 +68,76 @@ class Symbol:
     def dtype(self) -> np.dtype[np.generic]:
         """Dtype of the array."""
         return self.spec.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.spec.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.spec.size
+
+    @property
+    def seen(self) -> View | None:
+        """How the variable is seen, if not as it is."""
+        return None
+
+    @property
+    def T(self) -> Symbol:  # noqa: N802 — NumPy's name
+        """A view with all axes in reverse; see `ss.ops.transpose`."""
+        return self._rearranged("transpose")
+
+    @property
+    def mT(self) -> Symbol:  # noqa: N802 — NumPy's name
+        """A view with the last two axes swapped."""
+        return self._rearranged("mT")
+
+    def transpose(self, *axes: Any) -> Symbol:
+        """Return a view with the axes in another order, in reverse by default; see `ss.ops.transpose`."""
+        return self._rearranged("transpose", axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Symbol:
+        """Return a view with two axes swapped; see `ss.ops.swapaxes`."""
+        return self._rearranged("swapaxes", axis1, axis2)
+
+    def squeeze(self, axis: int | tuple[int, ...] | None = None) -> Symbol:
+        """Return a view without axes of extent 1; see `ss.ops.squeeze`."""
+        return self._rearranged("squeeze", axis)
+
+    def reshape(self, *shape: Any) -> Symbol:
+        """Return the elements in another shape, a view where that is possible, else a copy; see `ss.ops.reshape`."""
+        return self._rearranged("reshape", shape[0] if len(shape) == 1 else shape)
+
+    def ravel(self) -> Symbol:
+        """Return the elements along one axis, a view where that is possible, else a copy; see `ss.ops.ravel`."""
+        return self._rearranged("ravel")
+
+    def flatten(self) -> Symbol:
+        """Return a copy of the elements along one axis."""
+        return self._rearranged("flatten")
+
+    def copy(self) -> Symbol:
+        """Return a copy in memory of its own; see `ss.ops.copy`."""
+        return self._rearranged("copy")
+
+    def __getitem__(self, key: object) -> Symbol:
+        return self._rearranged("index", key)
+
+    def _rearranged(self, how: str, *arguments: object) -> Symbol:
+        result: Symbol = operators[how](self, *arguments)
+        return result
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")  # as NumPy does
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Symbol]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d array")  # as NumPy does
+        return (self[index] for index in range(len(self)))
 
     __hash__ = object.__hash__
 
@@ -168,10 +239,67 @@ class Symbol:
 
         return method
 
-    __getitem__, __setitem__, __iter__ = _refuse("indexing"), _refuse("item assignment"), _refuse("iteration")
-    __len__, __float__, __int__ = _refuse("len()"), _refuse("float()"), _refuse("int()")
-    __complex__, __delitem__ = _refuse("complex()"), _refuse("item deletion")
+    __float__, __int__, __complex__, __delitem__ = _refuse("float()"), _refuse("int()"), _refuse("complex()"), _refuse("item deletion")
     del _refuse
+
+    def __setitem__(self, index: object, values: object) -> None:
+        raise ProgramError(
+            f"item assignment to {self.name!r} at {user_line()} is not an operator of a program, whose operations write whole variables",
+            hint="join the parts of a new array with ss.ops.concatenate",
+        )
+
+
+class SymbolView(Symbol):
+    """A view of a variable: its memory, seen as another array. An operation that reads it reads the variable.
+
+    Attributes
+    ----------
+    base : Symbol
+        The variable.
+    view : View
+    """
+
+    def __init__(self, base: Symbol, view: View) -> None:
+        self.base = base
+        self.view = view
+        self.tracer = base.tracer
+        self.id = base.id
+        self.spec = view.spec
+        self.name = f"{base.name}{view}"
+
+    @property
+    def seen(self) -> View | None:
+        """How the variable is seen."""
+        return self.view
+
+    @property
+    def place(self) -> Place | None:
+        """Where the variable lies."""
+        return self.base.place
+
+    @place.setter
+    def place(self, place: Place | None) -> None:
+        self.base.place = place
+
+    @property
+    def written(self) -> bool:
+        """Whether the variable has been written."""
+        return self.base.written
+
+    @written.setter
+    def written(self, written: bool) -> None:
+        self.base.written = written
+
+
+def view_of(symbol: Symbol) -> View:
+    """Return how a symbol sees its variable."""
+    return symbol.seen or whole(symbol.spec)
+
+
+def symbol_of(symbol: Symbol, view: View) -> Symbol:
+    """Return a symbol for another view of the same variable; the variable's own where that is the same."""
+    base = symbol.base if isinstance(symbol, SymbolView) else symbol
+    return base if view == whole(base.spec) else SymbolView(base, view)
 
 
 def _instead_of(attribute: str) -> str:

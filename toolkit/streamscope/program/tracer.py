@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import _GeneratorContextManager, contextmanager
 from contextvars import ContextVar
@@ -12,9 +13,10 @@ from streamscope.arguments import shown
 from streamscope.errors import ProgramError, printable
 from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference, labelled
 from streamscope.program.operation import Operation
-from streamscope.program.symbol import Symbol
+from streamscope.program.symbol import Symbol, SymbolView, operators
 from streamscope.program.user_line import UserLines, user_line
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.view import View, Viewing, like_new
 from streamscope.program.widening import origin_of
 
 Attributes = Mapping[str, Any]
@@ -79,6 +81,9 @@ class Operator:
         Where its arguments and its results lie.
     in_place : bool
         ``out=`` may name one of its arguments: nothing is read after it may have been written.
+    reads_view : callable
+        ``reads_view(view) -> bool``: it can read such a view as it is. Others are copied before. By default it reads what is like memory
+        of its own.
     """
 
     name: str
@@ -87,6 +92,7 @@ class Operator:
     reads_from: Place = field(default=Place.DEVICE)
     writes_to: Place = field(default=Place.DEVICE)
     in_place: bool = False
+    reads_view: Callable[[View], bool] = like_new
 
     def work(
         self,
@@ -130,6 +136,10 @@ class Tracer:
     operations: list[Operation] = field(default_factory=list)
     label: str = ""
     lines: UserLines = field(default_factory=UserLines)
+    _copies: dict[tuple[int, View], tuple[int, Symbol]] = field(default_factory=dict)
+    """Copies of views that operators could not read: how often the variable had been written, and the copy."""
+    _writes: Counter[int] = field(default_factory=Counter)
+    """How often each variable has been written."""
 
     def symbol(self, spec: ArraySpec, name: str, place: Place | None, *, written: bool = True) -> Symbol:
         """Make a new variable."""
@@ -156,17 +166,34 @@ class Tracer:
             names = ", ".join(f"{source.name!r}" for source in sources)
             hint = "; ".join(filter(None, (self._origin(sources), error.hint)))
             raise ProgramError(f"{error.message}, applied to {names} at {where}", hint=hint or None) from None
+        self._check_out(operator, sources, out, where)
+        sources = [self._readable(operator, source, where) for source in sources]
         targets = self._targets(operator, sources, specs, out, where)
         self._check_aliases(operator, sources, targets, where)
         for target in targets:
             target.written = True
+            self._writes[target.id] += 1
         number = len(self.operations)
-        arguments, writes = tuple(source.id for source in sources), tuple(target.id for target in targets)
+        # What an operator's work reads through a view has a number of its own until that is known.
+        arguments = tuple(-1 - place if isinstance(source, SymbolView) else source.id for place, source in enumerate(sources))
+        writes = tuple(target.id for target in targets)
         work = operator.work(number, arguments, writes, [s.spec for s in sources], [t.spec for t in targets], attributes)
-        once = tuple(dict.fromkeys(arguments))
-        placed = self._placed(work, where)
+        once = tuple(dict.fromkeys(source.id for source in sources))
+        views = tuple(dict.fromkeys((source.id, source.seen) for source in sources))
+        placed = self._placed(work, sources, where)
         self.operations.append(
-            Operation(number, operator.name, once, writes, dict(attributes), line.where, placed, label=self.label, source=line.source)
+            Operation(
+                number,
+                operator.name,
+                once,
+                writes,
+                dict(attributes),
+                line.where,
+                placed,
+                label=self.label,
+                source=line.source,
+                views=views if any(view is not None for _, view in views) else (),
+            )
         )
         return targets[0] if len(targets) == 1 else tuple(targets)
 
@@ -183,11 +210,32 @@ class Tracer:
         )
         return next(filter(None, origins), "")
 
-    def _placed(self, work: tuple[Launch, ...] | HostCall, where: str) -> tuple[Launch, ...] | HostCall:
-        """Return the work of an operation with the user's line and label in it, without launches that write no elements."""
+    def _placed(self, work: tuple[Launch, ...] | HostCall, sources: Sequence[Symbol], where: str) -> tuple[Launch, ...] | HostCall:
+        """Return the work of an operation with the user's line and label in it, and with the views through which it reads.
+
+        Launches that write no elements are left out: they would do nothing.
+        """
         if isinstance(work, HostCall):
-            return replace(work, where=where)
-        return tuple(replace(launch, where=where) for launch in work if any(self.symbols[v].spec.size for v in launch.writes))
+            reads, views = _seen(work.reads, sources)
+            function = Viewing(work.function, views, listed=False) if views else work.function
+            return replace(work, reads=reads, function=function, where=where)
+        return tuple(
+            _seen_launch(replace(each, where=where), sources) for each in work if any(self.symbols[v].spec.size for v in each.writes)
+        )
+
+    def _readable(self, operator: Operator, source: Symbol, where: str) -> Symbol:
+        """Return what an operator can read in the place of a variable: a copy of a view that it cannot, made once for all who need it."""
+        if not isinstance(source, SymbolView) or operator.reads_view(source.view):
+            return source
+        if operator.reads_from is Place.HOST:
+            raise ProgramError(
+                f"{operator.name} at {where} cannot read {source.name!r}, whose elements do not follow each other in host memory",
+                hint="copy it in a host function first: np.ascontiguousarray(...)",
+            )
+        key, writes = (source.id, source.view), self._writes[source.id]
+        if key not in self._copies or self._copies[key][0] != writes:
+            self._copies[key] = writes, operators["copy"](source)
+        return self._copies[key][1]
 
     def _source(self, operator: Operator, argument: object, where: str) -> Symbol:
         if not isinstance(argument, Symbol):
@@ -222,6 +270,23 @@ class Tracer:
         return targets
 
     @staticmethod
+    def _check_out(operator: Operator, sources: Sequence[Symbol], out: object, where: str) -> None:
+        """Check that nothing is written through a view, nor over a variable that is read through one: threads go in another order there."""
+        targets: list[Any] = list(out) if isinstance(out, tuple | list) else [out]
+        for target in targets:
+            if isinstance(target, SymbolView):
+                raise ProgramError(
+                    f"out= of {operator.name} at {where} is {target.name!r}, a view: operations write whole variables",
+                    hint="join the parts of a new array with ss.ops.concatenate",
+                )
+            viewed = [source.name for source in sources if isinstance(source, SymbolView) and source.base is target]
+            if viewed:
+                raise ProgramError(
+                    f"{operator.name} at {where} cannot write over {target.name!r} while it reads {viewed[0]!r}, a view of it",
+                    hint="give another variable as out=, or copy the view first: .copy()",
+                )
+
+    @staticmethod
     def _check_aliases(operator: Operator, sources: Sequence[Symbol], targets: Sequence[Symbol], where: str) -> None:
         read = {source.id for source in sources}
         for index, target in enumerate(targets):
@@ -243,6 +308,23 @@ class Tracer:
                 f"{operator.name} at {where} wants {symbol.name!r} in {place.value} memory, but it lies in {symbol.place.value} memory",
                 hint=f"copy it first with {copy}",
             )
+
+
+def _seen(reads: Sequence[int], sources: Sequence[Symbol]) -> tuple[tuple[int, ...], tuple[View | None, ...]]:
+    """Return the variables behind what some work reads, and how each is seen; no views where all are as they are."""
+    views = tuple(sources[-1 - read].seen if read < 0 else None for read in reads)
+    return tuple(sources[-1 - read].id if read < 0 else read for read in reads), views if any(views) else ()
+
+
+def _seen_launch(launch: Launch, sources: Sequence[Symbol]) -> Launch:
+    """Return a launch with the views through which it reads; its cost is that of what memory hands out for them."""
+    reads, views = _seen(launch.reads, sources)
+    if not views:
+        return launch
+    more = sum(view.moved_bytes - view.spec.nbytes for view in views if view is not None)
+    cost = replace(launch.cost, bytes=max(0, launch.cost.bytes + more))
+    reference = Viewing(launch.reference, views) if launch.reference is not None else None
+    return replace(launch, reads=reads, views=views, cost=cost, reference=reference)
 
 
 _tracer: ContextVar[Tracer | None] = ContextVar("streamscope_tracer", default=None)

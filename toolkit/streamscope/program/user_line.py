@@ -5,13 +5,15 @@ from __future__ import annotations
 import linecache
 import os.path
 import sys
+from traceback import walk_tb
 from types import FrameType
 from typing import NamedTuple
 
 
 def user_line() -> str:
     """Return ``file:line`` of the nearest frame that is not this package's own; in a notebook ``In[3]:line``."""
-    return _where(_user_frame())
+    frame = _user_frame()
+    return _where(frame.f_code.co_filename, frame.f_lineno)
 
 
 class UserLine(NamedTuple):
@@ -35,7 +37,7 @@ class UserLines:
         line = self._found.get(key)
         if line is None:
             self._note_file(key[0])
-            line = self._found[key] = UserLine(_where(frame), linecache.getline(*key, frame.f_globals).strip())
+            line = self._found[key] = UserLine(_where(*key), linecache.getline(*key, frame.f_globals).strip())
         return line
 
     def _note_file(self, path: str) -> None:
@@ -45,6 +47,23 @@ class UserLines:
             linecache.checkcache(path)
 
 
+def line_of_error(error: BaseException) -> UserLine | None:
+    """Return the last of the user's lines that an error came through; None if it came through none."""
+    frames = [(frame, number) for frame, number in walk_tb(error.__traceback__) if not _is_known(frame.f_globals.get("__name__", ""))]
+    if not frames:
+        return None
+    frame, number = frames[-1]
+    path = frame.f_code.co_filename
+    linecache.checkcache(path)
+    return UserLine(_where(path, number), linecache.getline(path, number, frame.f_globals).strip())
+
+
+def _is_known(module: str) -> bool:
+    """Tell whether a module is ours, Python's, or installed: its lines are not the user's."""
+    top = module.partition(".")[0]
+    return top in ("streamscope_widgets", "numpy", "cupy") or top in sys.stdlib_module_names - {"__main__"} or _is_ours(module)
+
+
 def _user_frame() -> FrameType:
     frame = sys._getframe(1)  # noqa: SLF001 — inspect.stack() reads source files, which takes longer than all the rest of tracing
     while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
@@ -52,10 +71,9 @@ def _user_frame() -> FrameType:
     return frame
 
 
-def _where(frame: FrameType) -> str:
-    path = frame.f_code.co_filename
+def _where(path: str, number: int) -> str:
     name = _cell_name(path) or os.path.basename(path)  # noqa: PTH119 — each operation asks, and a Path takes ten times as long
-    return f"{name}:{frame.f_lineno}"
+    return f"{name}:{number}"
 
 
 def _is_ours(module: str) -> bool:

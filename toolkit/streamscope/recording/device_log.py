@@ -72,8 +72,8 @@ class DeviceLogRecorder:
         for index, interval in enumerate(host):
             add_host_span(builder, interval, index, zero)
         own = {id(buffer) for buffer in prepared.buffers}
-        # Other threads may have used the device meanwhile.
-        ours = (record for record in records if any(id(buffer) in own for buffer in record.writes))
+        # Other threads may have used the device meanwhile; a preview has neither memory nor others on its device.
+        ours = (record for record in records if not own or any(id(buffer) in own for buffer in record.writes))
         times = {(record.operation, record.part): (record.start_ns - zero, record.end_ns - zero) for record in ours}
         for index, bound in enumerate(steps_of(prepared)):
             inner = [one.step for one in bound.inner] if isinstance(bound.step, Replay) else [bound.step]

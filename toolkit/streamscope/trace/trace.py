@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 def library_versions() -> dict[str, str]:
     """Return the versions of Python, Streamscope and the libraries it uses that are installed here."""
+    return dict(_library_versions())
+
+
+@cache
+def _library_versions() -> Mapping[str, str]:
     versions = {"python": platform.python_version(), "platform": sys.platform}
     for name in ("streamscope", "numpy", "cupy-cuda13x", "cupy-cuda12x", "cuda-bindings", "nvidia-cudnn-frontend", "cupti-python"):
         try:

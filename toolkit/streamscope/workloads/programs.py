@@ -8,14 +8,14 @@ from streamscope.ops import add, bias_add, convolution, convolution_backward, mu
 from streamscope.ops.host import host_function
 from streamscope.program.symbol import Symbol
 from streamscope.tracing import program
-from streamscope.workloads.workload import Array, Made, Setting, Workload, half
+from streamscope.workloads.workload import Array, Described, Drawn, Setting, Workload, half, pixels, uniform
 
 HOST_NS_PER_ELEMENT = 0.3
 """What NumPy takes for the host step on one core, for the simulated device."""
 CLASSES = 16
 
 
-def _elementwise_chain(random: np.random.Generator, length: int, size: int) -> Made:
+def _elementwise_chain(length: int, size: int) -> Described:
     @program
     def elementwise_chain(x: Symbol, scale: Symbol, shift: Symbol) -> Symbol:
         steps = (lambda y: multiply(y, scale), lambda y: add(y, shift), relu)
@@ -24,8 +24,7 @@ def _elementwise_chain(random: np.random.Generator, length: int, size: int) -> M
         return x
 
     # Scales below one, so that a chain of any length stays finite.
-    x, scale, shift = (random.uniform(low, high, size).astype(np.float32) for low, high in ((-1, 1), (0.9, 0.99), (-0.1, 0.1)))
-    return elementwise_chain, (x, scale, shift)
+    return elementwise_chain, (uniform(-1, 1, size), uniform(0.9, 0.99, size), uniform(-0.1, 0.1, size))
 
 
 ELEMENTWISE_CHAIN = Workload(
@@ -36,15 +35,15 @@ ELEMENTWISE_CHAIN = Workload(
 )
 
 
-def _conv_backward(random: np.random.Generator, channels: int, size: int, batch: int) -> Made:
+def _conv_backward(channels: int, size: int, batch: int) -> Described:
     @program
     def conv_backward(x: Symbol, w: Symbol, dy: Symbol) -> tuple[Symbol, Symbol]:
         dx, dw = convolution_backward(x, w, dy, padding=1)
         return dx, dw
 
     image = (batch, size, size, channels)
-    w = half(random, channels, 3, 3, channels, scale=1 / (3 * channels**0.5))
-    return conv_backward, (half(random, *image), w, half(random, *image, scale=1 / size))
+    w = half(channels, 3, 3, channels, scale=1 / (3 * channels**0.5))
+    return conv_backward, (half(*image), w, half(*image, scale=1 / size))
 
 
 CONV_BACKWARD = Workload(
@@ -59,21 +58,22 @@ CONV_BACKWARD = Workload(
 )
 
 
-def _branches(random: np.random.Generator, branches: int, length: int, size: int) -> Made:
+def _branches(branches: int, length: int, size: int, copies: int) -> Described:
     @program
-    def parallel_branches(x: Symbol, *scales: Symbol) -> Symbol:
-        ends = list(scales)
+    def parallel_branches(x: Symbol, *scales: Symbol) -> Symbol | tuple[Symbol, ...]:
+        ends = [to_device(scale) for scale in scales] if copies else list(scales)
         # Step by step over all branches, as a framework would issue them, so that neighbours in the program are independent.
         for step in range(length):
             ends = [multiply(end, x) if step % 2 == 0 else relu(end) for end in ends]
+        if copies:
+            return tuple(to_host(end) for end in ends)
         total = ends[0]
         for end in ends[1:]:
             total = add(total, end)
         return total
 
     # Below one, so that branches of any length stay finite.
-    x = random.uniform(0.8, 1.0, size).astype(np.float32)
-    return parallel_branches, (x, *(random.uniform(-1, 1, size).astype(np.float32) for _ in range(branches)))
+    return parallel_branches, (uniform(0.8, 1.0, size), *(uniform(-1, 1, size) for _ in range(branches)))
 
 
 BRANCHES = Workload(
@@ -83,12 +83,13 @@ BRANCHES = Workload(
         "branches": Setting(4, 1, 256, "independent chains"),
         "length": Setting(8, 1, 10_000, "operations of each"),
         "size": Setting(65_536, 1, 1 << 28, "elements of each array"),
+        "copies": Setting(0, 0, 1, "1: each chain's data come from the host and go back there, instead of into a sum"),
     },
     _branches,
 )
 
 
-def _pipeline(random: np.random.Generator, chunks: int, size: int) -> Made:
+def _pipeline(chunks: int, size: int) -> Described:
     @host_function(duration_us=2.0 + size * HOST_NS_PER_ELEMENT / 1e3)
     def normalise(values: Array) -> Array:
         return values * np.float32(1 / 128) - np.float32(1)
@@ -103,8 +104,7 @@ def _pipeline(random: np.random.Generator, chunks: int, size: int) -> Made:
             results.append(to_host(x))
         return tuple(results)
 
-    weight = random.uniform(-0.5, 0.5, size).astype(np.float32)
-    return pipeline, (weight, *(random.integers(0, 256, size).astype(np.float32) for _ in range(chunks)))
+    return pipeline, (uniform(-0.5, 0.5, size), *(pixels(size) for _ in range(chunks)))
 
 
 PIPELINE = Workload(
@@ -115,7 +115,7 @@ PIPELINE = Workload(
 )
 
 
-def _cnn(random: np.random.Generator, size: int, channels: int, blocks: int, batch: int) -> Made:
+def _cnn(size: int, channels: int, blocks: int, batch: int) -> Described:
     @program
     def residual_network(x: Symbol, stem: Symbol, head: Symbol, *layers: Symbol) -> Symbol:
         x = relu(convolution(x, stem, padding=1))
@@ -127,14 +127,14 @@ def _cnn(random: np.random.Generator, size: int, channels: int, blocks: int, bat
         scores: Symbol = softmax(convolution(x, head))
         return scores
 
-    def weights(outputs: int, inputs: int, extent: int) -> Array:
-        return half(random, outputs, extent, extent, inputs, scale=(1 / (extent * extent * inputs)) ** 0.5)
+    def weights(outputs: int, inputs: int, extent: int) -> Drawn:
+        return half(outputs, extent, extent, inputs, scale=(1 / (extent * extent * inputs)) ** 0.5)
 
-    layers: list[Array] = []
+    layers: list[Drawn] = []
     for _ in range(blocks):
         for _ in range(2):
-            layers += [weights(channels, channels, 3), half(random, channels, scale=0.1)]
-    image = half(random, batch, size, size, 8)
+            layers += [weights(channels, channels, 3), half(channels, scale=0.1)]
+    image = half(batch, size, size, 8)
     return residual_network, (image, weights(channels, 8, 3), weights(CLASSES, channels, 1), *layers)
 
 

@@ -11,10 +11,31 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import WorkloadError
+from streamscope.program.variable import ArraySpec
 from streamscope.tracing import ProgramFunction
 
 Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An input of a ready program: what it is like, and how its values are drawn.
+
+    Attributes
+    ----------
+    spec : ArraySpec
+    draw : callable
+        ``draw(random)`` returns values of that shape, in any dtype.
+    """
+
+    spec: ArraySpec
+    draw: Callable[[np.random.Generator], Array]
+
+
 Made = tuple[ProgramFunction, tuple[Array, ...]]
+"""A program and its inputs."""
+Described = tuple[ProgramFunction, tuple[Drawn, ...]]
+"""A program, and how its inputs are made."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +63,13 @@ class Workload:
     name, description : str
     settings : mapping of str to Setting
     make : callable
-        ``make(random, **settings) -> (program, inputs)``.
+        ``make(**settings) -> (program, inputs)``, the inputs as `Drawn`.
     """
 
     name: str
     description: str
     settings: Mapping[str, Setting]
-    make: Callable[..., Made]
+    make: Callable[..., Described]
 
     def build(self, **values: int | str) -> Made:
         """Return the program and its inputs, the same each time for the same settings.
@@ -58,10 +79,26 @@ class Workload:
         WorkloadError
             A setting is unknown, or its value is not a whole number in its range.
         """
+        program, inputs = self._made(values)
+        random = np.random.default_rng(0)
+        return program, tuple(one.draw(random).astype(one.spec.dtype, copy=False) for one in inputs)
+
+    def outline(self, **values: int | str) -> tuple[ProgramFunction, tuple[ArraySpec, ...]]:
+        """Return the program and what its inputs are like, without values: it is traced and planned at once, whatever its size.
+
+        Raises
+        ------
+        WorkloadError
+            As `build`.
+        """
+        program, inputs = self._made(values)
+        return program, tuple(one.spec for one in inputs)
+
+    def _made(self, values: Mapping[str, int | str]) -> Described:
         chosen = {name: setting.default for name, setting in self.settings.items()}
         for name, value in values.items():
             chosen[name] = self._value(name, value)
-        return self.make(np.random.default_rng(0), **chosen)
+        return self.make(**chosen)
 
     def _value(self, name: str, value: int | str) -> int:
         if name not in self.settings:
@@ -76,6 +113,16 @@ class Workload:
         return number
 
 
-def half(random: np.random.Generator, *shape: int, scale: float = 1.0) -> Array:
-    """Return normally distributed float16 values."""
-    return (random.standard_normal(shape) * scale).astype(np.float16)
+def half(*shape: int, scale: float = 1.0) -> Drawn:
+    """Describe normally distributed float16 values."""
+    return Drawn(ArraySpec(shape, np.dtype("float16")), lambda random: random.standard_normal(shape) * scale)
+
+
+def uniform(low: float, high: float, size: int) -> Drawn:
+    """Describe evenly distributed float32 values."""
+    return Drawn(ArraySpec((size,), np.dtype("float32")), lambda random: random.uniform(low, high, size))
+
+
+def pixels(size: int) -> Drawn:
+    """Describe whole numbers of a byte, as float32."""
+    return Drawn(ArraySpec((size,), np.dtype("float32")), lambda random: random.integers(0, 256, size))

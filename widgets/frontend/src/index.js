@@ -50,8 +50,10 @@ export const widget = {
         + "if this notebook was reopened, run the cell again.";
     }, PATIENCE_MS);
     const receive = (content, buffers) => {
-      if (content.type !== "spans" || content.view !== view || timeline) return;
+      // Without a view, they are new spans for all views.
+      if (content.type !== "spans" || (content.view ?? view) !== view) return;
       clearTimeout(timer);
+      timeline?.destroy();
       timeline = mount(el, content.header, buffers[0]);
     };
     model.on("msg:custom", receive);

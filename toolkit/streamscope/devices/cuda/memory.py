@@ -16,6 +16,7 @@ from streamscope.errors import DeviceError
 from streamscope.interrupts import when_gone
 from streamscope.kernels.library.libraries import cuda_errors, libraries
 from streamscope.program.variable import ArraySpec, Place
+from streamscope.program.view import View
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,17 @@ class CudaBuffer:
     def pointer(self) -> int:
         """Address of the memory."""
         return int(self.array.data.ptr if self.place is Place.DEVICE else self.array.ctypes.data)
+
+    def seen(self, view: View | None) -> CudaBuffer:
+        """Return the buffer as a view has it; on the same memory."""
+        if view is None:
+            return self
+        if self.place is Place.HOST:
+            return CudaBuffer(view.spec, self.place, view.of(self.array))
+        itemsize = view.spec.dtype.itemsize
+        strides = tuple(itemsize * stride for stride in view.strides)
+        start = self.array.data + view.offset * itemsize
+        return CudaBuffer(view.spec, self.place, libraries().cupy.ndarray(view.spec.shape, view.spec.dtype, memptr=start, strides=strides))
 
 
 def allocate_block(nbytes: int, place: Place) -> CudaBlock:

@@ -10,28 +10,29 @@ from typing import Any, cast
 import numpy as np
 
 from streamscope.kernels.compile.tuned_variants import TunedVariants
-from streamscope.kernels.layout import row_major
 from streamscope.kernels.source import KernelSource
 from streamscope.program.launch import CudaBench, Launch
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec
+from streamscope.program.view import View, whole
 
 ALIGNED = 4096
 """An address as good as that of any allocation of its own."""
 
 
-def _array(spec: ArraySpec) -> Any:
-    """Return what a builder of launches looks at of an array: one in one piece, in memory of its own."""
+def _array(spec: ArraySpec, view: View | None = None) -> Any:
+    """Return what a builder of launches looks at of an array: one in memory of its own, or a view of one."""
+    seen = view or whole(spec)
     return SimpleNamespace(
-        shape=spec.shape,
+        shape=seen.spec.shape,
         dtype=spec.dtype,
-        size=spec.size,
-        nbytes=spec.nbytes,
-        ndim=len(spec.shape),
+        size=seen.spec.size,
+        nbytes=seen.spec.nbytes,
+        ndim=len(seen.spec.shape),
         itemsize=spec.dtype.itemsize,
-        strides=tuple(spec.dtype.itemsize * stride for stride in row_major(spec.shape)),
-        data=SimpleNamespace(ptr=ALIGNED),
-        reshape=lambda shape: _array(ArraySpec(shape, spec.dtype)),
+        strides=tuple(spec.dtype.itemsize * stride for stride in seen.strides),
+        data=SimpleNamespace(ptr=ALIGNED + spec.dtype.itemsize * seen.offset),
+        reshape=lambda shape: _array(spec, seen.through(lambda array: np.reshape(array, shape, copy=False), "")),
     )
 
 
@@ -89,6 +90,7 @@ def kernels_of_launches(
     bench = _NotingBench(tuned)
     for launch in launches:
         if launch.cuda is not None and not launch.library:
-            reads, writes = ([_array(specs[variable]) for variable in ids] for ids in (launch.reads, launch.writes))
+            reads = [_array(specs[variable], view) for variable, view in launch.operands]
+            writes = [_array(specs[variable]) for variable in launch.writes]
             launch.cuda(cast("CudaBench", bench), reads, writes)
     return tuple(bench.sources)

@@ -13,10 +13,11 @@ import numpy as np
 
 from streamscope.kernels.elementwise.elementwise_source import elementwise_source, placed_arrays
 from streamscope.kernels.form import DEFAULT, THREADS, Form, Variant, choose_form
-from streamscope.kernels.layout import StridedLayout, broadcast_strides, compact, layout_numbers, row_major
+from streamscope.kernels.layout import StridedLayout, broadcast_strides, compact, layout_numbers
 from streamscope.kernels.signature import Signature
 from streamscope.kernels.source import KernelSource
 from streamscope.program.launch import CudaBench, CudaCall
+from streamscope.program.view import row_major
 
 Shape = tuple[int, ...]
 

@@ -1,4 +1,4 @@
-"""The one call of cuBLAS that is needed, by ctypes: CuPy refuses to call cuBLAS while a graph is captured."""
+"""The calls of cuBLAS that are needed, by ctypes: CuPy refuses to call cuBLAS while a graph is captured."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 from streamscope.errors import DeviceError, NoDeviceError
+from streamscope.kernels.gemm import gemm
 from streamscope.kernels.library.libraries import INSTALL_HINT
 from streamscope.program.launch import CudaCall
 
@@ -16,7 +17,6 @@ WORKSPACE_BYTES = 32 << 20
 _DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2}  # cudaDataType_t
 _COMPUTE_TYPES = {"float16": 68, "float32": 68, "float64": 70}  # CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F
 _DEFAULT_ALGORITHM = -1
-_NOT_TRANSPOSED = 0
 
 
 @cache
@@ -31,10 +31,12 @@ def _library() -> ctypes.CDLL:
     library.cublasDestroy_v2.argtypes = [pointer]
     library.cublasSetStream_v2.argtypes = [pointer, pointer]
     library.cublasSetWorkspace_v2.argtypes = [pointer, pointer, ctypes.c_size_t]
+    sizes: list[Any] = [pointer, *[integer] * 5]  # the handle, what is transposed, and the extents
     library.cublasGemmEx.argtypes = [
-        pointer, integer, integer, integer, integer, integer, pointer, pointer, integer, integer, pointer, integer, integer,
-        pointer, pointer, integer, integer, integer, integer,
+        *sizes, pointer, pointer, integer, integer, pointer, integer, integer, pointer, pointer, integer, integer, integer, integer,
     ]  # fmt: skip
+    matrices: list[Any] = [pointer, integer, integer, ctypes.c_longlong]
+    library.cublasGemmStridedBatchedEx.argtypes = [*sizes, pointer, *matrices, *matrices, pointer, *matrices, integer, integer, integer]
     return library
 
 
@@ -57,22 +59,46 @@ class CublasHandle:
         self._library.cublasDestroy_v2(self._handle)
 
     def matmul(self, a: Any, b: Any, out: Any) -> CudaCall:
-        """Prepare ``out = a @ b`` for row-major CuPy arrays; cuBLAS is column-major, so it computes ``out' = b' a'``."""
-        (rows, inner), columns = a.shape, b.shape[1]
+        """Prepare ``out = a @ b`` for CuPy arrays in any steps that `gemm` accepts; cuBLAS is column-major, so it is ``out' = b' a'``.
+
+        Raises
+        ------
+        DeviceError
+            No single call of cuBLAS does it.
+        """
+        product = gemm(a.shape, _steps(a), b.shape, _steps(b))
+        if product is None:
+            raise DeviceError(f"cuBLAS cannot multiply arrays of shapes {a.shape} and {b.shape} as they lie", hint="copy them first")
         dtype = a.dtype.name
         scalar = ctypes.c_double if dtype == "float64" else ctypes.c_float
         one, zero, data = scalar(1), scalar(0), _DATA_TYPES[dtype]
+        several = product.count > 1
+        sizes = product.columns, product.rows, product.inner
+        first, second, result = (
+            (array.data.ptr, data, leading, *((apart,) if several else ()))
+            for array, leading, apart in (
+                (b, product.b.leading, product.b.apart),
+                (a, product.a.leading, product.a.apart),
+                (out, product.columns, product.rows * product.columns),
+            )
+        )
+        name = "cublasGemmStridedBatchedEx" if several else "cublasGemmEx"
         call = partial(
-            self._library.cublasGemmEx, self._handle, _NOT_TRANSPOSED, _NOT_TRANSPOSED, columns, rows, inner, ctypes.addressof(one),
-            b.data.ptr, data, columns, a.data.ptr, data, inner, ctypes.addressof(zero), out.data.ptr, data, columns,
+            getattr(self._library, name), self._handle, int(product.b.transposed), int(product.a.transposed), *sizes,
+            ctypes.addressof(one), *first, *second, ctypes.addressof(zero), *result, *((product.count,) if several else ()),
             _COMPUTE_TYPES[dtype], _DEFAULT_ALGORITHM,
         )  # fmt: skip
         kept = (one, zero, a, b, out)
 
         def launch(kept: object = kept) -> None:
-            _check(call(), "cublasGemmEx")
+            _check(call(), name)
 
         return launch
+
+
+def _steps(array: Any) -> list[int]:
+    """Return an array's strides in elements."""
+    return [step // array.itemsize for step in array.strides]
 
 
 def _check(status: int, call: str) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.elementwise.specialization import Shape
 from streamscope.kernels.form import THREADS, VECTOR_BYTES
-from streamscope.kernels.layout import INDEX32_LIMIT, StridedLayout, broadcast_strides, compact, layout_numbers, placing_source, row_major
+from streamscope.kernels.layout import INDEX32_LIMIT, StridedLayout, broadcast_strides, compact, layout_numbers, placing_source
 from streamscope.kernels.reduce.reduction_plan import LEAST_LOADS, MULTIPROCESSORS, in_turn, power_of_two
 from streamscope.kernels.signature import RESULT, Parameter, Signature
 from streamscope.kernels.source import (
@@ -32,6 +32,7 @@ from streamscope.kernels.source import (
     stored,
 )
 from streamscope.program.launch import CudaBench, CudaCall
+from streamscope.program.view import row_major
 
 Strides = Sequence[Sequence[int]]
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from streamscope.errors import ProgramError
 from streamscope.kernels.form import THREADS, VECTOR_BYTES
-from streamscope.kernels.layout import row_major
 from streamscope.kernels.reduce.reducers import MOST_KEYED, Reducer, accumulator_bytes, is_keyed
 from streamscope.kernels.reduce.reduction_kernels import (
     BYTES_WIDTH,
@@ -29,6 +28,7 @@ from streamscope.kernels.reduce.short_kernels import ShortKernel, elements_of_wo
 from streamscope.kernels.source import PlannedKernel
 from streamscope.program.launch import CudaBench, CudaCall
 from streamscope.program.variable import ArraySpec
+from streamscope.program.view import row_major
 
 SHARED_BYTES = 32 * 1024
 """Of the accumulators of a block of columns, which are in registers before."""

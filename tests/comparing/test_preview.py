@@ -1,0 +1,59 @@
+"""A preview says what a comparison on the simulated device says, without computing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streamscope as ss
+from streamscope.comparing.preview import Preview
+from streamscope.engines import PLANNERS
+from streamscope.errors import EngineError
+
+ENGINES = tuple(PLANNERS)
+
+
+def spans_of(run):
+    table = run.trace.to_pandas()
+    return table.drop(columns=["start_ns", "end_ns"]), table[["start_ns", "end_ns"]]
+
+
+@settings(max_examples=5)
+@given(st.integers(1, 4), st.integers(1, 5), st.sampled_from([16, 70_000]), st.integers(0, 1), st.integers(1, 4))
+def test_it_has_the_spans_and_times_of_the_comparison(branches, length, size, copies, streams):
+    function, inputs = ss.workload("branches").build(branches=branches, length=length, size=size, copies=copies)
+    compared = ss.compare(function, *inputs, device="simulated", streams=streams, progress=False)
+    previewed = Preview(function.trace(*inputs)).comparison(ENGINES, streams=streams)
+    assert list(previewed) == list(compared)
+    for engine, run in compared.items():
+        assert previewed[engine].metrics.makespan_us == pytest.approx(run.metrics.makespan_us, abs=0.002)
+        (what, when), (expected, then) = spans_of(previewed[engine]), spans_of(run)
+        assert what.equals(expected)
+        assert abs(when - then).to_numpy().max() <= 2  # ns: the clock of a device that was used before is rounded elsewhere.
+
+
+def test_a_host_function_takes_its_time_and_is_not_called():
+    function, specs = ss.workload("pipeline").outline(chunks=2, size=1 << 20)
+    previewed = Preview(function.trace(*specs)).comparison(["async"])
+    assert previewed["async"].metrics.host_function_us > 300
+
+
+def test_no_memory_is_taken_whatever_the_size():
+    function, specs = ss.workload("branches").outline(branches=256, length=1, size=1 << 28)
+    assert sum(spec.nbytes for spec in specs) > 1 << 37
+    assert Preview(function.trace(*specs)).comparison(["async"])["async"].metrics.kernel_count == 256 + 255
+
+
+def test_other_streams_are_the_work_of_the_engines_that_use_them():
+    function, specs = ss.workload("branches").outline()
+    preview = Preview(function.trace(*specs))
+    two, four = (preview.comparison(ENGINES, streams=streams) for streams in (2, 4))
+    assert [engine for engine in ENGINES if two[engine] is not four[engine]] == ["dual", "graph-dual"]
+    assert preview.comparison(["dual"], streams=2)["dual"] is two["dual"]
+
+
+def test_streams_out_of_range():
+    function, specs = ss.workload("branches").outline()
+    with pytest.raises(EngineError, match="streams=0"):
+        Preview(function.trace(*specs)).comparison(["async"], streams=0)

@@ -1,0 +1,279 @@
+"""Views inside a program: shapes, values and errors are NumPy's; nothing is launched; an operation reads the variable behind a view."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as nps
+
+import streamscope as ss
+from streamscope.errors import ProgramError
+from streamscope.ops.views import VIEW_FUNCTIONS
+from streamscope.program.reference import run_reference
+
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+DTYPES = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
+
+
+def traced(function, *arrays):
+    return ss.program(function).trace(*arrays)
+
+
+def arrays(least=0):
+    return st.builds(
+        lambda shape, dtype: (np.arange(np.prod(shape)) % 251).astype(dtype).reshape(shape),
+        nps.array_shapes(min_dims=0, max_dims=4, min_side=least, max_side=4),
+        st.sampled_from(DTYPES),
+    )
+
+
+@st.composite
+def steps(draw, array):
+    """Return a function that makes a view, or at times a copy, of what NumPy has as ``array``."""
+    rank = array.ndim
+    axis = st.integers(-rank, rank - 1) if rank else st.nothing()
+    choices = [
+        nps.basic_indices(array.shape, allow_newaxis=True).map(lambda key: lambda x: x[key]),
+        st.permutations(range(rank)).map(lambda axes: lambda x: np.transpose(x, axes)),
+        st.just(lambda x: x.T),
+        st.just(lambda x: x.reshape(-1)),
+        st.just(np.ravel),
+        st.just(lambda x: x.flatten()),
+        st.just(lambda x: x.squeeze()),
+        st.just(np.flip),
+        st.just(lambda x: np.broadcast_to(x, (2, *x.shape))),
+    ]
+    if rank:
+        choices += [
+            st.tuples(axis, axis).map(lambda axes: lambda x: x.swapaxes(*axes)),
+            st.tuples(axis, axis).map(lambda axes: lambda x: np.moveaxis(x, *axes)),
+            axis.map(lambda one: lambda x: np.split(x, x.shape[one] or 1, axis=one)[-1]),
+            axis.map(lambda one: lambda x: np.expand_dims(x, one)),
+            axis.map(lambda one: lambda x: np.flip(x, one)),
+        ]
+    return draw(st.one_of(choices))
+
+
+@given(st.data())
+def test_any_chain_of_views_is_numpys(data):
+    array = data.draw(arrays())
+    chain, expected = [], array
+    for _ in range(data.draw(st.integers(1, 4))):
+        if expected.ndim > 6:
+            break
+        chain.append(data.draw(steps(expected)))
+        expected = chain[-1](expected)
+
+    def program(x):
+        for step in chain:
+            x = step(x)
+        return x, ss.ops.equal(x, x)
+
+    program_of_it = traced(program, array)
+    result, same = run_reference(program_of_it, [array])
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected, strict=True)
+    assert same.shape == expected.shape
+    assert same.all()
+    (found, _) = on_the_simulated_device(program, array)
+    np.testing.assert_array_equal(found, expected, strict=True)
+
+
+def on_the_simulated_device(function, *inputs):
+    prepared = ss.prepare(traced(function, *inputs), engine="async", device="simulated")
+    prepared.load(inputs)
+    prepared.run()
+    prepared.wait()
+    return prepared.outputs()
+
+
+def test_a_view_launches_nothing_and_reads_the_variable():
+    program = traced(lambda x: (ss.ops.exp(x[0].T), ss.ops.sum(x.reshape(6, 4)[::2], axis=0)), X)
+    assert [launch.name for launch in program.launches()] == ["exp", "sum"]
+    assert [launch.reads for launch in program.launches()] == [(0,), (0,)]
+    assert "%1:float32[4, 3] = exp(%0[0].T:float32[4, 3])" in str(program)
+    assert "%2:float32[4] = sum(%0.reshape(6, 4)[::2]:float32[3, 4], axis=0, keepdims=False)" in str(program)
+
+
+def test_a_variable_and_its_view_are_two_operands():
+    square = X[0, :, :3]
+    program = traced(lambda x: x + x.T, square)
+    (operation,) = program.operations
+    assert operation.reads == (0,)
+    assert "add(%0:float32[3, 3], %0.T:float32[3, 3])" in str(program)
+    np.testing.assert_array_equal(run_reference(program, [square])[0], square + square.T)
+
+
+def test_what_changes_nothing_is_the_variable_itself():
+    program = traced(lambda x: (x.reshape(2, 3, 4) + 1, x[...] + 1, x.T.T + 1, x.swapaxes(1, -2) + 1), X)
+    assert all(not launch.views for launch in program.launches())
+
+
+def test_a_view_sees_what_is_written_later():
+    def program(x):
+        first = x[1:]
+        x = ss.ops.add(x, 1, out=x)
+        return first * 1, x
+
+    (seen, _) = run_reference(traced(program, X), [X])
+    np.testing.assert_array_equal(seen, X[1:] + 1)
+
+
+def test_a_view_that_an_operator_cannot_read_is_copied_once_for_all_until_the_variable_is_written():
+    image = np.ones((1, 4, 4, 2), np.float32)
+    weights = np.ones((2, 1, 1, 2), np.float32)
+
+    def program(x, w):
+        y = ss.ops.convolution(x.swapaxes(1, 2), w)
+        z = ss.ops.convolution(x.swapaxes(1, 2), w)
+        x = ss.ops.add(x, 1, out=x)
+        return y, z, ss.ops.convolution(x.swapaxes(1, 2), w), x
+
+    names = [operation.name for operation in traced(program, image, weights).operations]
+    assert names == ["copy", "convolution", "convolution", "add", "copy", "convolution"]
+
+
+def test_who_reads_without_gaps_reads_a_part_that_has_none():
+    rows = np.ones((8, 64), np.float32)
+    for function, copies in [
+        (lambda x: ss.ops.softmax(x[3:]), 0),
+        (lambda x: ss.ops.softmax(x[:, 1:]), 1),
+        (lambda x: ss.ops.to_host(x[3:]), 0),
+        (lambda x: ss.ops.to_host(x.T), 1),
+    ]:
+        assert [each.name for each in traced(function, rows).operations].count("copy") == copies
+
+
+def test_results_that_are_views_are_arrays_of_their_own():
+    program = traced(lambda x: (x[0], x[0]), X)
+    assert len(set(program.outputs)) == 2
+    assert [operation.name for operation in program.operations] == ["copy", "copy"]
+
+
+def test_a_reshape_that_takes_a_copy_takes_one():
+    program = traced(lambda x: x.T.reshape(4, 6), X)
+    assert [operation.name for operation in program.operations] == ["copy"]
+    np.testing.assert_array_equal(run_reference(program, [X])[0], X.T.reshape(4, 6))
+
+
+def test_host_functions_see_views_of_host_memory():
+    @ss.host_function(results=[((4, 3), "float32")])
+    def doubled(x):
+        return x * 2
+
+    (found,) = on_the_simulated_device(lambda x: doubled(x[1].T), X)
+    np.testing.assert_array_equal(found, X[1].T * 2)
+
+
+def test_a_copy_to_the_device_takes_what_lies_together():
+    (found,) = on_the_simulated_device(lambda x: ss.ops.to_device(x[1]), X)
+    np.testing.assert_array_equal(found, X[1])
+    with pytest.raises(ProgramError, match=r"to_device at .* cannot read 'x\.T', whose elements do not follow each other in host memory"):
+        traced(lambda x: ss.ops.to_device(x.T), X)
+
+
+def test_length_and_iteration_are_numpys():
+    def program(x):
+        first, second = x
+        return first + second, ss.ops.add_n(*x) * len(x)
+
+    found, other = run_reference(traced(program, X), [X])
+    np.testing.assert_array_equal(found, X[0] + X[1])
+    np.testing.assert_array_equal(other, (X[0] + X[1]) * 2)
+    for use in (len, list):
+        with pytest.raises(TypeError):
+            traced(lambda x, use=use: use(x[0, 0, 0]), X)
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        (
+            lambda x: x[2],
+            r"indexing of 'x', which is float32\[2, 3, 4\], at test_views\.py:\d+: index 2 is out of bounds for axis 0 with size 2",
+        ),
+        (lambda x: x[0, 0, 0, 0], "too many indices"),
+        (lambda x: x[..., ...], "ellipsis"),
+        (lambda x: x[::0], "slice step cannot be zero"),
+        (lambda x: x[1.5], r"'x' is indexed with 1\.5 at test_views\.py:\d+: a program takes whole numbers, slices, \.\.\. and None"),
+        (lambda x: x[[0, 1]], "is indexed with"),
+        (lambda x: x[x], "is indexed with the variable 'x'"),
+        (lambda x: x[x > 1], "is indexed with the variable 'greater_0'"),
+        (lambda x: x[True], "is indexed with True"),
+        (lambda x: x.transpose(0, 1), r"transpose of 'x', .*axes don't match array \(name each axis once"),
+        (lambda x: x.transpose(0, 0, 1), "repeated axis"),
+        (lambda x: x.swapaxes(0, 3), "axis 3 is out of bounds|axis2: axis 3 is out of bounds"),
+        (
+            lambda x: x.reshape(5, -1),
+            r"'x', which is float32\[2, 3, 4\], has 24 elements and cannot have the shape \(5, -1\) at test_views",
+        ),
+        (lambda x: x.reshape(-1, -1), r"shape=\(-1, -1\) at test_views\.py:\d+ is not a shape"),
+        (lambda x: x.reshape("many"), "is not a shape"),
+        (lambda x: x.squeeze(0), "cannot select an axis to squeeze out"),
+        (lambda x: np.broadcast_to(x, (2, 3, 5)), r"broadcast_to of 'x'.*\(from the right, extents must be equal or 1\)"),
+        (lambda x: np.split(x, 5), "array split does not result in an equal division"),
+        (lambda x: x[0, 0].mT, r"\.mT: .* of shape \(4,\) is not a matrix \(use \.T for a vector\)"),
+        (lambda x: np.reshape(x, 24, order="F"), r"NumPy's reshape with order='F' at"),
+        (lambda x: ss.ops.add(x[0], 1, out=x[1]), r"out= of add at .* is 'x\[1\]', a view: operations write whole variables"),
+        (lambda x: ss.ops.add(x, x[:, ::-1], out=x), r"add at .* cannot write over 'x' while it reads 'x\[:, ::-1\]', a view of it"),
+        (lambda x: x.__setitem__(0, x[1]), r"item assignment to 'x' at .*ss\.ops\.concatenate"),
+        (lambda x: ss.ops.transpose(X), "transpose: it takes variables, got a ndarray"),
+    ],
+)
+def test_what_is_not_possible_is_said(use, said):
+    with pytest.raises(ProgramError, match=said):
+        traced(use, X)
+
+
+@pytest.mark.parametrize("function", VIEW_FUNCTIONS, ids=lambda each: each.__name__)
+def test_numpys_own_functions_mean_the_same(function):
+    arguments = {
+        np.swapaxes: (0, 1),
+        np.moveaxis: (0, 2),
+        np.expand_dims: (1,),
+        np.broadcast_to: ((5, 2, 3, 4),),
+        np.reshape: ((4, 6),),
+        np.split: (2,),
+    }.get(function, ())
+
+    def program(x):
+        result = function(x, *arguments)
+        return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+    for found, expected in zip(run_reference(traced(program, X), [X]), program(X), strict=True):
+        np.testing.assert_array_equal(found, expected, strict=True)
+
+
+def test_a_cost_counts_what_memory_hands_out():
+    table = np.zeros((1000, 64), np.float32)
+
+    def read(function):
+        (launch,) = traced(lambda x: ss.ops.negative(function(x)), table).launches()
+        return launch.cost.bytes - np.negative(function(table)).nbytes
+
+    assert read(lambda x: x.T) == table.nbytes
+    assert read(lambda x: x[:500]) == table.nbytes // 2
+    assert read(lambda x: x[:, ::2]) == table.nbytes  # every second element, but all sectors
+    assert read(lambda x: x[:, 0]) == 1000 * 32  # one sector of each row
+    assert read(lambda x: np.broadcast_to(x[0], (1000, 64))) == 64 * 4
+
+
+class TestFusion:
+    def test_views_of_inputs_are_operands_of_a_fused_kernel(self):
+        square = X[0, :, :3].copy()
+        program = ss.program(lambda x: (x.T + x) * 2 + x[::-1], fuse=True).trace(square)
+        (operation,) = program.operations
+        assert len(operation.launches[0].reads) == 3
+        np.testing.assert_array_equal(run_reference(program, [square])[0], (square.T + square) * 2 + square[::-1])
+
+    def test_what_is_read_through_a_view_is_written_first(self):
+        def program(x):
+            y = x * 2
+            return y.T + 1
+
+        square = X[0, :, :3].copy()
+        fused = ss.program(program, fuse=True).trace(square)
+        assert [operation.name for operation in fused.operations] == ["multiply", "add"]
+        np.testing.assert_array_equal(run_reference(fused, [square])[0], program(square))

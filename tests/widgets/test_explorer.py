@@ -1,0 +1,290 @@
+"""The explorer without a browser: what it says and sends as its controls move, and how runs begin, stop and end."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.analysis.statistics import Ranking
+from streamscope.analysis.verdict import Change
+from streamscope.errors import DeviceError, EngineError, ProgramError
+from streamscope_widgets.exploring import words
+from streamscope_widgets.exploring.subjects import NamedProgram, subjects
+from streamscope_widgets.payload import encode
+
+pytestmark = pytest.mark.usefixtures("bundle")
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """What timelines are sent: headers, in order."""
+    messages = []
+    monkeypatch.setattr(
+        "streamscope_widgets.timeline.TimelineWidget.send", lambda self, content, buffers: messages.append((content["header"], buffers))
+    )
+    return messages
+
+
+@pytest.fixture
+def explorer(sent):
+    return ss.explore(device="simulated")
+
+
+def knob(explorer, name):
+    return next(control for control in explorer.controls.knobs.children if name in control.description)
+
+
+def said(explorer, part="answer"):
+    text = explorer.says.value
+    return text.partition(f'<p class="{part}">')[2].partition("</p>")[0]
+
+
+def finish(explorer):
+    explorer.run()
+    assert explorer.wait(60)
+
+
+def step(x, w):
+    return ss.ops.relu(x @ w)
+
+
+SQUARES = np.ones((2, 8, 8), np.float32)
+
+
+def test_it_opens_on_a_question_with_its_answer_and_the_picture(explorer):
+    assert said(explorer, "question") == "Does a second stream pay here?"
+    assert said(explorer).startswith("Only inside a CUDA graph: there a second stream makes it 1.7× faster.")
+    assert said(explorer, "source") == "<b>Forecast</b> · simulated times (simulated NVIDIA H200)"
+    assert [group.label for group in explorer.timeline.groups] == ["async", "dual", "graph", "graph-dual"]
+    assert explorer.below.layout.display == "none"
+
+
+def test_a_knob_that_moves_changes_the_words_and_sends_the_picture(explorer, sent):
+    knob(explorer, "kernel length").value = 1 << 20
+    assert said(explorer) == "Yes: a second stream makes it 14 % faster, and inside a CUDA graph 4 % faster."
+    assert sent[-1][0] == encode(explorer.timeline.groups).header
+    makespans = [group.makespan_ns for group in explorer.timeline.groups]
+    explorer.controls.streams.value = 4
+    assert said(explorer, "question") == "Do 4 streams pay here?"
+    assert [group.makespan_ns for group in explorer.timeline.groups][::2] == makespans[::2]
+    knob(explorer, "copies").value = True
+    assert "copy in" in explorer.timeline.groups[0].trace.spans.lanes
+    assert len(sent) == 3
+    assert all("simulated" in group["device"]["kind"] for group in sent[-1][0]["groups"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "because"),
+    [
+        ({"branches": 1}, "Each operation needs the result of the one before"),
+        ({"size": 1 << 24}, "of the time that the GPU is busy"),
+    ],
+)
+def test_it_says_why(explorer, settings, because):
+    for name, value in settings.items():
+        knob(explorer, "kernel length" if name == "size" else name).value = value
+    assert because in said(explorer, "because")
+
+
+def test_engines_that_are_switched_off_leave_the_picture(explorer):
+    explorer.controls.engines["dual"].value = False
+    explorer.controls.engines["graph-dual"].value = False
+    assert [group.label for group in explorer.timeline.groups] == ["async", "graph"]
+    assert said(explorer, "question") == "Which engine suits it?"
+    assert said(explorer) == "Fastest: graph."
+    for engine in ("async", "graph"):
+        explorer.controls.engines[engine].value = False
+    assert "no engine is chosen" in said(explorer, "answer wrong")
+
+
+def test_every_workload_and_every_dtype_is_shown_or_refused_in_words(explorer):
+    for name, _ in explorer.controls.program.options:
+        explorer.controls.program.value = dict(explorer.controls.program.options)[name]
+        for dtype in ("float16", "float64", "as written"):
+            explorer.controls.dtype.value = dtype
+            assert said(explorer) or "float" in said(explorer, "answer wrong"), (name, dtype)
+        assert said(explorer)
+
+
+def test_a_run_is_checked_kept_and_compared(explorer):
+    finish(explorer)
+    assert said(explorer, "source") == "<b>Run 1</b> · simulated times (simulated NVIDIA H200), results checked"
+    assert explorer.past[0].comparison["graph"].correct
+    assert explorer.past[0].comparison.settings == {"branches": 4, "length": 8, "size": 65_536, "copies": 0}
+    knob(explorer, "length").value = 16
+    assert "Forecast" in said(explorer, "source")
+    finish(explorer)
+    assert [value for _, value in explorer.one.options] == [0, 1, 2]
+    explorer.one.value, explorer.other.value = 1, 2
+    assert said(explorer, "question") == "What differs between run 1 and run 2?"
+    assert said(explorer).startswith("Run 2 is ")
+    assert "slower under async" in said(explorer)
+    assert said(explorer, "because") == "Run 2 has length 16 instead of 8."
+    labels = [group.label for group in explorer.timeline.groups]
+    assert labels[:4] == ["async · run 1", "async · run 2", "dual · run 1", "dual · run 2"]
+    explorer.one.value = 0
+    assert "Forecast" in said(explorer, "source")
+
+
+def test_the_lanes_fill_while_it_runs(explorer, sent):
+    seen = len(sent)
+    finish(explorer)
+    filled = [[group["label"] for group in header["groups"]] for header, _ in sent[seen:]]
+    assert filled[:4] == [["async"], ["async", "dual"], ["async", "dual", "graph"], ["async", "dual", "graph", "graph-dual"]]
+
+
+def test_a_run_that_is_cancelled_stops_at_its_next_step_and_leaves_the_forecast(sent):
+    entered, go = threading.Event(), threading.Event()
+
+    def slow(x):
+        if threading.current_thread() is not threading.main_thread():
+            entered.set()
+            go.wait(30)
+        return x + x
+
+    explorer = ss.explore(slow, np.ones(4, np.float32), device="simulated")
+    forecast = said(explorer)
+    explorer.run()
+    assert entered.wait(30)
+    assert explorer.controls.streams.disabled
+    explorer.run()  # There is one already.
+    explorer.cancel()
+    go.set()
+    assert explorer.wait(30)
+    assert explorer.past == []
+    assert explorer.note.value == "Cancelled."
+    assert said(explorer) == forecast
+    assert not explorer.controls.streams.disabled
+    finish(explorer)
+    assert len(explorer.past) == 1
+
+
+def test_a_program_of_the_users_with_its_inputs_and_attributes(sent):
+    def scaled(x, *, factor):
+        return x * factor
+
+    explorer = ss.explore(scaled, SQUARES[0], factor=2.0, device="simulated", engines="async,graph")
+    assert explorer.controls.program.options[0][0] == "scaled"
+    explorer.controls.dtype.value = "float16"
+    finish(explorer)
+    assert list(explorer.past[0].comparison) == ["async", "graph"]
+    assert explorer.past[0].comparison["async"].trace.spans.bytes.max() == 2 * 64 * 2
+
+
+@pytest.mark.parametrize("in_run", [False, True])
+def test_an_error_of_the_users_is_told_with_the_line(sent, in_run):
+    def wrong(x):
+        if in_run and threading.current_thread() is threading.main_thread():
+            return x + x
+        return x + no_such_name  # noqa: F821
+
+    explorer = ss.explore(wrong, SQUARES[0], device="simulated")
+    if in_run:
+        assert said(explorer)
+        finish(explorer)
+    text = explorer.says.value
+    assert "NameError: name &#x27;no_such_name&#x27; is not defined" in text
+    assert "return x + no_such_name" in text
+    assert "test_explorer.py:" in text
+    assert not explorer.controls.streams.disabled
+    assert explorer.past == []
+
+
+def test_an_error_of_ours_is_our_sentence(sent):
+    explorer = ss.explore(step, SQUARES[0], np.ones((3, 3), np.float32), device="simulated")
+    assert "return ss.ops.relu(x @ w)" in explorer.says.value
+    assert "matmul" in said(explorer, "answer wrong")
+
+
+def test_programs_of_the_notebook_find_their_inputs_by_name():
+    namespace = {"step": ss.program(step), "x": SQUARES[0], "_hidden": ss.program(step), "other": step}
+    found = [subject for subject in subjects(None, namespace) if isinstance(subject, NamedProgram)]
+    assert [subject.name for subject in found] == ["step"]
+    with pytest.raises(ProgramError, match="step takes x and w, and the notebook has no arrays of the names w"):
+        found[0].outline({}, None)
+    namespace["w"] = SQUARES[1]
+    assert len(found[0].outline({}, None).operations) == 2
+    del namespace["step"]
+    with pytest.raises(ProgramError, match="no program 'step' any more"):
+        found[0].outline({}, None)
+
+
+def test_what_is_offered_changes_and_the_choice_stays(explorer):
+    chosen = explorer.controls.asked.subject
+    explorer.controls.offer([NamedProgram("step", {}), *(subject for _, subject in explorer.controls.program.options)])
+    assert explorer.controls.program.options[0][0] == "step"
+    assert explorer.controls.asked.subject == chosen
+    assert explorer.controls.program.value == chosen
+
+
+def test_exports_are_files_beside_the_notebook(explorer, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert all(button.disabled for button in explorer.exports.values())
+    finish(explorer)
+    for button in explorer.exports.values():
+        assert not button.disabled
+        button.click()
+    assert explorer.written.value == "Written: streamscope-parallel_branches-1.svg"
+    assert (tmp_path / "streamscope-parallel_branches-1.html").stat().st_size > 50_000
+    assert (tmp_path / "streamscope-parallel_branches-1.svg").read_text().startswith("<svg")
+    assert ss.load_comparison(tmp_path / "streamscope-parallel_branches-1").settings["length"] == 8
+
+
+def test_text_is_escaped(sent):
+    def program(x):
+        return x + x
+
+    program.__name__ = HOSTILE
+    explorer = ss.explore(program, SQUARES[0], device="simulated")
+    finish(explorer)
+    finish(explorer)
+    explorer.other.value = 1
+
+    def wrong(x):
+        raise ValueError(HOSTILE)
+
+    broken = ss.explore(wrong, SQUARES[0], device="simulated")
+    assert "&lt;img" in broken.says.value
+    for html in (explorer.says, explorer.note, explorer.written, broken.says):
+        assert "<img" not in html.value
+
+
+def test_what_explore_refuses():
+    with pytest.raises(ProgramError, match="inputs without a program"):
+        ss.explore(None, SQUARES[0])
+    with pytest.raises(ProgramError, match="wants a function or a program, not a str"):
+        ss.explore("branches")
+    with pytest.raises(EngineError, match="unknown engine 'grap'"):
+        ss.explore(engines="grap")
+    with pytest.raises(EngineError, match="streams=0"):
+        ss.explore(streams=0)
+    with pytest.raises(DeviceError, match="unknown device 'gpu'"):
+        ss.explore(device="gpu")
+
+
+FASTER, SLOWER, SAME = Ranking.FASTER, Ranking.SLOWER, Ranking.SAME
+
+
+@pytest.mark.parametrize(
+    ("alone", "inside", "sentence"),
+    [
+        (FASTER, FASTER, "Yes: a second stream makes it 2.0× faster, and inside a CUDA graph 2.0× faster."),
+        (SAME, FASTER, ("Only inside a CUDA graph: there a second stream makes it 2.0× faster. "
+                        "Launched one by one, it is neither faster nor slower (same within 1 %).")),
+        (FASTER, SLOWER, "Only without a CUDA graph: there a second stream makes it 2.0× faster. Inside a graph, it is 2.0× slower."),
+        (SAME, Ranking.WITHIN_NOISE, "No: a second stream makes it neither faster nor slower, with a CUDA graph or without."),
+        (SLOWER, SAME, "No: a second stream makes it 2.0× slower, and inside a CUDA graph neither faster nor slower (same within 1 %)."),
+        (SLOWER, None, "No: a second stream makes it 2.0× slower."),
+        (None, FASTER, "Yes: a second stream inside a CUDA graph makes it 2.0× faster."),
+    ],
+)  # fmt: skip
+def test_the_answer_in_every_case(alone, inside, sentence):
+    changes = [
+        Change(engine, base, ranking, 2.0) for (engine, base), ranking in zip(words.OF_STREAMS, (alone, inside), strict=True) if ranking
+    ]
+    assert words.streams_sentence(changes, "a second stream") == sentence

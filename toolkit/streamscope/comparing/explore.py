@@ -1,0 +1,94 @@
+"""`ss.explore`: a dashboard in the notebook, to play with what decides whether streams overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from streamscope import display
+from streamscope.arguments import whole_number
+from streamscope.calling import no_program, verb
+from streamscope.capturing.function import CapturedFunction
+from streamscope.devices import check_device
+from streamscope.devices.protocol import Device
+from streamscope.engines import engine_names
+from streamscope.engines.plan import checked_streams
+from streamscope.errors import ProgramError
+from streamscope.trace.stored import MOST_REPEATS
+from streamscope.tracing import ProgramFunction
+
+if TYPE_CHECKING:
+    from streamscope_widgets.exploring.explorer import Explorer
+
+
+@verb
+def explore(
+    program: Callable[..., Any] | ProgramFunction | CapturedFunction | None = None,
+    /,
+    *inputs: Any,
+    engines: Sequence[str] | str | None = None,
+    device: str | Device = "auto",
+    streams: int = 2,
+    repeats: int = 30,
+    **attributes: Any,
+) -> Explorer:
+    """Open the explorer in a notebook: knobs, and timelines that follow them.
+
+    While you move a knob, the times are a forecast on the simulated device, and say so. The button Run runs the program on the device
+    that you choose, checks its results, and keeps the run, so that you can look at two runs on one axis.
+
+    Parameters
+    ----------
+    program : callable, ProgramFunction or CapturedFunction, optional
+        What to explore first; by default a workload of independent chains, and the question whether a second stream pays there. Other
+        workloads, and programs that the notebook defines with ``@ss.program``, can be chosen in the explorer.
+    *inputs : array
+        Arguments of the program: NumPy or CuPy arrays.
+    engines : sequence of str, optional
+        Which engines are compared at first; all but ``sync`` by default. A string may name several, with commas.
+    device : {"auto", "cuda", "simulated"} or Device
+        Where Run runs.
+    streams : int
+        Compute streams that ``dual`` and ``graph-dual`` may use at first, 1 to 128.
+    repeats : int
+        Timed runs of each engine, up to 200,000; a simulated device, which repeats itself exactly, is run three times at most.
+    **attributes : object
+        Passed on to the function as they are, for example ``training=True``.
+
+    Returns
+    -------
+    Explorer
+        A notebook widget. ``past`` holds the runs, each with its ``comparison``.
+
+    Raises
+    ------
+    ProgramError
+        What was given is not a program.
+    EngineError
+        An engine is unknown, or ``repeats`` or ``streams`` is out of its range.
+    DeviceError
+        The device is unknown.
+
+    Examples
+    --------
+    >>> explorer = ss.explore(lambda x, w: x @ w + x, *np.ones((2, 64, 64), np.float32), device="simulated")
+    >>> explorer.run()
+    >>> explorer.wait()
+    True
+    >>> explorer.past[0].comparison["graph"].correct
+    True
+    """
+    if program is None and (inputs or attributes):
+        raise ProgramError("ss.explore got inputs without a program", hint="ss.explore(function, *inputs), or ss.explore()")
+    if not isinstance(program, ProgramFunction | CapturedFunction | None):
+        raise no_program("ss.explore", program)
+    check_device(device)
+    return display.explorer(
+        program,
+        inputs,
+        attributes,
+        engines=None if engines is None else engine_names(engines),
+        device=device,
+        streams=checked_streams(streams),
+        repeats=whole_number("repeats", repeats, least=1, most=MOST_REPEATS),
+    )

@@ -1,0 +1,69 @@
+"""A preview: what a comparison on the simulated device says, in milliseconds, since nothing is computed and no memory is held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from streamscope.advising.simulation import without_data
+from streamscope.comparing.comparison import Comparison, Run
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines import PLANNERS
+from streamscope.engines.plan import checked_streams
+from streamscope.engines.prepared import Prepared
+from streamscope.program.operation import Program
+from streamscope.recording.device_log import DeviceLogRecorder
+
+SEVERAL_STREAMS = ("dual", "graph-dual")
+"""The engines whose plan depends on how many streams are allowed."""
+
+
+class Preview:
+    """The times and timelines that `compare` has of a program on the simulated device, without results and without memory.
+
+    What was worked out for an engine is kept, so that another number of streams is the work of those engines alone that use it.
+
+    Parameters
+    ----------
+    program : Program
+        Traced; its inputs need no values.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._runs: dict[tuple[str, int], Run] = {}
+
+    def comparison(self, engines: Sequence[str], *, streams: int = 2) -> Comparison:
+        """Return the runs of some engines.
+
+        Parameters
+        ----------
+        engines : sequence of str
+        streams : int
+            Compute streams that ``dual`` and ``graph-dual`` may use.
+
+        Raises
+        ------
+        EngineError
+            ``streams`` is out of range.
+        DeviceError
+            An operation cannot run on the simulated device.
+        """
+        allowed = checked_streams(streams)
+        runs = [self._run(engine, allowed if engine in SEVERAL_STREAMS else 1) for engine in engines]
+        return Comparison(self.program.name, runs[0].trace.info.device, runs)
+
+    def _run(self, engine: str, streams: int) -> Run:
+        if (engine, streams) not in self._runs:
+            self._runs[engine, streams] = _run(self.program, engine, streams)
+        return self._runs[engine, streams]
+
+
+def _run(program: Program, engine: str, streams: int) -> Run:
+    device = SimulatedDevice()
+    plan = PLANNERS[engine](program, device.estimate_ns, streams=streams)
+    prepared = Prepared(without_data(plan), device, compute_streams=streams)
+    prepared.capture()
+    trace = DeviceLogRecorder(device, device.log).record(prepared)
+    return Run(engine, np.asarray([trace.info.ledger["recorded_ns"]]), float("nan"), float("nan"), trace)

@@ -1,0 +1,447 @@
+"""Views of variables: transposes, reshapes, slices. They launch nothing: operations read the variable's memory as it is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import index as whole_number
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from streamscope.arguments import shown
+from streamscope.errors import ProgramError
+from streamscope.kernels.copying import CopyCall, copy_signature
+from streamscope.kernels.elementwise.specialization import specialized_fresh
+from streamscope.kernels.form import THREADS
+from streamscope.ops.application import require, specs_of
+from streamscope.program.launch import Array, Cost, Launch
+from streamscope.program.symbol import Symbol, symbol_of, view_of
+from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
+from streamscope.program.user_line import user_line
+from streamscope.program.variable import ArraySpec
+from streamscope.program.view import View, any_view
+
+Axes = int | Sequence[int] | None
+Made = TypeVar("Made")
+
+
+def _infer_copy(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+    return [ArraySpec(attributes.get("shape", specs[0].shape), specs[0].dtype)]
+
+
+def _build_copy(application: Application) -> tuple[Launch, ...]:
+    (source,), (target,) = application.read_specs, application.write_specs
+    kernel = specialized_fresh(copy_signature(source.dtype.itemsize), (source.shape, source.shape))
+    cost = Cost(application.nbytes, 0, max(1, kernel.blocks), THREADS)
+
+    def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+        return [np.array(arrays[0], order="C").reshape(target.shape)]
+
+    return application.kernel("copy", cost, reference, CopyCall(source.shape))
+
+
+_copy = Operator("copy", _infer_copy, _build_copy, reads_view=any_view)
+
+
+@applies_operators
+def copy(x: object, *, out: object = None) -> Symbol:
+    """Return a copy, whose elements follow each other in memory of its own.
+
+    Parameters
+    ----------
+    x : variable
+        Also a view of one.
+    out : variable, optional
+        Where the copy goes, of the same shape and dtype; by default a new variable.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or ``out`` does not fit.
+
+    Examples
+    --------
+    >>> print(ss.program(lambda x: ss.ops.copy(x.T)).trace(np.ones((2, 3))))
+    <lambda>: 1 operation, 2 variables
+         0  %1:float64[3, 2] = copy(%0.T:float64[3, 2])    # ...
+    """
+    return cast("Symbol", _copy(x, out=out))
+
+
+@applies_operators
+def transpose(x: object, axes: Sequence[int] | None = None) -> Symbol:
+    """Return a view with the axes in another order; nothing is launched.
+
+    Parameters
+    ----------
+    x : variable
+    axes : sequence of int, optional
+        Which axis of ``x`` comes where; by default in reverse.
+
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or ``axes`` does not name each of its axes once.
+
+    Examples
+    --------
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(lambda x: ss.ops.transpose(x) + 1), np.array([[1.0, 2.0], [3.0, 4.0]])))
+    [[2. 4.]
+     [3. 5.]]
+    """
+    how = ".T" if axes is None else f".transpose({_listed(axes)})"
+    return _viewed("transpose", x, lambda array: np.transpose(array, axes), how, "name each axis once, for example (0, 2, 1)")
+
+
+@applies_operators
+def swapaxes(x: object, axis1: int, axis2: int) -> Symbol:
+    """Return a view with two axes swapped; nothing is launched.
+
+    Parameters
+    ----------
+    x : variable
+    axis1, axis2 : int
+
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or has no such axes.
+
+    Examples
+    --------
+    >>> print(ss.program(lambda x: ss.ops.exp(ss.ops.swapaxes(x, 0, 2))).trace(np.ones((2, 3, 4))))
+    <lambda>: 1 operation, 2 variables
+         0  %1:float64[4, 3, 2] = exp(%0.swapaxes(0, 2):float64[4, 3, 2])    # ...
+    """
+    return _viewed("swapaxes", x, lambda array: np.swapaxes(array, axis1, axis2), f".swapaxes({axis1}, {axis2})")
+
+
+@applies_operators
+def moveaxis(x: object, source: Axes, destination: Axes) -> Symbol:
+    """Return a view with some axes at other places; the others stay in order, and nothing is launched.
+
+    Parameters
+    ----------
+    x : variable
+    source, destination : int or sequence of int
+
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or has no such axes.
+
+    Examples
+    --------
+    >>> print(ss.program(lambda x: ss.ops.exp(ss.ops.moveaxis(x, 0, -1))).trace(np.ones((2, 3, 4))))
+    <lambda>: 1 operation, 2 variables
+         0  %1:float64[3, 4, 2] = exp(%0.moveaxis(0, -1):float64[3, 4, 2])    # ...
+    """
+    function: Any = np.moveaxis
+    return _viewed(
+        "moveaxis", x, lambda array: function(array, source, destination), f".moveaxis({_listed(source)}, {_listed(destination)})"
+    )
+
+
+@applies_operators
+def flip(x: object, axis: Axes = None) -> Symbol:
+    """Return a view with the elements in reverse along some axes; nothing is launched.
+
+    Parameters
+    ----------
+    x : variable
+    axis : int or sequence of int, optional
+        All axes by default.
+
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or has no such axis.
+
+    Examples
+    --------
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(lambda x: x - ss.ops.flip(x)), np.array([1.0, 2.0, 4.0])))
+    [-3.  0.  3.]
+    """
+    function: Any = np.flip
+    return _viewed(
+        "flip", x, lambda array: function(array, axis) if array.ndim else array, f".flip({'' if axis is None else _listed(axis)})"
+    )
+
+
+@applies_operators
+def expand_dims(x: object, axis: Axes) -> Symbol:
+    """Return a view with further axes of extent 1; nothing is launched. ``x[:, None]`` is the same.
+
+    Parameters
+    ----------
+    x : variable
+    axis : int or sequence of int
+        Where they are in the result.
+
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or the result would have no such axis.
+
+    Examples
+    --------
+    >>> print(ss.program(lambda x: ss.ops.exp(ss.ops.expand_dims(x, 1))).trace(np.ones(3)))
+    <lambda>: 1 operation, 2 variables
+         0  %1:float64[3, 1] = exp(%0.expand_dims(1):float64[3, 1])    # ...
+    """
+    function: Any = np.expand_dims
+    return _viewed("expand_dims", x, lambda array: function(array, axis), f".expand_dims({_listed(axis)})")
+
+
+@applies_operators
+def squeeze(x: object, axis: Axes = None) -> Symbol:
+    """Return a view without axes of extent 1; nothing is launched.
+
+    Parameters
+    ----------
+    x : variable
+    axis : int or sequence of int, optional
+        Which of them; all by default.
+
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or an axis has more entries than one.
+
+    Examples
+    --------
+    >>> print(ss.program(lambda x: ss.ops.exp(ss.ops.squeeze(x))).trace(np.ones((1, 3, 1))))
+    <lambda>: 1 operation, 2 variables
+         0  %1:float64[3] = exp(%0.squeeze():float64[3])    # ...
+    """
+    function: Any = np.squeeze
+    given = axis if axis is None or isinstance(axis, int) else tuple(axis)
+    return _viewed("squeeze", x, lambda array: function(array, given), f".squeeze({'' if axis is None else _listed(axis)})")
+
+
+@applies_operators
+def broadcast_to(x: object, shape: int | Sequence[int]) -> Symbol:
+    """Return a view in which elements repeat, as they do where operands broadcast; nothing is launched.
+
+    Parameters
+    ----------
+    x : variable
+    shape : int or sequence of int
+
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or does not broadcast to this shape.
+
+    Examples
+    --------
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(lambda x: ss.ops.broadcast_to(x, (2, 3)) * 2), np.array([1.0, 2.0, 3.0])))
+    [[2. 4. 6.]
+     [2. 4. 6.]]
+    """
+    hint = "from the right, extents must be equal or 1"
+    return _viewed("broadcast_to", x, lambda array: np.broadcast_to(array, cast("Any", shape)), f".broadcast_to({_listed(shape)})", hint)
+
+
+@applies_operators
+def reshape(x: object, shape: int | Sequence[int]) -> Symbol:
+    """Return the elements, in the same order, in another shape: a view where they can be seen like that, else a copy.
+
+    Elements that follow each other in memory have any shape at no cost. After a transpose, or a slice, a reshape may take a copy, which is
+    an operation ``copy``; so it is in NumPy.
+
+    Parameters
+    ----------
+    x : variable
+    shape : int or sequence of int
+        One extent may be -1: as many as are left.
+
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, or does not have so many elements.
+
+    Examples
+    --------
+    >>> @ss.program
+    ... def reshaped(x):
+    ...     return ss.ops.exp(ss.ops.reshape(x, (3, 2))), ss.ops.exp(x.T.reshape(-1))
+    >>> print(reshaped.trace(np.ones((2, 3))))
+    reshaped: 3 operations, 4 variables
+         0  %1:float64[3, 2] = exp(%0.reshape(3, 2):float64[3, 2])    # ...
+         1  %2:float64[6] = copy(%0.T:float64[3, 2])    # ...
+         2  %3:float64[6] = exp(%2:float64[6])    # ...
+    """
+    (spec,) = specs_of("reshape", [x])
+    symbol = cast("Symbol", x)
+    wanted = _shape(symbol, shape)
+    try:
+        view = view_of(symbol).through(lambda array: np.reshape(array, wanted, copy=False), f".reshape({_listed(wanted)})")
+    except ValueError:  # It takes a copy.
+        return cast("Symbol", _copy(symbol, shape=wanted))
+    return symbol_of(symbol, view) if wanted != spec.shape else symbol
+
+
+@applies_operators
+def ravel(x: object) -> Symbol:
+    """Return the elements along one axis: a view where they follow each other in memory, else a copy; see `reshape`.
+
+    Parameters
+    ----------
+    x : variable
+
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable.
+
+    Examples
+    --------
+    >>> print(ss.program(lambda x: ss.ops.exp(ss.ops.ravel(x))).trace(np.ones((2, 3))))
+    <lambda>: 1 operation, 2 variables
+         0  %1:float64[6] = exp(%0.reshape(6):float64[6])    # ...
+    """
+    return reshape(x, -1)
+
+
+@applies_operators
+def split(x: object, sections: int | Sequence[int], axis: int = 0) -> tuple[Symbol, ...]:
+    """Return the parts of a variable along an axis: views, and nothing is launched.
+
+    Parameters
+    ----------
+    x : variable
+    sections : int or sequence of int
+        The number of parts, which are equal; or where each part but the first begins.
+    axis : int
+
+    Raises
+    ------
+    ProgramError
+        ``x`` is not a variable, has no such axis, or cannot be split into so many equal parts.
+
+    Examples
+    --------
+    >>> @ss.program
+    ... def gated(x):
+    ...     values, gates = ss.ops.split(x, 2, axis=1)
+    ...     return values * ss.ops.sigmoid(gates)
+    >>> print(gated.trace(np.ones((4, 6))))
+    gated: 2 operations, 3 variables
+         0  %1:float64[4, 3] = sigmoid(%0.split(2, axis=1)[1]:float64[4, 3])    # ...
+         1  %2:float64[4, 3] = multiply(%0.split(2, axis=1)[0]:float64[4, 3], %1:float64[4, 3])    # ...
+    """
+    specs_of("split", [x])
+    symbol = cast("Symbol", x)
+    given = sections if isinstance(sections, int | np.integer) else list(sections)
+    how = f".split({_listed(sections)}{f', axis={axis}' if axis else ''})"
+    hint = "give a number that divides the axis, or where the parts begin: [2, 5]"
+    parts = _made("split", symbol, lambda view: view.through_all(lambda array: np.split(array, cast("Any", given), axis), how), hint)
+    return tuple(symbol_of(symbol, part) for part in parts)
+
+
+def matrix_transposed(x: Symbol) -> Symbol:
+    """Return ``x.mT``."""
+    hint = "use .T for a vector" if len(x.shape) < 2 else None
+    require(len(x.shape) >= 2, ".mT", f"{x.name!r} of shape {x.shape} is not a matrix", hint)
+    return _viewed(".mT", x, lambda array: np.swapaxes(array, -1, -2), ".T" if len(x.shape) == 2 else ".mT")
+
+
+def flattened(x: Symbol) -> Symbol:
+    """Return ``x.flatten()``: a copy, always."""
+    return cast("Symbol", _copy(x, shape=(x.spec.size,)))
+
+
+def index(x: Symbol, key: Any) -> Symbol:
+    """Return ``x[key]``, where the key has whole numbers, slices, ``...`` and ``None`` only.
+
+    Raises
+    ------
+    ProgramError
+        The key has something else, or is out of bounds.
+    """
+    keys = key if isinstance(key, tuple) else (key,)
+    for each in keys:
+        if each is None or each is Ellipsis or isinstance(each, slice):
+            continue
+        if isinstance(each, bool | np.bool_ | Symbol | list | np.ndarray) or not hasattr(type(each), "__index__"):
+            kind = f"the variable {each.name!r}" if isinstance(each, Symbol) else shown(each)
+            raise ProgramError(
+                f"{x.name!r} is indexed with {kind} at {user_line()}: a program takes whole numbers, slices, ... and None",
+                hint="shapes must be known while the program is traced",
+            )
+    plain = tuple(each if each is None or each is Ellipsis or isinstance(each, slice) else whole_number(each) for each in keys)
+    # With an ellipsis, a single element is an array, too, and not its value.
+    full = plain if Ellipsis in plain else (*plain, Ellipsis)
+    return _viewed("indexing", x, lambda array: array[full], f"[{', '.join(map(_shown_key, plain))}]")
+
+
+def _made(operator: str, x: Symbol, make: Callable[[View], Made], hint: str | None = None) -> Made:
+    """Return what is made of how a variable is seen; where NumPy says that it is not possible, say so, with the variable and the line."""
+    try:
+        return make(view_of(x))
+    except ProgramError:
+        raise
+    except (IndexError, ValueError, TypeError) as error:
+        raise ProgramError(f"{operator} of {x.name!r}, which is {x.spec}, at {user_line()}: {error}", hint=hint) from None
+
+
+def _viewed(operator: str, x: object, function: Callable[[Array], Array], how: str, hint: str | None = None) -> Symbol:
+    specs_of(operator, [x])
+    symbol = cast("Symbol", x)
+    return symbol_of(symbol, _made(operator, symbol, lambda view: view.through(function, how), hint))
+
+
+def _shape(x: Symbol, shape: object) -> tuple[int, ...]:
+    """Return a shape that a user gave for the elements of a variable, with an extent in the place of -1."""
+    given = shape if isinstance(shape, tuple | list) else (shape,)
+    try:
+        extents = [whole_number(cast("int", extent)) for extent in given]
+        good = extents.count(-1) <= 1 and all(extent >= -1 for extent in extents)
+    except TypeError:
+        extents, good = [], False
+    hint = "give whole numbers, one of which may be -1: as many as are left"
+    require(good, "reshape", f"shape={shown(shape)} at {user_line()} is not a shape", hint)
+    known = int(np.prod([extent for extent in extents if extent != -1], dtype=object))
+    fits = known > 0 and x.spec.size % known == 0 if -1 in extents else known == x.spec.size
+    problem = f"{x.name!r}, which is {x.spec}, has {x.spec.size:,} elements and cannot have the shape {tuple(extents)} at {user_line()}"
+    require(fits, "reshape", problem, "the extents' product must be the number of elements; one may be -1")
+    return tuple(x.spec.size // known if extent == -1 else extent for extent in extents)
+
+
+def _shown_key(key: object) -> str:
+    if isinstance(key, slice):
+        parts = ["" if part is None else str(part) for part in (key.start, key.stop, key.step)]
+        return ":".join(parts if parts[2] else parts[:2])
+    return "..." if key is Ellipsis else str(key)
+
+
+def _listed(numbers: object) -> str:
+    return ", ".join(map(str, numbers)) if isinstance(numbers, Sequence) else str(numbers)
+
+
+OF_SYMBOLS: dict[str, Callable[..., Any]] = {
+    "mT": matrix_transposed,
+    "flatten": flattened,
+    "index": index,
+    **{function.__name__: function for function in (transpose, swapaxes, squeeze, reshape, ravel, copy)},
+}
+"""What variables of a program call for their attributes and methods."""
+VIEW_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.transpose: transpose,
+    np.matrix_transpose: matrix_transposed,
+    np.swapaxes: swapaxes,
+    np.moveaxis: moveaxis,
+    np.flip: flip,
+    np.expand_dims: expand_dims,
+    np.squeeze: squeeze,
+    np.broadcast_to: broadcast_to,
+    np.reshape: reshape,
+    np.ravel: ravel,
+    np.split: split,
+    np.copy: copy,
+}
+"""NumPy's functions, by what they are here; the arguments have the same order."""

@@ -1,0 +1,158 @@
+"""Views: a variable's memory seen as another array, such as a transpose or a slice. An operation that reads one reads the variable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.program.variable import ArraySpec
+
+Array = npt.NDArray[Any]
+
+SECTOR_BYTES = 32
+"""What memory hands out at least, however little of it is wanted."""
+ALIGNED_BYTES = 256
+"""Memory of its own begins at such addresses, so a view that does is as good."""
+
+_ORIGIN = np.zeros(1, np.int8)
+"""Where arrays begin that only have a shape and strides: nothing may look at what is in them."""
+
+
+@dataclass(frozen=True)
+class View:
+    """How a variable's memory is seen: as another array, which begins somewhere in it and goes through it in other steps.
+
+    Attributes
+    ----------
+    spec : ArraySpec
+        Shape and dtype of what is seen.
+    strides : tuple of int
+        For each axis, in elements; 0 where it repeats.
+    offset : int
+        The element of the variable that comes first.
+    how : str
+        As it is written behind the variable's name, for example ``[1:3].T``; views that are the same may have come about otherwise.
+    """
+
+    spec: ArraySpec
+    strides: tuple[int, ...]
+    offset: int = 0
+    how: str = field(default="", compare=False)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether its elements follow each other without gaps, last axis fastest."""
+        return self.strides == row_major(self.spec.shape)
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that memory hands out when all of it is read: what repeats once, and at most whole sectors for elements that lie apart."""
+        walked = [(extent, abs(stride)) for extent, stride in zip(self.spec.shape, self.strides, strict=True) if extent != 1 and stride]
+        step = min((stride for _, stride in walked), default=1)
+        itemsize = self.spec.dtype.itemsize
+        elements = math.prod(extent for extent, _ in walked) if self.spec.size else 0
+        return elements * max(itemsize, min(SECTOR_BYTES, step * itemsize))
+
+    def through(self, function: Callable[[Array], Array], how: str) -> View:
+        """Return what a function of NumPy's that makes a view makes of it: NumPy decides, and raises what it raises."""
+        array = self._without_values()
+        return self._seen(array, function(array), how)
+
+    def through_all(self, function: Callable[[Array], Sequence[Array]], how: str) -> list[View]:
+        """Return what a function of NumPy's that makes several views makes of it."""
+        array = self._without_values()
+        return [self._seen(array, part, f"{how}[{number}]") for number, part in enumerate(function(array))]
+
+    def _without_values(self) -> Array:
+        """Return an array with this shape and these strides, of bytes, so that addresses count elements. Its memory is not there."""
+        return np.lib.stride_tricks.as_strided(_ORIGIN, self.spec.shape, self.strides, writeable=False)
+
+    def _seen(self, whole: Array, part: Array, how: str) -> View:
+        if part.size and not np.may_share_memory(part, whole):
+            raise ValueError("the result is not a view")
+        spec = ArraySpec(part.shape, self.spec.dtype)
+        if not spec.size:
+            return View(spec, row_major(spec.shape), 0, self.how + how)
+        regular = row_major(spec.shape)
+        # The stride of an axis with one entry means nothing.
+        strides = tuple(step if extent != 1 else usual for step, extent, usual in zip(part.strides, spec.shape, regular, strict=True))
+        return View(spec, strides, self.offset + _address(part) - _address(whole), self.how + how)
+
+    def of(self, values: Array) -> Array:
+        """Return what is seen of a variable's values, read-only, and without a copy where they lie in one piece."""
+        if not self.spec.size:
+            return np.empty(self.spec.shape, values.dtype)
+        memory: Any = np.ascontiguousarray(values)
+        strides = tuple(values.itemsize * stride for stride in self.strides)
+        seen: Array = np.ndarray(self.spec.shape, values.dtype, memory, values.itemsize * self.offset, strides)
+        seen.flags.writeable = False
+        return seen
+
+    def __str__(self) -> str:
+        return self.how
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides, in elements, of an array whose elements follow each other without gaps, last axis fastest."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def whole(spec: ArraySpec) -> View:
+    """Return a variable as it is."""
+    return View(spec, row_major(spec.shape))
+
+
+# What an operator can read as it is: `Operator.reads_view`.
+
+
+def any_view(view: View) -> bool:
+    """Accept every view: the operator follows strides."""
+    return True
+
+
+def forward_view(view: View) -> bool:
+    """Accept views that do not go backwards."""
+    return all(stride >= 0 for stride in view.strides)
+
+
+def one_piece(view: View) -> bool:
+    """Accept views without gaps, wherever they begin."""
+    return view.contiguous
+
+
+def like_new(view: View) -> bool:
+    """Accept views that are like memory of their own: without gaps, and aligned as that is."""
+    return view.contiguous and view.offset * view.spec.dtype.itemsize % ALIGNED_BYTES == 0
+
+
+@dataclass(frozen=True)
+class Viewing:
+    """A function of variables' values, given one that wants them as they are seen: `Launch.reference`, or `HostCall.function`.
+
+    Attributes
+    ----------
+    function : callable
+    views : tuple of View or None
+        For each of its arguments.
+    listed : bool
+        It takes them as one list.
+    """
+
+    function: Callable[..., Any]
+    views: tuple[View | None, ...]
+    listed: bool = True
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function with what is seen."""
+        arrays = arguments[0] if self.listed else arguments
+        seen = [array if view is None else view.of(array) for array, view in zip(arrays, self.views, strict=True)]
+        return self.function(seen) if self.listed else self.function(*seen)
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])

@@ -1,0 +1,118 @@
+"""The explorer's controls: program, knobs, streams, dtype, engines, device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ipywidgets as w
+
+from streamscope.devices.protocol import Device
+from streamscope.engines import PLANNERS
+from streamscope_widgets.exploring.runs import Asked
+from streamscope_widgets.exploring.subjects import FLOATS, Knob, Subject
+
+STREAMS = (1, 2, 3, 4, 6, 8)
+AS_WRITTEN = "as written"
+DEVICES = ("auto", "simulated", "cuda")
+SIZE, COPIES = "size", "copies"
+"""Settings that have a look of their own: one is told by how long a kernel runs, the other one is a tick."""
+
+
+class Controls:
+    """The controls, and what they are set to.
+
+    Parameters
+    ----------
+    offered : sequence of Subject
+        What can be explored; the first one is chosen.
+    engines : sequence of str
+        Those that are chosen at first.
+    streams, repeats : int
+    device : str or Device
+        Chosen at first.
+    changed : callable
+        Called when the forecast is to be made anew.
+    """
+
+    def __init__(
+        self,
+        offered: Sequence[Subject],
+        *,
+        engines: Sequence[str],
+        streams: int,
+        repeats: int,
+        device: str | Device,
+        changed: Callable[[], None],
+    ) -> None:
+        self._changed, self._repeats, self._quiet = changed, repeats, False
+        self._subject = offered[0]
+        self._knobs: dict[str, Any] = {}
+        self.program = w.Dropdown(description="program", options=_named(offered), value=self._subject)
+        self.streams = w.SelectionSlider(description="streams", options=sorted({*STREAMS, streams}), value=streams)
+        self.dtype = w.Dropdown(description="dtype", options=[AS_WRITTEN, *FLOATS], value=AS_WRITTEN)
+        opened = [] if isinstance(device, str) else [(device.info.name, device)]
+        self.device = w.Dropdown(description="run on", options=[*opened, *((name, name) for name in DEVICES)], value=device)
+        self.engines = {name: w.ToggleButton(name in engines, description=name) for name in PLANNERS}
+        self.knobs = w.VBox().add_class("ss-x-knobs")
+        chips = w.VBox([w.Label("engines"), w.Box(list(self.engines.values())).add_class("ss-x-chips")])
+        self.box = w.VBox([self.program, self.knobs, self.streams, chips, w.HBox([self.dtype, self.device]).add_class("ss-x-pair")])
+        self.box.add_class("ss-x-controls")
+        self._make_knobs()
+        self.program.observe(self._program_changed, "value")
+        for control in (self.streams, self.dtype, *self.engines.values()):
+            control.observe(self._moved, "value")
+
+    @property
+    def asked(self) -> Asked:
+        """What a run would do now."""
+        dtype = None if self.dtype.value == AS_WRITTEN else self.dtype.value
+        engines = tuple(name for name, chip in self.engines.items() if chip.value)
+        values = {name: int(knob.value) for name, knob in self._knobs.items()}
+        return Asked(self._subject, values, dtype, engines, self.streams.value, self._repeats, self.device.value)
+
+    def offer(self, offered: Sequence[Subject]) -> None:
+        """Offer other programs; the one that is chosen stays so, if it is still there."""
+        if [subject.name for subject in offered] == [name for name, _ in self.program.options]:
+            return
+        kept = next((subject for subject in offered if subject.name == self._subject.name), offered[0])
+        self._quiet = True
+        self.program.options = _named(offered)
+        self._quiet = False
+        self.program.value = kept
+
+    def tell_kernel_length(self, text: str) -> None:
+        """Say how long a kernel of this size runs."""
+        if SIZE in self._knobs:
+            self._knobs[SIZE].description = f"kernel length: {text}" if text else SIZE
+
+    def enable(self, *, enabled: bool) -> None:
+        """Let the user move them, or not."""
+        for control in (self.program, self.streams, self.dtype, self.device, *self.engines.values(), *self._knobs.values()):
+            control.disabled = not enabled
+
+    def _program_changed(self, change: Any) -> None:
+        if not self._quiet and change["new"] is not None:
+            self._subject = change["new"]
+            self._make_knobs()
+            self._changed()
+
+    def _moved(self, change: Any) -> None:
+        self._changed()
+
+    def _make_knobs(self) -> None:
+        self._knobs = {knob.name: _control(knob) for knob in self._subject.knobs}
+        for knob in self._knobs.values():
+            knob.observe(self._moved, "value")
+        self.knobs.children = tuple(self._knobs.values())
+
+
+def _named(offered: Sequence[Subject]) -> list[tuple[str, Subject]]:
+    return [(subject.name, subject) for subject in offered]
+
+
+def _control(knob: Knob) -> Any:
+    if knob.name == COPIES:
+        return w.Checkbox(bool(knob.value), description="copies between host and device", indent=False, tooltip=knob.meaning)
+    options = [(f"{value:,}", value) for value in knob.values]
+    return w.SelectionSlider(description=knob.name, options=options, value=knob.value, tooltip=knob.meaning)

@@ -1,0 +1,363 @@
+"""The explorer as a widget: controls on the left, the answer and the picture on the right, runs to compare and exports below."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from weakref import ref
+
+import ipywidgets as w
+import numpy as np
+from IPython.core.getipython import get_ipython
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import DisplayHandle, display
+
+from streamscope.analysis.verdict import difference
+from streamscope.comparing.comparison import Comparison, Run
+from streamscope.comparing.preview import Preview
+from streamscope.devices.protocol import Device
+from streamscope.engines import PLANNERS
+from streamscope.engines.prediction import reference_model
+from streamscope.errors import EngineError, OutputError
+from streamscope.files import written_whole
+from streamscope.program.launch import LaunchKind
+from streamscope.program.operation import Program
+from streamscope.program.user_line import line_of_error
+from streamscope.trace import TimelineGroup
+from streamscope.words import capitalised, time_text
+from streamscope_widgets.exploring.controls import Controls
+from streamscope_widgets.exploring.runs import Asked, BackgroundRun, Past
+from streamscope_widgets.exploring.subjects import OwnProgram, Subject, subjects
+from streamscope_widgets.exploring.words import Answer, answer, between, mistake, runs_in_a_row
+from streamscope_widgets.payload import as_groups
+from streamscope_widgets.show.html import EMPTY, Html, fill
+from streamscope_widgets.still_timeline import timeline_still, timeline_svg
+from streamscope_widgets.timeline import TimelineWidget, timeline
+
+STYLE = Path(__file__).with_name("explorer.css")
+FORECAST, NOTHING = 0, -1
+"""What can be shown beside runs, which count from 1."""
+FIRST = "branches"
+"""What is explored where nothing was chosen: chains that a second stream can run side by side."""
+ENGINES = tuple(engine for engine in PLANNERS if engine != "sync")
+"""Compared at first: under ``sync``, which is a click away, a program takes so long that the others would look short."""
+
+
+class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
+    """A dashboard: a program, knobs, the picture that follows them, and runs to compare.
+
+    While a knob moves, times are a forecast on the simulated device. A run computes and checks the results, on the device that is chosen;
+    it goes on in a thread, so that the kernel hears when it is to stop.
+
+    Parameters
+    ----------
+    make_controls : callable
+        ``make_controls(changed=...)`` makes the `Controls`.
+    """
+
+    def __init__(self, make_controls: Callable[..., Controls]) -> None:
+        self.past: list[Past] = []
+        self.timeline: TimelineWidget | None = None
+        self._running: BackgroundRun | None = None
+        self._preview: tuple[object, Preview, bool] | None = None
+        self._shown: Comparison | None = None
+        self._finding = ""
+        self._still: DisplayHandle | None = None
+        self.controls = make_controls(changed=self._forecast)
+        self.says = w.HTML()
+        self.stage = w.Box().add_class("ss-x-stage")
+        self.start = w.Button(description="Run", button_style="primary", tooltip="Run it, check its results, and keep it to compare")
+        self.stop = w.Button(description="Cancel", tooltip="Stop at the next step")
+        self.progress = w.IntProgress()
+        self.note = w.HTML().add_class("ss-x-note")
+        self.one = w.Dropdown(description="show")
+        self.other = w.Dropdown(description="beside")
+        self.exports = {
+            "Report": w.Button(description="Report", tooltip="One HTML file with verdict, charts and timelines"),
+            "Spans": w.Button(description="Spans", tooltip="A folder with comparison.json and a Parquet trace for each engine"),
+            "Picture": w.Button(description="Picture", tooltip="The timelines as one SVG file"),
+        }
+        self.written = w.HTML().add_class("ss-x-note")
+        super().__init__(self._layout())
+        self.add_class("ss-explorer")
+        self._listen()
+        self._offer_runs()
+        self._rest()
+        self._forecast()
+
+    def _layout(self) -> list[w.Widget]:
+        style = w.HTML(f"<style>{STYLE.read_text(encoding='utf-8')}</style>", layout={"display": "none"})
+        run = w.HBox([self.start, self.stop, self.progress]).add_class("ss-x-run")
+        left = w.VBox([self.controls.box, run, self.note]).add_class("ss-x-controls")
+        self.below = w.HBox([self.one, self.other, *self.exports.values(), self.written]).add_class("ss-x-below")
+        right = w.VBox([self.says, self.stage, self.below]).add_class("ss-x-scene")
+        return [style, w.Box([left, right]).add_class("ss-x-body")]
+
+    def _listen(self) -> None:
+        self.start.on_click(lambda _: self.run())
+        self.stop.on_click(lambda _: self.cancel())
+        for choice in (self.one, self.other):
+            choice.observe(self._chosen, "value")
+        for kind, button in self.exports.items():
+            button.on_click(partial(self._export, kind))
+
+    def _ipython_display_(self) -> None:
+        """Show a still picture with the answer, and after it the widget, which hides the picture as soon as it has drawn."""
+        self._still = display(self._fallback(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        display({**self._repr_mimebundle_(), **EMPTY}, raw=True)  # type: ignore[no-untyped-call]
+
+    def _keep_still(self) -> None:
+        if self._still is not None:
+            self._still.update(self._fallback(), raw=True)  # type: ignore[no-untyped-call]
+
+    def _fallback(self) -> dict[str, str]:
+        """Return what stands there where no kernel answers: the run that was shown last, or the first forecast."""
+        groups = () if self.timeline is None else self.timeline.groups
+        return {"text/html": str(timeline_still(groups, self._finding)), "text/plain": self._finding}
+
+    # ---- the forecast
+
+    def _forecast(self) -> None:
+        """Show what the simulated device makes of the program as the knobs stand."""
+        asked = self.controls.asked
+        try:
+            _check_engines(asked.engines)
+            preview, in_a_row = self._prepared(asked)
+            comparison = preview.comparison(asked.engines, streams=asked.streams)
+        except Exception as error:  # noqa: BLE001 — the user's program may raise anything
+            self._fail(error)
+            return
+        self.controls.tell_kernel_length(_kernel_length(preview.program))
+        self._select(FORECAST, NOTHING)
+        told = answer(comparison, asked.streams, in_a_row=in_a_row)
+        self._show(comparison.groups(), told, "Forecast", _times(comparison))
+
+    def _prepared(self, asked: Asked) -> tuple[Preview, bool]:
+        """Return the preview of a program, traced once for as long as only streams and engines change."""
+        key = (asked.subject, dict(asked.values), asked.dtype)
+        if self._preview is None or self._preview[0] != key:
+            program = asked.subject.outline(asked.values, asked.dtype)
+            self._preview = (key, Preview(program), runs_in_a_row(program))
+        return self._preview[1:]
+
+    # ---- runs
+
+    def run(self) -> None:
+        """Run what the controls say, in the background."""
+        if self._running is None and self.controls.asked.engines:
+            self.controls.enable(enabled=False)
+            self.start.layout.display, self.stop.layout.display, self.progress.layout.display = "none", None, None
+            self.stop.disabled, self.progress.value, self.note.value = False, 0, ""
+            self._running = BackgroundRun(self.controls.asked, self)
+
+    def cancel(self) -> None:
+        """Stop the run at its next step."""
+        if self._running is not None:
+            self.stop.disabled = True
+            self._running.stop()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until no run goes on, and tell whether that came in time."""
+        running = self._running
+        return running is None or running.wait(timeout_s)
+
+    def progressed(self, what: str, step: int, steps: int) -> None:
+        """Show how far the run is."""
+        self.progress.max, self.progress.value = steps, step
+        self.note.value = fill("{} ({} of {})", what, step, steps)
+
+    def found(self, runs: Sequence[Run]) -> None:
+        """Show the engines that are recorded."""
+        device = runs[0].trace.info.device
+        groups = Comparison(runs[0].trace.info.program, device, runs).groups()
+        self._draw(groups)
+
+    def done(self, asked: Asked, comparison: Comparison) -> None:
+        """Keep a run and show it."""
+        self.past.append(Past(len(self.past) + 1, asked, comparison))
+        self._offer_runs()
+        self._rest()
+        self._select(len(self.past), NOTHING)
+        self._show_chosen()
+
+    def failed(self, error: BaseException) -> None:
+        """Show what went wrong."""
+        self._rest()
+        self._fail(error)
+
+    def stopped(self) -> None:
+        """Go back to the forecast."""
+        self._rest()
+        self._forecast()
+        self.note.value = "Cancelled."
+
+    def _rest(self) -> None:
+        """Be ready for another run."""
+        self._running = None
+        self.controls.enable(enabled=True)
+        self.start.layout.display, self.stop.layout.display, self.progress.layout.display = None, "none", "none"
+        self.note.value = ""
+
+    # ---- what is shown
+
+    def _offer_runs(self) -> None:
+        runs = [(past.title, past.number) for past in self.past]
+        with self.hold_trait_notifications():
+            self._select(FORECAST, NOTHING)
+            self.one.options = [("the forecast", FORECAST), *runs]
+            self.other.options = [("nothing", NOTHING), *runs]
+        self.below.layout.display = None if runs else "none"
+
+    def _select(self, one: int, other: int) -> None:
+        """Set both lists without showing anything."""
+        self._selecting = True
+        try:
+            for choice, value in ((self.one, one), (self.other, other)):
+                if choice.options:
+                    choice.value = value
+        finally:
+            self._selecting = False
+        for button in self.exports.values():
+            button.disabled = one == FORECAST
+
+    def _chosen(self, change: Any) -> None:
+        if self._selecting or change["new"] is None:
+            return
+        if self.one.value == FORECAST:
+            self._forecast()
+        else:
+            self._show_chosen()
+
+    def _show_chosen(self) -> None:
+        first = self.past[self.one.value - 1]
+        self._shown = first.comparison
+        self._select(self.one.value, self.other.value)
+        second = self.past[self.other.value - 1] if self.other.value != NOTHING else None
+        if second is None or second is first:
+            checked = "" if first.comparison.assessment.warning else ", results checked" if first.comparison.assessment.checked else ""
+            told = answer(first.comparison, first.asked.streams)
+            self._show(first.comparison.groups(), told, capitalised(first.name), _times(first.comparison) + checked)
+            self._keep_still()
+            return
+        told = between(first.comparison, second.comparison, (first.name, second.name), (first.asked.settings, second.asked.settings))
+        names = f"{capitalised(first.name)} and {second.name}"
+        self._show(_side_by_side(first, second), told, names, _times(first.comparison, second.comparison))
+        self._keep_still()
+
+    def _show(self, groups: Sequence[TimelineGroup], told: Answer, source: str, basis: str) -> None:
+        self._finding = " ".join(filter(None, (f"{source}, {basis}.", told.question, told.sentence, told.because)))
+        paragraphs = [fill('<p class="{}">{}</p>', name, text) for name, text in told.parts if text]
+        self.says.value = fill(
+            '<div class="ss-x-says" aria-live="polite"><p class="source"><b>{}</b> · {}</p>{}</div>', source, basis, paragraphs
+        )
+        self._draw(groups)
+
+    def _draw(self, groups: Sequence[TimelineGroup]) -> None:
+        if self.timeline is None:
+            self.timeline = timeline(groups)
+            self.stage.children = (self.timeline,)
+        else:
+            self.timeline.show(as_groups(groups))
+        self.stage.layout.visibility = "visible"
+
+    def _fail(self, error: BaseException) -> None:
+        """Say what was wrong and in which line; there is no picture of what cannot run."""
+        line = line_of_error(error)
+        where = fill('<p class="because"><code>{}  {}</code></p>', line.where, line.source) if line else Html()
+        self.says.value = fill('<div class="ss-x-says" role="alert"><p class="answer wrong">{}</p>{}</div>', mistake(error), where)
+        self.stage.layout.visibility = "hidden"  # It keeps its place, so that nothing jumps.
+
+    def _export(self, kind: str, _button: w.Button) -> None:
+        """Write the run that is shown into the folder of the notebook."""
+        assert self._shown is not None
+        name = f"streamscope-{self._shown.program.strip('<>')}-{self.one.value}"
+        try:
+            if kind == "Report":
+                path = self._shown.report(f"{name}.html")
+            elif kind == "Spans":
+                path = self._shown.save(name)
+            else:
+                path = _picture(self._shown, Path(f"{name}.svg"))
+        except OutputError as error:
+            self.written.value = fill("{}", mistake(error))
+        else:
+            self.written.value = fill("Written: {}", str(path))
+
+
+def explorer(
+    own: Any,
+    inputs: Sequence[Any],
+    attributes: Mapping[str, Any],
+    *,
+    engines: Sequence[str] | None,
+    device: str | Device,
+    streams: int,
+    repeats: int,
+) -> Explorer:
+    """Return the explorer of a program with its inputs, or of ready ones; programs of the notebook can be chosen, too."""
+    shell = get_ipython()
+    namespace = {} if shell is None else shell.user_ns
+    given = None if own is None else OwnProgram(getattr(own, "name", "program"), own, inputs, attributes)
+
+    def offered() -> list[Subject]:
+        found = list(subjects(given, namespace))
+        first = [] if given is not None else [subject for subject in found if subject.name == FIRST]
+        return [*first, *(subject for subject in found if subject not in first)]
+
+    made = Explorer(partial(Controls, offered(), engines=engines or ENGINES, device=device, streams=streams, repeats=repeats))
+    if shell is not None:
+        _follow_cells(shell, made, offered)
+    return made
+
+
+def _follow_cells(shell: InteractiveShell, made: Explorer, offered: Callable[[], Sequence[Subject]]) -> None:
+    """Offer programs as cells define them, for as long as there is the explorer."""
+    followed = ref(made)
+
+    def ran(_result: object) -> None:
+        living = followed()
+        if living is None or living.comm is None:
+            shell.events.unregister("post_run_cell", ran)
+        else:
+            living.controls.offer(offered())
+
+    shell.events.register("post_run_cell", ran)
+
+
+def _check_engines(engines: Sequence[str]) -> None:
+    if not engines:
+        raise EngineError("no engine is chosen", hint="choose one below the knobs")
+
+
+def _picture(comparison: Comparison, path: Path) -> Path:
+    with written_whole(path) as unfinished:
+        unfinished.write_text(timeline_svg(comparison.groups()), encoding="utf-8")
+    return path
+
+
+def _times(*comparisons: Comparison) -> str:
+    return "; ".join(
+        dict.fromkeys(f"{'simulated' if one.device.simulated else 'measured'} times ({one.device.name})" for one in comparisons)
+    )
+
+
+def _side_by_side(first: Past, second: Past) -> list[TimelineGroup]:
+    """Return the timelines of two runs, those of one engine below each other."""
+    groups = []
+    for engine in dict.fromkeys([*first.comparison, *second.comparison]):
+        for past in (first, second):
+            if engine not in past.comparison:
+                continue
+            run, beside = past.comparison[engine], first.comparison if past is second else None
+            words = f"{difference(run.metrics, beside[engine].metrics)} (against {first.name})" if beside and engine in beside else ""
+            groups.append(TimelineGroup(run.trace, run.metrics.makespan_us * 1e3, label=f"{engine} · {past.name}", comparison=words))
+    return groups
+
+
+def _kernel_length(program: Program) -> str:
+    """Return how long the kernel in the middle runs alone, by the cost model; empty where there is none."""
+    model = reference_model()
+    lengths_ns = [model.estimate_ns(launch) for launch in program.launches() if launch.kind is LaunchKind.KERNEL]
+    return time_text(float(np.median(lengths_ns))) if lengths_ns else ""

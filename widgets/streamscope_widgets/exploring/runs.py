@@ -1,0 +1,166 @@
+"""Runs of the explorer: one at a time, in a thread of its own, so that the kernel hears when it is to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from threading import Event, Thread
+from time import monotonic
+from typing import Any, Protocol
+
+from streamscope.comparing.compare import compare
+from streamscope.comparing.comparison import Comparison, Run
+from streamscope.devices import open_device
+from streamscope.devices.protocol import Device
+from streamscope_widgets.exploring.subjects import Subject
+
+BETWEEN_REPORTS_S = 0.1
+"""A report crosses to the browser, which costs a millisecond of the time that is measured."""
+
+
+class StoppedError(Exception):
+    """The user stopped the run."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a run is to do.
+
+    Attributes
+    ----------
+    subject : Subject
+    values : mapping of str to int
+        Of its knobs.
+    dtype : str, optional
+        Of floating-point inputs; as they are by default.
+    engines : tuple of str
+    streams, repeats : int
+    device : str or Device
+    """
+
+    subject: Subject
+    values: Mapping[str, int]
+    dtype: str | None
+    engines: tuple[str, ...]
+    streams: int
+    repeats: int
+    device: str | Device
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """All that another run may have otherwise, in words."""
+        values = {name: f"{value:,}" for name, value in self.values.items()}
+        return {"program": self.subject.name, **values, "dtype": self.dtype or "as written", "streams": str(self.streams)}
+
+
+@dataclass(frozen=True, repr=False)
+class Past:
+    """A run that is over.
+
+    Attributes
+    ----------
+    number : int
+        From 1.
+    asked : Asked
+    comparison : Comparison
+    """
+
+    number: int
+    asked: Asked
+    comparison: Comparison
+
+    @property
+    def name(self) -> str:
+        """``"run 3"``."""
+        return f"run {self.number}"
+
+    @property
+    def title(self) -> str:
+        """What the list of runs calls it."""
+        device = "simulated" if self.comparison.device.simulated else self.comparison.device.name
+        values = [f"{name} {value:,}" for name, value in self.asked.values.items()]
+        parts = [self.asked.subject.name, *values, f"{self.asked.streams} streams", *filter(None, [self.asked.dtype]), device]
+        return f"{self.number} · {', '.join(parts)}"
+
+    def __repr__(self) -> str:
+        return f"<run {self.title}>"
+
+
+class Screen(Protocol):
+    """Where a run is shown; all of it is called in the thread of the run."""
+
+    def progressed(self, what: str, step: int, steps: int) -> None:
+        """Show what is done now; at most ten times a second."""
+
+    def found(self, runs: Sequence[Run]) -> None:
+        """Show the runs of those engines that are recorded."""
+
+    def done(self, asked: Asked, comparison: Comparison) -> None:
+        """Show the result."""
+
+    def failed(self, error: BaseException) -> None:
+        """Show what went wrong."""
+
+    def stopped(self) -> None:
+        """Show that the user stopped it."""
+
+
+class BackgroundRun:
+    """A comparison that runs in a thread.
+
+    Times are measured there as in the main thread, as long as no cell runs meanwhile.
+
+    Parameters
+    ----------
+    asked : Asked
+    screen : Screen
+    """
+
+    def __init__(self, asked: Asked, screen: Screen) -> None:
+        self._asked, self._screen = asked, screen
+        self._stop = Event()
+        self._reported_s = 0.0
+        self._runs: list[Run] = []
+        self._thread = Thread(target=self._work, name="streamscope explorer", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop it at its next step."""
+        self._stop.set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for its end, and tell whether it came."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def __call__(self, what: str, step: int, steps: int, /) -> None:
+        """Stop here if that is asked for, else report: it is the comparison's `Watcher`."""
+        if self._stop.is_set():
+            raise StoppedError
+        if monotonic() - self._reported_s >= BETWEEN_REPORTS_S:
+            self._screen.progressed(what, step, steps)
+            self._reported_s = monotonic()
+
+    def recorded(self, run: Run) -> None:
+        """Show one more engine."""
+        self._runs.append(run)
+        self._screen.found(self._runs)
+
+    def _work(self) -> None:
+        try:
+            comparison = self._compared()
+        except StoppedError:
+            self._screen.stopped()
+        except BaseException as error:  # noqa: BLE001 — the user's program may raise anything, and the explorer shows it
+            self._screen.failed(error)
+        else:
+            self._screen.done(self._asked, comparison)
+
+    def _compared(self) -> Comparison:
+        asked = self._asked
+        device = open_device(asked.device)
+        device.use()
+        function, inputs = asked.subject.built(asked.values, asked.dtype)
+        self("starting", 0, 1)
+        options: dict[str, Any] = {"engines": asked.engines, "device": device, "streams": asked.streams, "repeats": asked.repeats}
+        return compare(function, *inputs, **options, progress=self, settings=dict(asked.values) or None, **asked.subject.attributes)

@@ -1,0 +1,178 @@
+"""What can be explored: ready workloads, whose settings are knobs, and the user's own programs with their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import Parameter, signature
+from typing import Any, Protocol
+
+import numpy as np
+
+from streamscope.calling import traced
+from streamscope.errors import ProgramError
+from streamscope.program.operation import Program
+from streamscope.program.variable import ArraySpec
+from streamscope.tracing import ProgramFunction
+from streamscope.words import listed
+from streamscope.workloads import WORKLOADS, Setting, Workload
+from streamscope_widgets.cell_program import is_array
+
+FLOATS = ("float16", "float32", "float64")
+"""What the explorer can make of inputs that are floating-point numbers."""
+LARGE = 1000
+"""From this default on, the values of a knob are powers of two."""
+MOST_ELEMENTS = 1 << 24
+FEW = 4
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A setting as the explorer offers it.
+
+    Attributes
+    ----------
+    name, meaning : str
+    values : tuple of int
+        What it can be set to, in order.
+    value : int
+        What it is set to at first.
+    """
+
+    name: str
+    meaning: str
+    values: tuple[int, ...]
+    value: int
+
+
+class Subject(Protocol):
+    """Something to explore."""
+
+    @property
+    def name(self) -> str:
+        """What the list of programs calls it."""
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """Its settings."""
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """The keywords that its function gets."""
+
+    def outline(self, values: Mapping[str, int], dtype: str | None) -> Program:
+        """Return the traced program; no array is made."""
+
+    def built(self, values: Mapping[str, int], dtype: str | None) -> tuple[Any, tuple[Any, ...]]:
+        """Return the function and its inputs, with values."""
+
+
+@dataclass(frozen=True)
+class ReadyProgram:
+    """A workload."""
+
+    workload: Workload
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Its own."""
+        return self.workload.name
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """One for each setting, over values around its default."""
+        return tuple(Knob(name, setting.meaning, _around(setting), setting.default) for name, setting in self.workload.settings.items())
+
+    def outline(self, values: Mapping[str, int], dtype: str | None) -> Program:
+        """Trace it for these settings."""
+        function, specs = self.workload.outline(**values)
+        return function.trace(*(_spec(spec, dtype) for spec in specs))
+
+    def built(self, values: Mapping[str, int], dtype: str | None) -> tuple[ProgramFunction, tuple[Any, ...]]:
+        """Draw its inputs."""
+        function, inputs = self.workload.build(**values)
+        return function, tuple(_converted(array, dtype) for array in inputs)
+
+
+@dataclass(frozen=True)
+class OwnProgram:
+    """A function of the user's with its inputs, or captured code."""
+
+    name: str
+    function: Any
+    inputs: Sequence[Any] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    knobs: tuple[Knob, ...] = ()
+
+    def outline(self, values: Mapping[str, int], dtype: str | None) -> Program:
+        """Trace it for inputs like these."""
+        specs = [_spec(value, dtype) if is_array(value) else value for value in self.inputs]
+        return traced("ss.explore", self.function, specs, self.attributes)
+
+    def built(self, values: Mapping[str, int], dtype: str | None) -> tuple[Any, tuple[Any, ...]]:
+        """Return it as it is, with inputs of the dtype."""
+        return self.function, tuple(_converted(value, dtype) for value in self.inputs)
+
+
+@dataclass(frozen=True)
+class NamedProgram:
+    """A program that the user's namespace holds when it is asked for; arrays with the names of its parameters are its inputs."""
+
+    name: str
+    namespace: Mapping[str, Any]
+    knobs: tuple[Knob, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def outline(self, values: Mapping[str, int], dtype: str | None) -> Program:
+        """Trace what the name stands for now."""
+        return self._found().outline(values, dtype)
+
+    def built(self, values: Mapping[str, int], dtype: str | None) -> tuple[Any, tuple[Any, ...]]:
+        """Return what the name stands for now, and the arrays."""
+        return self._found().built(values, dtype)
+
+    def _found(self) -> OwnProgram:
+        function = self.namespace.get(self.name)
+        if not isinstance(function, ProgramFunction):
+            raise ProgramError(f"the notebook has no program {self.name!r} any more", hint="choose another one")
+        needed = [
+            name
+            for name, parameter in signature(function.function).parameters.items()
+            if parameter.default is Parameter.empty and parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+        ]
+        if missing := [name for name in needed if not is_array(self.namespace.get(name))]:
+            raise ProgramError(
+                f"{self.name} takes {listed(needed)}, and the notebook has no arrays of the names {listed(missing)}",
+                hint=f"assign them, or call ss.explore({self.name}, ...) with the inputs",
+            )
+        return OwnProgram(self.name, function, [self.namespace[name] for name in needed])
+
+
+def subjects(own: OwnProgram | None, namespace: Mapping[str, Any]) -> Iterator[Subject]:
+    """Yield what there is to explore: what was given, the programs of the user's namespace, the workloads."""
+    if own is not None:
+        yield own
+    for name, value in namespace.items():
+        if isinstance(value, ProgramFunction) and not name.startswith("_") and (own is None or value is not own.function):
+            yield NamedProgram(name, namespace)
+    yield from map(ReadyProgram, WORKLOADS.values())
+
+
+def _around(setting: Setting) -> tuple[int, ...]:
+    """Return the values of a knob: powers of two for what is large, else up to twice the default, all of them if they are few."""
+    if setting.default > LARGE:
+        most = min(setting.most, MOST_ELEMENTS)
+        return tuple(1 << power for power in range(10, 31) if setting.least <= 1 << power <= most)
+    most = min(setting.most, max(2 * setting.default, FEW))
+    values = {round(setting.least + (most - setting.least) * step / 32) for step in range(33)}
+    return tuple(sorted({*values, setting.default}))
+
+
+def _spec(value: Any, dtype: str | None) -> Any:
+    spec = value if isinstance(value, ArraySpec) else ArraySpec(value.shape, value.dtype)
+    return spec if dtype is None or spec.dtype.kind != "f" else ArraySpec(spec.shape, np.dtype(dtype))
+
+
+def _converted(value: Any, dtype: str | None) -> Any:
+    return value.astype(dtype) if dtype is not None and getattr(getattr(value, "dtype", None), "kind", "") == "f" else value
