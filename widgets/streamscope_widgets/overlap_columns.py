@@ -68,7 +68,9 @@ def encode_activity(trace: Trace, spans: SpanTable, block: ColumnBlock) -> dict[
         "kernels": block.add(np.minimum(found.kernels, 255)),
         "copies": block.add(np.minimum(found.copies, 255)),
         "occupation": block.add(found.occupation),
-        "fullness": block.add(np.where(np.isnan(found.fullness), FULLNESS_UNKNOWN, np.round(np.nan_to_num(found.fullness) * FULLNESS_STEPS))),
+        "fullness": block.add(
+            np.where(np.isnan(found.fullness), FULLNESS_UNKNOWN, np.round(np.nan_to_num(found.fullness) * FULLNESS_STEPS))
+        ),
     }
 
 

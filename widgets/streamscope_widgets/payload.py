@@ -23,6 +23,8 @@ from streamscope_widgets.overlap_columns import encode_activity, encode_origins,
 BUNDLE = Path(__file__).parent / "static" / "timeline.js"
 
 BASELINE = "async"
+STRETCHED = 0.02
+"""A drawn run that differs from the makespan by more than this share says so."""
 ALIKE = 0.01
 """Two makespans closer than this share are called equally fast."""
 
@@ -84,7 +86,7 @@ def as_groups(traces: Traces) -> tuple[TimelineGroup, ...]:
     return tuple(groups)
 
 
-def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None) -> Payload:
+def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *, paths: bool = False) -> Payload:
     """Encode groups for the front end.
 
     Parameters
@@ -93,6 +95,8 @@ def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None) -
         From `as_groups`.
     keep : sequence of int, optional
         How many spans of each group to keep, from its start; all by default. The header says what is missing.
+    paths : bool
+        With the critical paths, where nobody can ask for them later.
     """
     names: dict[str, int] = {}
     texts: dict[str, int] = {}
@@ -103,6 +107,9 @@ def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None) -
         remarks = [f"{remark} on {group.trace.info.device.name}".strip() for remark, group in zip(remarks, groups, strict=True)]
     kept = keep if keep is not None else [len(group.trace.spans) for group in groups]
     headers = [_encode_group(*parts, names, texts, block) for parts in zip(groups, kept, remarks, strict=True)]
+    if paths:
+        for encoded, group, count in zip(headers, groups, kept, strict=True):
+            encoded["path"] = encode_path(group.trace, count, block)
     header = {
         "version": 1,
         "program": groups[0].trace.info.program,
@@ -139,7 +146,6 @@ def _encode_group(
     spans = group.trace.spans.select(np.arange(keep)) if keep < total else group.trace.spans
     extent_ns = group.extent_ns
     makespan_ns = group.makespan_ns if group.makespan_ns is not None else extent_ns
-    recorded = f"last span ends at {time_text(extent_ns)}" if abs(extent_ns - makespan_ns) > 0.02 * makespan_ns else ""
     missing = f"{total - keep:,} of {total:,} spans left out" if keep < total else ""
     return {
         "label": group.label,
@@ -148,7 +154,7 @@ def _encode_group(
         "device": {"kind": info.device.kind, "name": info.device.name},
         "extent_ns": extent_ns,
         "makespan_text": time_text(makespan_ns),
-        "remarks": [remark for remark in (comparison, recorded, missing, group.note) if remark],
+        "remarks": [remark for remark in (comparison, stretch_words(group), missing, group.note) if remark],
         "details": _details(group, extent_ns),
         "notes": list(info.notes),
         "lanes": [{"name": name, "host": bool(host)} for name, host in zip(spans.lanes, _host_lanes(group.trace.spans), strict=True)],
@@ -159,6 +165,16 @@ def _encode_group(
         "waits": encode_waits(group.trace.origins, spans, block),
         "origins": encode_origins(group.trace.origins, texts, block),
     }
+
+
+def stretch_words(group: TimelineGroup) -> str:
+    """Say how much longer than the makespan the drawn run is: recording takes time. Empty where both are about the same."""
+    extent_ns, makespan_ns = group.extent_ns, group.makespan_ns
+    if makespan_ns is None or abs(extent_ns - makespan_ns) <= STRETCHED * makespan_ns:
+        return ""
+    if extent_ns < makespan_ns:
+        return f"the run in this picture took {time_text(extent_ns)}"
+    return f"recording stretched this picture to {time_text(extent_ns)}"
 
 
 def _details(group: TimelineGroup, extent_ns: int) -> list[list[str]]:

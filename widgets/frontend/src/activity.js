@@ -68,6 +68,16 @@ export class Activity {
     return sum;
   }
 
+  /** Names of the looks that occur. */
+  looks(occupations) {
+    const sum = this.sumOf(0, this.count);
+    const found = new Set(occupations.filter((_, code) => code && sum[IDLE + code]));
+    if (sum[COPIES]) found.add("copy");
+    if (sum[KERNELS] > sum[KERNEL]) found.add("kernels");
+    if (sum[KERNEL]) found.add("kernel");
+    return found;
+  }
+
   /** The stretch at time `t`; -1 for none. */
   at(t) {
     const i = upperBound(this.start, t) - 1;

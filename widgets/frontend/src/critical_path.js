@@ -39,7 +39,7 @@ export function drawPath(ctx, scene, box) {
   const host = at.get(box.lanes.find(({ lane }) => lane.host)?.lane.index);
   ctx.beginPath();
   let k = Math.max(0, upperBound(path.start, g.t0) - 1);
-  let [x, y] = [g.x(path.start[k]), (k && heightOf(k - 1)) ?? host ?? heightOf(k)];
+  let [x, y] = [g.x(path.start[k]), (k ? heightOf(k - 1) : host) ?? heightOf(k) ?? host];
   ctx.moveTo(x, y);
   for (; k < path.count && path.start[k] < g.t1; k++) {
     const height = heightOf(k);
@@ -53,7 +53,7 @@ export function drawPath(ctx, scene, box) {
     [x, y] = [next, height];
   }
   ctx.lineJoin = "round";
-  for (const [ink, width] of [[theme.ground, 5.5], [theme.path, 2.5]]) {
+  for (const [ink, width] of [[theme.ground, 4.5], [theme.path, 2]]) {
     ctx.strokeStyle = ink;
     ctx.lineWidth = width * g.dpr;
     ctx.stroke();

@@ -3,6 +3,7 @@
 import { drawAllArrows } from "./arrows.js";
 import { grouped } from "./format.js";
 import { axisUnit, tickDecimals, tickStep } from "./scale.js";
+import { drawOverlap, drawOverlapAbove } from "./overlap.js";
 import { drawRow, stretch } from "./spans.js";
 
 export const font = (scene, size, weight = "") => `${weight} ${size * scene.geometry.dpr}px ${scene.theme.font}`;
@@ -16,7 +17,10 @@ export function drawBase(ctx, scene) {
   layout.groups.forEach((box) => drawLaneGrounds(ctx, scene, box));
   drawAxis(ctx, scene);
   ctx.font = font(scene, 11);
-  layout.groups.forEach((box) => drawLanes(ctx, scene, box));
+  layout.groups.forEach((box) => {
+    drawOverlap(ctx, scene, box);
+    drawLanes(ctx, scene, box);
+  });
   layout.groups.forEach((box) => drawHeader(ctx, scene, box));
   drawOverview(ctx, scene);
 }
@@ -81,6 +85,7 @@ function drawLanes(ctx, scene, box) {
   ctx.clip();
   drawAllArrows(ctx, scene, box.index);
   drawEnds(ctx, scene, box, group);
+  drawOverlapAbove(ctx, scene, box);
   ctx.restore();
 }
 
@@ -112,7 +117,9 @@ function drawHeader(ctx, scene, box) {
   write(group.label, 13, "600", theme.ink, 12);
   x = Math.max(x, g.left);
   write(group.makespan_text, 13, "600", theme.ink, 10);
-  for (const remark of group.remarks) write(remark, 12, "", theme.soft, 16);
+  const bound = scene.overlap.shows.path && group.path?.words;
+  if (bound) write(`critical path: ${bound}`, 12, "600", theme.path, 16);
+  else for (const remark of group.remarks) write(remark, 12, "", theme.soft, 16);
   ctx.font = font(scene, 11);
 }
 

@@ -82,6 +82,7 @@ const right = (timeline) => timeline.panShare(0.2);
 
 const KEYS = {
   w: zoomIn, "+": zoomIn, "=": zoomIn, s: zoomOut, "-": zoomOut, a: left, ArrowLeft: left, d: right, ArrowRight: right,
+  o: (timeline) => timeline.overlap.toggle("overlap"), c: (timeline) => timeline.overlap.toggle("path"),
   0: (timeline) => timeline.reset(),
   Home: (timeline) => timeline.reset(),
   f: (timeline) => timeline.fitSelection(),

@@ -10,6 +10,9 @@ const HOST_ROW = 16;
 const STREAM_ROW = 20;
 const NARROW_ROW = 14;
 const BAND = 6;
+// The lane "at once" under the others.
+const AT_ONCE_GAP = 4;
+const AT_ONCE = 16;
 const OVERVIEW_GAP = 14;
 const OVERVIEW_ROW = 5;
 const RIGHT_MARGIN = 12;
@@ -20,8 +23,9 @@ export const gutterWidth = (width) => (width < 560 ? 84 : 104);
 /**
  * @param {Array<{lanes: Array}>} groups lanes of each group, as `buildLanes` gives them
  * @param {number} width of the canvas
+ * @param {(index: number) => boolean} atOnceOf whether a group has a lane "at once"
  */
-export function buildLayout(groups, width) {
+export function buildLayout(groups, width, atOnceOf = () => false) {
   const plot = { left: gutterWidth(width), right: Math.max(width - RIGHT_MARGIN, gutterWidth(width) + 20) };
   let y = AXIS;
   const placed = groups.map(({ lanes }, index) => {
@@ -36,7 +40,9 @@ export function buildLayout(groups, width) {
       y += box.height + gap;
       return box;
     });
-    return { index, top, body, bottom: y - gap, lanes: placedLanes };
+    const atOnce = atOnceOf(index) && placedLanes.length ? { y: y - gap + AT_ONCE_GAP, height: AT_ONCE } : null;
+    if (atOnce) y = atOnce.y + AT_ONCE + gap;
+    return { index, top, body, bottom: y - gap, lanes: placedLanes, atOnce };
   });
   const overview = { top: y + OVERVIEW_GAP, height: groups.length * OVERVIEW_ROW + 6, row: OVERVIEW_ROW };
   return { width, height: overview.top + overview.height + 4, axis: AXIS, header: HEADER, plot, groups: placed, overview };
@@ -51,13 +57,14 @@ function placeLane(lane, top) {
   return { lane, y: top, height, rows, band };
 }
 
-/** What lies at a point: {area: "axis" | "header" | "lane" | "overview" | "none", group?, lane?, row?}. */
+/** What lies at a point: {area: "axis" | "header" | "lane" | "at once" | "overview" | "none", group?, lane?, row?}. */
 export function hitTest(layout, y) {
   if (y < layout.axis) return { area: "axis" };
   if (y >= layout.overview.top - 4) return { area: "overview" };
   const group = layout.groups.find(({ top, bottom }) => y >= top && y < bottom + LANE_GAP);
   if (!group) return { area: "none" };
   if (y < group.body) return { area: "header", group };
+  if (group.atOnce && y >= group.atOnce.y - 1) return { area: "at once", group };
   const lane = group.lanes.find((box) => y >= box.y - 1 && y < box.y + box.height + 1);
   if (!lane) return { area: "none", group };
   const row = lane.band && y < lane.y + BAND ? lane.band : lane.rows.find((box) => y < box.y + box.height + 1) ?? lane.rows.at(-1);

@@ -3,6 +3,7 @@
 import { drawArrow, rowOf } from "./arrows.js";
 import { font } from "./draw.js";
 import { micros } from "./format.js";
+import { drawWaitsOf } from "./overlap.js";
 import { drawSpan, stretch } from "./spans.js";
 
 const LEAST_HIGHLIGHT = 3;
@@ -57,6 +58,7 @@ function drawHighlight(ctx, scene, highlight, selected) {
     ctx.strokeStyle = ctx.fillStyle = selected || index === highlight.group ? theme.ink : theme.faint;
     ctx.lineWidth = Math.max(1, g.dpr);
     for (const [launch, span] of links) drawArrow(ctx, scene, index, launch, span);
+    for (const span of spans) drawWaitsOf(ctx, scene, index, span);
   }
 }
 

@@ -1,5 +1,6 @@
 // Switches of what the timeline shows besides the spans. What is switched is state of the timeline: `timeline.overlap.shows`.
 
+import { attachPaths } from "./critical_path.js";
 import { makeButton } from "./dom.js";
 import { looksOf } from "./looks.js";
 
@@ -27,6 +28,13 @@ export class OverlapSwitches {
     this.looks = looksOf(this.timeline.model.looks ?? {}, theme);
   }
 
+  /** What the colours of the lane "at once" mean, as [words, fill]; those that occur nowhere are left out. */
+  legend() {
+    const { groups, occupations } = this.timeline.model;
+    const found = new Set(groups.flatMap(({ activity }) => (activity ? [...activity.looks(occupations)] : [])));
+    return Object.entries(this.looks).filter(([name]) => this.shows.overlap && found.has(name)).map(([, { words, fill }]) => [words, fill]);
+  }
+
   toggle(name) {
     this.set({ ...this.shows, [name]: !this.shows[name] });
   }
@@ -40,8 +48,14 @@ export class OverlapSwitches {
       this.ask();
       this.ask = null;
     }
-    if (grows) this.timeline.resize();
+    if (grows) this.timeline.applyTheme();
     else this.timeline.redraw();
+  }
+
+  /** Take the critical paths that were asked for. */
+  take(header, block) {
+    attachPaths(this.timeline.model, header, block);
+    this.timeline.redraw();
   }
 
   tell() {

@@ -13,6 +13,7 @@ import { attach } from "./interact.js";
 import { highlightExtent, highlightOf } from "./join.js";
 import { buildLayout, hitTest } from "./layout.js";
 import { entryCapacity, spanAt } from "./lod.js";
+import { describeOverlap } from "./overlap.js";
 import { drawOverlay } from "./overlay.js";
 import { rankNames } from "./palette.js";
 import { Panel } from "./panel.js";
@@ -21,14 +22,15 @@ import { clampView, fitView, fullView, panView, zoomView } from "./scale.js";
 import { snapToEdge } from "./snap.js";
 import { hatchPattern, swatchOf } from "./spans.js";
 import { buildStage } from "./stage.js";
+import { OverlapSwitches } from "./switches.js";
 import { prefersDark, readTheme, watchPrint, watchTheme } from "./theme.js";
 import { Toolbar } from "./toolbar.js";
 import { Tooltip } from "./tooltip.js";
 import { buildLanes } from "./tracks.js";
 
 export class Timeline {
-  /** @param {HTMLElement} root an empty element @param model what `decode` returns */
-  constructor(root, model) {
+  /** @param {HTMLElement} root an empty element @param model what `decode` returns @param ask gets the critical paths, where they come later */
+  constructor(root, model, ask = null) {
     this.root = root;
     this.model = model;
     this.ranking = rankNames(model);
@@ -41,12 +43,14 @@ export class Timeline {
     this.selected = this.hovered = this.measure = this.cursor = null;
     this.hoveredKey = "";
 
+    this.overlap = new OverlapSwitches(this, ask);
+
     root.classList.add("ss-timeline");
     this.toolbar = new Toolbar(root, {
       onFilter: (filter) => this.setFilter(filter),
       onZoom: (factor) => this.zoomBy(factor),
       onReset: () => this.reset(),
-    });
+    }, this.overlap);
     this.stage = buildStage(root, model);
     this.panel = new Panel(root, { onClose: () => this.clear(), onFit: () => this.fitSelection() });
     this.tooltip = new Tooltip(root);
@@ -82,6 +86,7 @@ export class Timeline {
     if (!this.root.isConnected) return; // Styles are known only in a document; the resize observer comes back then.
     this.root.classList.toggle("ss-dark", dark);
     this.theme = readTheme(this.root, this.model, this.ranking.ranks);
+    this.overlap.applyTheme(this.theme);
     this.toolbar.fill(this.model, this.ranking, this.theme);
     this.resize();
   }
@@ -95,7 +100,7 @@ export class Timeline {
       return;
     }
     this.dpr = window.devicePixelRatio || 1;
-    this.layout = buildLayout(this.parts, width);
+    this.layout = buildLayout(this.parts, width, (index) => this.overlap.shows.overlap && this.model.groups[index].activity !== null);
     this.stage.size(width, this.layout.height, this.dpr);
     this.entries = new Int32Array(2 * entryCapacity(Math.ceil(width * this.dpr)));
     this.labelWidths = new Float32Array(this.model.names.length).fill(NaN);
@@ -127,9 +132,9 @@ export class Timeline {
   }
 
   scene() {
-    const { model, layout, view, bounds, theme, parts: groups, shown, entries, labelWidths, hatch, dpr } = this;
+    const { model, layout, view, bounds, theme, parts: groups, shown, entries, labelWidths, hatch, dpr, overlap } = this;
     const geometry = frameGeometry(view, layout, dpr);
-    return { model, layout, view, bounds, theme, groups, shown, entries, labelWidths, hatch, geometry };
+    return { model, layout, view, bounds, theme, groups, shown, entries, labelWidths, hatch, geometry, overlap };
   }
 
   // ---- view
@@ -214,6 +219,10 @@ export class Timeline {
       const group = this.model.groups[found.group];
       const text = describeSpan(this.model, group, found.span);
       this.tooltip.show(text, swatchOf(this, group, found.span).fill, clientX, clientY);
+    } else if (hit.area === "at once") {
+      const told = describeOverlap(this.scene(), hit.group.index, this.cursor);
+      if (told) this.tooltip.show(told, told.fill, clientX, clientY);
+      else this.tooltip.hide();
     } else if (hit.area === "header") {
       this.tooltip.show(describeGroup(this.model, this.model.groups[hit.group.index]), null, clientX, clientY);
     } else {

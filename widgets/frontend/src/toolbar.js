@@ -9,7 +9,8 @@ const HOST_WORDS = {
 
 export class Toolbar {
   /** @param {{onFilter, onZoom, onReset}} actions `onFilter` tells whether anything matches */
-  constructor(root, actions) {
+  constructor(root, actions, overlap) {
+    this.overlap = overlap;
     this.actions = actions;
     this.chosen = null;
     this.legend = make("div", "ss-legend");
@@ -21,12 +22,13 @@ export class Toolbar {
     this.filter.setAttribute("aria-label", "Show only spans whose name contains this");
     this.filter.addEventListener("input", () => this.apply(null));
     const tools = make(
-      "div", "ss-tools", this.filter,
+      "div", "ss-tools", ...overlap.buttons, this.filter,
       makeButton("−", "Zoom out (S)", () => actions.onZoom(1.6)),
       makeButton("+", "Zoom in (W)", () => actions.onZoom(1 / 1.6)),
       makeButton("reset", "Show everything (0)", actions.onReset),
     );
-    root.append(make("div", "ss-bar", this.legend, tools));
+    this.overlapLegend = make("div", "ss-legend ss-legend-overlap");
+    root.append(make("div", "ss-bar", this.legend, tools, this.overlapLegend));
   }
 
   /** Write the legend anew; called when the theme changes. */
@@ -41,6 +43,8 @@ export class Toolbar {
     const rest = ranking.order.length - chips.length;
     const more = rest > 0 ? [make("span", "ss-more", `+ ${rest} more`)] : [];
     this.legend.replaceChildren(...chips, ...more, ...hostLegend(model, theme));
+    const atOnce = this.overlap.legend().map(([words, fill]) => make("span", "ss-key", makeSwatch(fill), words));
+    this.overlapLegend.replaceChildren(...(atOnce.length ? [make("span", "ss-key", "at once:"), ...atOnce] : []));
     this.markChosen();
   }
 
