@@ -30,6 +30,7 @@ def test_it_has_the_spans_and_times_of_the_comparison(branches, length, size, co
         assert previewed[engine].metrics.makespan_us == pytest.approx(run.metrics.makespan_us, abs=0.002)
         (what, when), (expected, then) = spans_of(previewed[engine]), spans_of(run)
         assert what.equals(expected)
+        assert previewed[engine].trace.origins.to_dict() == run.trace.origins.to_dict()
         assert abs(when - then).to_numpy().max() <= 2  # ns: the clock of a device that was used before is rounded elsewhere.
 
 

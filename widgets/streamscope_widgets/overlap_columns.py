@@ -32,11 +32,11 @@ LOOKS = {
 
 
 def header_words() -> dict[str, Any]:
-    """Return what all groups share: names of occupations and bounds by their codes, words and colours."""
+    """Return what all groups share: names of occupations and bounds by their codes, words and colours, light and dark."""
     return {
         "occupations": [occupation.name.lower() for occupation in Occupation],
         "bounds": [BOUND_WORDS[bound] for bound in Bound],
-        "looks": {name: list(look) for name, look in LOOKS.items()},
+        "looks": {name: [words, colour, palette.DARK.get(colour, colour)] for name, (words, colour) in LOOKS.items()},
         "fullness_steps": FULLNESS_STEPS,
         "fullness_unknown": FULLNESS_UNKNOWN,
     }

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import OutputError, TraceError
-from streamscope.trace.spans import HOST_KINDS, Basis, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import TimelineGroup, Trace
 from streamscope.words import exact_time_text, time_text
 from streamscope_widgets.columns import ColumnBlock
@@ -86,6 +86,22 @@ def as_groups(traces: Traces) -> tuple[TimelineGroup, ...]:
     return tuple(groups)
 
 
+def operator_order(groups: Sequence[TimelineGroup]) -> tuple[str, ...]:
+    """Return the names of kernels and copies by the time they take on the device in all groups, the longest first.
+
+    It is the order in which operators take their colours, in pictures and in live timelines.
+    """
+    taken_ns: dict[str, int] = {}
+    for group in groups:
+        spans = group.trace.spans
+        chosen = np.isin(spans.kind, [int(kind) for kind in DEVICE_KINDS])
+        codes = spans.name[chosen]
+        counts, totals = np.bincount(codes), np.bincount(codes, spans.duration_ns[chosen])
+        for code in np.flatnonzero(counts):
+            taken_ns[spans.names[code]] = taken_ns.get(spans.names[code], 0) + int(totals[code])
+    return tuple(sorted(taken_ns, key=lambda name: -taken_ns[name]))
+
+
 def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *, paths: bool = False) -> Payload:
     """Encode groups for the front end.
 
@@ -98,7 +114,8 @@ def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *
     paths : bool
         With the critical paths, where nobody can ask for them later.
     """
-    names: dict[str, int] = {}
+    names = {name: code for code, name in enumerate(operator_order(groups))}
+    order = list(names.values())
     texts: dict[str, int] = {}
     block = ColumnBlock()
     remarks = compare_makespans(groups)
@@ -116,6 +133,7 @@ def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *
         "kinds": [kind.name.lower() for kind in SpanKind],
         "bases": [BASIS_WORDS[basis] for basis in Basis],
         "names": list(names),
+        "order": order,
         "texts": list(texts),
         "groups": headers,
         **header_words(),

@@ -41,7 +41,8 @@ def without_data(plan: Plan, host_ns: Mapping[int, float] | None = None) -> Plan
                 return Replay(tuple(map(emptied, steps)))
         return step
 
-    program = replace(plan.program, variables=(), inputs=(), outputs=())
+    operations = tuple(replace(operation, reads=(), writes=()) for operation in plan.program.operations)
+    program = replace(plan.program, variables=(), operations=operations, inputs=(), outputs=())
     return replace(plan, program=program, steps=tuple(map(emptied, plan.steps)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared
 from streamscope.program.operation import Program
 from streamscope.recording.device_log import DeviceLogRecorder
+from streamscope.recording.origins import origins_of
 
 SEVERAL_STREAMS = ("dual", "graph-dual")
 """The engines whose plan depends on how many streams are allowed."""
@@ -65,5 +67,6 @@ def _run(program: Program, engine: str, streams: int) -> Run:
     plan = PLANNERS[engine](program, device.estimate_ns, streams=streams)
     prepared = Prepared(without_data(plan), device, compute_streams=streams)
     prepared.capture()
-    trace = DeviceLogRecorder(device, device.log).record(prepared)
+    recorded = DeviceLogRecorder(device, device.log).record(prepared)
+    trace = replace(recorded, origins=origins_of(plan))  # Without data, it does not know the shapes.
     return Run(engine, np.asarray([trace.info.ledger["recorded_ns"]]), float("nan"), float("nan"), trace)

@@ -8,6 +8,8 @@ const MOST_LEVELS = 6;
 const IDLE_HEIGHT = 3;
 const LEAST_SHARE = 0.25;
 const SHADE = 0.3;
+// Narrower, a line is a blot.
+const LEAST_LINE = 12;
 
 /** What is drawn of a crowd must be seen, however little of the pixel it fills. */
 const strength = (share) => LEAST_SHARE + (1 - LEAST_SHARE) * Math.min(1, share);
@@ -76,7 +78,7 @@ function drawFullness(ctx, scene, activity, top, bottom) {
     const full = activity.fullness[i];
     if (!activity.kernels[i] || full === model.fullness_unknown) return;
     const [x, width] = stretch(g, activity.start[i], activity.end[i]);
-    if (width < 3 * g.dpr) return;
+    if (width < LEAST_LINE * g.dpr) return;
     ctx.fillRect(x, Math.round(bottom - (bottom - top) * (full / model.fullness_steps)), width, thick);
   }, () => {});
 }

@@ -47,6 +47,7 @@ export function decode(header, block) {
     kinds,
     groups,
     names: header.names,
+    order: header.order,
     bases: header.bases,
     texts: header.texts ?? [],
     occupations: header.occupations,
@@ -58,7 +59,7 @@ export function decode(header, block) {
     simulated: groups.some((group) => group.device.kind === "simulated"),
     extent: Math.max(0, ...groups.map((group) => group.extent_ns)),
     count: groups.reduce((sum, group) => sum + group.count, 0),
-    ...survey(groups, kinds, header.names.length),
+    ...survey(groups, kinds),
   };
 }
 
@@ -69,27 +70,25 @@ const PARTS = 1 << 16;
 /**
  * What one pass over all spans tells. `operationName`: name codes of what operations put on the device, so that host calls can wear its
  * colour, for each operation id that of its first part, -1 for none; `partName`: those of further parts, which may be other kernels.
- * Each group gets `kindCounts`, and `deviceTime` of each name.
+ * Each group gets `kindCounts`.
  */
-function survey(groups, kinds, nameCount) {
+function survey(groups, kinds) {
   let largest = -1;
   for (const { operation } of groups) for (let i = 0; i < operation.length; i++) if (operation[i] > largest) largest = operation[i];
   const operationName = new Int32Array(Math.min(largest + 1, LARGEST_TABLE)).fill(-1);
   const partName = new Map();
   for (const group of groups) {
-    const { operation, part, kind, name, duration } = group;
+    const { operation, part, kind, name } = group;
     const kindCounts = new Uint32Array(kinds.names.length);
-    const deviceTime = new Float64Array(nameCount);
     for (let i = 0; i < kind.length; i++) {
       kindCounts[kind[i]]++;
       if (kind[i] < kinds.kernel) continue;
-      if (kind[i] !== kinds.graph) deviceTime[name[i]] += duration[i] + 1e-6;
       const id = operation[i];
       if (id < 0 || id >= operationName.length) continue;
       if (part[i]) partName.set(id * PARTS + part[i], name[i]);
       else if (operationName[id] < 0) operationName[id] = name[i];
     }
-    Object.assign(group, { kindCounts, deviceTime });
+    group.kindCounts = kindCounts;
   }
   return { operationName, partName };
 }

@@ -3,6 +3,8 @@
 const AXIS = 30;
 const GROUP_GAP = 12;
 const HEADER = 26;
+// Room for the ticks of an engine that is drawn at its own scale.
+const OWN_AXIS = 16;
 const LANE_GAP = 2;
 // Room for the arrows from the host's calls to the streams.
 const HOST_GAP = 8;
@@ -18,34 +20,39 @@ const OVERVIEW_ROW = 5;
 const RIGHT_MARGIN = 12;
 
 /** Width of the column of lane names: smaller where the page is narrow. */
-export const gutterWidth = (width) => (width < 560 ? 84 : 104);
+export const gutterWidth = (width) => (width < 560 ? 88 : 112);
 
 /**
- * @param {Array<{lanes: Array}>} groups lanes of each group, as `buildLanes` gives them
+ * @param {Array<{lanes: Array}>} parts lanes of each group, as `buildLanes` gives them
  * @param {number} width of the canvas
- * @param {(index: number) => boolean} atOnceOf whether a group has a lane "at once"
+ * @param {number[]} shown indices of the groups from top to bottom
+ * @param {{collapsed?: Set<number>, ownAxes?: boolean, atOnceOf?: (index: number) => boolean}} more groups that show their header only;
+ * whether each has an axis of its own; whether a group has a lane "at once"
  */
-export function buildLayout(groups, width, atOnceOf = () => false) {
+export function buildLayout(parts, width, shown = [...parts.keys()], { collapsed = new Set(), ownAxes = false, atOnceOf = () => false } = {}) {
   const plot = { left: gutterWidth(width), right: Math.max(width - RIGHT_MARGIN, gutterWidth(width) + 20) };
   let y = AXIS;
-  const placed = groups.map(({ lanes }, index) => {
-    if (index) y += GROUP_GAP;
+  const groups = shown.map((index, position) => {
+    if (position) y += GROUP_GAP;
     const top = y;
     y += HEADER;
+    const axis = ownAxes && !collapsed.has(index) ? (y += OWN_AXIS) : AXIS;
     const body = y;
     let gap = 0;
-    const placedLanes = lanes.map((lane, position) => {
+    const lanes = (collapsed.has(index) ? [] : parts[index].lanes).map((lane, place, all) => {
       const box = placeLane(lane, y);
-      gap = lane.host && lanes[position + 1] && !lanes[position + 1].host ? HOST_GAP : LANE_GAP;
+      gap = lane.host && all[place + 1] && !all[place + 1].host ? HOST_GAP : LANE_GAP;
       y += box.height + gap;
       return box;
     });
-    const atOnce = atOnceOf(index) && placedLanes.length ? { y: y - gap + AT_ONCE_GAP, height: AT_ONCE } : null;
+    const atOnce = lanes.length && atOnceOf(index) ? { y: y - gap + AT_ONCE_GAP, height: AT_ONCE } : null;
     if (atOnce) y = atOnce.y + AT_ONCE + gap;
-    return { index, top, body, bottom: y - gap, lanes: placedLanes, atOnce };
+    return { index, top, body, axis, bottom: y - gap, lanes, atOnce, boxOfLane: new Map(lanes.map((box) => [box.lane.index, box])) };
   });
+  const boxes = [];
+  for (const box of groups) boxes[box.index] = box;
   const overview = { top: y + OVERVIEW_GAP, height: groups.length * OVERVIEW_ROW + 6, row: OVERVIEW_ROW };
-  return { width, height: overview.top + overview.height + 4, axis: AXIS, header: HEADER, plot, groups: placed, overview };
+  return { width, height: overview.top + overview.height + 4, axis: AXIS, header: HEADER, plot, groups, boxes, overview };
 }
 
 function placeLane(lane, top) {

@@ -4,14 +4,14 @@ import { make } from "./dom.js";
 
 const NUDGE_MS = 1200;
 const HINT = [
-  "click, then ", ["wheel"], " zooms · drag pans · ", ["shift"], "-drag measures · click selects in every engine · ",
-  ["W"], " ", ["A"], " ", ["S"], " ", ["D"], " move · ", ["0"], " resets",
+  "click, then ", ["wheel"], " zooms · drag pans · ", ["Shift"], "-drag measures · ", ["Ctrl"], "-drag zooms · click selects in every engine · ",
+  ["W"], " ", ["A"], " ", ["S"], " ", ["D"], " move · ", ["0"], " resets · ", ["?"], " all keys",
 ];
 
 function describe(model) {
   const groups = model.groups.map((group) => `${group.label}: ${group.makespan_text}`).join("; ");
   return `Timelines of ${model.groups.length} engine runs on one ${model.simulated ? "simulated " : ""}time axis. ${groups}. `
-    + "W and S zoom, A and D pan, 0 shows everything, N and P select the next and previous operation.";
+    + "W and S zoom, A and D pan, 0 shows everything, N and P select the next and previous operation; question mark tells all keys.";
 }
 
 export function buildStage(root, model) {

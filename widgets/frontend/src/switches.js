@@ -1,12 +1,12 @@
 // Switches of what the timeline shows besides the spans. What is switched is state of the timeline: `timeline.overlap.shows`.
 
 import { attachPaths } from "./critical_path.js";
-import { makeButton } from "./dom.js";
+import { make, makeButton, makeSwatch } from "./dom.js";
 import { looksOf } from "./looks.js";
 
 const SWITCHES = {
-  overlap: ["overlap", "What runs at once, idle time by cause, event waits (O)"],
-  path: ["critical path", "What made each run as long as it was (C)"],
+  overlap: ["overlap", "Show what runs at once, idle time by its cause, and event waits (O)"],
+  path: ["critical path", "Show what made each run as long as it was (C)"],
 };
 
 export class OverlapSwitches {
@@ -20,19 +20,19 @@ export class OverlapSwitches {
       button.dataset.shows = name;
       return button;
     });
+    this.legend = make("div", "ss-legend");
+    this.box = make("div", "ss-switches", ...this.buttons, this.legend);
     this.tell();
   }
 
-  /** Colours that fit the theme. */
+  /** Take the theme's colours, and write the legend of the lane "at once" anew; what occurs nowhere is left out. */
   applyTheme(theme) {
-    this.looks = looksOf(this.timeline.model.looks ?? {}, theme);
-  }
-
-  /** What the colours of the lane "at once" mean, as [words, fill]; those that occur nowhere are left out. */
-  legend() {
-    const { groups, occupations } = this.timeline.model;
+    const { groups, looks, occupations } = this.timeline.model;
+    this.looks = looksOf(looks ?? {}, theme);
     const found = new Set(groups.flatMap(({ activity }) => (activity ? [...activity.looks(occupations)] : [])));
-    return Object.entries(this.looks).filter(([name]) => this.shows.overlap && found.has(name)).map(([, { words, fill }]) => [words, fill]);
+    this.box.hidden = !found.size;
+    const shown = Object.entries(this.looks).filter(([name]) => found.has(name));
+    this.legend.replaceChildren(...shown.map(([, { words, fill }]) => make("span", "ss-key", makeSwatch(fill), words)));
   }
 
   toggle(name) {
@@ -48,8 +48,9 @@ export class OverlapSwitches {
       this.ask();
       this.ask = null;
     }
-    if (grows) this.timeline.applyTheme();
+    if (grows) this.timeline.resize();
     else this.timeline.redraw();
+    this.timeline.tell("shows");
   }
 
   /** Take the critical paths that were asked for. */
@@ -60,5 +61,6 @@ export class OverlapSwitches {
 
   tell() {
     for (const button of this.buttons) button.setAttribute("aria-pressed", String(this.shows[button.dataset.shows]));
+    this.legend.hidden = !this.shows.overlap;
   }
 }
