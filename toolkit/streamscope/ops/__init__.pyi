@@ -55,6 +55,8 @@ from streamscope.ops.convolutions import convolution as convolution
 from streamscope.ops.convolutions import convolution_backward as convolution_backward
 from streamscope.ops.host import to_device as to_device
 from streamscope.ops.host import to_host as to_host
+from streamscope.ops.joining import concatenate as concatenate
+from streamscope.ops.joining import stack as stack
 from streamscope.ops.layer_norms import layer_norm as layer_norm
 from streamscope.ops.layer_norms import layer_norm_backward as layer_norm_backward
 from streamscope.ops.linear import matmul as matmul

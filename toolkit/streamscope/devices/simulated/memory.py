@@ -6,16 +6,18 @@ to, and gives it back when nobody reads it any more in this run; who reads it th
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from functools import partial
+from contextlib import suppress
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.errors import DeviceError, OutOfMemoryError
-from streamscope.interrupts import clean_up, deferred, when_gone
+from streamscope.interrupts import deferred
 from streamscope.program.launch import HostCall, Launch, read_only
 from streamscope.program.variable import ArraySpec, Place
 
@@ -143,10 +145,13 @@ class Memory:
     def __init__(self, model: CostModel) -> None:
         self._capacity = int(model.memory_gb * 1e9)
         self._used = 0
+        self._sizes: dict[ref[SimulatedBlock], int] = {}
+        self._gone: deque[ref[SimulatedBlock]] = deque()
 
     @property
     def free_share(self) -> float:
         """The share of the device's memory that is free."""
+        self._collect()
         return 1 - self._used / self._capacity
 
     def allocate(self, nbytes: int, place: Place) -> SimulatedBlock:
@@ -157,7 +162,7 @@ class Memory:
         OutOfMemoryError
             More device memory than the model has, or more memory than this machine has.
         """
-        clean_up()
+        self._collect()
         if place is Place.DEVICE and self._used + nbytes > self._capacity:
             raise OutOfMemoryError(
                 f"a block takes {nbytes:,} bytes and {self._capacity - self._used:,} of {self._capacity:,} are free",
@@ -167,13 +172,18 @@ class Memory:
         block.take()
         block.memory = None  # So much is there; it is taken when it is used.
         if place is Place.DEVICE:
-            with deferred():
-                self._used += nbytes
-                when_gone(block, partial(self._release, nbytes))
+            # A deque's `append` is a C function, in which no Ctrl-C can come. Nor can it between these lines, which call nothing.
+            known = ref(block, self._gone.append)
+            self._sizes[known] = nbytes
+            self._used += nbytes
         return block
 
-    def _release(self, nbytes: int) -> None:
-        self._used -= nbytes
+    def _collect(self) -> None:
+        """Count the memory of blocks that Python has let go as free."""
+        if self._gone:
+            with deferred(), suppress(IndexError):  # Another thread does it.
+                while self._gone:
+                    self._used -= self._sizes.pop(self._gone.popleft())
 
 
 def outcome(what: str, results: Sequence[Array], sources: Sequence[Array], targets: Sequence[SimulatedBuffer]) -> list[Array]:
