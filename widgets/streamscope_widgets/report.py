@@ -160,7 +160,7 @@ def fit(groups: Sequence[TimelineGroup], budget_bytes: int) -> tuple[Payload, by
     share = 1.0
     while True:
         keep = [max(min(count, 1), int(count * share)) for count in counts]
-        payload = encode(groups, keep)
+        payload = encode(groups, keep, paths=True)
         packed = pack(payload.block)
         size = len(packed) * 4 // 3 + len(script_json(payload.header).encode())
         if size <= budget_bytes or share <= 1e-3:
