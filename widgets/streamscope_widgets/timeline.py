@@ -9,7 +9,7 @@ import traitlets
 from IPython.display import display
 
 from streamscope.trace import TimelineGroup
-from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode
+from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode, encode_paths
 from streamscope_widgets.show.html import EMPTY
 from streamscope_widgets.still_timeline import timeline_still
 
@@ -82,8 +82,12 @@ class TimelineWidget(anywidget.AnyWidget):
 
     def _answer(self, _widget: TimelineWidget, content: Any, _buffers: Any) -> None:
         # A message reaches every view of this model; each takes only the answer to its own request.
-        if isinstance(content, dict) and content.get("type") == "ready":
+        asked = content.get("type") if isinstance(content, dict) else None
+        if asked == "ready":
             self._send_spans(content.get("view"))
+        elif asked == "paths":
+            paths = encode_paths(self.groups)
+            self.send({"type": "paths", "view": content.get("view"), "header": dict(paths.header)}, [paths.block])
 
     def _send_spans(self, view: str | None) -> None:
         self.send({"type": "spans", "view": view, "header": dict(self.payload.header)}, [self.payload.block])

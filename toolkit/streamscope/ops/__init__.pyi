@@ -60,6 +60,10 @@ from streamscope.ops.joining import stack as stack
 from streamscope.ops.layer_norms import layer_norm as layer_norm
 from streamscope.ops.layer_norms import layer_norm_backward as layer_norm_backward
 from streamscope.ops.linear import matmul as matmul
+from streamscope.ops.pools import avg_pool as avg_pool
+from streamscope.ops.pools import avg_pool_backward as avg_pool_backward
+from streamscope.ops.pools import max_pool as max_pool
+from streamscope.ops.pools import max_pool_backward as max_pool_backward
 from streamscope.ops.reductions import all as all
 from streamscope.ops.reductions import any as any
 from streamscope.ops.reductions import argmax as argmax

@@ -14,12 +14,13 @@ const PATIENCE_MS = 4000;
  * @param {HTMLElement} element
  * @param {object} header and
  * @param {Uint8Array | DataView} block as `payload.py` writes them
+ * @param {() => void} ask gets the critical paths, where the header has none; `timeline.overlap.take` takes them
  * @returns {Timeline} also reachable as `element.timeline`
  */
-export function mount(element, header, block) {
+export function mount(element, header, block, ask = null) {
   const root = make("div", "");
   element.replaceChildren(make("style", "", style), root);
-  element.timeline = new Timeline(root, decode(header, block));
+  element.timeline = new Timeline(root, decode(header, block), ask);
   // Combined keys, such as Ctrl S, are the page's.
   root.addEventListener("keydown", (event) => event.ctrlKey || event.metaKey || event.altKey || event.stopPropagation());
   return element.timeline;
@@ -51,10 +52,12 @@ export const widget = {
     }, PATIENCE_MS);
     const receive = (content, buffers) => {
       // Without a view, they are new spans for all views.
-      if (content.type !== "spans" || (content.view ?? view) !== view) return;
+      if ((content.view ?? view) !== view) return;
+      if (content.type === "paths") timeline?.overlap.take(content.header, buffers[0]);
+      if (content.type !== "spans") return;
       clearTimeout(timer);
       timeline?.destroy();
-      timeline = mount(el, content.header, buffers[0]);
+      timeline = mount(el, content.header, buffers[0], () => model.send({ type: "paths", view }));
     };
     model.on("msg:custom", receive);
     model.send({ type: "ready", view });
