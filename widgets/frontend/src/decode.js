@@ -1,55 +1,33 @@
 // From the header and the block of bytes that Python wrote (payload.py) to typed arrays.
 
-const ARRAYS = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, f64: Float64Array };
+import { Activity } from "./activity.js";
+import { decodePath } from "./critical_path.js";
+import { decodeColumn } from "./decode_column.js";
+import { decodeWaits } from "./waits.js";
 
 const COLUMNS = [
   "kind", "name", "lane", "start", "duration", "operation", "part", "correlation", "basis", "blocks", "threads",
   "bytes", "flops",
 ];
 
-/** One column as a typed array of `count` numbers. */
-export function decodeColumn(spec, block, count) {
-  const Array = ARRAYS[spec.dtype];
-  let values;
-  if ("constant" in spec) {
-    values = new Array(count).fill(spec.constant);
-  } else {
-    const from = block.byteOffset + spec.offset;
-    // A view handed over by a browser's message channel may start at any byte; typed arrays may not.
-    const aligned = from % Array.BYTES_PER_ELEMENT === 0;
-    const bytes = count * Array.BYTES_PER_ELEMENT;
-    values = aligned
-      ? new Array(block.buffer, from, count)
-      : new Array(block.buffer.slice(from, from + bytes));
-  }
-  if (spec.delta) return accumulated(values, spec.first);
-  return spec.shift ? shifted(values, spec.shift) : values;
-}
-
-function accumulated(deltas, first) {
-  const values = new Float64Array(deltas.length);
-  let value = first;
-  for (let i = 0; i < deltas.length; i++) {
-    value += deltas[i];
-    values[i] = value;
-  }
-  return values;
-}
-
-function shifted(values, shift) {
-  const result = new Int32Array(values.length);
-  for (let i = 0; i < values.length; i++) result[i] = values[i] + shift;
-  return result;
-}
-
-function decodeGroup(header, index, block) {
-  const { columns, ...described } = header;
+function decodeGroup(header, index, block, occupations) {
+  const { columns, activity, waits, path, origins, ...described } = header;
   const group = { ...described, index, lanes: header.lanes.map((lane, code) => ({ ...lane, index: code })) };
   for (const column of COLUMNS) group[column] = decodeColumn(columns[column], block, header.count);
   const { start, duration } = group;
   group.end = new Float64Array(header.count);
   for (let i = 0; i < start.length; i++) group.end[i] = start[i] + duration[i];
+  group.activity = activity ? new Activity(activity, block, occupations) : null;
+  group.waits = waits ? decodeWaits(waits, block) : { count: 0 };
+  group.path = path ? decodePath(path, block) : null;
+  group.origins = decodeOrigins(origins ?? { count: 0 }, block);
   return group;
+}
+
+/** Codes of the texts that say where each operation comes from, by its id; -1 for none. */
+function decodeOrigins({ count, ...columns }, block) {
+  const decoded = Object.entries(columns).map(([name, spec]) => [name, decodeColumn(spec, block, count)]);
+  return { count, ...Object.fromEntries(decoded) };
 }
 
 /** Codes of the kinds by name ("kernel" → 6) and what follows from them. */
@@ -64,13 +42,19 @@ function decodeKinds(names) {
  */
 export function decode(header, block) {
   const kinds = decodeKinds(header.kinds);
-  const groups = header.groups.map((group, index) => decodeGroup(group, index, block));
+  const groups = header.groups.map((group, index) => decodeGroup(group, index, block, header.occupations));
   return {
     kinds,
     groups,
     names: header.names,
     order: header.order,
     bases: header.bases,
+    texts: header.texts ?? [],
+    occupations: header.occupations,
+    bounds: header.bounds,
+    looks: header.looks,
+    fullness_steps: header.fullness_steps,
+    fullness_unknown: header.fullness_unknown,
     program: header.program,
     simulated: groups.some((group) => group.device.kind === "simulated"),
     extent: Math.max(0, ...groups.map((group) => group.extent_ns)),

@@ -4,6 +4,7 @@ import { onAxis } from "./align.js";
 import { drawAllArrows } from "./arrows.js";
 import { drawAxes } from "./axis.js";
 import { grouped } from "./format.js";
+import { drawOverlap, drawOverlapAbove } from "./overlap.js";
 import { sceneOf } from "./scene.js";
 import { drawRow, stretch } from "./spans.js";
 import { fitted, font } from "./text.js";
@@ -20,7 +21,10 @@ export function drawBase(ctx, scene) {
   layout.groups.forEach((box) => drawLaneGrounds(ctx, sceneOf(scene, box.index), box));
   drawAxes(ctx, scene);
   ctx.font = font(scene, 11);
-  layout.groups.forEach((box) => drawLanes(ctx, sceneOf(scene, box.index), box));
+  layout.groups.forEach((box) => {
+    drawOverlap(ctx, sceneOf(scene, box.index), box);
+    drawLanes(ctx, sceneOf(scene, box.index), box);
+  });
   layout.groups.forEach((box) => drawHeader(ctx, scene, box));
   drawOverview(ctx, scene);
 }
@@ -54,6 +58,7 @@ function drawLanes(ctx, scene, box) {
   ctx.clip();
   drawAllArrows(ctx, scene, box.index);
   drawEnds(ctx, scene, box, group);
+  drawOverlapAbove(ctx, scene, box);
   ctx.restore();
 }
 
@@ -86,7 +91,9 @@ function drawHeader(ctx, scene, box) {
   x = Math.max(x, g.left);
   write(group.makespan_text, 13, "600", theme.ink, 10);
   const leftOut = group.lanesLeftOut ? [`${grouped(group.lanesLeftOut)} more lanes are not drawn`] : [];
-  for (const remark of [...group.remarks, ...leftOut]) write(remark, 12, "", theme.soft, 16);
+  const bound = scene.overlap.shows.path && group.path?.words;
+  if (bound) write(`critical path: ${bound}`, 12, "600", theme.path, 16);
+  else for (const remark of [...group.remarks, ...leftOut]) write(remark, 12, "", theme.soft, 16);
   ctx.font = font(scene, 11);
 }
 

@@ -16,6 +16,8 @@ const KEY_WORDS = [
   ["add up an area by name", "|Alt| and drag, or the mode area"],
   ["find", "|/|, then type; |Enter| and |Shift| |Enter| for the next and the previous hit"],
   ["collapse, move, pin, hide an engine", "the buttons at its name; drag its name to move it"],
+  ["show overlap, or not", "|O|: the lane at once, shaded overlap, event waits"],
+  ["show the critical path, or not", "|C|"],
   ["clear the selection", "|Escape|"],
 ];
 

@@ -19,6 +19,8 @@ export const KEYS = {
   l: (timeline) => timeline.choosing.followLaunch(),
   g: (timeline) => timeline.align(timeline.viewer.mode === "operation" ? "time" : "operation"),
   m: (timeline) => timeline.choosing.measure(),
+  o: (timeline) => timeline.overlap.toggle("overlap"),
+  c: (timeline) => timeline.overlap.toggle("path"),
   "/": (timeline) => timeline.toolbar.search.input.focus(),
   Enter: (timeline, event) => timeline.finding.step(event.shiftKey ? -1 : 1),
   "?": showHelp,

@@ -3,6 +3,7 @@
 import { offAxis } from "./align.js";
 import { drawArrow, rowOf } from "./arrows.js";
 import { micros } from "./format.js";
+import { drawWaitsOf } from "./overlap.js";
 import { sceneOf } from "./scene.js";
 import { drawSpan, stretch } from "./spans.js";
 import { font } from "./text.js";
@@ -61,6 +62,7 @@ function drawHighlight(ctx, frame, highlight, selected) {
     }
     ctx.strokeStyle = ctx.fillStyle = selected || index === highlight.group ? theme.ink : theme.faint;
     ctx.lineWidth = Math.max(1, g.dpr);
+    for (const span of spans) drawWaitsOf(ctx, scene, index, span);
     for (const [launch, span] of links) drawArrow(ctx, scene, index, launch, span);
   }
 }

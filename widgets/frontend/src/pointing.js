@@ -6,6 +6,7 @@ import { timeAt } from "./geometry.js";
 import { highlightOf } from "./join.js";
 import { hitTest } from "./layout.js";
 import { spanAt } from "./lod.js";
+import { describeOverlap } from "./overlap.js";
 import { snapToEdge } from "./snap.js";
 import { swatchOf } from "./spans.js";
 
@@ -62,6 +63,11 @@ export class Pointing {
     if (found) {
       const group = model.groups[found.group];
       tooltip.show(describeSpan(model, group, found.span), swatchOf(this.timeline, group, found.span).fill, clientX, clientY);
+    } else if (hit.area === "at once" && this.timeline.cursor !== null) {
+      const { index } = hit.group;
+      const told = describeOverlap(this.timeline, index, offAxis(this.timeline.viewer.alignments[index], this.timeline.cursor));
+      if (told) tooltip.show(told, told.fill, clientX, clientY);
+      else tooltip.hide();
     } else if (hit.area === "header") {
       tooltip.show(describeGroup(model, model.groups[hit.group.index]), null, clientX, clientY);
     } else {

@@ -66,6 +66,7 @@ export function readTheme(root, model, ranks) {
     faint: css(tone(0.5)),
     halo: css(ground, 0.85),
     accent: css(accent),
+    path: css(dark ? [255, 107, 129] : [200, 16, 68]),
     accentWash: css(accent, dark ? 0.16 : 0.1),
     band: css(tone(0.42)),
     hatch: css(tone(dark ? 0.3 : 0.24)),

@@ -22,6 +22,8 @@ import { Pointing } from "./pointing.js";
 import { buildScene } from "./scene.js";
 import { hatchPattern } from "./spans.js";
 import { buildStage } from "./stage.js";
+import { applyState, readState } from "./state.js";
+import { OverlapSwitches } from "./switches.js";
 import { prefersDark, readTheme, watchPrint, watchTheme } from "./theme.js";
 import { Toolbar } from "./toolbar.js";
 import { Tooltip } from "./tooltip.js";
@@ -29,14 +31,19 @@ import { buildLanes } from "./tracks.js";
 import { Viewer } from "./viewing.js";
 
 export class Timeline {
-  /** @param {HTMLElement} root an empty element @param model what `decode` returns */
-  constructor(root, model) {
+  /**
+   * @param {HTMLElement} root an empty element
+   * @param model what `decode` returns
+   * @param ask called once when the critical paths are wanted and the model has none; `overlap.take` takes them
+   */
+  constructor(root, model, ask = null) {
     this.root = root;
     this.dirty = { base: false, overlay: false };
     this.frame = 0;
     this.watchers = new Set();
     this.dragging = "pan";
     this.stopPreparing = () => {};
+    this.overlap = new OverlapSwitches(this, ask);
     this.load(model);
 
     root.classList.add("ss-timeline");
@@ -74,6 +81,20 @@ export class Timeline {
     ]));
   }
 
+  /** Show another model, of spans that came later or of another run, in the same way as far as it has the same engines. */
+  replace(model) {
+    const state = readState(this);
+    const known = new Set(this.model.groups.map(({ label }) => label));
+    state.engines.push(...model.groups.map(({ label }) => label).filter((label) => !known.has(label)));
+    this.load(model);
+    this.stage.describe(model);
+    this.tooltip.hide();
+    this.panel.hide();
+    this.applyTheme(this.theme?.dark);
+    applyState(this, state);
+    this.overlap.askForPaths();
+  }
+
   destroy() {
     this.resizes.disconnect();
     this.stopListening.forEach((stop) => stop());
@@ -100,6 +121,7 @@ export class Timeline {
     if (!this.root.isConnected) return; // Styles are known only in a document; the resize observer comes back then.
     this.root.classList.toggle("ss-dark", dark);
     this.theme = readTheme(this.root, this.model, this.ranking.ranks);
+    this.overlap.applyTheme(this.theme);
     this.toolbar.fill();
     this.resize();
   }
@@ -114,7 +136,7 @@ export class Timeline {
     }
     this.dpr = window.devicePixelRatio || 1;
     const { arrangement, viewer } = this;
-    const more = { collapsed: arrangement.collapsed, ownAxes: viewer.mode === "scale" };
+    const more = { collapsed: arrangement.collapsed, ownAxes: viewer.mode === "scale", atOnceOf: (index) => this.overlap.shows.overlap && this.model.groups[index].activity };
     this.layout = buildLayout(this.parts, width, arrangement.shown, more);
     this.stage.size(width, this.layout.height, this.dpr);
     this.heads.place();
@@ -199,6 +221,15 @@ export class Timeline {
     this.toolbar.refresh();
     this.resize();
     this.tell("engines");
+  }
+
+  /** What is shown, as plain data (state.js); setting it shows it again. */
+  get state() {
+    return readState(this);
+  }
+
+  set state(state) {
+    applyState(this, state);
   }
 
   setDragging(mode) {

@@ -32,15 +32,13 @@ export class Toolbar {
     const modes = make("div", "ss-modes", ...this.modes);
     modes.setAttribute("role", "group");
     modes.setAttribute("aria-label", "What dragging does");
-    /** Further switches of what is drawn stand here. */
-    this.switches = make("div", "ss-switches");
     const tools = make(
       "div", "ss-tools", this.search.box, this.alignment, modes,
       makeButton("−", "Zoom out (S)", () => timeline.viewer.zoomBy(1.6)),
       makeButton("+", "Zoom in (W)", () => timeline.viewer.zoomBy(1 / 1.6)),
       makeButton("reset", "Show everything (0)", () => timeline.reset()),
     );
-    root.append(make("div", "ss-bar", this.legend, this.switches, tools));
+    root.append(make("div", "ss-bar", this.legend, tools, timeline.overlap.box));
   }
 
   /** Write the legend anew; called when the theme changes. */
@@ -58,6 +56,12 @@ export class Toolbar {
     this.back = make("span", "ss-back");
     this.legend.replaceChildren(...chips, ...more, ...hostLegend(model, theme), this.back);
     this.refresh();
+  }
+
+  /** Show only one name, by its code, or what has a text in its name. */
+  find(code, text) {
+    this.search.input.value = text;
+    this.apply(code === -1 ? null : code);
   }
 
   /** Filter by one operator, or by the text in the box. */
