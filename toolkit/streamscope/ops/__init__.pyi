@@ -82,6 +82,10 @@ from streamscope.ops.softmaxes import log_softmax as log_softmax
 from streamscope.ops.softmaxes import softmax as softmax
 from streamscope.ops.sums import add_n as add_n
 from streamscope.ops.sums import bias_add as bias_add
+from streamscope.ops.takes import embedding as embedding
+from streamscope.ops.takes import embedding_backward as embedding_backward
+from streamscope.ops.takes import take as take
+from streamscope.ops.takes import take_backward as take_backward
 from streamscope.ops.unary import abs as abs
 from streamscope.ops.unary import arccos as arccos
 from streamscope.ops.unary import arccosh as arccosh
