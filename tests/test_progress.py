@@ -49,6 +49,14 @@ def test_in_a_terminal_it_goes_to_standard_error(capsys, monkeypatch):
     assert "half of it" in err
 
 
+def test_where_there_is_no_terminal_nothing_is_drawn(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    with showing("title", progress=True) as shown:
+        shown("half of it", 1, 2)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_terminal_is_drawn_again_for_something_new_or_after_a_while(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
     monkeypatch.setenv("FORCE_COLOR", "1")

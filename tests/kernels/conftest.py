@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import itertools
 import shutil
 import subprocess
@@ -157,9 +158,13 @@ class BoundProgram:
         self.memory = [fresh(bench, variable.spec) for variable in self.program.variables]
         for variable, values in zip(self.program.inputs, inputs, strict=True):
             bench.write(self.memory[variable], values)
-        arrays = [bench.argument(values) for values in self.memory]
+
+        def arguments(operands):
+            return [bench.argument(seen(self.memory[variable], view)) for variable, view in operands]
+
         self.calls = [
-            launch.cuda(bench, [arrays[v] for v in launch.reads], [arrays[v] for v in launch.writes]) for launch in self.program.launches()
+            launch.cuda(bench, arguments(launch.operands), arguments((variable, None) for variable in launch.writes))
+            for launch in self.program.launches()
         ]
 
     def run(self):
@@ -177,6 +182,15 @@ class BoundProgram:
                 np.where((found := absolute_errors(result, one)) == 0, 0, found / bound).max(initial=0)
                 for result, one, bound in zip(self.run(), expected, allowed, strict=True)
             ]
+
+
+def seen(array, view):
+    """Return an array as a view sees it."""
+    if view is None or not view.spec.size:
+        return array if view is None else array.ravel()[:0].reshape(view.spec.shape)
+    library = np if isinstance(array, np.ndarray) else importlib.import_module("cupy")
+    strides = [array.itemsize * stride for stride in view.strides]
+    return library.lib.stride_tricks.as_strided(array.ravel()[view.offset :], view.spec.shape, strides)
 
 
 def fresh(bench, spec):

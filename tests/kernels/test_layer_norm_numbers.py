@@ -7,6 +7,8 @@ import pytest
 
 import streamscope as ss
 
+pytestmark = pytest.mark.slow
+
 FLOATS = ["float16", "float32", "float64"]
 # One lane and many, one block a row, vectors and single elements, rows that are read again, one row, none.
 SHAPES = [(3, 1), (5, 7), (9, 64), (2, 3, 33), (300, 3), (2, 600), (2, 2056), (1, 9001), (1, 40_001), (4,), (0, 5)]
@@ -30,6 +32,9 @@ def test_values(differing, dtype):
         x, weight, bias, dy = inputs(shape, dtype)
         cases[f"whole {shape}"] = ss.ops.layer_norm, x, weight, bias
         cases[f"backward {shape}"] = backward, x, weight, dy
+    for shape in [(5, 7), (2, 2056), (1, 40_001)]:
+        x, weight, bias, _ = inputs(shape, dtype)
+        cases[f"of a view {shape}"] = lambda x, w, b: ss.ops.layer_norm(x[1:], w, b), x, weight, bias
         cases[f"plain {shape}"] = lambda x: ss.ops.layer_norm(x, eps=0.1), x
         cases[f"without bias {shape}"] = ss.ops.layer_norm, x, weight
         cases[f"in place {shape}"] = lambda x, w, b: ss.ops.layer_norm(x, w, b, out=x), x, weight, bias

@@ -127,7 +127,7 @@ def test_other_programs_are_not_compared():
 
 def test_header_says_what_the_lengths_rest_on():
     header = encode(as_groups([TimelineGroup(trace_lasting(291_000), 268_000.0, note="cold")])).header["groups"][0]
-    assert (header["makespan_text"], header["remarks"]) == ("268 µs", ["last span ends at 291 µs", "cold"])
+    assert (header["makespan_text"], header["remarks"]) == ("268 µs", ["recording stretched this picture to 291 µs", "cold"])
     assert ["makespan without recording", "268.000 µs"] in header["details"]
     assert ["end of the last span, in this recording", "291.000 µs"] in header["details"]
 

@@ -35,7 +35,7 @@ def test_report_is_one_small_file_that_names_no_other(five_engines, tmp_path):
     assert path.stat().st_size < 200_000
     assert not re.search(r"(src|href)=", page)
     assert page.index("Launch-bound") < page.index('id="timeline"') < page.index("<p>chart</p>")
-    assert json.loads(element(page, "timeline-header")) == encode(as_groups(five_engines())).header
+    assert json.loads(element(page, "timeline-header")) == encode(as_groups(five_engines()), paths=True).header
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -193,7 +193,8 @@ def test_selecting_highlights_the_operation_in_every_engine(open_page, step):
     assert [row.split("\t")[0] for row in rows] == ["sync", "async", "dual", "graph", "graph-dual"]
     assert page.locator(".ss-panel-head strong").inner_text() == "matmul"
     drawn = [page.evaluate(CENTRE, [group, 10]) for group in (1, 2)]
-    assert [ink(page, px, py + 6) for px, py, _ in drawn] == [ink(page, px, py + 6, ".ss-overlay") for px, py, _ in drawn]
+    beside = [(px + 4, py + 6) for px, py, _ in drawn]  # the line under the pointer goes through the middle
+    assert [ink(page, px, py) for px, py in beside] == [ink(page, px, py, ".ss-overlay") for px, py in beside]
     veiled_x, veiled_y, _ = page.evaluate(CENTRE, [1, 12])
     assert ink(page, veiled_x, veiled_y + 7, ".ss-overlay") != ink(page, veiled_x, veiled_y + 7)
     page.get_by_role("button", name="Zoom until all of them are in view").click()
@@ -233,11 +234,11 @@ def test_filter_dims_what_does_not_match(open_page, step):
     x, y, _ = page.evaluate(CENTRE, [1, 35])
     other_x, _, _ = page.evaluate(CENTRE, [1, 34])
     matmul, softmax = ink(page, x, y + 7), ink(page, other_x, y + 7)
-    page.get_by_placeholder("filter by name").fill("MATM")
+    page.get_by_placeholder("find by name").fill("MATM")
     settle(page)
     assert ink(page, x, y + 7) == matmul
     assert ink(page, other_x, y + 7) != softmax
-    page.get_by_placeholder("filter by name").fill("nothing has this name")
+    page.get_by_placeholder("find by name").fill("nothing has this name")
     assert page.locator(".ss-filter").get_attribute("aria-invalid") == "true"
     page.locator(".ss-chip", has_text="softmax").click()
     assert page.locator(".ss-filter").get_attribute("aria-invalid") == "false"

@@ -36,7 +36,7 @@ def texts(root):
 
 def rectangles(root, colour):
     """Rectangles of a colour in rows, without the legend's square: x and width."""
-    found = [r for r in root.iter("rect") if r.get("style") == f"fill:{colour}"]
+    found = [r for r in root.iter("rect") if r.get("fill") == colour]
     return [(float(r.get("x")), float(r.get("width"))) for r in found[1:]]
 
 

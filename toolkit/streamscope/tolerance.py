@@ -57,7 +57,7 @@ MANY = 2**24
 BY_OPERANDS = frozenset({"digamma", "gammaln", "gamma_gradient", "gammaln_gradient"})
 """Launches whose operands are perturbed, too: near their zeros they are off by as much as elsewhere, since their terms are."""
 
-MOVING = frozenset({"copy"})
+MOVING = frozenset({"copy", "concatenate"})
 """Launches that only move elements, and so are exact."""
 
 

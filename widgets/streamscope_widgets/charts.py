@@ -32,13 +32,13 @@ def _host_functions_us(m: EngineMetrics) -> float:
 
 
 STRETCHES: tuple[tuple[str, str, str, Callable[[EngineMetrics], float]], ...] = (
-    ("one kernel", palette.BUSY, "#ffffff", lambda m: m.gpu_busy_us - m.overlap_us),
-    ("two or more kernels", palette.OVERLAPPED, "#ffffff", lambda m: m.overlap_us),
-    ("copies alone", palette.COPY, "#ffffff", lambda m: m.copy_us),
+    ("one kernel", palette.BUSY, palette.ON_LIGHT, lambda m: m.gpu_busy_us - m.overlap_us),
+    ("two or more kernels", palette.OVERLAPPED, palette.ON_DARK, lambda m: m.overlap_us),
+    ("copies alone", palette.COPY, palette.ON_DARK, lambda m: m.copy_us),
     ("host functions alone", palette.HOST_FUNCTION, "#ffffff", _host_functions_us),
-    ("host wait (not launched in time)", palette.HOST_WAIT, palette.INK, lambda m: max(0.0, m.host_wait_us - m.host_function_us)),
-    ("kernel wait (between kernels)", palette.KERNEL_WAIT, palette.INK, lambda m: m.kernel_wait_us),
-    ("other idle", palette.OTHER_IDLE, palette.INK, lambda m: m.other_idle_us - max(0.0, _host_functions_us(m) - m.host_wait_us)),
+    ("host wait (not launched in time)", palette.HOST_WAIT, palette.ON_LIGHT, lambda m: max(0.0, m.host_wait_us - m.host_function_us)),
+    ("kernel wait (between kernels)", palette.KERNEL_WAIT, palette.ON_LIGHT, lambda m: m.kernel_wait_us),
+    ("other idle", palette.OTHER_IDLE, palette.ON_LIGHT, lambda m: m.other_idle_us - max(0.0, _host_functions_us(m) - m.host_wait_us)),
 )
 """Where a makespan goes: name, colour, colour of the label, and length in µs. They add up to the makespan."""
 
@@ -175,7 +175,7 @@ def _some(metrics: Mapping[str, EngineMetrics]) -> None:
 
 def _judged(metrics: EngineMetrics, base: EngineMetrics) -> str:
     colours = {Ranking.FASTER: palette.FASTER, Ranking.SLOWER: palette.SLOWER}
-    return colours.get(rank(metrics, base), palette.HOST_CALL)
+    return colours.get(rank(metrics, base), palette.ON_ANY)
 
 
 def _makespan_title(metrics: Mapping[str, EngineMetrics]) -> str:

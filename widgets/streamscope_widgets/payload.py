@@ -1,12 +1,10 @@
 """Traces as a header and one block of binary columns: what the timeline's front end reads.
 
-The header is plain JSON. Each column lies in the block as little-endian numbers of the narrowest type that holds them, from an
-offset that is a multiple of eight; a column whose values are all alike is only in the header. ``decode.js`` is the reader.
+The header is plain JSON, and describes the columns that `ColumnBlock` puts into the block. ``decode.js`` is the reader.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import OutputError, TraceError
-from streamscope.trace.spans import HOST_KINDS, Basis, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import TimelineGroup, Trace
 from streamscope.words import exact_time_text, time_text
+from streamscope_widgets.columns import ColumnBlock
+from streamscope_widgets.overlap_columns import encode_activity, encode_origins, encode_path, encode_waits, header_words
 
 BUNDLE = Path(__file__).parent / "static" / "timeline.js"
 
 BASELINE = "async"
+STRETCHED = 0.02
+"""A drawn run that differs from the makespan by more than this share says so."""
 ALIKE = 0.01
 """Two makespans closer than this share are called equally fast."""
 
@@ -84,7 +86,23 @@ def as_groups(traces: Traces) -> tuple[TimelineGroup, ...]:
     return tuple(groups)
 
 
-def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None) -> Payload:
+def operator_order(groups: Sequence[TimelineGroup]) -> tuple[str, ...]:
+    """Return the names of kernels and copies by the time they take on the device in all groups, the longest first.
+
+    It is the order in which operators take their colours, in pictures and in live timelines.
+    """
+    taken_ns: dict[str, int] = {}
+    for group in groups:
+        spans = group.trace.spans
+        chosen = np.isin(spans.kind, [int(kind) for kind in DEVICE_KINDS])
+        codes = spans.name[chosen]
+        counts, totals = np.bincount(codes), np.bincount(codes, spans.duration_ns[chosen])
+        for code in np.flatnonzero(counts):
+            taken_ns[spans.names[code]] = taken_ns.get(spans.names[code], 0) + int(totals[code])
+    return tuple(sorted(taken_ns, key=lambda name: -taken_ns[name]))
+
+
+def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *, paths: bool = False) -> Payload:
     """Encode groups for the front end.
 
     Parameters
@@ -93,33 +111,59 @@ def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None) -
         From `as_groups`.
     keep : sequence of int, optional
         How many spans of each group to keep, from its start; all by default. The header says what is missing.
+    paths : bool
+        With the critical paths, where nobody can ask for them later.
     """
-    names: dict[str, int] = {}
+    names = {name: code for code, name in enumerate(operator_order(groups))}
+    order = list(names.values())
+    texts: dict[str, int] = {}
     block = ColumnBlock()
     remarks = compare_makespans(groups)
     devices = {group.trace.info.device.name for group in groups}
     if len(devices) > 1:
         remarks = [f"{remark} on {group.trace.info.device.name}".strip() for remark, group in zip(remarks, groups, strict=True)]
     kept = keep if keep is not None else [len(group.trace.spans) for group in groups]
-    headers = [_encode_group(*parts, names, block) for parts in zip(groups, kept, remarks, strict=True)]
+    headers = [_encode_group(*parts, names, texts, block) for parts in zip(groups, kept, remarks, strict=True)]
+    if paths:
+        for encoded, group, count in zip(headers, groups, kept, strict=True):
+            encoded["path"] = encode_path(group.trace, count, block)
     header = {
         "version": 1,
         "program": groups[0].trace.info.program,
         "kinds": [kind.name.lower() for kind in SpanKind],
         "bases": [BASIS_WORDS[basis] for basis in Basis],
         "names": list(names),
+        "order": order,
+        "texts": list(texts),
         "groups": headers,
+        **header_words(),
     }
     return Payload(header, block.to_bytes())
 
 
-def _encode_group(group: TimelineGroup, keep: int, comparison: str, names: dict[str, int], block: ColumnBlock) -> dict[str, Any]:
+def encode_paths(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None) -> Payload:
+    """Encode the critical path of each group apart from its spans, since few ask for it, and a million spans take a while.
+
+    Parameters
+    ----------
+    groups : sequence of TimelineGroup
+    keep : sequence of int, optional
+        As for `encode`.
+    """
+    block = ColumnBlock()
+    kept = keep if keep is not None else [len(group.trace.spans) for group in groups]
+    paths = [encode_path(group.trace, count, block) for group, count in zip(groups, kept, strict=True)]
+    return Payload({"paths": paths}, block.to_bytes())
+
+
+def _encode_group(
+    group: TimelineGroup, keep: int, comparison: str, names: dict[str, int], texts: dict[str, int], block: ColumnBlock
+) -> dict[str, Any]:
     info = group.trace.info
     total = len(group.trace.spans)
     spans = group.trace.spans.select(np.arange(keep)) if keep < total else group.trace.spans
     extent_ns = group.extent_ns
     makespan_ns = group.makespan_ns if group.makespan_ns is not None else extent_ns
-    recorded = f"last span ends at {time_text(extent_ns)}" if abs(extent_ns - makespan_ns) > 0.02 * makespan_ns else ""
     missing = f"{total - keep:,} of {total:,} spans left out" if keep < total else ""
     return {
         "label": group.label,
@@ -128,14 +172,27 @@ def _encode_group(group: TimelineGroup, keep: int, comparison: str, names: dict[
         "device": {"kind": info.device.kind, "name": info.device.name},
         "extent_ns": extent_ns,
         "makespan_text": time_text(makespan_ns),
-        "remarks": [remark for remark in (comparison, recorded, missing, group.note) if remark],
+        "remarks": [remark for remark in (comparison, stretch_words(group), missing, group.note) if remark],
         "details": _details(group, extent_ns),
         "notes": list(info.notes),
         "lanes": [{"name": name, "host": bool(host)} for name, host in zip(spans.lanes, _host_lanes(group.trace.spans), strict=True)],
         "count": len(spans),
         "shown_until_ns": int(group.trace.spans.start_ns[keep]) if keep < total else None,
         "columns": _encode_columns(spans, names, block),
+        "activity": encode_activity(group.trace, spans, block),
+        "waits": encode_waits(group.trace.origins, spans, block),
+        "origins": encode_origins(group.trace.origins, texts, block),
     }
+
+
+def stretch_words(group: TimelineGroup) -> str:
+    """Say how much longer than the makespan the drawn run is: recording takes time. Empty where both are about the same."""
+    extent_ns, makespan_ns = group.extent_ns, group.makespan_ns
+    if makespan_ns is None or abs(extent_ns - makespan_ns) <= STRETCHED * makespan_ns:
+        return ""
+    if extent_ns < makespan_ns:
+        return f"the run in this picture took {time_text(extent_ns)}"
+    return f"recording stretched this picture to {time_text(extent_ns)}"
 
 
 def _details(group: TimelineGroup, extent_ns: int) -> list[list[str]]:
@@ -164,52 +221,16 @@ def _encode_columns(spans: SpanTable, names: dict[str, int], block: ColumnBlock)
     codes = np.zeros(len(spans.names), dtype=np.int64)
     for code in used:
         codes[code] = names.setdefault(spans.names[code], len(names))
-    first_ns = int(spans.start_ns[0]) if len(spans) else 0
-    steps_ns = np.diff(spans.start_ns, prepend=first_ns)
     return {
         "kind": block.add(spans.kind),
         "name": block.add(codes[spans.name]),
         "lane": block.add(spans.lane),
-        "start": block.add(steps_ns) | {"delta": True, "first": first_ns},
+        "start": block.add_rising(spans.start_ns),
         "duration": block.add(spans.duration_ns),
-        # Shifted by one, so that "none" (-1) fits an unsigned type.
-        "operation": block.add(spans.operation.astype(np.int64) + 1) | {"shift": -1},
-        "correlation": block.add(spans.correlation.astype(np.int64) + 1) | {"shift": -1},
+        "operation": block.add_codes(spans.operation),
+        "correlation": block.add_codes(spans.correlation),
         **{name: block.add(getattr(spans, name)) for name in ("part", "basis", "blocks", "threads", "bytes", "flops")},
     }
-
-
-class ColumnBlock:
-    """Collects columns into one block of bytes."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._length = 0
-
-    def add(self, values: npt.NDArray[Any]) -> dict[str, Any]:
-        """Append a column of numbers not below zero and return its description for the header."""
-        low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-        name, dtype = next((name, dtype) for name, dtype, most in _TYPES if low >= 0 and high <= most)
-        if low == high:
-            return {"dtype": name, "constant": low}
-        column = values.astype(dtype).tobytes()
-        offset = self._length
-        padding = bytes(-len(column) % 8)
-        self._parts += [column, padding]
-        self._length += len(column) + len(padding)
-        return {"dtype": name, "offset": offset}
-
-    def to_bytes(self) -> bytes:
-        """Return the columns added so far."""
-        return b"".join(self._parts)
-
-
-_TYPES: list[tuple[str, str, float]] = [
-    ("u8", "<u1", 2**8 - 1),
-    ("u16", "<u2", 2**16 - 1),
-    ("u32", "<u4", 2**32 - 1),
-    ("f64", "<f8", math.inf),
-]
 
 
 def compare_makespans(groups: Sequence[TimelineGroup]) -> list[str]:

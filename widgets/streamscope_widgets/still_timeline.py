@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.trace import SpanKind, SpanTable, TimelineGroup
-from streamscope.trace.spans import DEVICE_KINDS
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS
 from streamscope.words import shortened, time_text
+from streamscope_widgets.payload import operator_order
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, block, image, lead, still
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, ticks
@@ -29,20 +30,15 @@ MOST_STREAMS = 6
 MOST_BYTES = 100_000
 COLUMN_WIDTHS = (1.0, 2.0, 4.0, 8.0)
 
-HOST_COLOURS = {
-    SpanKind.LAUNCH: palette.HOST_CALL,
-    SpanKind.GRAPH_LAUNCH: palette.HOST_CALL,
-    SpanKind.EVENT: palette.EVENT_CALL,
-    SpanKind.SYNC: palette.SYNC,
-    SpanKind.HOST: palette.HOST_FUNCTION,
-    SpanKind.COMPILE: palette.HOST_FUNCTION,
+HOST_COLOURS = {kind: palette.HOST[kind.name.lower()] for kind in sorted(HOST_KINDS)}
+HOST_WORDS = {
+    SpanKind.LAUNCH: "launch",
+    SpanKind.GRAPH_LAUNCH: "graph launch",
+    SpanKind.EVENT: "event",
+    SpanKind.SYNC: "host waits",
+    SpanKind.HOST: "host function",
+    SpanKind.COMPILE: "compilation",
 }
-LEGEND = (
-    ("launch call", palette.HOST_CALL, (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)),
-    ("event call", palette.EVENT_CALL, (SpanKind.EVENT,)),
-    ("host waits", palette.SYNC, (SpanKind.SYNC,)),
-    ("host function", palette.HOST_FUNCTION, (SpanKind.HOST, SpanKind.COMPILE)),
-)
 MOST_NAMES, LONGEST_NAME = 5, 24
 
 
@@ -78,7 +74,7 @@ def timeline_svg(groups: Sequence[TimelineGroup]) -> str:
     Returns
     -------
     str
-        SVG on a white card, so that it reads the same in light and dark surroundings.
+        SVG on a card that is light or dark, as its surroundings are.
     """
     for column in COLUMN_WIDTHS:
         svg = _draw(groups, column)
@@ -103,7 +99,7 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
     start_ns = min((float(group.trace.spans.start_ns.min(initial=0)) for group in groups), default=0.0)
     end_ns = max((float(group.trace.spans.end_ns.max(initial=1)) for group in groups), default=1.0)
     scale = (WIDTH - GUTTER - MARGIN) / (end_ns - start_ns)
-    names = _device_names(groups)
+    names = {name: rank for rank, name in enumerate(operator_order(groups))}
     body, y = [], 44.0
     for group in groups:
         lanes = _lanes(group.trace.spans, start_ns, scale, names)
@@ -116,17 +112,6 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
     simulated = any(group.trace.info.device.simulated for group in groups)
     axis = _axis(start_ns, end_ns, scale, y - 16, simulated=simulated)
     return document(WIDTH, y + 22, *_legend(groups, names), *axis, *body, font_family=FONT)
-
-
-def _device_names(groups: Sequence[TimelineGroup]) -> dict[str, int]:
-    """Names of kernels and copies, numbered by the time they take on the device in all groups: the same colours as in the live timeline."""
-    taken: dict[str, int] = {}
-    for group in groups:
-        kernels = group.trace.spans.of_kind(DEVICE_KINDS)
-        totals = np.bincount(kernels.name, kernels.duration_ns, len(kernels.names))
-        for code in np.unique(kernels.name):
-            taken[kernels.names[code]] = taken.get(kernels.names[code], 0) + int(totals[code])
-    return {name: rank for rank, name in enumerate(sorted(taken, key=lambda name: -taken[name]))}
 
 
 def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:
@@ -218,7 +203,7 @@ def _axis(start_ns: float, end_ns: float, scale: float, bottom: float, *, simula
 
 def _legend(groups: Sequence[TimelineGroup], names: dict[str, int]) -> list[str]:
     present = {int(kind) for group in groups for kind in np.unique(group.trace.spans.kind)}
-    entries = [(label, colour) for label, colour, kinds in LEGEND if present.intersection(kinds)]
+    entries = [(label, HOST_COLOURS[kind]) for kind, label in HOST_WORDS.items() if kind in present]
     entries += [(name, palette.KERNELS[number % len(palette.KERNELS)]) for name, number in list(names.items())[:MOST_NAMES]]
     parts, end = lane_legend([(shortened(label, LONGEST_NAME), colour) for label, colour in entries], MARGIN)
     if len(names) > MOST_NAMES:

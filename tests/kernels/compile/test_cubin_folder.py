@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import socket
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import chdir, nullcontext
 from pathlib import Path
 
 import pytest
@@ -197,7 +198,12 @@ def make_elsewhere(path):
     path.symlink_to(path.parent / "elsewhere")
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, make_nothing, make_itself, make_elsewhere])
+def make_socket(path):
+    with chdir(path.parent), socket.socket(socket.AF_UNIX) as made:  # its name is too long with the folders
+        made.bind(path.name)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, make_nothing, make_itself, make_elsewhere, make_socket])
 def test_what_is_no_file_is_missing_and_replaced(folder, make):
     """And nothing waits for it: opening a FIFO would."""
     folder.path.mkdir()

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.idle import Gaps, device_gaps
-from streamscope.analysis.overlap import IntArray, Steps, concurrency, occupied
+from streamscope.analysis.overlap import IntArray, Intervals, busy_on_lanes, occupied
 from streamscope.trace.spans import SpanKind, SpanTable
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -84,25 +84,17 @@ def activity(spans: SpanTable, multiprocessors: int | None = None) -> Activity:
     >>> ss.analysis.Occupation(found.occupation[0]).name
     'HOST_WAIT'
     """
-    kernels, copies = concurrency(spans), concurrency(spans, [SpanKind.COPY])
-    gaps, host = device_gaps(spans), occupied(spans, SpanKind.HOST)
-    blocks = _BlocksRunning.of(spans)
-    begin_ns = min(0, *(int(steps.time_ns[0]) for steps in (kernels, copies) if len(steps.time_ns)), 0)
-    end_ns = int(spans.end_ns.max(initial=begin_ns))
-    edges = (kernels.time_ns, copies.time_ns, gaps.start_ns, gaps.end_ns, host.start_ns, host.end_ns, blocks.blocks.time_ns)
-    edges_ns = np.sort(np.concatenate([[begin_ns, end_ns], *edges]), kind="stable")
-    edges_ns = edges_ns[(edges_ns >= begin_ns) & (edges_ns <= end_ns) & (np.diff(edges_ns, prepend=begin_ns - 1) > 0)]
-    at_ns, until_ns = edges_ns[:-1], edges_ns[1:]
-    running, copying = _value_at(kernels, at_ns), _value_at(copies, at_ns)
-    found = Activity(
-        at_ns,
-        until_ns,
-        running,
-        copying,
-        np.where(running + copying > 0, Occupation.RUNNING, _idle_at(at_ns, gaps, _inside(at_ns, host.start_ns, host.end_ns))),
-        blocks.fullness_at(at_ns, running, multiprocessors),
-    )
-    return _merged(found)
+    gaps = device_gaps(spans)
+    # A kernel of no length divides a gap.
+    divided_ns = gaps.start_ns[1:][gaps.start_ns[1:] == gaps.end_ns[:-1]]
+    found = _counted(spans, divided_ns)
+    begin_ns = min(0, int(found.time_ns[0])) if len(found.time_ns) else 0
+    found = found.between(begin_ns, max(begin_ns, int(spans.end_ns.max(initial=0))))
+    running = (found.kernels > 0) | (found.copies > 0)
+    occupation = np.where(running, Occupation.RUNNING, Occupation.HOST_FUNCTION)
+    idle = np.flatnonzero(~running & (found.host == 0))
+    occupation[idle] = _causes_at(found.time_ns[idle], gaps)
+    return _merged(found, occupation, found.fullness(multiprocessors))
 
 
 def fullness(spans: SpanTable, multiprocessors: int | None) -> tuple[IntArray, FloatArray]:
@@ -130,79 +122,89 @@ def fullness(spans: SpanTable, multiprocessors: int | None) -> tuple[IntArray, F
     >>> list(zip(time_ns.tolist(), share.tolist()))
     [(0, 0.5), (20, 0.75), (30, 0.25), (60, 0.0)]
     """
-    kernels, blocks = concurrency(spans), _BlocksRunning.of(spans)
-    time_ns = np.sort(np.concatenate([kernels.time_ns, blocks.blocks.time_ns]), kind="stable")
-    time_ns = time_ns[np.diff(time_ns, prepend=time_ns[:1] - 1) > 0]
-    return time_ns, blocks.fullness_at(time_ns, _value_at(kernels, time_ns), multiprocessors)
+    found = _counted(spans, np.zeros(0, np.int64))
+    return found.time_ns, found.fullness(multiprocessors)
 
 
 @dataclass(frozen=True)
-class _BlocksRunning:
-    """Blocks of the kernels that run, and how many of these kernels are known by their blocks."""
+class _Counted:
+    """How many run from each time up to the next: lanes with kernels and with copies, host functions, blocks, kernels with known blocks."""
 
-    blocks: Steps
-    known: Steps
+    time_ns: IntArray
+    kernels: IntArray
+    copies: IntArray
+    host: IntArray
+    blocks: IntArray
+    known: IntArray
 
-    @classmethod
-    def of(cls, spans: SpanTable) -> _BlocksRunning:
-        """Count over all streams. A stream runs one kernel at a time, whatever estimated times say: a kernel ends where the next begins."""
-        kernels = spans.select(spans.kind == SpanKind.KERNEL)
-        order = np.lexsort((kernels.start_ns, kernels.lane))
-        start_ns, end_ns, lane = kernels.start_ns[order], kernels.end_ns[order].copy(), kernels.lane[order]
-        same = lane[1:] == lane[:-1]
-        end_ns[:-1][same] = np.minimum(end_ns[:-1][same], start_ns[1:][same])
-        blocks = kernels.blocks[order]
-        return cls(_summed(start_ns, end_ns, blocks), _summed(start_ns, end_ns, (blocks > 0).astype(np.int64)))
+    def between(self, begin_ns: int, end_ns: int) -> _Counted:
+        """Return the same with steps at both times, of which the second is the last end."""
+        first = not len(self.time_ns) or self.time_ns[0] > begin_ns
+        last = end_ns > (self.time_ns[-1] if len(self.time_ns) else begin_ns)
+        ends = (np.full(int(first), begin_ns), np.full(int(last), end_ns))
+        rest = ((np.zeros(int(first), np.int64), column, np.zeros(int(last), np.int64)) for column in list(vars(self).values())[1:])
+        return _Counted(np.concatenate([ends[0], self.time_ns, ends[1]]), *map(np.concatenate, rest))
 
-    def fullness_at(self, time_ns: IntArray, running: IntArray, multiprocessors: int | None) -> FloatArray:
+    def fullness(self, multiprocessors: int | None) -> FloatArray:
+        """Return `fullness` from each time up to the next."""
         if not multiprocessors:
-            return np.where(running > 0, np.nan, 0.0)
-        share = np.minimum(_value_at(self.blocks, time_ns) / multiprocessors, 1.0)
-        unknown = (_value_at(self.known, time_ns) < running) & (share < 1)
-        return np.where(running == 0, 0.0, np.where(unknown, np.nan, share))
+            return np.where(self.kernels > 0, np.nan, 0.0)
+        share = np.minimum(self.blocks / multiprocessors, 1.0)
+        unknown = (self.known < self.kernels) & (share < 1)
+        return np.where(self.kernels == 0, 0.0, np.where(unknown, np.nan, share))
 
 
-def _summed(start_ns: IntArray, end_ns: IntArray, weight: IntArray) -> Steps:
-    """Return the sum of the weights of what runs, at each time."""
-    time_ns = np.concatenate([start_ns, end_ns])
+def _counted(spans: SpanTable, steps_ns: IntArray) -> _Counted:
+    """Count everything in one pass over all starts and ends, with steps at some more times."""
+    kernels, copies = busy_on_lanes(spans, [SpanKind.KERNEL]), busy_on_lanes(spans, [SpanKind.COPY])
+    host, (launched, blocks) = occupied(spans, SpanKind.HOST), _one_at_a_time(spans)
+    parts = (kernels, copies, host, launched, Intervals(steps_ns, steps_ns))
+    time_ns = np.concatenate([times for part in parts for times in (part.start_ns, part.end_ns)])
     order = np.argsort(time_ns, kind="stable")
-    time_ns, total = time_ns[order], np.cumsum(np.concatenate([weight, -weight])[order])
-    last = np.diff(time_ns, append=time_ns[-1:] + 1) > 0
-    return Steps(time_ns[last], total[last])
+    time_ns = time_ns[order]
+    last = np.flatnonzero(np.diff(time_ns, append=time_ns[-1:] + 1))
+    one = np.ones(1, np.int64)
+
+    def count(counted: Intervals, weight: IntArray = one) -> IntArray:
+        steps = [np.zeros(2 * len(part.start_ns), np.int64) for part in parts]
+        own = next(step for step, part in zip(steps, parts, strict=True) if part is counted)
+        half = len(own) // 2
+        own[:half], own[half:] = weight, -weight
+        return np.cumsum(np.concatenate(steps)[order])[last]
+
+    return _Counted(time_ns[last], count(kernels), count(copies), count(host), count(launched, blocks), count(launched))
 
 
-def _value_at(steps: Steps, time_ns: IntArray) -> IntArray:
-    row = np.searchsorted(steps.time_ns, time_ns, side="right")
-    return np.concatenate([[0], steps.value])[row]
+def _one_at_a_time(spans: SpanTable) -> tuple[Intervals, IntArray]:
+    """Return when each kernel whose blocks are known runs, and its blocks.
+
+    A stream runs one kernel at a time, whatever estimated times say: a kernel ends where the next begins.
+    """
+    rows = np.flatnonzero(spans.kind == SpanKind.KERNEL)
+    rows = rows[np.argsort(spans.lane[rows], kind="stable")]  # The table is in the order of starts.
+    start_ns, end_ns, lane = spans.start_ns[rows], spans.end_ns[rows], spans.lane[rows]
+    following_ns = np.where(lane[1:] == lane[:-1], start_ns[1:], end_ns[:-1])
+    end_ns[:-1] = np.minimum(end_ns[:-1], following_ns)
+    known = spans.blocks[rows] > 0
+    return Intervals(start_ns[known], end_ns[known]), spans.blocks[rows[known]]
 
 
-def _inside(time_ns: IntArray, start_ns: IntArray, end_ns: IntArray) -> npt.NDArray[np.bool_]:
-    """Tell of each time whether one of the disjoint intervals holds it."""
-    row = np.searchsorted(start_ns, time_ns, side="right") - 1
-    return (row >= 0) & (time_ns < np.concatenate([end_ns, [0]])[row])
+def _causes_at(time_ns: IntArray, gaps: Gaps) -> IntArray:
+    """Return the cause of the gap that each time lies in; what lies in none is before the trace's zero."""
+    row = np.searchsorted(gaps.start_ns, time_ns, side="right") - 1
+    inside = (row >= 0) & (time_ns < np.append(gaps.end_ns, 0)[row])
+    return np.where(inside, np.append(_OF_CAUSE[gaps.cause], Occupation.OTHER)[row], Occupation.OTHER)
 
 
 _OF_CAUSE = np.array([Occupation.HOST_WAIT, Occupation.KERNEL_WAIT, Occupation.OTHER])
 """By `IdleCause`."""
 
 
-def _idle_at(time_ns: IntArray, gaps: Gaps, host: npt.NDArray[np.bool_]) -> IntArray:
-    row = np.searchsorted(gaps.start_ns, time_ns, side="right") - 1
-    cause = np.concatenate([_OF_CAUSE[gaps.cause], [Occupation.OTHER]])
-    return np.where(host, Occupation.HOST_FUNCTION, np.where(_inside(time_ns, gaps.start_ns, gaps.end_ns), cause[row], Occupation.OTHER))
-
-
-def _merged(found: Activity) -> Activity:
-    """Join neighbours that are alike."""
-    columns = (found.kernels, found.copies, found.occupation, np.nan_to_num(found.fullness, nan=-1))
-    opens = np.ones(len(found.start_ns), bool)
-    opens[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-    closes = np.append(opens[1:], True)[: len(opens)]
-    return Activity(
-        found.start_ns[opens],
-        found.end_ns[closes],
-        found.kernels[opens],
-        found.copies[opens],
-        found.occupation[opens],
-        found.fullness[opens],
-    )
+def _merged(found: _Counted, occupation: IntArray, share: FloatArray) -> Activity:
+    """Return stretches of what was counted; neighbours that are alike are one."""
+    columns = (found.kernels[:-1], found.copies[:-1], occupation[:-1], share[:-1])
+    opens = np.ones(max(0, len(found.time_ns) - 1), bool)
+    opens[1:] = np.any([column[1:] != column[:-1] for column in (*columns[:3], np.nan_to_num(columns[3], nan=-1))], axis=0)
+    rows = np.flatnonzero(opens)
+    end_ns = np.append(found.time_ns[rows[1:]], found.time_ns[-1:]) if len(rows) else found.time_ns[:0]
+    return Activity(found.time_ns[rows], end_ns, *(column[rows] for column in columns))  # type: ignore[arg-type]

@@ -159,7 +159,8 @@ class _Before:
     def follow_device(self, spans: SpanTable, waited: IntArray) -> None:
         """Say what kernels and copies follow: the call, the stream's last, or what it waited for; whichever made it ready last."""
         device = np.flatnonzero(np.isin(spans.kind, list(DEVICE_KINDS)))
-        call, launch_ns = call_rows(spans, device), shortest_launch_ns(spans)
+        call = call_rows(spans, device)
+        launch_ns = shortest_launch_ns(spans, device, call)
         ready_ns = np.full(len(device), np.iinfo(np.int64).min)
         for earlier, gap in ((call, Bound.LAUNCH), (_before_on_lane(spans, device), Bound.GAP), (waited[device], Bound.GAP)):
             arrive_ns = spans.start_ns[earlier] if gap is Bound.LAUNCH else spans.end_ns[earlier]

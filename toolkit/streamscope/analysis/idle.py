@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.launches import call_of
+from streamscope.analysis.launches import call_rows
 from streamscope.analysis.overlap import IntArray
 from streamscope.trace.spans import DEVICE_KINDS, SpanTable
 
@@ -89,7 +89,7 @@ def stream_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
     [(25, 30, 'KERNEL_WAIT')]
     """
     work = _work(spans, launch_ns)
-    found = [_gaps(work.select(work.spans.lane == lane), None, kernel_wait_below_ns) for lane in np.unique(work.spans.lane)]
+    found = [_gaps(work.on_lane(lane), None, kernel_wait_below_ns) for lane in np.unique(work.lane)]
     return _joined(found)
 
 
@@ -114,7 +114,7 @@ def device_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
     """
     work = _work(spans, launch_ns)
     between = _gaps(work, 0, kernel_wait_below_ns)
-    last_ns, end_ns = (int(table.end_ns.max(initial=0)) for table in (work.spans, spans))
+    last_ns, end_ns = (int(table.end_ns.max(initial=0)) for table in (work, spans))
     tail = Gaps(*(np.full(int(end_ns > last_ns), value) for value in (-1, last_ns, end_ns, int(IdleCause.OTHER))))
     joined = _joined([between, tail])
     return Gaps(np.full_like(joined.lane, -1), joined.start_ns, joined.end_ns, joined.cause)
@@ -163,40 +163,49 @@ def device_idle(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
 class _Work:
     """Kernels and copies in the order of their starts, with the time at which each reached the device and whether that is known."""
 
-    spans: SpanTable
+    lane: IntArray
+    start_ns: IntArray
+    end_ns: IntArray
     arrival_ns: IntArray
     known: npt.NDArray[np.bool_]
 
-    def select(self, mask: npt.NDArray[np.bool_]) -> _Work:
-        return _Work(self.spans.select(mask), self.arrival_ns[mask], self.known[mask])
+    def on_lane(self, lane: int) -> _Work:
+        mask = self.lane == lane
+        return _Work(self.lane[mask], self.start_ns[mask], self.end_ns[mask], self.arrival_ns[mask], self.known[mask])
 
 
-def shortest_launch_ns(spans: SpanTable) -> int:
-    """Return the shortest time in a trace from the start of a launch call to that of its kernel or copy, at least 0; 0 without any."""
-    device = spans.of_kind(DEVICE_KINDS)
-    calls, row, known = call_of(spans, device)
-    return max(0, int((device.start_ns[known] - calls.start_ns[row[known]]).min(initial=np.iinfo(np.int64).max))) if known.any() else 0
+def shortest_launch_ns(spans: SpanTable, device: IntArray, call: IntArray) -> int:
+    """Return the shortest time from the start of a launch call to that of its kernel or copy, at least 0; 0 where no call is known.
+
+    Parameters
+    ----------
+    spans : SpanTable
+    device, call : integer arrays
+        Rows of kernels and copies, and of their calls, -1 where there is none, as `call_rows` returns them.
+    """
+    latency_ns = (spans.start_ns[device] - spans.start_ns[call])[call >= 0]
+    return max(0, int(latency_ns.min())) if len(latency_ns) else 0
 
 
 def _work(spans: SpanTable, launch_ns: int | None) -> _Work:
-    device = spans.of_kind(DEVICE_KINDS)
-    device = device.select(np.argsort(device.start_ns, kind="stable"))
-    calls, row, known = call_of(spans, device)
-    arrival_ns = np.zeros(len(device), np.int64)
-    arrival_ns[known] = calls.start_ns[row[known]] + (shortest_launch_ns(spans) if launch_ns is None else launch_ns)
-    return _Work(device, arrival_ns, known)
+    device = np.flatnonzero(np.isin(spans.kind, list(DEVICE_KINDS)))  # The table is in the order of starts.
+    call = call_rows(spans, device)
+    known = call >= 0
+    shortest_ns = shortest_launch_ns(spans, device, call) if launch_ns is None else launch_ns
+    arrival_ns = np.where(known, spans.start_ns[call] + shortest_ns, 0)
+    return _Work(spans.lane[device], spans.start_ns[device], spans.end_ns[device], arrival_ns, known)
 
 
 def _gaps(work: _Work, begin_ns: int | None, kernel_wait_below_ns: int) -> Gaps:
     """Return the gaps of ``work`` taken as one stream; with ``begin_ns``, also the one from there to its first span."""
-    start_ns = work.spans.start_ns
+    start_ns = work.start_ns
     opening_ns = start_ns[:1] if begin_ns is None else np.full(min(1, len(start_ns)), begin_ns)
-    before_ns = np.maximum.accumulate(np.concatenate([opening_ns, work.spans.end_ns[:-1]]))
+    before_ns = np.maximum.accumulate(np.concatenate([opening_ns, work.end_ns[:-1]]))
     host = work.known & (work.arrival_ns >= before_ns)
     short = work.known & (start_ns - before_ns < kernel_wait_below_ns)
     cause = np.where(host, IdleCause.HOST_WAIT, np.where(short, IdleCause.KERNEL_WAIT, IdleCause.OTHER))
     idle = start_ns > before_ns
-    return Gaps(work.spans.lane[idle], before_ns[idle], start_ns[idle], cause[idle])
+    return Gaps(work.lane[idle], before_ns[idle], start_ns[idle], cause[idle])
 
 
 def _joined(parts: list[Gaps]) -> Gaps:

@@ -199,12 +199,6 @@ def missing_records(spans: SpanTable) -> MissingRecords:
     )
 
 
-def call_of(spans: SpanTable, device: SpanTable) -> tuple[SpanTable, IntArray, npt.NDArray[np.bool_]]:
-    """Return the launch calls, for each span of ``device`` the row of its own among them, and whether that is known (bool array)."""
-    calls = _calls(spans)
-    return (calls, *_look_up(calls.correlation, device.correlation))
-
-
 def call_rows(spans: SpanTable, device_rows: IntArray) -> IntArray:
     """Return for each row of a kernel or copy the row of its launch call, -1 where there is none."""
     rows = _call_rows(spans)

@@ -225,7 +225,7 @@ class CostModel:
         flops at the arithmetic rate; both rates are those that its blocks can reach (roofline model, Williams, Waterman and
         Patterson 2009, with a load-dependent roof).
         """
-        return max(self.working_kernel_ns if cost.bytes or cost.flops else self.null_kernel_ns, self._busy_ns(cost))
+        return max(self._least_ns(cost), self._busy_ns(cost, self._resident_blocks(cost)))
 
     def copy_ns(self, cost: Cost, kind: LaunchKind) -> float:
         """Return how long a copy between host and device takes alone, in ns.
@@ -247,7 +247,8 @@ class CostModel:
     def residency(self, cost: Cost) -> Residency:
         """Return what a kernel holds of the chip; one that mostly sits out an empty kernel's time holds it for the busy part only."""
         held = self._resident_blocks(cost)
-        busy = self._busy_ns(cost) / self.kernel_ns(cost)
+        busy_ns = self._busy_ns(cost, held)
+        busy = busy_ns / max(self._least_ns(cost), busy_ns)
         return Residency(held.multiprocessors * busy, held.threads * busy)
 
     def graph_launch_ns(self, nodes: int) -> float:
@@ -264,8 +265,10 @@ class CostModel:
         blocks = min(max(cost.blocks, 1), each * self.multiprocessors)
         return Residency(min(blocks, self.multiprocessors), blocks * threads)
 
-    def _busy_ns(self, cost: Cost) -> float:
-        held = self._resident_blocks(cost)
+    def _least_ns(self, cost: Cost) -> float:
+        return self.working_kernel_ns if cost.bytes or cost.flops else self.null_kernel_ns
+
+    def _busy_ns(self, cost: Cost, held: Residency) -> float:
         share = held.multiprocessors / self.multiprocessors * self.throughput(held.load)
         flops_per_ns = 1e3 * (self.matrix_tflops if cost.matrix else self.plain_tflops)
         return max(cost.bytes / self.memory_gb_s, cost.flops / flops_per_ns) / share

@@ -194,6 +194,12 @@ class Device(Protocol):
             The block is smaller than the array.
         """
 
+    def let_go_after(self, buffer: Buffer, first: Launch | HostCall, uses: int) -> None:
+        """Say that a run uses the values of a buffer so often, from what writes them first on, and that nobody reads them afterwards.
+
+        A device whose memory is this machine's may give it back then.
+        """
+
     def memory_of(self, streams: Iterable[Stream]) -> Mapping[str, int]:
         """Return the bytes of device memory that streams hold for themselves, by what it is for.
 

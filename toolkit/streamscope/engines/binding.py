@@ -11,7 +11,7 @@ from streamscope.devices.protocol import Buffer, Call, Device, Event, Graph, Str
 from streamscope.engines.plan import AUXILIARY, CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, Synchronize, WaitEvent
 from streamscope.errors import EngineError, OutOfMemoryError, StreamscopeError
 from streamscope.interrupts import deferred
-from streamscope.program.launch import Launch
+from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Variable
 
 
@@ -81,6 +81,22 @@ class Binder:
         """
         for variable in self.plan.program.variables:
             self.buffers[variable.id] = self._allocate(variable)
+        for intermediate, works in self._intermediates():
+            self.device.let_go_after(self.buffers[intermediate], works[0], len(works))
+
+    def _intermediates(self) -> Iterator[tuple[int, list[Launch | HostCall]]]:
+        """Yield the variables that a run computes for itself, each with all that uses it, in order."""
+        uses: dict[int, list[Launch | HostCall]] = {}
+        for step in self.plan.flat():
+            if isinstance(step, Issue | CallHost):
+                work = step.launch if isinstance(step, Issue) else step.call
+                for variable in {*work.reads, *work.writes}:
+                    uses.setdefault(variable, []).append(work)
+        program = self.plan.program
+        kept = {*program.inputs, *program.outputs}
+        for variable, works in uses.items():
+            if variable not in kept and variable in works[0].writes and variable not in works[0].reads:
+                yield variable, works
 
     def pair_scopes(self) -> None:
         """Make the main stream; let scopes that a user's operator opens on it use an auxiliary one, where the plan says so."""

@@ -2,24 +2,108 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
-from streamscope.kernels.elementwise.specialization import bind
+from streamscope.kernels.cuda import fill, pieces
+from streamscope.kernels.elementwise.specialization import bind, specialized
+from streamscope.kernels.form import THREADS
+from streamscope.kernels.layout import StridedLayout, compact
 from streamscope.kernels.signature import Parameter, Signature
+from streamscope.kernels.source import PLACE_OF_NAME, VECTORS, KernelSource, named_source
 from streamscope.program.launch import CudaBench, CudaCall
+from streamscope.program.view import View, row_major
+
+_CUDA = pieces("transpose")
 
 WORDS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 """Dtype of the whole numbers that elements of so many bytes are copied as."""
+EDGE = 32
+"""Of a tile, in elements: neighbours that a warp reads, or writes, together."""
+LEAST = 16
+"""Along shorter axes, most of a tile would be empty."""
+MOST_BLOCKS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A transpose by tiles.
+
+    Attributes
+    ----------
+    layout : StridedLayout
+        Of what is read, and of what is written.
+    source_axis : int
+        Along which elements follow each other where they are read; where they are written, that is the last one.
+    """
+
+    layout: StridedLayout
+    source_axis: int
+
+    @property
+    def others(self) -> list[int]:
+        """The axes that tiles do not have."""
+        return [axis for axis in range(self.layout.rank - 1) if axis != self.source_axis]
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """How many tiles there are along both axes."""
+        extents = self.layout.extents
+        return -(-extents[self.source_axis] // EDGE), -(-extents[-1] // EDGE)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the grid: one a tile."""
+        return math.prod(self.tiles) * math.prod(self.layout.extents[axis] for axis in self.others)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The fields of the struct ``layout``, in order."""
+        extents, (read, written) = self.layout.extents, self.layout.strides
+        both = [extents[self.source_axis], extents[-1], read[-1], written[self.source_axis], *self.tiles]
+        return [*both, *(numbers[axis] for numbers in (extents, read, written) for axis in self.others)]
+
+
+def tiled(layout: StridedLayout) -> Tiled | None:
+    """Return how a copy goes by tiles, if it is a transpose: read along one axis, written along another."""
+    read = layout.strides[0]
+    if layout.rank < 2 or read[-1] in (0, 1) or 1 not in read or layout.size == 0:
+        return None
+    found = Tiled(layout, read.index(1))
+    long = min(layout.extents[found.source_axis], layout.extents[-1]) >= LEAST
+    return found if long and found.blocks <= MOST_BLOCKS else None
+
+
+@lru_cache(maxsize=256)
+def _transpose_source(nbytes: int, others: int) -> KernelSource:
+    code = fill(
+        _CUDA["transpose"],
+        bytes=nbytes,
+        others=f", extent[{others}], read[{others}], written[{others}]" if others else "",
+        threads=THREADS,
+        name=PLACE_OF_NAME,
+        edge=EDGE,
+        step=THREADS // EDGE,
+        outer=fill(_CUDA["outer"], last=others - 1) if others else "",
+    )
+    return named_source(f"transpose_x{nbytes}{f'_{others + 2}d' if others else ''}", f"{VECTORS}\n{code}")
 
 
 @cache
-def copy_signature(itemsize: int) -> Signature:
-    """Return what the kernel computes that copies elements of so many bytes."""
+def _copy_signature(itemsize: int) -> Signature:
     word = WORDS[itemsize]
     return Signature("copy", (Parameter("x", word, word),), word, "x", word)
+
+
+def copy_blocks(view: View) -> int:
+    """Return how many blocks copy a view."""
+    shape, strides = view.spec.shape, (view.strides, row_major(view.spec.shape))
+    turned = tiled(compact(shape, strides))
+    return turned.blocks if turned is not None else specialized(_copy_signature(view.spec.dtype.itemsize), (shape, shape), strides).blocks
 
 
 @dataclass(frozen=True)
@@ -36,5 +120,12 @@ class CopyCall:
 
     def __call__(self, bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
         """Prepare the launch."""
-        (source,), (target,) = reads, writes
-        return bind(bench, copy_signature(source.itemsize), [source, target.reshape(self.shape)], {})
+        (source,), (out,) = reads, writes
+        target = out.reshape(self.shape)
+        strides = [[step // array.itemsize for step in array.strides] for array in (source, target)]
+        turned = tiled(compact(self.shape, strides))
+        if turned is None:
+            return bind(bench, _copy_signature(source.itemsize), [source, target], {})
+        kernel = _transpose_source(source.itemsize, len(turned.others))
+        numbers = (ctypes.c_longlong * len(turned.numbers))(*turned.numbers)
+        return bench.kernel(kernel, turned.blocks, THREADS, [source, target, numbers])

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from streamscope.kernels.layout import one_stride
+
 
 @dataclass(frozen=True)
 class Matrices:
@@ -49,7 +51,7 @@ def matrices(shape: Sequence[int], strides: Sequence[int]) -> Matrices | None:
     """Return how a library finds matrices of such a shape, with strides in elements; None where it cannot."""
     rows, columns = shape[-2:]
     across, along = strides[-2:]
-    apart = _one_stride(shape[:-2], strides[:-2])
+    apart = one_stride(shape[:-2], strides[:-2])
     if apart is None or apart < 0:
         return None
     if (along == 1 or columns == 1) and (across >= columns or rows == 1):
@@ -81,18 +83,3 @@ def gemm(a_shape: Sequence[int], a_strides: Sequence[int], b_shape: Sequence[int
         if rows > 1 and a.apart == rows * a.leading:
             return Gemm(1, count * rows, inner, columns, replace(a, apart=0), b)
     return Gemm(count, rows, inner, columns, a, b)
-
-
-def _one_stride(extents: Sequence[int], strides: Sequence[int]) -> int | None:
-    """Return the distance of what some axes count, if it is the same for all neighbours; 0 for a single one."""
-    inner: tuple[int, int] | None = None
-    for extent, stride in reversed([*zip(extents, strides, strict=True)]):
-        if extent == 1:
-            continue
-        if inner is None:
-            inner = extent, stride
-        elif stride == inner[0] * inner[1]:
-            inner = extent * inner[0], inner[1]
-        else:
-            return None
-    return 0 if inner is None else inner[1]

@@ -47,6 +47,21 @@ def broadcast_strides(shape: Sequence[int], strides: Sequence[int], target: Sequ
     return (0,) * missing + tuple(repeated)
 
 
+def one_stride(extents: Sequence[int], strides: Sequence[int]) -> int | None:
+    """Return the distance of what some axes count, if it is the same for all neighbours; 0 for a single one."""
+    inner: tuple[int, int] | None = None
+    for extent, stride in reversed([*zip(extents, strides, strict=True)]):
+        if extent == 1:
+            continue
+        if inner is None:
+            inner = extent, stride
+        elif stride == inner[0] * inner[1]:
+            inner = extent * inner[0], inner[1]
+        else:
+            return None
+    return 0 if inner is None else inner[1]
+
+
 def compact(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> StridedLayout:
     """Return the simplest layout in which the same elements meet.
 

@@ -14,6 +14,9 @@ from streamscope.ops.activations import relu as relu
 from streamscope.ops.activations import sigmoid as sigmoid
 from streamscope.ops.activations import smooth_l1 as smooth_l1
 from streamscope.ops.activations import softsign as softsign
+from streamscope.ops.batch_norms import batch_norm as batch_norm
+from streamscope.ops.batch_norms import batch_norm_backward as batch_norm_backward
+from streamscope.ops.batch_norms import batch_norm_training as batch_norm_training
 from streamscope.ops.binary import add as add
 from streamscope.ops.binary import arctan2 as arctan2
 from streamscope.ops.binary import bitwise_and as bitwise_and
@@ -52,9 +55,15 @@ from streamscope.ops.convolutions import convolution as convolution
 from streamscope.ops.convolutions import convolution_backward as convolution_backward
 from streamscope.ops.host import to_device as to_device
 from streamscope.ops.host import to_host as to_host
+from streamscope.ops.joining import concatenate as concatenate
+from streamscope.ops.joining import stack as stack
 from streamscope.ops.layer_norms import layer_norm as layer_norm
 from streamscope.ops.layer_norms import layer_norm_backward as layer_norm_backward
 from streamscope.ops.linear import matmul as matmul
+from streamscope.ops.pools import avg_pool as avg_pool
+from streamscope.ops.pools import avg_pool_backward as avg_pool_backward
+from streamscope.ops.pools import max_pool as max_pool
+from streamscope.ops.pools import max_pool_backward as max_pool_backward
 from streamscope.ops.reductions import all as all
 from streamscope.ops.reductions import any as any
 from streamscope.ops.reductions import argmax as argmax
@@ -73,6 +82,10 @@ from streamscope.ops.softmaxes import log_softmax as log_softmax
 from streamscope.ops.softmaxes import softmax as softmax
 from streamscope.ops.sums import add_n as add_n
 from streamscope.ops.sums import bias_add as bias_add
+from streamscope.ops.takes import embedding as embedding
+from streamscope.ops.takes import embedding_backward as embedding_backward
+from streamscope.ops.takes import take as take
+from streamscope.ops.takes import take_backward as take_backward
 from streamscope.ops.unary import abs as abs
 from streamscope.ops.unary import arccos as arccos
 from streamscope.ops.unary import arccosh as arccosh
@@ -115,6 +128,7 @@ from streamscope.ops.unary import square as square
 from streamscope.ops.unary import tan as tan
 from streamscope.ops.unary import tanh as tanh
 from streamscope.ops.unary import trunc as trunc
+from streamscope.ops.variances import var as var
 from streamscope.ops.views import broadcast_to as broadcast_to
 from streamscope.ops.views import copy as copy
 from streamscope.ops.views import expand_dims as expand_dims

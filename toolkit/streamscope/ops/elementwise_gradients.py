@@ -124,7 +124,7 @@ def _apply(signature: Signature, reads: Sequence[Any], target: ArraySpec, number
         return [target]
 
     def build(application: Application) -> tuple[Launch, ...]:
-        return _launch(application, signature, scalars)
+        return summing_launch(application, signature, scalars)
 
     scalars = {parameter.name: numbers[parameter.name] for parameter in signature.parameters if parameter.scalar}
     attributes: dict[str, Any] = {"scalars": {name: number.item() for name, number in scalars.items()}} if scalars else {}
@@ -135,7 +135,11 @@ def _apply(signature: Signature, reads: Sequence[Any], target: ArraySpec, number
     return current_tracer(signature.name).apply(operator, reads, attributes, out)
 
 
-def _launch(application: Application, signature: Signature, scalars: Numbers) -> tuple[Launch, ...]:
+def summing_launch(application: Application, signature: Signature, scalars: Numbers) -> tuple[Launch, ...]:
+    """Return the launch of what a signature computes of each element, summed over the axes along which the result is 1 or has none.
+
+    The first array has the shape that all others are broadcast to.
+    """
     specs = application.read_specs[: len(application.read_specs) - signature.accumulate]
     (target,) = application.write_specs
     shapes = tuple(spec.shape for spec in (*specs, target))

@@ -24,6 +24,7 @@ from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
+from streamscope.program.view import one_piece
 
 
 def checked_eps(operator: str, eps: object) -> float:
@@ -98,7 +99,7 @@ def _operator(name: str) -> Operator:
         cost = Cost(application.nbytes, 8 * spec.size * len(inputs), max(1, fresh.blocks), fresh.threads)
         return application.kernel(name, cost, reference, cuda)
 
-    return Operator(name, infer, build, in_place=True)
+    return Operator(name, infer, build, in_place=True, reads_view=one_piece)
 
 
 def _kernel(name: str, spec: ArraySpec, shared: tuple[str, ...], *, aligned: bool) -> PlannedKernel:

@@ -10,7 +10,10 @@ import numpy as np
 from streamscope.errors import ProgramError
 from streamscope.ops.binary import maximum, minimum
 from streamscope.ops.conversion import astype
+from streamscope.ops.reductions import Axis
 from streamscope.ops.selection import clip, where
+from streamscope.ops.takes import take
+from streamscope.ops.variances import var
 from streamscope.program.symbol import Symbol
 from streamscope.program.user_line import user_line
 
@@ -45,5 +48,13 @@ def _astype(x: object, dtype: Any, /, *, copy: bool = True) -> Symbol:
     return astype(x, dtype, copy=copy)
 
 
-ADAPTED: Mapping[Any, Callable[..., Any]] = {np.where: _where, np.clip: _clip, np.astype: _astype}
+def _var(a: object, axis: Axis = None, *, out: object = None, ddof: float = 0, keepdims: bool = False) -> Symbol:
+    return var(a, axis, ddof=ddof, keepdims=keepdims, out=out)
+
+
+def _take(a: object, indices: object, axis: int | None = None, out: object = None) -> Symbol:
+    return take(a, indices, axis, out=out)
+
+
+ADAPTED: Mapping[Any, Callable[..., Any]] = {np.where: _where, np.clip: _clip, np.astype: _astype, np.var: _var, np.take: _take}
 """What is called for each, with the arguments that NumPy's function got."""

@@ -15,6 +15,7 @@ from streamscope.errors import ProgramError
 from streamscope.ops import activations, binary, reductions, selection, unary, views
 from streamscope.ops.conversion import astype
 from streamscope.ops.elementwise_operator import Elementwise
+from streamscope.ops.joining import JOINING_FUNCTIONS
 from streamscope.ops.linear import matmul
 from streamscope.ops.numpy_calls import ADAPTED
 from streamscope.program.symbol import Symbol
@@ -69,8 +70,9 @@ def apply_function(function: Callable[..., Any], arguments: Sequence[object], op
         There is no such operator, or it has no such option.
     """
     name = function.__name__
-    if function in ADAPTED:
-        return _adapted(name, ADAPTED[function], arguments, options)
+    adapted = ADAPTED.get(function) or JOINING_FUNCTIONS.get(function)
+    if adapted is not None:
+        return _adapted(name, adapted, arguments, options)
     if function not in FUNCTIONS:
         raise _refused(name, INSTEAD.get(function, ""))
     if function in views.VIEW_FUNCTIONS:

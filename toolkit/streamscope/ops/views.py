@@ -10,8 +10,7 @@ import numpy as np
 
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
-from streamscope.kernels.copying import CopyCall, copy_signature
-from streamscope.kernels.elementwise.specialization import specialized_fresh
+from streamscope.kernels.copying import CopyCall, copy_blocks
 from streamscope.kernels.form import THREADS
 from streamscope.ops.application import require, specs_of
 from streamscope.program.launch import Array, Cost, Launch
@@ -19,7 +18,7 @@ from streamscope.program.symbol import Symbol, symbol_of, view_of
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec
-from streamscope.program.view import View, any_view
+from streamscope.program.view import View, any_view, whole
 
 Axes = int | Sequence[int] | None
 Made = TypeVar("Made")
@@ -31,8 +30,7 @@ def _infer_copy(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[
 
 def _build_copy(application: Application) -> tuple[Launch, ...]:
     (source,), (target,) = application.read_specs, application.write_specs
-    kernel = specialized_fresh(copy_signature(source.dtype.itemsize), (source.shape, source.shape))
-    cost = Cost(application.nbytes, 0, max(1, kernel.blocks), THREADS)
+    cost = Cost(application.nbytes, 0, max(1, copy_blocks(whole(source))), THREADS)
 
     def reference(arrays: Sequence[Array]) -> Sequence[Array]:
         return [np.array(arrays[0], order="C").reshape(target.shape)]

@@ -7,22 +7,20 @@ const MOST_WITHOUT_ASKING = 40;
 // Where calls are narrower than this, their arrows would be a thicket.
 const LEAST_CALL = 5;
 
-/** The row that a span is drawn in, and its position in that row's track. */
+/** The row that a span is drawn in, and its position in that row's track; null where its engine, or lane, is not shown. */
 export function rowOf(scene, groupIndex, span) {
   const group = scene.model.groups[groupIndex];
-  for (const { rows, band } of scene.layout.groups[groupIndex].lanes) {
-    for (const row of band ? [band, ...rows] : rows) {
-      if (row.lane.index !== group.lane[span]) continue;
-      const { track } = row;
-      for (let k = lowerBound(track.start, group.start[span]); k < track.length && track.start[k] === group.start[span]; k++) {
-        if (track.spans[k] === span) return { row, k };
-      }
-    }
+  const box = scene.layout.boxes[groupIndex]?.boxOfLane.get(group.lane[span]);
+  if (!box) return null;
+  for (const row of box.band ? [box.band, ...box.rows] : box.rows) {
+    // Spans of a track are in the group's order.
+    const k = lowerBound(row.track.spans, span);
+    if (row.track.spans[k] === span) return { row, k };
   }
   return null;
 }
 
-/** Draw one arrow from the start of a host call to the start of a device span. */
+/** Draw one arrow from the start of a host call to the start of a device span. `scene` is the engine's own. */
 export function drawArrow(ctx, scene, groupIndex, launch, span) {
   const { geometry: g, model } = scene;
   const from = rowOf(scene, groupIndex, launch);
@@ -50,7 +48,7 @@ export function drawArrow(ctx, scene, groupIndex, launch, span) {
 export function drawAllArrows(ctx, scene, groupIndex) {
   const { geometry: g, model } = scene;
   const group = model.groups[groupIndex];
-  const rows = scene.layout.groups[groupIndex].lanes.filter(({ lane }) => lane.host).flatMap((lane) => lane.rows);
+  const rows = scene.layout.boxes[groupIndex].lanes.filter(({ lane }) => lane.host).flatMap((lane) => lane.rows);
   const ranges = rows.map(({ track }) => [upperBound(track.reach, g.t0), lowerBound(track.start, g.t1)]);
   if (ranges.reduce((sum, [from, to]) => sum + Math.max(0, to - from), 0) > MOST_WITHOUT_ASKING) return;
   ctx.strokeStyle = ctx.fillStyle = scene.theme.faint;

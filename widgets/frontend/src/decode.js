@@ -1,55 +1,33 @@
 // From the header and the block of bytes that Python wrote (payload.py) to typed arrays.
 
-const ARRAYS = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, f64: Float64Array };
+import { Activity } from "./activity.js";
+import { decodePath } from "./critical_path.js";
+import { decodeColumn } from "./decode_column.js";
+import { decodeWaits } from "./waits.js";
 
 const COLUMNS = [
   "kind", "name", "lane", "start", "duration", "operation", "part", "correlation", "basis", "blocks", "threads",
   "bytes", "flops",
 ];
 
-/** One column as a typed array of `count` numbers. */
-export function decodeColumn(spec, block, count) {
-  const Array = ARRAYS[spec.dtype];
-  let values;
-  if ("constant" in spec) {
-    values = new Array(count).fill(spec.constant);
-  } else {
-    const from = block.byteOffset + spec.offset;
-    // A view handed over by a browser's message channel may start at any byte; typed arrays may not.
-    const aligned = from % Array.BYTES_PER_ELEMENT === 0;
-    const bytes = count * Array.BYTES_PER_ELEMENT;
-    values = aligned
-      ? new Array(block.buffer, from, count)
-      : new Array(block.buffer.slice(from, from + bytes));
-  }
-  if (spec.delta) return accumulated(values, spec.first);
-  return spec.shift ? shifted(values, spec.shift) : values;
-}
-
-function accumulated(deltas, first) {
-  const values = new Float64Array(deltas.length);
-  let value = first;
-  for (let i = 0; i < deltas.length; i++) {
-    value += deltas[i];
-    values[i] = value;
-  }
-  return values;
-}
-
-function shifted(values, shift) {
-  const result = new Int32Array(values.length);
-  for (let i = 0; i < values.length; i++) result[i] = values[i] + shift;
-  return result;
-}
-
-function decodeGroup(header, index, block) {
-  const { columns, ...described } = header;
+function decodeGroup(header, index, block, occupations) {
+  const { columns, activity, waits, path, origins, ...described } = header;
   const group = { ...described, index, lanes: header.lanes.map((lane, code) => ({ ...lane, index: code })) };
   for (const column of COLUMNS) group[column] = decodeColumn(columns[column], block, header.count);
   const { start, duration } = group;
   group.end = new Float64Array(header.count);
   for (let i = 0; i < start.length; i++) group.end[i] = start[i] + duration[i];
+  group.activity = activity ? new Activity(activity, block, occupations) : null;
+  group.waits = waits ? decodeWaits(waits, block) : { count: 0 };
+  group.path = path ? decodePath(path, block) : null;
+  group.origins = decodeOrigins(origins ?? { count: 0 }, block);
   return group;
+}
+
+/** Codes of the texts that say where each operation comes from, by its id; -1 for none. */
+function decodeOrigins({ count, ...columns }, block) {
+  const decoded = Object.entries(columns).map(([name, spec]) => [name, decodeColumn(spec, block, count)]);
+  return { count, ...Object.fromEntries(decoded) };
 }
 
 /** Codes of the kinds by name ("kernel" → 6) and what follows from them. */
@@ -64,17 +42,24 @@ function decodeKinds(names) {
  */
 export function decode(header, block) {
   const kinds = decodeKinds(header.kinds);
-  const groups = header.groups.map((group, index) => decodeGroup(group, index, block));
+  const groups = header.groups.map((group, index) => decodeGroup(group, index, block, header.occupations));
   return {
     kinds,
     groups,
     names: header.names,
+    order: header.order,
     bases: header.bases,
+    texts: header.texts ?? [],
+    occupations: header.occupations,
+    bounds: header.bounds,
+    looks: header.looks,
+    fullness_steps: header.fullness_steps,
+    fullness_unknown: header.fullness_unknown,
     program: header.program,
     simulated: groups.some((group) => group.device.kind === "simulated"),
     extent: Math.max(0, ...groups.map((group) => group.extent_ns)),
     count: groups.reduce((sum, group) => sum + group.count, 0),
-    ...survey(groups, kinds, header.names.length),
+    ...survey(groups, kinds),
   };
 }
 
@@ -85,27 +70,25 @@ const PARTS = 1 << 16;
 /**
  * What one pass over all spans tells. `operationName`: name codes of what operations put on the device, so that host calls can wear its
  * colour, for each operation id that of its first part, -1 for none; `partName`: those of further parts, which may be other kernels.
- * Each group gets `kindCounts`, and `deviceTime` of each name.
+ * Each group gets `kindCounts`.
  */
-function survey(groups, kinds, nameCount) {
+function survey(groups, kinds) {
   let largest = -1;
   for (const { operation } of groups) for (let i = 0; i < operation.length; i++) if (operation[i] > largest) largest = operation[i];
   const operationName = new Int32Array(Math.min(largest + 1, LARGEST_TABLE)).fill(-1);
   const partName = new Map();
   for (const group of groups) {
-    const { operation, part, kind, name, duration } = group;
+    const { operation, part, kind, name } = group;
     const kindCounts = new Uint32Array(kinds.names.length);
-    const deviceTime = new Float64Array(nameCount);
     for (let i = 0; i < kind.length; i++) {
       kindCounts[kind[i]]++;
       if (kind[i] < kinds.kernel) continue;
-      if (kind[i] !== kinds.graph) deviceTime[name[i]] += duration[i] + 1e-6;
       const id = operation[i];
       if (id < 0 || id >= operationName.length) continue;
       if (part[i]) partName.set(id * PARTS + part[i], name[i]);
       else if (operationName[id] < 0) operationName[id] = name[i];
     }
-    Object.assign(group, { kindCounts, deviceTime });
+    group.kindCounts = kindCounts;
   }
   return { operationName, partName };
 }

@@ -26,3 +26,17 @@ export function makeSwatch(fill) {
   swatch.style.background = fill;
   return swatch;
 }
+
+/** A list to choose from. @param {Object<string, string>} options words by value */
+export function makeChoice(label, options, onChange) {
+  const choice = make("select", "");
+  for (const [value, words] of Object.entries(options)) {
+    const option = make("option", "", words);
+    option.value = value;
+    choice.append(option);
+  }
+  choice.title = label;
+  choice.setAttribute("aria-label", label);
+  choice.addEventListener("change", () => onChange(choice.value));
+  return choice;
+}

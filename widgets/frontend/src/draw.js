@@ -1,11 +1,16 @@
 // The lower canvas: everything that changes only with the view. The upper one (overlay.js) follows the pointer.
 
+import { onAxis } from "./align.js";
 import { drawAllArrows } from "./arrows.js";
+import { drawAxes } from "./axis.js";
 import { grouped } from "./format.js";
-import { axisUnit, tickDecimals, tickStep } from "./scale.js";
+import { drawOverlap, drawOverlapAbove } from "./overlap.js";
+import { sceneOf } from "./scene.js";
 import { drawRow, stretch } from "./spans.js";
+import { fitted, font } from "./text.js";
 
-export const font = (scene, size, weight = "") => `${weight} ${size * scene.geometry.dpr}px ${scene.theme.font}`;
+// Room for the button that collapses the engine.
+const HEADER_INDENT = 17;
 
 export function drawBase(ctx, scene) {
   const { theme, layout } = scene;
@@ -13,10 +18,13 @@ export function drawBase(ctx, scene) {
   ctx.fillStyle = theme.ground;
   ctx.fillRect(0, 0, width, height);
   ctx.textBaseline = "middle";
-  layout.groups.forEach((box) => drawLaneGrounds(ctx, scene, box));
-  drawAxis(ctx, scene);
+  layout.groups.forEach((box) => drawLaneGrounds(ctx, sceneOf(scene, box.index), box));
+  drawAxes(ctx, scene);
   ctx.font = font(scene, 11);
-  layout.groups.forEach((box) => drawLanes(ctx, scene, box));
+  layout.groups.forEach((box) => {
+    drawOverlap(ctx, sceneOf(scene, box.index), box);
+    drawLanes(ctx, sceneOf(scene, box.index), box);
+  });
   layout.groups.forEach((box) => drawHeader(ctx, scene, box));
   drawOverview(ctx, scene);
 }
@@ -32,37 +40,6 @@ function drawLaneGrounds(ctx, scene, box) {
     ctx.fillStyle = theme.lane;
     ctx.fillRect(x, y, width, height);
   }
-}
-
-function drawAxis(ctx, scene) {
-  const { geometry: g, theme, layout, view } = scene;
-  const unit = axisUnit(view);
-  const step = tickStep(view, layout.plot.right - layout.plot.left, 84);
-  const decimals = tickDecimals(step, unit);
-  const bottom = g.px(layout.overview.top - 8);
-  ctx.font = font(scene, 11);
-  ctx.textAlign = "center";
-  for (let tick = Math.ceil(view.t0 / step); tick * step <= view.t1; tick++) {
-    const x = Math.round(g.x(tick * step));
-    ctx.fillStyle = theme.grid;
-    ctx.fillRect(x, g.px(layout.axis - 7), Math.max(1, Math.floor(g.dpr)), bottom - g.px(layout.axis - 7));
-    const label = `${grouped((tick * step) / unit.ns, decimals)} ${unit.name}`;
-    const half = ctx.measureText(label).width / 2;
-    ctx.fillStyle = theme.soft;
-    const centre = Math.min(Math.max(x, g.left + (tick ? half : 0)), ctx.canvas.width - half);
-    ctx.fillText(label, centre, g.px(layout.axis - 16));
-  }
-  ctx.textAlign = "left";
-  drawTimeKind(ctx, scene);
-}
-
-/** A simulated time is labelled as such on the axis, always. */
-function drawTimeKind(ctx, scene) {
-  const { geometry: g, theme, layout, model } = scene;
-  if (!model.simulated) return;
-  ctx.font = font(scene, 11, "600");
-  ctx.fillStyle = theme.accent;
-  ctx.fillText(layout.plot.left < 100 ? "simulated" : "simulated time", 0, g.px(layout.axis - 16));
 }
 
 function drawLanes(ctx, scene, box) {
@@ -81,6 +58,7 @@ function drawLanes(ctx, scene, box) {
   ctx.clip();
   drawAllArrows(ctx, scene, box.index);
   drawEnds(ctx, scene, box, group);
+  drawOverlapAbove(ctx, scene, box);
   ctx.restore();
 }
 
@@ -101,7 +79,7 @@ function drawHeader(ctx, scene, box) {
   const { geometry: g, theme, layout, model } = scene;
   const group = model.groups[box.index];
   const middle = g.px(box.top + layout.header / 2);
-  let x = 0;
+  let x = g.px(HEADER_INDENT);
   const write = (text, size, weight, ink, gap) => {
     ctx.font = font(scene, size, weight);
     const shown = fitted(ctx, text, g.right - x);
@@ -112,16 +90,11 @@ function drawHeader(ctx, scene, box) {
   write(group.label, 13, "600", theme.ink, 12);
   x = Math.max(x, g.left);
   write(group.makespan_text, 13, "600", theme.ink, 10);
-  for (const remark of group.remarks) write(remark, 12, "", theme.soft, 16);
+  const leftOut = group.lanesLeftOut ? [`${grouped(group.lanesLeftOut)} more lanes are not drawn`] : [];
+  const bound = scene.overlap.shows.path && group.path?.words;
+  if (bound) write(`critical path: ${bound}`, 12, "600", theme.path, 16);
+  else for (const remark of [...group.remarks, ...leftOut]) write(remark, 12, "", theme.soft, 16);
   ctx.font = font(scene, 11);
-}
-
-/** The text, or as much of its beginning as fits. */
-export function fitted(ctx, text, room) {
-  const width = ctx.measureText(text).width;
-  if (width <= room) return text;
-  const letters = Math.floor((text.length * room) / width) - 1;
-  return letters > 0 ? `${text.slice(0, letters)}…` : "";
 }
 
 /** The strip at the foot: each engine's whole run with the times its device was busy, and where the view lies in it. */
@@ -132,18 +105,21 @@ function drawOverview(ctx, scene) {
   const pitch = (bounds.t1 - bounds.t0) / width;
   const grain = g.px(3);
   const x = (t) => g.left + Math.round((t - bounds.t0) / pitch);
-  scene.groups.forEach((part, index) => {
-    const y = g.px(top + 3 + index * row);
+  layout.groups.forEach(({ index }, position) => {
+    const part = scene.groups[index];
+    const alignment = scene.alignments[index];
+    const y = g.px(top + 3 + position * row);
     const height = g.px(row - 2);
+    const [from, to] = [x(onAxis(alignment, 0)), x(onAxis(alignment, part.group.extent_ns))];
     ctx.fillStyle = theme.grid;
-    ctx.fillRect(x(0), y, Math.max(1, x(part.group.extent_ns) - x(0)), height);
-    const columns = Math.ceil(width / grain);
-    if (part.busyShare?.length !== columns) part.busyShare = busyShare(part, bounds.t0, pitch * grain, columns);
+    ctx.fillRect(from, y, Math.max(1, to - from), height);
+    const columns = Math.max(1, Math.ceil((to - from) / grain));
+    if (part.busyShare?.length !== columns) part.busyShare = busyShare(part, columns);
     ctx.fillStyle = theme.faint;
     for (let column = 0; column < columns; column++) {
       if (!part.busyShare[column]) continue;
       ctx.globalAlpha = part.busyShare[column];
-      ctx.fillRect(g.left + column * grain, y, Math.min(grain, width - column * grain), height);
+      ctx.fillRect(from + column * grain, y, Math.min(grain, to - from - column * grain), height);
     }
     ctx.globalAlpha = 1;
   });
@@ -156,11 +132,12 @@ function drawOverview(ctx, scene) {
   ctx.strokeRect(x0 + 0.5, g.px(top) + 0.5, x1 - x0 - 1, g.px(layout.overview.height) - 1);
 }
 
-/** Share of each column of `pitch` nanoseconds that the device is busy. */
-function busyShare({ busy }, t0, pitch, length) {
+/** Share of each of `length` equal parts of the run that the device is busy. */
+function busyShare({ busy, group }, length) {
   const columns = new Float32Array(length);
-  for (let column = 0, before = busy.until(t0); column < length; column++) {
-    const until = busy.until(t0 + (column + 1) * pitch);
+  const pitch = Math.max(group.extent_ns, 1) / length;
+  for (let column = 0, before = 0; column < length; column++) {
+    const until = busy.until((column + 1) * pitch);
     columns[column] = Math.min(1, (until - before) / pitch);
     before = until;
   }

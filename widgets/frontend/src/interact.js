@@ -1,13 +1,17 @@
-// Pointer, wheel and keys, turned into the timeline's own verbs.
+// Pointer and wheel, turned into the timeline's own verbs.
+
+import { KEYS } from "./keys.js";
 
 const CLICK_SLACK = 4;
 const LINE = 16;
 const WHEEL_RATE = 0.0016;
+const CURSORS = { pan: "ss-grabbing", reorder: "ss-grabbing", measure: "ss-resizing", area: "ss-resizing", zoom: "ss-resizing" };
 
 /** Listen on the canvas. Returns a function that stops listening. */
 export function attach(canvas, timeline) {
   const stop = new AbortController();
   const on = (type, handler, options = {}) => canvas.addEventListener(type, handler, { signal: stop.signal, ...options });
+  const fingers = new Map();
   let drag = null;
 
   const point = (event) => {
@@ -20,32 +24,41 @@ export function attach(canvas, timeline) {
     canvas.focus({ preventScroll: true });
     canvas.setPointerCapture(event.pointerId);
     const at = point(event);
-    drag = { start: at, last: at, moved: false, mode: timeline.dragMode(at, event.shiftKey) };
-    if (drag.mode === "overview") timeline.centreOverview(at.x);
+    fingers.set(event.pointerId, at);
+    if (fingers.size > 1) {
+      drag = null;
+      return;
+    }
+    const held = { shift: event.shiftKey, control: event.ctrlKey || event.metaKey, alt: event.altKey };
+    const { pointing, viewer } = timeline;
+    drag = { start: at, last: at, moved: false, mode: pointing.dragMode(at, held), engine: pointing.engineAt(at) };
+    if (drag.mode === "overview") viewer.centreOverview(at.x);
   });
 
   on("pointermove", (event) => {
     const at = point(event);
-    if (!drag) return timeline.hover(at);
-    if (!drag.moved && Math.hypot(at.x - drag.start.x, at.y - drag.start.y) < CLICK_SLACK) return undefined;
-    drag.moved = true;
-    canvas.classList.toggle("ss-grabbing", drag.mode === "pan");
-    canvas.classList.toggle("ss-resizing", drag.mode === "measure");
-    if (drag.mode === "pan") timeline.panPixels(drag.last.x - at.x);
-    else if (drag.mode === "measure") timeline.measureBetween(drag.start, at);
-    else timeline.centreOverview(at.x);
-    drag.last = at;
-    return undefined;
+    if (fingers.size > 1) pinch(timeline, fingers, event.pointerId, at);
+    else if (!drag) timeline.pointing.hover(at);
+    else if (drag.moved || Math.hypot(at.x - drag.start.x, at.y - drag.start.y) >= CLICK_SLACK) {
+      drag.moved = true;
+      if (CURSORS[drag.mode]) canvas.classList.add(CURSORS[drag.mode]);
+      DRAGS[drag.mode](timeline, drag, at);
+      drag.last = at;
+    }
   });
 
   const release = (event) => {
     canvas.classList.remove("ss-grabbing", "ss-resizing");
-    if (drag && !drag.moved && event.type === "pointerup" && drag.mode === "pan") timeline.click(point(event));
+    fingers.delete(event.pointerId);
+    if (drag && event.type === "pointerup") {
+      if (!drag.moved && drag.mode !== "overview") timeline.pointing.click(point(event));
+      else if (drag.moved && drag.mode === "zoom") timeline.viewer.zoomToRubber();
+    }
     drag = null;
   };
   on("pointerup", release);
   on("pointercancel", release);
-  on("pointerleave", () => drag || timeline.leave());
+  on("pointerleave", () => drag || timeline.pointing.leave());
   on("dblclick", () => timeline.reset());
 
   on("wheel", (event) => {
@@ -53,13 +66,13 @@ export function attach(canvas, timeline) {
     const sideways = event.shiftKey ? event.deltaX || event.deltaY : event.deltaX;
     if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
       event.preventDefault();
-      timeline.panPixels(sideways * unit);
+      timeline.viewer.panPixels(sideways * unit);
     } else if (event.ctrlKey || event.metaKey || canvas === canvas.ownerDocument.activeElement) {
       event.preventDefault();
-      timeline.zoomAt(point(event).x, Math.exp(event.deltaY * unit * WHEEL_RATE));
+      timeline.viewer.zoomAt(point(event).x, Math.exp(event.deltaY * unit * WHEEL_RATE));
     } else {
       // The page scrolls, as it must when the pointer only passes over; say how to zoom instead.
-      timeline.nudge();
+      timeline.stage.nudge();
     }
   }, { passive: false });
 
@@ -69,23 +82,29 @@ export function attach(canvas, timeline) {
     if (!action) return;
     event.preventDefault();
     event.stopPropagation();
-    action(timeline);
+    action(timeline, event);
   });
 
   return () => stop.abort();
 }
 
-const zoomIn = (timeline) => timeline.zoomBy(1 / 1.5);
-const zoomOut = (timeline) => timeline.zoomBy(1.5);
-const left = (timeline) => timeline.panShare(-0.2);
-const right = (timeline) => timeline.panShare(0.2);
-
-const KEYS = {
-  w: zoomIn, "+": zoomIn, "=": zoomIn, s: zoomOut, "-": zoomOut, a: left, ArrowLeft: left, d: right, ArrowRight: right,
-  0: (timeline) => timeline.reset(),
-  Home: (timeline) => timeline.reset(),
-  f: (timeline) => timeline.fitSelection(),
-  n: (timeline) => timeline.selectNeighbour(1),
-  p: (timeline) => timeline.selectNeighbour(-1),
-  Escape: (timeline) => timeline.clear(),
+const DRAGS = {
+  overview: (timeline, _, at) => timeline.viewer.centreOverview(at.x),
+  pan: (timeline, drag, at) => timeline.viewer.panPixels(drag.last.x - at.x),
+  reorder: (timeline, drag, at) => timeline.pointing.reorder(drag.engine, at),
+  measure: (timeline, drag, at) => timeline.pointing.measureBetween(drag.start, at),
+  area: (timeline, drag, at) => timeline.pointing.measureArea(drag.start, at),
+  zoom: (timeline, drag, at) => timeline.viewer.stretchRubber(drag.start.x, at.x),
 };
+
+/** Two fingers: what lay under each of them stays there. */
+function pinch(timeline, fingers, pointer, at) {
+  const [other] = [...fingers].filter(([id]) => id !== pointer).map(([, finger]) => finger);
+  const before = fingers.get(pointer);
+  fingers.set(pointer, at);
+  if (!before) return;
+  const [apart, now] = [Math.abs(before.x - other.x), Math.abs(at.x - other.x)];
+  const middle = (at.x + other.x) / 2;
+  if (apart > CLICK_SLACK && now > CLICK_SLACK) timeline.viewer.zoomAt(middle, apart / now);
+  timeline.viewer.panPixels((before.x - at.x) / 2);
+}

@@ -1,5 +1,6 @@
 // What belongs together: an operation under every engine, a host call and what it put on the device.
 
+import { onAxis } from "./align.js";
 import { ofCorrelation, ofOperation } from "./grouping.js";
 
 // A replay may hold a hundred thousand kernels; that many outlines would show nothing and stop the pointer.
@@ -65,16 +66,17 @@ export function highlightOf(model, groupIndex, span) {
   return { operation, name: model.names[named], nameCode: named, group: groupIndex, span, members };
 }
 
-/** Extent in time of a highlight: [start, end] over its device spans, or all spans where it has none. */
-export function highlightExtent(model, highlight) {
-  let [start, end] = [Infinity, -Infinity];
+/** Stretch of the axis that a highlight's device spans take, or all its spans where it has none; of one group, or of all. */
+export function highlightExtent(model, highlight, alignments, only = null) {
+  let [from, to] = [Infinity, -Infinity];
   for (const { group, spans } of highlight.members) {
-    const { kind, start: starts, end: ends } = model.groups[group];
+    if (only !== null && group !== only) continue;
+    const { kind, start, end } = model.groups[group];
     const onDevice = spans.filter((i) => model.kinds.isDevice(kind[i]));
     for (const i of onDevice.length ? onDevice : spans) {
-      start = Math.min(start, starts[i]);
-      end = Math.max(end, ends[i]);
+      from = Math.min(from, onAxis(alignments[group], start[i]));
+      to = Math.max(to, onAxis(alignments[group], end[i]));
     }
   }
-  return [start, end];
+  return [from, to];
 }

@@ -3,6 +3,8 @@
 const AXIS = 30;
 const GROUP_GAP = 12;
 const HEADER = 26;
+// Room for the ticks of an engine that is drawn at its own scale.
+const OWN_AXIS = 16;
 const LANE_GAP = 2;
 // Room for the arrows from the host's calls to the streams.
 const HOST_GAP = 8;
@@ -10,36 +12,47 @@ const HOST_ROW = 16;
 const STREAM_ROW = 20;
 const NARROW_ROW = 14;
 const BAND = 6;
+// The lane "at once" under the others.
+const AT_ONCE_GAP = 4;
+const AT_ONCE = 16;
 const OVERVIEW_GAP = 14;
 const OVERVIEW_ROW = 5;
 const RIGHT_MARGIN = 12;
 
 /** Width of the column of lane names: smaller where the page is narrow. */
-export const gutterWidth = (width) => (width < 560 ? 84 : 104);
+export const gutterWidth = (width) => (width < 560 ? 88 : 112);
 
 /**
- * @param {Array<{lanes: Array}>} groups lanes of each group, as `buildLanes` gives them
+ * @param {Array<{lanes: Array}>} parts lanes of each group, as `buildLanes` gives them
  * @param {number} width of the canvas
+ * @param {number[]} shown indices of the groups from top to bottom
+ * @param {{collapsed?: Set<number>, ownAxes?: boolean, atOnceOf?: (index: number) => boolean}} more groups that show their header only;
+ * whether each has an axis of its own; whether a group has a lane "at once"
  */
-export function buildLayout(groups, width) {
+export function buildLayout(parts, width, shown = [...parts.keys()], { collapsed = new Set(), ownAxes = false, atOnceOf = () => false } = {}) {
   const plot = { left: gutterWidth(width), right: Math.max(width - RIGHT_MARGIN, gutterWidth(width) + 20) };
   let y = AXIS;
-  const placed = groups.map(({ lanes }, index) => {
-    if (index) y += GROUP_GAP;
+  const groups = shown.map((index, position) => {
+    if (position) y += GROUP_GAP;
     const top = y;
     y += HEADER;
+    const axis = ownAxes && !collapsed.has(index) ? (y += OWN_AXIS) : AXIS;
     const body = y;
     let gap = 0;
-    const placedLanes = lanes.map((lane, position) => {
+    const lanes = (collapsed.has(index) ? [] : parts[index].lanes).map((lane, place, all) => {
       const box = placeLane(lane, y);
-      gap = lane.host && lanes[position + 1] && !lanes[position + 1].host ? HOST_GAP : LANE_GAP;
+      gap = lane.host && all[place + 1] && !all[place + 1].host ? HOST_GAP : LANE_GAP;
       y += box.height + gap;
       return box;
     });
-    return { index, top, body, bottom: y - gap, lanes: placedLanes };
+    const atOnce = lanes.length && atOnceOf(index) ? { y: y - gap + AT_ONCE_GAP, height: AT_ONCE } : null;
+    if (atOnce) y = atOnce.y + AT_ONCE + gap;
+    return { index, top, body, axis, bottom: y - gap, lanes, atOnce, boxOfLane: new Map(lanes.map((box) => [box.lane.index, box])) };
   });
+  const boxes = [];
+  for (const box of groups) boxes[box.index] = box;
   const overview = { top: y + OVERVIEW_GAP, height: groups.length * OVERVIEW_ROW + 6, row: OVERVIEW_ROW };
-  return { width, height: overview.top + overview.height + 4, axis: AXIS, header: HEADER, plot, groups: placed, overview };
+  return { width, height: overview.top + overview.height + 4, axis: AXIS, header: HEADER, plot, groups, boxes, overview };
 }
 
 function placeLane(lane, top) {
@@ -51,13 +64,14 @@ function placeLane(lane, top) {
   return { lane, y: top, height, rows, band };
 }
 
-/** What lies at a point: {area: "axis" | "header" | "lane" | "overview" | "none", group?, lane?, row?}. */
+/** What lies at a point: {area: "axis" | "header" | "lane" | "at once" | "overview" | "none", group?, lane?, row?}. */
 export function hitTest(layout, y) {
   if (y < layout.axis) return { area: "axis" };
   if (y >= layout.overview.top - 4) return { area: "overview" };
   const group = layout.groups.find(({ top, bottom }) => y >= top && y < bottom + LANE_GAP);
   if (!group) return { area: "none" };
   if (y < group.body) return { area: "header", group };
+  if (group.atOnce && y >= group.atOnce.y - 1) return { area: "at once", group };
   const lane = group.lanes.find((box) => y >= box.y - 1 && y < box.y + box.height + 1);
   if (!lane) return { area: "none", group };
   const row = lane.band && y < lane.y + BAND ? lane.band : lane.rows.find((box) => y < box.y + box.height + 1) ?? lane.rows.at(-1);

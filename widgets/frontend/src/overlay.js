@@ -1,9 +1,12 @@
 // The upper canvas: what follows the pointer and the selection.
 
+import { offAxis } from "./align.js";
 import { drawArrow, rowOf } from "./arrows.js";
-import { font } from "./draw.js";
 import { micros } from "./format.js";
+import { drawWaitsOf } from "./overlap.js";
+import { sceneOf } from "./scene.js";
 import { drawSpan, stretch } from "./spans.js";
+import { font } from "./text.js";
 
 const LEAST_HIGHLIGHT = 3;
 
@@ -22,7 +25,8 @@ export function drawOverlay(ctx, scene, state) {
   }
   if (state.hovered) drawHighlight(ctx, scene, state.hovered, false);
   ctx.restore();
-  if (state.measure) drawMeasure(ctx, scene, state.measure);
+  const stretched = state.rubber ?? state.measure;
+  if (stretched) drawMeasure(ctx, scene, stretched);
   else if (state.cursor !== null) drawCursor(ctx, scene, state.cursor);
 }
 
@@ -33,11 +37,13 @@ function drawVeil(ctx, scene) {
 }
 
 /** Outline every member of a highlight; a selected one is drawn again above the veil. */
-function drawHighlight(ctx, scene, highlight, selected) {
-  const { geometry: g, theme, model } = scene;
-  const least = Math.round(LEAST_HIGHLIGHT * g.dpr);
+function drawHighlight(ctx, frame, highlight, selected) {
+  const { theme, model } = frame;
   for (const { group: index, spans, links } of highlight.members) {
     const group = model.groups[index];
+    const scene = sceneOf(frame, index);
+    const { geometry: g } = scene;
+    const least = Math.round(LEAST_HIGHLIGHT * g.dpr);
     for (const span of spans) {
       const place = rowOf(scene, index, span);
       if (!place) continue;
@@ -56,6 +62,7 @@ function drawHighlight(ctx, scene, highlight, selected) {
     }
     ctx.strokeStyle = ctx.fillStyle = selected || index === highlight.group ? theme.ink : theme.faint;
     ctx.lineWidth = Math.max(1, g.dpr);
+    for (const span of spans) drawWaitsOf(ctx, scene, index, span);
     for (const [launch, span] of links) drawArrow(ctx, scene, index, launch, span);
   }
 }
@@ -81,27 +88,35 @@ function drawCursor(ctx, scene, time) {
   const x = Math.round(g.x(time));
   ctx.fillStyle = theme.faint;
   ctx.fillRect(x, g.px(layout.axis - 6), Math.max(1, Math.floor(g.dpr)), g.px(layout.overview.top - 8) - g.px(layout.axis - 6));
-  drawPill(ctx, scene, micros(time), x, theme.ink);
+  for (const { axis, of } of axes(scene)) drawPill(ctx, scene, micros(of(time)), x, axis, theme.ink);
 }
 
-function drawMeasure(ctx, scene, { from, to }) {
+/** A stretch of the axis; `rows` says from which height to which, if not all. */
+function drawMeasure(ctx, scene, { from, to, top: above, bottom: below }) {
   const { geometry: g, theme, layout } = scene;
   const [x, width] = stretch(g, Math.min(from, to), Math.max(from, to), 1);
-  const [top, bottom] = [g.px(layout.axis - 6), g.px(layout.overview.top - 8)];
+  const [top, bottom] = [g.px(above ?? layout.axis - 6), g.px(below ?? layout.overview.top - 8)];
   ctx.fillStyle = theme.accentWash;
   ctx.fillRect(x, top, width, bottom - top);
   ctx.fillStyle = theme.accent;
   const line = Math.max(1, Math.round(g.dpr));
   ctx.fillRect(x, top, line, bottom - top);
   ctx.fillRect(x + width - line, top, line, bottom - top);
-  drawPill(ctx, scene, micros(Math.abs(to - from)), x + width / 2, theme.accent);
+  for (const { axis, of } of axes(scene)) drawPill(ctx, scene, micros(Math.abs(of(to) - of(from))), x + width / 2, axis, theme.accent);
 }
 
-function drawPill(ctx, scene, text, centre, fill) {
-  const { geometry: g, theme, layout } = scene;
+/** Where times are written, and which: the common axis, or that of each engine at its own scale. */
+function axes({ layout, mode, alignments }) {
+  if (mode !== "scale") return [{ axis: layout.axis - 16, of: (time) => time }];
+  return layout.groups.filter(({ lanes }) => lanes.length)
+    .map(({ axis, index }) => ({ axis: axis - 9, of: (time) => offAxis(alignments[index], time) }));
+}
+
+function drawPill(ctx, scene, text, centre, axis, fill) {
+  const { geometry: g, theme } = scene;
   const width = ctx.measureText(text).width + g.px(12);
   const x = Math.min(Math.max(centre - width / 2, g.left), ctx.canvas.width - width);
-  const middle = g.px(layout.axis - 16);
+  const middle = g.px(axis);
   ctx.fillStyle = fill;
   ctx.beginPath();
   ctx.roundRect(x, middle - g.px(9), width, g.px(18), g.px(4));

@@ -11,14 +11,23 @@ const WHITE = [255, 255, 255];
 /** Shades between the lane's background (little of the pixel is covered) and the full colour. */
 export const SHADES = 8;
 
-/** Colour of the `rank`-th operator: the plain hues first, then lighter and darker turns of them. */
-export function operatorColour(rank, dark) {
+/** Colour of the `rank`-th operator: the plain hues first, then lighter and darker turns of them; as in palette.py, for still pictures. */
+export function operatorColour(rank) {
   const hue = HUES[rank % HUES.length];
   const turn = Math.floor(rank / HUES.length) % 3;
-  const softened = mix(hue, WHITE, dark ? 0.9 : 0.88);
+  const softened = mix(hue, WHITE, 0.88);
   if (turn === 0) return softened;
   return turn === 1 ? mix(softened, WHITE, 0.55) : mix(softened, BLACK, 0.6);
 }
+
+// How much of its tint, and of the ink, is in the colour of a kind of call on the host; the rest is ground. As in palette.py.
+const HOST_SHARES = { launch: 0.3, graph_launch: 0.5, event: 0.72, sync: 0.19, host: 0.45, compile: 0.45 };
+const HOST_TINTS = { host: [176, 148, 92], compile: [140, 110, 190] };
+
+/** Colour of each kind of host call: greys and tinted greys, so that none is taken for an operator. */
+export const hostColours = (ink, ground) => Object.fromEntries(Object.entries(HOST_SHARES).map(
+  ([kind, share]) => [kind, mix(kind in HOST_TINTS ? mix(HOST_TINTS[kind], ink, 0.5) : ink, ground, share)],
+));
 
 export const inkOn = (rgb) => (contrast(rgb, WHITE) >= 4 || contrast(rgb, WHITE) > contrast(rgb, BLACK) ? WHITE : BLACK);
 
@@ -29,12 +38,9 @@ export function swatch(rgb, ground) {
   return { rgb, fill: css(rgb), shades, faded: css(mix(rgb, ground, 0.14)), ink: css(inkOn(rgb)), edge: css(mix(rgb, BLACK, 0.78)) };
 }
 
-/** Rank of each name by device time over all groups, so that what takes longest gets the plainest hue. */
-export function rankNames(model) {
-  const time = new Float64Array(model.names.length);
-  for (const { deviceTime } of model.groups) deviceTime.forEach((spent, code) => (time[code] += spent));
-  const order = [...time.keys()].filter((code) => time[code] > 0).sort((a, b) => time[b] - time[a] || a - b);
-  const ranks = new Int32Array(model.names.length).fill(-1);
+/** Codes of the operators in the order in which they take colours, and the rank of each name in it, -1 for none: `payload.py` says so. */
+export function rankNames({ order, names }) {
+  const ranks = new Int32Array(names.length).fill(-1);
   order.forEach((code, rank) => (ranks[code] = rank));
-  return { ranks, order, time };
+  return { ranks, order };
 }

@@ -1,8 +1,10 @@
 // The table below the timeline: one operation, or one stretch of time, under every engine.
 
+import { offAxis } from "./align.js";
 import { make, makeButton, makeSwatch } from "./dom.js";
 import { grouped, micros, percent } from "./format.js";
 import { launchOf } from "./join.js";
+import { totalsByName } from "./totals.js";
 
 /** Rows [engine, stream, start, kernel time, API time, launch latency] of a highlighted operation. */
 export function operationRows(model, highlight) {
@@ -20,10 +22,11 @@ export function operationRows(model, highlight) {
   });
 }
 
-/** Rows [engine, running, GPU busy, busy share, idle, kernels] of the stretch [from, to) of the common axis. */
-export function measureRows(parts, from, to) {
+/** Rows [engine, running, GPU busy, busy share, idle, kernels] of a stretch of the axis. */
+export function measureRows(parts, from, to, alignments = null) {
   return parts.map(({ group, busy }) => {
-    const [start, end] = [Math.max(from, 0), Math.min(to, group.extent_ns)];
+    const ends = alignments ? [from, to].map((position) => offAxis(alignments[group.index], position)) : [from, to];
+    const [start, end] = [Math.max(ends[0], 0), Math.min(ends[1], group.extent_ns)];
     const running = Math.max(0, end - start);
     if (!running) return [group.label, "–", "–", "–", "–", "–"];
     const busyTime = busy.within(start, end);
@@ -34,37 +37,69 @@ export function measureRows(parts, from, to) {
   });
 }
 
+/** Rows [name, a cell an engine] of totals: how often, how long, and which share of all that the engine did there. */
+export function totalRows(totals, columns) {
+  const whole = Array.from({ length: columns }, (_, column) => totals.reduce((sum, { cells }) => sum + cells[column].time, 0));
+  return totals.map(({ name, cells }) => [name, ...cells.map(({ count, time }, column) => (
+    count ? `${grouped(count)} × · ${micros(time)} · ${percent(time / (whole[column] || 1))}` : "–"
+  ))]);
+}
+
 const OPERATION_HEAD = ["engine", "lane", "start", "duration", "API time", "launch latency"];
 const MEASURE_HEAD = ["engine", "running", "GPU busy", "busy share", "idle", "kernels started"];
+const MOST_NAMES = 12;
 
 export class Panel {
-  /** @param {{onClose, onFit}} actions */
-  constructor(root, actions) {
-    this.actions = actions;
+  constructor(root, timeline) {
+    this.timeline = timeline;
     this.box = make("div", "ss-panel");
     this.box.hidden = true;
+    this.box.setAttribute("role", "region");
+    this.box.setAttribute("aria-label", "Selection");
     this.box.setAttribute("aria-live", "polite");
     root.append(this.box);
   }
 
-  showOperation(model, highlight, fill) {
-    const label = highlight.operation >= 0 ? `operation #${highlight.operation} under every engine` : "";
-    const fit = makeButton("zoom to it", "Zoom until all of them are in view (F)", this.actions.onFit);
-    this.fill(makeSwatch(fill), highlight.name, label, OPERATION_HEAD, operationRows(model, highlight), fit);
+  showOperation(highlight) {
+    const { model, theme, ranking, choosing } = this.timeline;
+    const onDevice = ranking.ranks[highlight.nameCode] >= 0;
+    const fill = onDevice ? theme.operators[highlight.nameCode].fill : theme.soft;
+    const known = highlight.operation >= 0;
+    const actions = [
+      makeButton("call ⇄ kernel", "Go from the launch call to the kernel, or back (L)", () => choosing.followLaunch()),
+      known ? makeButton("align here", "Put this operation at 0 under every engine (G)", () => this.timeline.align("operation")) : null,
+      makeButton("zoom to it", "Zoom until all of them are in view (F twice)", () => choosing.fitAll()),
+    ];
+    const label = known ? `operation #${highlight.operation} under every engine` : "";
+    this.fill(makeSwatch(fill), highlight.name, label, actions, table(OPERATION_HEAD, operationRows(model, highlight)));
   }
 
-  showMeasure(parts, { from, to }) {
-    const [start, end] = [Math.min(from, to), Math.max(from, to)];
-    this.fill(null, micros(end - start), `from ${micros(start)} to ${micros(end)}`, MEASURE_HEAD, measureRows(parts, start, end));
+  showMeasure(measure) {
+    const { model, layout, viewer, parts, choosing } = this.timeline;
+    const { from, to } = measure;
+    const shown = layout.groups.map(({ index }) => parts[index]);
+    const totals = totalsByName(model, layout, viewer.alignments, measure);
+    const own = viewer.mode === "scale";
+    const title = own ? "measured" : micros(to - from);
+    const detail = own ? "each engine at its own scale" : `from ${micros(from)} to ${micros(to)}`;
+    const names = table(["name", ...shown.map(({ group }) => group.label)], totalRows(totals, shown.length).slice(0, MOST_NAMES));
+    const rest = totals.length - MOST_NAMES;
+    this.fill(
+      null, title, detail, [makeButton("zoom to it", "Zoom to this stretch (F)", () => choosing.fit())],
+      table(MEASURE_HEAD, measureRows(shown, from, to, viewer.alignments)),
+      totals.length ? names : null, rest > 0 ? make("div", "ss-more", `+ ${rest} more names`) : null,
+    );
   }
 
-  fill(swatch, title, detail, head, rows, action = null) {
-    const line = (cells, tag) => make("tr", "", ...cells.map((cell) => make(tag, "", cell)));
-    const table = make("table", "", make("thead", "", line(head, "th")), make("tbody", "", ...rows.map((row) => line(row, "td"))));
-    const close = makeButton("×", "Close (Escape)", this.actions.onClose);
+  fill(swatch, title, detail, actions, ...content) {
+    const close = makeButton("×", "Close (Escape)", () => {
+      this.timeline.clear();
+      this.timeline.stage.overlay.focus({ preventScroll: true });
+    });
+    const buttons = make("div", "ss-actions", ...actions, close);
     this.box.replaceChildren(
-      make("div", "ss-panel-head", swatch, make("strong", "", title), make("span", "", detail), make("div", "ss-actions", action, close)),
-      table,
+      make("div", "ss-panel-head", swatch, make("strong", "", title), make("span", "", detail), buttons),
+      ...content.filter((part) => part !== null),
     );
     this.box.hidden = false;
   }
@@ -72,4 +107,9 @@ export class Panel {
   hide() {
     this.box.hidden = true;
   }
+}
+
+function table(head, rows) {
+  const line = (cells, tag) => make("tr", "", ...cells.map((cell) => make(tag, "", cell)));
+  return make("table", "", make("thead", "", line(head, "th")), make("tbody", "", ...rows.map((row) => line(row, "td"))));
 }

@@ -2,8 +2,11 @@
 
 export const NARROWEST_NS = 20;
 
-/** The whole of a trace with a little air at both ends. */
-export const fullView = (extent) => ({ t0: -0.008 * extent, t1: extent * 1.012 || 1000 });
+/** All from `start` to `end` with a little air at both ends. */
+export function fullView(start, end) {
+  const length = end - start;
+  return length > 0 ? { t0: start - 0.008 * length, t1: end + 0.012 * length } : { t0: start, t1: start + 1000 };
+}
 
 /** The same view moved and shrunk, if need be, to lie within `bounds`. */
 export function clampView(view, bounds) {

@@ -1,18 +1,22 @@
 // A measurement's ends stick to the edges of spans, so that what is read is exact.
 
+import { offAxis, onAxis } from "./align.js";
 import { timeAt } from "./geometry.js";
 import { hitTest } from "./layout.js";
 import { upperBound } from "./search.js";
 
 const REACH = 5;
 
-/** The time at a point, or the edge of a span within a few pixels of it in the row that the point lies in. */
-export function snapToEdge({ layout, view }, { x, y }) {
-  const t = timeAt(view, layout.plot, Math.min(Math.max(x, layout.plot.left), layout.plot.right));
+/** The position on the axis of a point, or of the edge of a span within a few pixels of it in the row that the point lies in. */
+export function snapToEdge({ layout, viewer }, { x, y }) {
+  const { view, alignments } = viewer;
+  const position = timeAt(view, layout.plot, Math.min(Math.max(x, layout.plot.left), layout.plot.right));
   const hit = hitTest(layout, y);
-  if (hit.area !== "lane") return t;
+  if (hit.area !== "lane") return position;
+  const alignment = alignments[hit.group.index];
+  const t = offAxis(alignment, position);
   const { start, end, length } = hit.row.track;
-  const reach = (REACH * (view.t1 - view.t0)) / (layout.plot.right - layout.plot.left);
+  const reach = (REACH * (view.t1 - view.t0)) / alignment.factor / (layout.plot.right - layout.plot.left);
   const k = upperBound(start, t);
   let best = t;
   for (let near = Math.max(0, k - 2); near < Math.min(length, k + 2); near++) {
@@ -20,5 +24,5 @@ export function snapToEdge({ layout, view }, { x, y }) {
       if (Math.abs(edge - t) < Math.min(reach, best === t ? Infinity : Math.abs(best - t))) best = edge;
     }
   }
-  return best;
+  return onAxis(alignment, best);
 }

@@ -1,7 +1,7 @@
 // What the page looks like: colours from JupyterLab's theme or, in a report, from the reader's preference.
 
 import { css, luminance, mix, parseColour } from "./colours.js";
-import { operatorColour, swatch } from "./palette.js";
+import { hostColours, operatorColour, swatch } from "./palette.js";
 
 /** Whether the page is dark: JupyterLab, VS Code and Colab each say so in their own way; else the system's preference. */
 export function prefersDark(view = window) {
@@ -54,7 +54,6 @@ export function readTheme(root, model, ranks) {
   const accent = computed(root, "--ss-accent", ground);
   const tone = (share) => mix(ink, ground, share);
   const lane = tone(dark ? 0.085 : 0.055);
-  const neutral = (share, tint = ink) => swatch(mix(mix(tint, ink, 0.5), ground, share), lane);
   return {
     dark,
     ground: css(ground),
@@ -67,19 +66,13 @@ export function readTheme(root, model, ranks) {
     faint: css(tone(0.5)),
     halo: css(ground, 0.85),
     accent: css(accent),
+    path: css(dark ? [255, 107, 129] : [200, 16, 68]),
     accentWash: css(accent, dark ? 0.16 : 0.1),
     band: css(tone(0.42)),
     hatch: css(tone(dark ? 0.3 : 0.24)),
     hatchGround: css(tone(dark ? 0.13 : 0.085)),
-    host: {
-      launch: neutral(dark ? 0.34 : 0.25),
-      graph_launch: neutral(0.5),
-      event: neutral(dark ? 0.2 : 0.14),
-      sync: swatch(tone(0.19), lane),
-      host: neutral(0.45, [176, 148, 92]),
-      compile: neutral(0.45, [140, 110, 190]),
-    },
-    operators: model.names.map((_, code) => swatch(operatorColour(Math.max(ranks[code], 0), dark), lane)),
+    host: Object.fromEntries(Object.entries(hostColours(ink, ground)).map(([kind, colour]) => [kind, swatch(colour, lane)])),
+    operators: model.names.map((_, code) => swatch(operatorColour(Math.max(ranks[code], 0)), lane)),
     font: getComputedStyle(root).fontFamily,
   };
 }

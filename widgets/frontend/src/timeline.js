@@ -1,79 +1,118 @@
 // The timeline: holds the state, and asks for a frame when something changed.
 
-import { Animation } from "./animation.js";
+import { onAxis } from "./align.js";
+import { Arrangement } from "./arrangement.js";
+import { rowOf } from "./arrows.js";
 import { BusyTimes } from "./busy.js";
+import { Choosing } from "./choosing.js";
 import { launchedNames } from "./decode.js";
-import { describeGroup, describeSpan } from "./describe.js";
 import { drawBase } from "./draw.js";
-import { shownSpans } from "./filter.js";
-import { frameGeometry, positionOf, timeAt } from "./geometry.js";
+import { Finding } from "./finding.js";
+import { positionOf } from "./geometry.js";
 import { ofCorrelation, ofOperation } from "./grouping.js";
+import { Heads } from "./heads.js";
 import { whenIdle } from "./idle.js";
 import { attach } from "./interact.js";
-import { highlightExtent, highlightOf } from "./join.js";
-import { buildLayout, hitTest } from "./layout.js";
-import { entryCapacity, spanAt } from "./lod.js";
+import { buildLayout } from "./layout.js";
+import { entryCapacity } from "./lod.js";
 import { drawOverlay } from "./overlay.js";
 import { rankNames } from "./palette.js";
 import { Panel } from "./panel.js";
-import { rowOf } from "./arrows.js";
-import { clampView, fitView, fullView, panView, zoomView } from "./scale.js";
-import { snapToEdge } from "./snap.js";
-import { hatchPattern, swatchOf } from "./spans.js";
+import { Pointing } from "./pointing.js";
+import { buildScene } from "./scene.js";
+import { hatchPattern } from "./spans.js";
 import { buildStage } from "./stage.js";
+import { applyState, readState } from "./state.js";
+import { OverlapSwitches } from "./switches.js";
 import { prefersDark, readTheme, watchPrint, watchTheme } from "./theme.js";
 import { Toolbar } from "./toolbar.js";
 import { Tooltip } from "./tooltip.js";
 import { buildLanes } from "./tracks.js";
+import { Viewer } from "./viewing.js";
 
 export class Timeline {
-  /** @param {HTMLElement} root an empty element @param model what `decode` returns */
-  constructor(root, model) {
+  /**
+   * @param {HTMLElement} root an empty element
+   * @param model what `decode` returns
+   * @param ask called once when the critical paths are wanted and the model has none; `overlap.take` takes them
+   */
+  constructor(root, model, ask = null) {
     this.root = root;
-    this.model = model;
-    this.ranking = rankNames(model);
-    this.bounds = fullView(model.extent);
-    this.view = this.bounds;
-    this.parts = model.groups.map((group) => ({
-      group, lanes: buildLanes(group, model.kinds), busy: new BusyTimes(group, model.kinds),
-    }));
-    this.shown = null;
-    this.selected = this.hovered = this.measure = this.cursor = null;
-    this.hoveredKey = "";
-
-    root.classList.add("ss-timeline");
-    this.toolbar = new Toolbar(root, {
-      onFilter: (filter) => this.setFilter(filter),
-      onZoom: (factor) => this.zoomBy(factor),
-      onReset: () => this.reset(),
-    });
-    this.stage = buildStage(root, model);
-    this.panel = new Panel(root, { onClose: () => this.clear(), onFit: () => this.fitSelection() });
-    this.tooltip = new Tooltip(root);
-    this.animation = new Animation((view) => this.setView(view));
-
     this.dirty = { base: false, overlay: false };
     this.frame = 0;
+    this.watchers = new Set();
+    this.dragging = "pan";
+    this.stopPreparing = () => {};
+    this.overlap = new OverlapSwitches(this, ask);
+    this.load(model);
+
+    root.classList.add("ss-timeline");
+    this.toolbar = new Toolbar(root, this);
+    this.stage = buildStage(root, model);
+    this.heads = new Heads(this.stage.box, this);
+    this.panel = new Panel(root, this);
+    this.tooltip = new Tooltip(root);
     this.stopListening = [
       attach(this.stage.overlay, this),
       watchTheme(() => this.applyTheme()),
       watchPrint(() => this.applyTheme(false), () => this.applyTheme()),
-      whenIdle(model.groups.flatMap((group) => [
-        () => ofCorrelation(group, 0), () => ofOperation(group, 0), () => launchedNames(model, group),
-      ])),
     ];
     this.resizes = new ResizeObserver(() => this.resize());
     this.applyTheme();
     this.resizes.observe(this.stage.box);
   }
 
+  /** Take a model, and forget all that belongs to another. */
+  load(model) {
+    this.stopPreparing();
+    this.model = model;
+    this.ranking = rankNames(model);
+    this.parts = model.groups.map((group) => ({
+      group, lanes: buildLanes(group, model.kinds), busy: new BusyTimes(group, model.kinds),
+    }));
+    this.arrangement = new Arrangement(model.groups.length);
+    this.selected = this.hovered = this.measure = this.rubber = this.cursor = null;
+    this.viewer = new Viewer(this);
+    this.pointing = new Pointing(this);
+    this.choosing = new Choosing(this);
+    this.finding = new Finding(this);
+    this.stopPreparing = whenIdle(model.groups.flatMap((group) => [
+      () => ofCorrelation(group, 0), () => ofOperation(group, 0), () => launchedNames(model, group),
+    ]));
+  }
+
+  /** Show another model, of spans that came later or of another run, in the same way as far as it has the same engines. */
+  replace(model) {
+    const state = readState(this);
+    const known = new Set(this.model.groups.map(({ label }) => label));
+    state.engines.push(...model.groups.map(({ label }) => label).filter((label) => !known.has(label)));
+    this.load(model);
+    this.stage.describe(model);
+    this.tooltip.hide();
+    this.panel.hide();
+    this.applyTheme(this.theme?.dark);
+    applyState(this, state);
+    this.overlap.askForPaths();
+  }
+
   destroy() {
     this.resizes.disconnect();
     this.stopListening.forEach((stop) => stop());
-    this.animation.stop();
+    this.stopPreparing();
+    this.viewer.animation.stop();
     cancelAnimationFrame(this.frame);
     this.tooltip.hide();
     this.root.replaceChildren();
+  }
+
+  /** Call `changed(what)` whenever "range", "selection" or "engines" changes. Returns a function that stops it. */
+  watch(changed) {
+    this.watchers.add(changed);
+    return () => this.watchers.delete(changed);
+  }
+
+  tell(what) {
+    for (const changed of this.watchers) changed(what);
   }
 
   // ---- frames
@@ -82,7 +121,8 @@ export class Timeline {
     if (!this.root.isConnected) return; // Styles are known only in a document; the resize observer comes back then.
     this.root.classList.toggle("ss-dark", dark);
     this.theme = readTheme(this.root, this.model, this.ranking.ranks);
-    this.toolbar.fill(this.model, this.ranking, this.theme);
+    this.overlap.applyTheme(this.theme);
+    this.toolbar.fill();
     this.resize();
   }
 
@@ -95,8 +135,11 @@ export class Timeline {
       return;
     }
     this.dpr = window.devicePixelRatio || 1;
-    this.layout = buildLayout(this.parts, width);
+    const { arrangement, viewer } = this;
+    const more = { collapsed: arrangement.collapsed, ownAxes: viewer.mode === "scale", atOnceOf: (index) => this.overlap.shows.overlap && this.model.groups[index].activity };
+    this.layout = buildLayout(this.parts, width, arrangement.shown, more);
     this.stage.size(width, this.layout.height, this.dpr);
+    this.heads.place();
     this.entries = new Int32Array(2 * entryCapacity(Math.ceil(width * this.dpr)));
     this.labelWidths = new Float32Array(this.model.names.length).fill(NaN);
     this.hatch = hatchPattern(this.stage.baseContext, this.theme, this.dpr);
@@ -109,7 +152,7 @@ export class Timeline {
     this.dirty.overlay = true;
     this.frame ||= requestAnimationFrame(() => {
       this.frame = 0;
-      this.drawDirty();
+      if (this.layout) this.drawDirty();
     });
   }
 
@@ -120,180 +163,95 @@ export class Timeline {
   }
 
   drawDirty() {
-    const scene = this.scene();
+    const scene = buildScene(this);
     if (this.dirty.base) drawBase(this.stage.baseContext, scene);
     if (this.dirty.overlay) drawOverlay(this.stage.overlayContext, scene, this);
     this.dirty.base = this.dirty.overlay = false;
   }
 
-  scene() {
-    const { model, layout, view, bounds, theme, parts: groups, shown, entries, labelWidths, hatch, dpr } = this;
-    const geometry = frameGeometry(view, layout, dpr);
-    return { model, layout, view, bounds, theme, groups, shown, entries, labelWidths, hatch, geometry };
+  // ---- what other files, and pages, ask for
+
+  get view() {
+    return this.viewer.view;
   }
 
-  // ---- view
+  set view(view) {
+    this.viewer.view = view;
+  }
+
+  get bounds() {
+    return this.viewer.bounds;
+  }
+
+  get shown() {
+    return this.finding.shown;
+  }
 
   setView(view) {
-    this.view = clampView(view, this.bounds);
-    this.redraw();
-  }
-
-  zoomAt(x, factor) {
-    this.animation.stop();
-    this.setView(zoomView(this.view, timeAt(this.view, this.layout.plot, x), factor, this.bounds));
-  }
-
-  zoomBy(factor) {
-    const { t0, t1 } = this.animation.target ?? this.view;
-    const anchor = this.cursor !== null && this.cursor > t0 && this.cursor < t1 ? this.cursor : (t0 + t1) / 2;
-    this.animation.run(this.view, zoomView({ t0, t1 }, anchor, factor, this.bounds));
-  }
-
-  panPixels(pixels) {
-    this.animation.stop();
-    const { left, right } = this.layout.plot;
-    this.setView(panView(this.view, (pixels / (right - left)) * (this.view.t1 - this.view.t0), this.bounds));
-  }
-
-  panShare(share) {
-    const from = this.animation.target ?? this.view;
-    this.animation.run(this.view, panView(from, share * (from.t1 - from.t0), this.bounds));
+    this.viewer.set(view);
   }
 
   reset() {
-    this.animation.run(this.view, this.bounds);
+    this.viewer.reset();
   }
-
-  fitSelection() {
-    if (!this.selected) return;
-    this.animation.run(this.view, fitView(...highlightExtent(this.model, this.selected), this.bounds));
-  }
-
-  centreOverview(x) {
-    const middle = timeAt(this.bounds, this.layout.plot, x);
-    this.setView(panView(this.view, middle - (this.view.t0 + this.view.t1) / 2, this.bounds));
-  }
-
-  // ---- pointer
-
-  dragMode({ y }, shift) {
-    const { area } = hitTest(this.layout, y);
-    if (area === "overview") return "overview";
-    return shift || area === "axis" ? "measure" : "pan";
-  }
-
-  /** The span at a point: {group, span} or null. */
-  pick({ x, y }) {
-    const { plot } = this.layout;
-    const hit = hitTest(this.layout, y);
-    if (hit.area !== "lane" || x < plot.left || x > plot.right) return null;
-    const { track } = hit.row;
-    const pitch = (this.view.t1 - this.view.t0) / (plot.right - plot.left);
-    const k = spanAt(track, timeAt(this.view, plot, x), pitch);
-    return k < 0 ? null : { group: hit.group.index, span: track.spans[k] };
-  }
-
-  hover(at) {
-    const { plot } = this.layout;
-    const hit = hitTest(this.layout, at.y);
-    const inside = at.x >= plot.left && at.x <= plot.right && hit.area !== "overview";
-    this.cursor = inside ? timeAt(this.view, plot, at.x) : null;
-    const found = this.pick(at);
-    const key = found ? `${found.group}/${found.span}` : hit.area === "header" ? `header/${hit.group.index}` : "";
-    if (key !== this.hoveredKey) {
-      this.hoveredKey = key;
-      this.hovered = found && highlightOf(this.model, found.group, found.span);
-    }
-    this.showTip(found, hit, at);
-    this.redraw(false);
-  }
-
-  showTip(found, hit, { clientX, clientY }) {
-    if (found) {
-      const group = this.model.groups[found.group];
-      const text = describeSpan(this.model, group, found.span);
-      this.tooltip.show(text, swatchOf(this, group, found.span).fill, clientX, clientY);
-    } else if (hit.area === "header") {
-      this.tooltip.show(describeGroup(this.model, this.model.groups[hit.group.index]), null, clientX, clientY);
-    } else {
-      this.tooltip.hide();
-    }
-  }
-
-  leave() {
-    this.cursor = this.hovered = null;
-    this.hoveredKey = "";
-    this.tooltip.hide();
-    this.redraw(false);
-  }
-
-  click(at) {
-    const found = this.pick(at);
-    if (found) this.select(found.group, found.span);
-    else this.clear();
-  }
-
-  measureBetween(from, to) {
-    const [start, end] = [from, to].map((at) => snapToEdge(this, at));
-    this.measure = { from: start, to: end };
-    this.cursor = this.selected = this.hovered = null;
-    this.tooltip.hide();
-    this.panel.showMeasure(this.parts, this.measure);
-    this.redraw(false);
-  }
-
-  nudge() {
-    this.stage.nudge();
-  }
-
-  // ---- selection and filter
 
   select(group, span) {
-    this.measure = null;
-    this.selected = highlightOf(this.model, group, span);
-    const onDevice = this.ranking.ranks[this.selected.nameCode] >= 0;
-    const fill = onDevice ? this.theme.operators[this.selected.nameCode].fill : this.theme.soft;
-    this.panel.showOperation(this.model, this.selected, fill);
-    this.redraw(false);
-  }
-
-  /** The next or previous operation of the program, in the engine where the selection was made. */
-  selectNeighbour(step) {
-    const index = this.selected?.group ?? 0;
-    const group = this.model.groups[index];
-    const wanted = this.selected?.operation >= 0 ? this.selected.operation + step : 0;
-    const span = ofOperation(group, wanted).find((i) => this.model.kinds.isDevice(group.kind[i]));
-    if (span === undefined) return;
-    this.select(index, span);
-    if (group.start[span] < this.view.t0 || group.end[span] > this.view.t1) {
-      const middle = (group.start[span] + group.end[span]) / 2;
-      this.animation.run(this.view, panView(this.view, middle - (this.view.t0 + this.view.t1) / 2, this.bounds));
-    }
+    this.choosing.select(group, span);
   }
 
   clear() {
-    this.selected = this.measure = null;
-    this.panel.hide();
-    this.redraw(false);
+    this.choosing.clear();
   }
 
   setFilter(filter) {
-    this.shown = shownSpans(this.model, filter);
-    this.parts.forEach(({ lanes }, index) => {
-      for (const { rows } of lanes) for (const track of rows) track.longest.rebuild(this.shown?.[index] ?? null);
-    });
-    this.redraw();
-    return !this.shown || this.shown.some((spans) => spans.includes(1));
+    return this.finding.find(filter) > 0;
+  }
+
+  /** Align the engines on the axis; `mode` is a key of ALIGNMENTS. */
+  align(mode) {
+    this.viewer.align(mode, mode === "operation" ? this.choosing.operation : null);
+    this.toolbar.refresh();
+    this.resize();
+  }
+
+  /** Change which engines are shown and how, and lay them out anew. */
+  arrange(change) {
+    change();
+    this.viewer.align(this.viewer.mode, this.viewer.operation);
+    this.toolbar.refresh();
+    this.resize();
+    this.tell("engines");
+  }
+
+  /** What is shown, as plain data (state.js); setting it shows it again. */
+  get state() {
+    return readState(this);
+  }
+
+  set state(state) {
+    applyState(this, state);
+  }
+
+  setDragging(mode) {
+    this.dragging = mode;
+    this.toolbar.refresh();
+  }
+
+  /** Measure a stretch of the axis, in all rows, or in those of an area: {top, bottom, rows}. */
+  measureStretch(from, to, area = {}) {
+    this.choosing.clear();
+    this.measure = { from: Math.min(from, to), to: Math.max(from, to), ...area };
+    this.panel.showMeasure(this.measure);
+    this.redraw(false);
   }
 
   /** Where a span is drawn, in CSS pixels of the stage: {x, y, width, height}; null if it has no place. */
   locate(group, span) {
-    const place = rowOf(this.scene(), group, span);
+    const place = rowOf(buildScene(this), group, span);
     if (!place) return null;
+    const { view, alignments } = this.viewer;
     const { start, end } = this.model.groups[group];
-    const x = positionOf(this.view, this.layout.plot, start[span]);
-    const width = positionOf(this.view, this.layout.plot, end[span]) - x;
-    return { x, y: place.row.y, width, height: place.row.height };
+    const [x, right] = [start[span], end[span]].map((time) => positionOf(view, this.layout.plot, onAxis(alignments[group], time)));
+    return { x, y: place.row.y, width: right - x, height: place.row.height };
   }
 }

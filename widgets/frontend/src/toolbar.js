@@ -1,36 +1,49 @@
-// The line above the canvas: what the colours mean, the filter, and zoom for those without a wheel.
+// The line above the canvas: what the colours mean, the search, how the engines are aligned, what dragging does, zoom.
 
-import { make, makeButton, makeSwatch } from "./dom.js";
+import { ALIGNMENTS } from "./align.js";
+import { make, makeButton, makeChoice, makeSwatch } from "./dom.js";
+import { SearchBox } from "./search_box.js";
 
 const MOST_CHIPS = 8;
+const DRAGGING = {
+  pan: ["pan", "Drag to move"],
+  zoom: ["zoom", "Drag to zoom to a stretch (Ctrl and drag)"],
+  measure: ["measure", "Drag to measure a stretch (Shift and drag)"],
+  area: ["area", "Drag to add up an area by name (Alt and drag)"],
+};
 const HOST_WORDS = {
   launch: "launch", graph_launch: "graph launch", event: "event", sync: "host waits", host: "host function", compile: "compilation",
 };
 
 export class Toolbar {
-  /** @param {{onFilter, onZoom, onReset}} actions `onFilter` tells whether anything matches */
-  constructor(root, actions) {
-    this.actions = actions;
+  constructor(root, timeline) {
+    this.timeline = timeline;
     this.chosen = null;
     this.legend = make("div", "ss-legend");
     this.legend.setAttribute("role", "group");
     this.legend.setAttribute("aria-label", "Operators");
-    this.filter = make("input", "ss-filter");
-    this.filter.type = "search";
-    this.filter.placeholder = "filter by name";
-    this.filter.setAttribute("aria-label", "Show only spans whose name contains this");
-    this.filter.addEventListener("input", () => this.apply(null));
+    this.search = new SearchBox(timeline, () => this.apply(null));
+    this.alignment = makeChoice("Align the engines", ALIGNMENTS, (mode) => timeline.align(mode));
+    this.modes = Object.entries(DRAGGING).map(([mode, [text, words]]) => {
+      const button = makeButton(text, words, () => timeline.setDragging(mode));
+      button.dataset.mode = mode;
+      return button;
+    });
+    const modes = make("div", "ss-modes", ...this.modes);
+    modes.setAttribute("role", "group");
+    modes.setAttribute("aria-label", "What dragging does");
     const tools = make(
-      "div", "ss-tools", this.filter,
-      makeButton("−", "Zoom out (S)", () => actions.onZoom(1.6)),
-      makeButton("+", "Zoom in (W)", () => actions.onZoom(1 / 1.6)),
-      makeButton("reset", "Show everything (0)", actions.onReset),
+      "div", "ss-tools", this.search.box, this.alignment, modes,
+      makeButton("−", "Zoom out (S)", () => timeline.viewer.zoomBy(1.6)),
+      makeButton("+", "Zoom in (W)", () => timeline.viewer.zoomBy(1 / 1.6)),
+      makeButton("reset", "Show everything (0)", () => timeline.reset()),
     );
-    root.append(make("div", "ss-bar", this.legend, tools));
+    root.append(make("div", "ss-bar", this.legend, tools, timeline.overlap.box));
   }
 
   /** Write the legend anew; called when the theme changes. */
-  fill(model, ranking, theme) {
+  fill() {
+    const { model, ranking, theme } = this.timeline;
     const chips = ranking.order.slice(0, MOST_CHIPS).map((code) => {
       const chip = makeButton("", `Show only ${model.names[code]}`, () => this.apply(this.chosen === code ? null : code));
       chip.className = "ss-chip";
@@ -40,23 +53,38 @@ export class Toolbar {
     });
     const rest = ranking.order.length - chips.length;
     const more = rest > 0 ? [make("span", "ss-more", `+ ${rest} more`)] : [];
-    this.legend.replaceChildren(...chips, ...more, ...hostLegend(model, theme));
-    this.markChosen();
+    this.back = make("span", "ss-back");
+    this.legend.replaceChildren(...chips, ...more, ...hostLegend(model, theme), this.back);
+    this.refresh();
+  }
+
+  /** Show only one name, by its code, or what has a text in its name. */
+  find(code, text) {
+    this.search.input.value = text;
+    this.apply(code === -1 ? null : code);
   }
 
   /** Filter by one operator, or by the text in the box. */
   apply(code) {
     this.chosen = code;
-    if (code !== null) this.filter.value = "";
-    this.markChosen();
-    const found = this.actions.onFilter({ code, text: this.filter.value.trim().toLowerCase() });
-    this.filter.setAttribute("aria-invalid", String(!found));
+    if (code !== null) this.search.input.value = "";
+    const found = this.timeline.setFilter({ code, text: this.search.text });
+    this.search.input.setAttribute("aria-invalid", String(!found));
+    this.refresh();
   }
 
-  markChosen() {
-    for (const chip of this.legend.querySelectorAll(".ss-chip")) {
-      chip.setAttribute("aria-pressed", String(Number(chip.dataset.code) === this.chosen));
-    }
+  /** Say in the buttons what is chosen, and which engines are hidden. */
+  refresh() {
+    const { arrangement, model, viewer, dragging } = this.timeline;
+    const press = (button, pressed) => button.setAttribute("aria-pressed", String(pressed));
+    for (const chip of this.legend.querySelectorAll(".ss-chip")) press(chip, Number(chip.dataset.code) === this.chosen);
+    for (const button of this.modes) press(button, button.dataset.mode === dragging);
+    this.alignment.value = viewer.mode;
+    this.back?.replaceChildren(...[...arrangement.hidden].map((index) => {
+      const { label } = model.groups[index];
+      return makeButton(`+ ${label}`, `Show ${label} again`, () => this.timeline.arrange(() => arrangement.hidden.delete(index)));
+    }));
+    this.search.tell();
   }
 }
 

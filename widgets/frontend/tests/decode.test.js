@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { decodeColumn, launchedName } from "../src/decode.js";
+import { launchedName } from "../src/decode.js";
+import { decodeColumn } from "../src/decode_column.js";
 import { fromBase64, unpacked } from "../src/page.js";
 import { gallop, lowerBound, upperBound } from "../src/search.js";
 import { makeModel } from "./model.js";

@@ -32,7 +32,9 @@ export function makeModel(groups, { lanes = ["host", "main", "aux"], ...more } =
       lanes: lanes.map((name, index) => ({ name, host: index === 0 })), count: spans.length, shown_until_ns: null, columns: described, ...more,
     };
   });
-  const header = { program: "step", kinds: KINDS, bases: ["measured", "derived", "placed"], names, groups: headers };
+  const onDevice = (name) => Object.values(groups).flat().some((span) => ["kernel", "copy"].includes(span.kind) && (span.name ?? span.kind) === name);
+  const order = names.flatMap((name, index) => (onDevice(name) ? [index] : []));
+  const header = { program: "step", kinds: KINDS, bases: ["measured", "derived", "placed"], names, order, groups: headers };
   return decode(header, new Uint8Array(Float64Array.from(columns).buffer));
 }
 

@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { contrast, luminance, mix, parseColour } from "../src/colours.js";
-import { inkOn, operatorColour, rankNames } from "../src/palette.js";
-import { makeModel } from "./model.js";
+import { hostColours, inkOn, operatorColour, rankNames } from "../src/palette.js";
 
 // Viénot, Brettel and Mollon (1999): how dichromats see, as matrices over linear RGB.
 const BLIND = {
@@ -21,33 +20,37 @@ function lab(rgb, matrix) {
   return [116 * y - 16, 500 * (x - y), 200 * (y - z)];
 }
 
-for (const dark of [false, true]) {
-  test(`the first seven operators differ for every eye (${dark ? "dark" : "light"})`, () => {
-    for (const matrix of [null, BLIND.protan, BLIND.deutan]) {
-      const seen = Array.from({ length: 7 }, (_, rank) => lab(operatorColour(rank, dark), matrix));
-      for (let a = 0; a < 7; a++) for (let b = 0; b < a; b++) {
-        const distance = Math.hypot(...seen[a].map((part, i) => part - seen[b][i]));
-        assert.ok(distance > 12, `${a} and ${b}: ${distance.toFixed(1)}`);
-      }
+test("the first seven operators differ for every eye", () => {
+  for (const matrix of [null, BLIND.protan, BLIND.deutan]) {
+    const seen = Array.from({ length: 7 }, (_, rank) => lab(operatorColour(rank), matrix));
+    for (let a = 0; a < 7; a++) for (let b = 0; b < a; b++) {
+      const distance = Math.hypot(...seen[a].map((part, i) => part - seen[b][i]));
+      assert.ok(distance > 12, `${a} and ${b}: ${distance.toFixed(1)}`);
     }
-  });
+  }
+});
 
-  test(`names can be read on every operator's colour (${dark ? "dark" : "light"})`, () => {
-    for (let rank = 0; rank < 21; rank++) {
-      const colour = operatorColour(rank, dark);
-      assert.ok(contrast(colour, inkOn(colour)) >= 4, `rank ${rank}: ${contrast(colour, inkOn(colour)).toFixed(2)}`);
+test("names can be read on every operator's colour", () => {
+  for (let rank = 0; rank < 21; rank++) {
+    const colour = operatorColour(rank);
+    assert.ok(contrast(colour, inkOn(colour)) >= 4, `rank ${rank}: ${contrast(colour, inkOn(colour)).toFixed(2)}`);
+  }
+});
+
+for (const [page, ground, ink] of [["light", "#ffffff", "#1c2128"], ["dark", "#14161a", "#e4e7eb"]]) {
+  test(`no kind of host call is taken for an operator (${page})`, () => {
+    const hosts = Object.values(hostColours(parseColour(ink), parseColour(ground))).map((colour) => lab(colour));
+    for (let rank = 0; rank < 7; rank++) for (const host of hosts) {
+      const distance = Math.hypot(...host.map((part, i) => part - lab(operatorColour(rank))[i]));
+      assert.ok(distance > 20, `rank ${rank}: ${distance.toFixed(1)}`);
     }
   });
 }
 
-test("what takes longest on the device comes first, and host names have no rank", () => {
-  const model = makeModel({
-    a: [{ kind: "launch", name: "call", start: 0, end: 900 }, { kind: "kernel", name: "short", lane: 1, start: 0, end: 5 }, { kind: "kernel", name: "long", lane: 1, start: 5, end: 50 }],
-    b: [{ kind: "kernel", name: "short", lane: 1, start: 0, end: 5 }],
-  });
-  const { order, ranks } = rankNames(model);
-  assert.deepEqual(order.map((code) => model.names[code]), ["long", "short"]);
-  assert.equal(ranks[model.names.indexOf("call")], -1);
+test("operators take their ranks in the order of the header, and host names have none", () => {
+  const { order, ranks } = rankNames({ order: [2, 0], names: ["short", "call", "long"] });
+  assert.deepEqual([...ranks], [1, -1, 0]);
+  assert.deepEqual(order, [2, 0]);
 });
 
 test("colours are read as browsers write them", () => {

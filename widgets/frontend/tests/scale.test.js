@@ -28,7 +28,7 @@ test("a view never leaves its bounds, nor gets narrower than can be drawn", () =
 });
 
 test("an empty trace still has a view", () => {
-  const view = fullView(0);
+  const view = fullView(0, 0);
   assert.ok(view.t1 > view.t0);
 });
 

@@ -58,7 +58,9 @@ test("an operation is found under every engine, with its launches", () => {
   const highlight = highlightOf(model, 0, 0);
   assert.equal(highlight.name, "relu");
   assert.deepEqual(highlight.members.map(({ group, spans, links }) => [group, spans, links]), [[0, [0, 1], [[0, 1]]], [1, [2, 0], [[0, 2]]]]);
-  assert.deepEqual(highlightExtent(model, highlight), [2000, 6900]);
+  const common = model.groups.map(() => ({ origin: 0, factor: 1 }));
+  assert.deepEqual(highlightExtent(model, highlight, common), [2000, 6900]);
+  assert.deepEqual(highlightExtent(model, highlight, common, 0), [4900, 6900]);
   assert.deepEqual(operationRows(model, highlight), [
     ["async", "main", "4.900 µs", "2.000 µs", "3.030 µs", "3.900 µs"],
     ["graph", "main", "2.000 µs", "2.000 µs", "in graph", "1.500 µs"],

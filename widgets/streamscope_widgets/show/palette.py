@@ -1,26 +1,102 @@
-"""Colours that everything static shares: legible on the light card that pictures and charts bring along, and told apart by most eyes."""
+"""Colours that all views share, each for light surroundings and for dark ones.
+
+What stands for an operator or for a kind of host call has the same colour in still pictures as in the live timeline: the hues, the mixing
+and the shares below are those of ``palette.js``, and a test compares the two.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+
+RGB = tuple[float, float, float]
 
 CARD = "#ffffff"
 INK = "#1f2430"
 FAINT_INK = "#5b6472"
 RULE = "#d9dde3"
+ON_ANY, FAINT_ON_ANY = "#777b82", "rgba(128,132,140,0.28)"
+"""Ink and rules that read on white and on black alike, for charts that cannot know the theme: 4.3 to 1 on both."""
 
-HOST_CALL = "#8b93a1"
-EVENT_CALL = "#c9a227"
-SYNC = "#dcdfe4"
-HOST_FUNCTION = "#b5651d"
 COPY = "#7a4fb5"
-KERNELS = ("#1f83bb", "#e9aa1f", "#1fa981", "#d287b0", "#6bbdec", "#da6e1f", "#f2e756")
-"""Okabe and Ito's colours, mixed with an eighth of white, for the names of kernels and copies by the time they take on the device in all
-engines together: the same as in the live timeline, where ``palette.js`` says so."""
 
 FASTER, SLOWER = "#1a936f", "#d1495b"
 
-BUSY = "#2f6fde"
-OVERLAPPED = "#123a7d"
+BUSY = "#6a9ef5"
+OVERLAPPED = "#1f55c4"
 HOST_WAIT = "#e08e0b"
 KERNEL_WAIT = "#f3c677"
 OTHER_IDLE = "#cfd4db"
-BOX = "#cfe0fb"
+BOX = "rgba(106,158,245,0.35)"
+
+ON_LIGHT, ON_DARK = "#1f2431", "#fffffe"
+"""Ink on light and on dark bars: no theme changes it, as none changes the bars. So it is not in `DARK`."""
+
+HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
+"""Okabe and Ito's palette (https://jfly.uni-koeln.de/color/), told apart under every common form of colour blindness."""
+GROUNDS = (("#ffffff", "#1c2128"), ("#14161a", "#e4e7eb"))
+"""Ground and ink, light and dark, that the kinds of host calls are mixed from."""
+HOST_SHARES = {"launch": 0.3, "graph_launch": 0.5, "event": 0.72, "sync": 0.19, "host": 0.45, "compile": 0.45}
+"""How much of its tint, and of the ink, is in the colour of a kind; the rest is ground."""
+HOST_TINTS: Mapping[str, RGB] = {"host": (176, 148, 92), "compile": (140, 110, 190)}
+_WHITE, _BLACK = (255, 255, 255), (20, 22, 26)
+
+
+def operator_colour(rank: int) -> str:
+    """Return the colour of the operator that takes the ``rank``-th most time: the plain hues first, then lighter and darker turns."""
+    softened = _mix(_parse(HUES[rank % len(HUES)]), _WHITE, 0.88)
+    turn = rank // len(HUES) % 3
+    return _css(softened if turn == 0 else _mix(softened, _WHITE, 0.55) if turn == 1 else _mix(softened, _BLACK, 0.6))
+
+
+def host_colour(kind: str, *, dark: bool = False) -> str:
+    """Return the colour of a kind of call on the host: a grey or a tinted grey, so never an operator's."""
+    ground, ink = map(_parse, GROUNDS[dark])
+    tint = _mix(HOST_TINTS[kind], ink, 0.5) if kind in HOST_TINTS else ink
+    return _css(_mix(tint, ground, HOST_SHARES[kind]))
+
+
+def _parse(colour: str) -> RGB:
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return red, green, blue
+
+
+def _mix(one: RGB, other: RGB, share: float) -> RGB:
+    red, green, blue = (a * share + b * (1 - share) for a, b in zip(one, other, strict=True))
+    return red, green, blue
+
+
+def _css(colour: RGB) -> str:
+    return "#" + "".join(f"{int(part + 0.5):02x}" for part in colour)
+
+
+HOST = {kind: host_colour(kind) for kind in HOST_SHARES}
+HOST_CALL, EVENT_CALL, SYNC, HOST_FUNCTION = HOST["launch"], HOST["event"], HOST["sync"], HOST["host"]
+KERNELS = tuple(operator_colour(rank) for rank in range(3 * len(HUES)))
+
+DARK = {
+    CARD: "#15181e",
+    INK: "#e8eaee",
+    FAINT_INK: "#a3abb8",
+    RULE: "#30353c",
+    **{colour: host_colour(kind, dark=True) for kind, colour in HOST.items()},
+}
+"""What stands in the place of a light colour in dark surroundings. Colours that read on both are not here."""
+
+
+def dark_style(drawing: str, scope: str = "") -> str:
+    """Return CSS that gives the elements of a drawing their dark colours, where the page that shows it is dark and is not printed.
+
+    Parameters
+    ----------
+    drawing : str
+        SVG whose ``fill`` and ``stroke`` are attributes; only the colours that it has get a rule.
+    scope : str
+        A selector that comes before each rule, with a blank behind it.
+    """
+    rules = [
+        f'{scope}[{name}="{light}"]{{{name}:{dark}}}'
+        for light, dark in DARK.items()
+        for name in ("fill", "stroke")
+        if f'{name}="{light}"' in drawing
+    ]
+    return f"@media screen and (prefers-color-scheme: dark){{{''.join(rules)}}}" if rules else ""

@@ -10,7 +10,8 @@ from streamscope_widgets.show.chart import Axis, Bars, Boxes, Cells, Dots, Line,
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-FONT = {"family": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif", "size": 13, "color": palette.INK}
+FONT = {"family": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif", "size": 13, "color": palette.ON_ANY}
+CLEAR = "rgba(0,0,0,0)"
 MARKER = {"size": 13, "color": palette.SLOWER, "line": {"color": palette.CARD, "width": 2.5}}
 
 
@@ -22,7 +23,7 @@ def row_figure(chart: RowChart) -> go.Figure:
     for series in chart.series:
         _ADD[type(series)](figure, chart, series)
     if chart.rule is not None:
-        figure.add_vline(x=chart.rule, line={"color": palette.FAINT_INK, "dash": "dot", "width": 1})
+        figure.add_vline(x=chart.rule, line={"color": palette.ON_ANY, "dash": "dot", "width": 1})
     for note in chart.notes:
         _add_note(figure, note)
     legend = bool(chart.legend)
@@ -31,7 +32,7 @@ def row_figure(chart: RowChart) -> go.Figure:
     figure.update_layout(margin={"l": 20, "r": 24, "t": 104 if legend else 54, "b": 54}, title_pad_t=16)
     figure.update_xaxes(
         title={"text": chart.axis.title, "font": {"size": 12}}, range=[chart.axis.low, chart.axis.high],
-        gridcolor=palette.RULE, zeroline=False, ticks="", tickfont={"color": palette.FAINT_INK},
+        gridcolor=palette.FAINT_ON_ANY, zeroline=False, ticks="", tickfont={"color": palette.ON_ANY},
     )  # fmt: skip
     figure.update_yaxes(type="category", autorange="reversed", automargin=True, showgrid=False, ticks="", ticksuffix="  ")
     return figure
@@ -53,10 +54,10 @@ def plane_figure(chart: PlaneChart, *, height: int) -> go.Figure:
 
 
 def lay_out(figure: go.Figure, title: str, *, height: int, legend: bool = False, below: str = "") -> None:
-    """Give a figure our looks: a light card that reads in any theme, and a left-aligned title that is the finding."""
-    small = f"<br><span style='font-size:12px;color:{palette.FAINT_INK}'>{below}</span>" if below else ""
+    """Give a figure our looks: no ground and inks that read in any theme, and a left-aligned title that is the finding."""
+    small = f"<br><span style='font-size:12px;color:{palette.ON_ANY}'>{below}</span>" if below else ""
     figure.update_layout(
-        template="none", paper_bgcolor=palette.CARD, plot_bgcolor=palette.CARD, font=FONT, showlegend=legend, height=height,
+        template="none", paper_bgcolor=CLEAR, plot_bgcolor=CLEAR, font=FONT, showlegend=legend, height=height,
         title={"text": title + small, "x": 0.012, "xanchor": "left", "y": 1, "yanchor": "top", "pad": {"t": 18}, "font": {"size": 15}},
         legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "traceorder": "normal"},
         margin={"l": 64, "r": 24, "t": 96, "b": 54},
@@ -78,7 +79,7 @@ def _add_dots(figure: go.Figure, chart: RowChart, dots: Dots) -> None:
     under = [value - low for low, value in zip(dots.lows, dots.values, strict=True)]
     figure.add_scatter(
         y=chart.rows, x=dots.values, mode="markers", marker={"size": 11, "color": list(dots.colours)},
-        error_x={"type": "data", "array": above, "arrayminus": under, "thickness": 1.5, "color": palette.FAINT_INK},
+        error_x={"type": "data", "array": above, "arrayminus": under, "thickness": 1.5, "color": palette.ON_ANY},
         customdata=list(zip(dots.lows, dots.highs, strict=True)),
         hovertemplate="%{y}: %{x:.3f}× (%{customdata[0]:.3f} to %{customdata[1]:.3f})<extra></extra>",
     )  # fmt: skip
@@ -95,9 +96,7 @@ _ADD: dict[type, Any] = {Bars: _add_bars, Dots: _add_dots, Boxes: _add_boxes}
 
 
 def _add_note(figure: go.Figure, note: Note) -> None:
-    figure.add_annotation(
-        x=note.value, y=note.row, text=note.words, xanchor="left", xshift=note.gap, showarrow=False, bgcolor=palette.CARD
-    )  # fmt: skip
+    figure.add_annotation(x=note.value, y=note.row, text=note.words, xanchor="left", xshift=note.gap, showarrow=False)
 
 
 def _add_panel(figure: go.Figure, panel: Panel, where: dict[str, int]) -> None:
@@ -127,7 +126,7 @@ def _add_line(figure: go.Figure, line: Line, where: dict[str, int]) -> None:
 
 
 def _add_label(figure: go.Figure, x: float, y: float, words: str, where: dict[str, int], *, size: int, **place: Any) -> None:
-    looks = {"showarrow": False, "font": {"size": size}, "bgcolor": "rgba(255,255,255,0.75)", "borderpad": 1}
+    looks = {"showarrow": False, "font": {"size": size, "color": palette.INK}, "bgcolor": "rgba(255,255,255,0.75)", "borderpad": 1}
     figure.add_annotation(x=x, y=y, text=words, **looks, **place, **where)
 
 
@@ -139,7 +138,7 @@ def _add_spot(figure: go.Figure, panel: Panel, spot: Spot, where: dict[str, int]
     figure.add_annotation(
         x=spot.x, y=spot.y, text="<br>".join([f"<b>{spot.words[0]}</b>", *spot.words[1:]]), align="left",
         ax=42, ay=42 if high else -42, xanchor="left", arrowcolor=palette.INK, arrowwidth=1, bgcolor=palette.CARD,
-        bordercolor=palette.FAINT_INK, borderpad=4, font={"size": 12}, **where,
+        bordercolor=palette.FAINT_INK, borderpad=4, font={"size": 12, "color": palette.INK}, **where,
     )  # fmt: skip
 
 
@@ -147,6 +146,6 @@ def _place_ticks(update: Any, axis: Axis, column: int) -> None:
     update(
         title={"text": axis.title, "font": {"size": 12}}, range=[axis.low, axis.high],
         tickvals=[place for place, _ in axis.ticks], ticktext=[words for _, words in axis.ticks],
-        showgrid=False, zeroline=False, ticks="outside", tickcolor=palette.RULE, tickfont={"color": palette.FAINT_INK},
+        showgrid=False, zeroline=False, ticks="outside", tickcolor=palette.ON_ANY, tickfont={"color": palette.ON_ANY},
         row=1, col=column,
     )  # fmt: skip

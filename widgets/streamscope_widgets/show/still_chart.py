@@ -1,6 +1,6 @@
 """Charts as still SVG: 4 kB each, where Plotly's script alone would weigh 4.8 MB.
 
-Charts with rows are for pages, in the page's own theme. Charts with panels are documents, on a light card of their own.
+Charts with rows stand in pages, or are documents as charts with panels are, on a card of their own.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ import numpy as np
 
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Array, Bars, Boxes, Dots, Line, Panel, PlaneChart, RowChart, Spot
-from streamscope_widgets.show.svg import document, shape, text, ticks, words
+from streamscope_widgets.show.svg import FONT, document, shape, text, ticks, words
 
-WIDTH, ROW, BAR = 660, 38, 22
+WIDTH, ROW, BAR, MARGIN = 660, 38, 22, 14
 TOP, LEGEND, BOTTOM, RIGHT = 40, 22, 50, 8
 CHARACTER = 6.7
 """About the width of a character in px, at a font size of 12."""
 MOST_TICKS = 6
 
-THEMED = {
-    palette.INK: "var(--ink)",
-    palette.FAINT_INK: "var(--soft)",
-    palette.RULE: "var(--rule)",
-    palette.CARD: "var(--ground)",
-    palette.OVERLAPPED: "var(--overlapped)",
-    palette.BOX: "var(--box)",
-}
-"""Colours that the page decides, by its theme."""
-ON_BARS = {palette.INK: "#1f2431", "#ffffff": "white"}
-"""What is written on a bar, in colours that no theme changes, as none changes the bar."""
 STYLE = """
-:root { --overlapped: #123a7d; --on-overlapped: #ffffff; --box: #cfe0fb; }
-@media (prefers-color-scheme: dark) { :root { --overlapped: #a9c6fb; --on-overlapped: #101622; --box: #1d3561; } }
-@media print { :root { --overlapped: #123a7d; --on-overlapped: #ffffff; --box: #cfe0fb; } }
-.chart .beside { paint-order: stroke; stroke: var(--ground); stroke-width: 4px; }
-.chart { width: 100%; height: auto; font-size: 12px; print-color-adjust: exact; }
+.chart .beside { paint-order: stroke; stroke-width: 4px; }
+.chart { width: 100%; max-width: 820px; height: auto; font-size: 12px; print-color-adjust: exact; }
 """
 
 
 def row_svg(chart: RowChart) -> str:
-    """Return a chart as an ``<svg>`` element that follows the theme of a page with `STYLE`."""
+    """Return a chart as an ``<svg>`` element for a page with `STYLE`; light or dark as the reader prefers."""
+    parts, height = _rows(chart)
+    frame = {"class_": "chart", "viewBox": f"0 0 {WIDTH} {height:.0f}", "role": "img", "aria_label": chart.title}
+    return shape("svg", shape("style", palette.dark_style(parts, ".chart ")), parts, **frame)
+
+
+def row_document(chart: RowChart) -> str:
+    """Return a chart as an SVG document of its own."""
+    parts, height = _rows(chart)
+    placed = shape("g", parts, transform=f"translate({MARGIN} {MARGIN})", font_family=FONT, font_size=12)
+    halo = shape("style", ".beside{paint-order:stroke;stroke-width:4px}")
+    return document(WIDTH + 2 * MARGIN, height + 2 * MARGIN, halo, placed, label=chart.title)
+
+
+def _rows(chart: RowChart) -> tuple[str, float]:
+    """Draw a chart; return its elements and how high they are."""
     picture = _Rows(chart)
-    parts = [*picture.axis(), *picture.legend(), *picture.rule(), *picture.series(), *picture.notes()]
-    head = shape("text", words(chart.title), x=0, y=15, style="fill:var(--ink)", font_size=14, font_weight=600)
-    frame = {"class_": "chart", "viewBox": f"0 0 {WIDTH} {picture.bottom + BOTTOM:.0f}", "role": "img", "aria_label": chart.title}
-    return shape("svg", head, *parts, **frame)
+    head = _text(0, 15, chart.title, font_size=14, font_weight=600)
+    parts = [head, *picture.axis(), *picture.legend(), *picture.rule(), *picture.series(), *picture.notes()]
+    return "".join(parts), picture.bottom + BOTTOM
 
 
 class _Rows:
@@ -94,7 +94,6 @@ class _Rows:
                 yield from self.boxes(series)
 
     def bars(self, bars: Bars, ends: dict[str, float]) -> Iterator[str]:
-        ink = "var(--on-overlapped)" if bars.colour == palette.OVERLAPPED else ON_BARS.get(bars.ink, "white")
         for (row, y), length, label in zip(self.middles.items(), bars.lengths, bars.labels, strict=True):
             left, right = self.x(ends[row]), self.x(ends[row] + length)
             ends[row] += length
@@ -102,14 +101,14 @@ class _Rows:
             if label and bars.outside:
                 yield _text(right + 6, y + 4, label)
             elif label:
-                yield _text((left + right) / 2, y + 4, label, ink, text_anchor="middle")
+                yield _text((left + right) / 2, y + 4, label, bars.ink, text_anchor="middle")
 
     def dots(self, dots: Dots) -> Iterator[str]:
         for y, value, low, high, colour in zip(self.middles.values(), dots.values, dots.lows, dots.highs, dots.colours, strict=True):
             yield _line(self.x(low), y, self.x(high), y, palette.FAINT_INK, stroke_width="1.5")
             for end in (self.x(low), self.x(high)):
                 yield _line(end, y - 4, end, y + 4, palette.FAINT_INK, stroke_width="1.5")
-            yield shape("circle", cx=self.x(value), cy=y, r="5.5", style=f"fill:{THEMED.get(colour, colour)}")
+            yield shape("circle", cx=self.x(value), cy=y, r="5.5", fill=colour)
 
     def boxes(self, boxes: Boxes) -> Iterator[str]:
         columns = (boxes.low, boxes.q1, boxes.median, boxes.q3, boxes.high)
@@ -123,20 +122,20 @@ class _Rows:
 
     def notes(self) -> Iterator[str]:
         for note in self.chart.notes:
-            yield _text(self.x(note.value) + note.gap, self.middles[note.row] + 4, note.words, class_="beside")
+            yield _text(self.x(note.value) + note.gap, self.middles[note.row] + 4, note.words, class_="beside", stroke=palette.CARD)
 
 
 def _text(x: float, y: float, content: str, colour: str = palette.INK, **attributes: object) -> str:
-    return text(x, y, content, style=f"fill:{THEMED.get(colour, colour)}", **attributes)
+    return text(x, y, content, fill=colour, **attributes)
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, colour: str, **attributes: object) -> str:
-    return shape("line", x1=x1, y1=y1, x2=x2, y2=y2, style=f"stroke:{THEMED.get(colour, colour)}", **attributes)
+    return shape("line", x1=x1, y1=y1, x2=x2, y2=y2, stroke=colour, **attributes)
 
 
 def _rectangle(x: float, y: float, width: float, height: float, colour: str, tip: str = "") -> str:
     content = [shape("title", words(tip))] if tip else []
-    return shape("rect", *content, x=x, y=y, width=max(0.0, width), height=height, style=f"fill:{THEMED.get(colour, colour)}")
+    return shape("rect", *content, x=x, y=y, width=max(0.0, width), height=height, fill=colour)
 
 
 def _legend(names: Sequence[tuple[str, str]]) -> list[tuple[str, str, float, int]]:
@@ -160,6 +159,9 @@ PLANE_STYLE = (
     f".soft{{fill:{palette.FAINT_INK}}}.head{{font-size:15px;font-weight:600}}.name{{font-size:13px;font-weight:600}}.mid{{text-anchor:middle}}"
     f".halo{{paint-order:stroke;stroke:#ffffffc0;stroke-width:4px}}.line{{fill:none;stroke:{palette.INK}}}"
     f".dual{{fill:none;stroke:{palette.HOST_FUNCTION};stroke-width:2;stroke-dasharray:6 4}}"
+    # The cells are light in any theme, and so is the halo of what is written on them.
+    f"@media screen and (prefers-color-scheme: dark){{text{{fill:{palette.DARK[palette.INK]}}}"
+    f".soft{{fill:{palette.DARK[palette.FAINT_INK]}}}text.halo{{fill:{palette.INK}}}}}"
 )
 
 
@@ -231,7 +233,7 @@ class _Plane:
         width, height = max(map(len, spot.words)) * SMALL_CHARACTER + 14, 16 * len(spot.words) + 8
         left = min(x + 26, self.right - width)
         top = y + 22 if y < PANEL_TOP + PANEL_HEIGHT / 2 else y - 22 - height
-        yield shape("line", x1=x, y1=y, x2=left, y2=top if y < top else top + height, stroke=palette.INK)
+        yield shape("line", x1=x, y1=y, x2=left, y2=top if y < top else top + height, stroke=palette.ON_LIGHT)
         yield shape("rect", rx=3, fill=palette.CARD, stroke=palette.FAINT_INK, x=left, y=top, width=width, height=height)
         for number, line in enumerate(spot.words):
             yield text(left + 7, top + 17 + 16 * number, line, class_=None if number else "name")

@@ -41,13 +41,16 @@ def text(x: float, y: float, content: str, **attributes: object) -> str:
 
 
 def document(width: float, height: float, *content: str, label: str | None = None, card: bool = True, **attributes: object) -> str:
-    """Return an SVG document, by default on a white card, so that it reads the same in light and in dark surroundings."""
+    """Return an SVG document, by default on a card of its own, light in light surroundings and dark in dark ones.
+
+    A browser asks the page that shows the picture which of the two it is. What knows no style sheets shows the light one.
+    """
     back = [shape("rect", width="100%", height="100%", rx=6, fill=palette.CARD)] if card else []
     role = {} if label is None else {"role": "img", "aria_label": label}
-    return shape(
-        "svg", *back, *content, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width:.0f} {height:.0f}", width=f"{width:.0f}",
-        height=f"{height:.0f}", **role, **attributes,
-    )  # fmt: skip
+    style = palette.dark_style("".join([*back, *content]))
+    parts = [*([shape("style", style)] if style else []), *back, *content]
+    size = {"viewBox": f"0 0 {width:.0f} {height:.0f}", "width": f"{width:.0f}", "height": f"{height:.0f}"}
+    return shape("svg", *parts, xmlns="http://www.w3.org/2000/svg", **size, **role, **attributes)
 
 
 def data_uri(svg: str) -> str:

@@ -163,6 +163,9 @@ class CudaDevice:
         with cuda_errors(f"allocating {nbytes:,} bytes of workspace"), self._device:
             return libraries().cupy.empty(nbytes, np.uint8)
 
+    def let_go_after(self, buffer: CudaBuffer, first: Launch | HostCall, uses: int) -> None:
+        """Do nothing: graphs and packed arguments hold addresses, so memory stays where it is."""
+
     def memory_of(self, streams: Iterable[CudaStream]) -> dict[str, int]:
         """Return the bytes of device memory that streams and their auxiliary ones hold for themselves, by what it is for."""
         held = {each for stream in streams for each in (stream, stream.auxiliary) if each is not None}

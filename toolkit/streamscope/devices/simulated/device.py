@@ -176,7 +176,13 @@ class SimulatedDevice:
             raise DeviceError(
                 f"a {type(memory).__name__} cannot be used as memory in place", hint="pass a NumPy array that is in one piece and writeable"
             )
-        return SimulatedBuffer(SimulatedBlock(memory.reshape(-1).view(np.uint8), place), ArraySpec(memory.shape, memory.dtype))
+        return SimulatedBuffer(
+            SimulatedBlock(memory.nbytes, place, memory.reshape(-1).view(np.uint8)), ArraySpec(memory.shape, memory.dtype)
+        )
+
+    def let_go_after(self, buffer: Buffer, first: Launch | HostCall, uses: int) -> None:
+        """Give the memory of an intermediate back when a run has used it so often, from what writes it first on."""
+        self._core.own(SimulatedBuffer, buffer).expect(first, uses)
 
     def memory_of(self, streams: Iterable[Stream]) -> dict[str, int]:
         """Return nothing: operators do not say how much workspace a library would take for them, so the model counts none."""
@@ -245,6 +251,8 @@ class SimulatedDevice:
                 self._core.catch_up()
                 for target, result in zip(targets, kept, strict=True):
                     target.store(result)
+                for buffer in {*sources, *targets}:
+                    buffer.used(call)
 
         return run
 

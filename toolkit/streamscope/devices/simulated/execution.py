@@ -14,7 +14,7 @@ from streamscope.devices.log import DeviceLog, LogRecord
 from streamscope.devices.simulated.core import Action, Appointment, Core, Timeline
 from streamscope.devices.simulated.memory import SimulatedBuffer, outcome
 from streamscope.devices.simulated.result_cache import ResultCache
-from streamscope.errors import DeviceError
+from streamscope.errors import DeviceError, OutOfMemoryError
 from streamscope.program.launch import RESULTS_HINT, Launch, LaunchKind, Reference
 
 Array = npt.NDArray[Any]
@@ -42,9 +42,20 @@ class Work:
             raise DeviceError(error.message, hint=RESULTS_HINT) from None
 
     def commit(self, results: Sequence[Array]) -> None:
-        """Put the results into memory."""
+        """Put the results into memory.
+
+        Raises
+        ------
+        OutOfMemoryError
+            This machine has too little memory.
+        """
         for buffer, result in zip(self.writes, results, strict=True):
             buffer.store(result)
+
+    def let_go(self) -> None:
+        """Let the values go that nobody uses any more in this run."""
+        for buffer in {*self.reads, *self.writes}:
+            buffer.used(self.launch)
 
 
 class Execution:
@@ -91,8 +102,12 @@ class Execution:
                 core.fail(launch, error)
 
         def end() -> None:
-            if results is not None:
-                work.commit(results)
+            try:
+                if results is not None:
+                    work.commit(results)
+            except OutOfMemoryError as error:
+                core.fail(launch, error)
+            work.let_go()
             if self.log.wanted:
                 what = (launch.name, launch.operation, launch.part, launch.kind, stream)
                 self.log.note(LogRecord(*what, start_ns, core.timeline.now_ns, replay, work.writes))

@@ -1,36 +1,63 @@
-"""Memory of the simulated device: NumPy arrays, filled with poison until something is written."""
+"""Memory of the simulated device: NumPy arrays, full of poison until something is written.
+
+A program of thousands of operations has more intermediates than this machine has memory. So a block takes memory when it is first written
+to, and gives it back when nobody reads it any more in this run; who reads it then reads poison.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from functools import partial
+from contextlib import suppress
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices.cost_model import CostModel
 from streamscope.errors import DeviceError, OutOfMemoryError
-from streamscope.interrupts import clean_up, deferred, when_gone
-from streamscope.program.launch import read_only
+from streamscope.interrupts import deferred
+from streamscope.program.launch import HostCall, Launch, read_only
 from streamscope.program.variable import ArraySpec, Place
 
 Array = npt.NDArray[Any]
 
 POISON_BYTE = 0x5A
+_NO_ARRAY: Array = np.empty(0)
 
 
 class SimulatedBlock:
-    """Memory without a shape; `streamscope.devices.protocol.Block`."""
+    """Memory without a shape; `streamscope.devices.protocol.Block`.
 
-    def __init__(self, memory: npt.NDArray[np.uint8], place: Place) -> None:
-        self.memory = memory
+    Attributes
+    ----------
+    nbytes : int
+    place : Place
+    memory : array, optional
+        None until something is written, and again when that was let go.
+    """
+
+    def __init__(self, nbytes: int, place: Place, memory: npt.NDArray[np.uint8] | None = None) -> None:
+        self.nbytes = nbytes
         self.place = place
+        self.memory = memory
 
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return self.memory.nbytes
+    def take(self) -> npt.NDArray[np.uint8]:
+        """Return its memory, which it takes now if it has none.
+
+        Raises
+        ------
+        OutOfMemoryError
+            This machine has too little.
+        """
+        if self.memory is None:
+            try:
+                self.memory = np.empty(self.nbytes, np.uint8)
+            except MemoryError as error:
+                message = f"a block takes {self.nbytes:,} bytes, more than this machine has for the simulation"
+                raise OutOfMemoryError(message, hint="use smaller shapes") from error
+        return self.memory
 
 
 class SimulatedBuffer:
@@ -47,8 +74,10 @@ class SimulatedBuffer:
             raise DeviceError(f"a block of {block.nbytes:,} bytes cannot hold {spec}, which takes {spec.nbytes:,}")
         self._block = block
         self._spec = spec
-        self._array: Array = block.memory[: spec.nbytes].view(spec.dtype).reshape(spec.shape)
-        self._view = read_only(self._array)
+        self._memory: npt.NDArray[np.uint8] | None = None
+        self._array, self._view = _NO_ARRAY, _NO_ARRAY
+        self._first: Launch | HostCall | None = None
+        self._uses = self._used = 0
 
     @property
     def spec(self) -> ArraySpec:
@@ -62,14 +91,37 @@ class SimulatedBuffer:
 
     def poison(self) -> None:
         """Make the values those of memory that nobody has written to: NaN in floats, 0x5A in every byte of integers, True in bools."""
-        kind, itemsize = self._spec.dtype.kind, self._spec.dtype.itemsize
-        unwritten = {"f": np.nan, "b": True}.get(kind) or np.frombuffer(bytes([POISON_BYTE]) * itemsize, self._spec.dtype)[0]
-        self._array.fill(unwritten)
+        if self._block.memory is not None:
+            self.hold().fill(_poison(self._spec.dtype))
 
     @property
     def values(self) -> Array:
         """What is in memory now: a read-only view, so that a reference that changes its arguments is found out."""
+        if self._block.memory is None:
+            return np.broadcast_to(np.asarray(_poison(self._spec.dtype), self._spec.dtype), self._spec.shape)
+        self.hold()
         return self._view
+
+    def hold(self) -> Array:
+        """Return the array, for which memory is taken now if there is none."""
+        memory = self._block.take()
+        if self._memory is not memory:
+            self._memory, self._array = memory, memory[: self._spec.nbytes].view(self._spec.dtype).reshape(self._spec.shape)
+            self._view = read_only(self._array)
+        return self._array
+
+    def expect(self, first: Launch | HostCall, uses: int) -> None:
+        """Let the values go when a run has used them so often, from the launch or host call on that writes them first."""
+        self._first, self._uses = first, uses
+
+    def used(self, by: Launch | HostCall) -> None:
+        """Count a use that is over."""
+        if self._first is not None:
+            # Begun anew by each run: the one before may have been broken off.
+            self._used = 1 if by is self._first else self._used + 1
+            if self._used == self._uses:
+                self._block.memory = self._memory = None
+                self._array = self._view = _NO_ARRAY
 
     def check(self, values: Array, what: str = "") -> None:
         """Raise DeviceError if `store` would not take these values, made by ``what``: another shape, or another kind of number."""
@@ -80,7 +132,11 @@ class SimulatedBuffer:
 
     def store(self, values: Array) -> None:
         """Replace all values by such as `check` accepts, converted to the buffer's dtype."""
-        self._array[...] = values
+        self.hold()[...] = values
+
+
+def _poison(dtype: np.dtype[Any]) -> Any:
+    return {"f": np.nan, "b": True}.get(dtype.kind) or np.frombuffer(bytes([POISON_BYTE]) * dtype.itemsize, dtype)[0]
 
 
 class Memory:
@@ -89,10 +145,13 @@ class Memory:
     def __init__(self, model: CostModel) -> None:
         self._capacity = int(model.memory_gb * 1e9)
         self._used = 0
+        self._sizes: dict[ref[SimulatedBlock], int] = {}
+        self._gone: deque[ref[SimulatedBlock]] = deque()
 
     @property
     def free_share(self) -> float:
         """The share of the device's memory that is free."""
+        self._collect()
         return 1 - self._used / self._capacity
 
     def allocate(self, nbytes: int, place: Place) -> SimulatedBlock:
@@ -103,25 +162,28 @@ class Memory:
         OutOfMemoryError
             More device memory than the model has, or more memory than this machine has.
         """
-        clean_up()
+        self._collect()
         if place is Place.DEVICE and self._used + nbytes > self._capacity:
             raise OutOfMemoryError(
                 f"a block takes {nbytes:,} bytes and {self._capacity - self._used:,} of {self._capacity:,} are free",
                 hint="use smaller shapes, or drop what is not used",
             )
-        try:
-            block = SimulatedBlock(np.empty(nbytes, np.uint8), place)
-        except MemoryError as error:
-            message = f"a block takes {nbytes:,} bytes, more than this machine has for the simulation"
-            raise OutOfMemoryError(message, hint="use smaller shapes") from error
+        block = SimulatedBlock(nbytes, place)
+        block.take()
+        block.memory = None  # So much is there; it is taken when it is used.
         if place is Place.DEVICE:
-            with deferred():
-                self._used += nbytes
-                when_gone(block, partial(self._release, nbytes))
+            # A deque's `append` is a C function, in which no Ctrl-C can come. Nor can it between these lines, which call nothing.
+            known = ref(block, self._gone.append)
+            self._sizes[known] = nbytes
+            self._used += nbytes
         return block
 
-    def _release(self, nbytes: int) -> None:
-        self._used -= nbytes
+    def _collect(self) -> None:
+        """Count the memory of blocks that Python has let go as free."""
+        if self._gone:
+            with deferred(), suppress(IndexError):  # Another thread does it.
+                while self._gone:
+                    self._used -= self._sizes.pop(self._gone.popleft())
 
 
 def outcome(what: str, results: Sequence[Array], sources: Sequence[Array], targets: Sequence[SimulatedBuffer]) -> list[Array]:

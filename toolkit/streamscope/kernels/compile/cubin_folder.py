@@ -91,10 +91,11 @@ class CubinFolder:
         """Return the cubin that a key stands for; None where there is none, or a broken one."""
         if self.path is None:
             return None
-        path = _file_of(self.path, key)
         try:
             _check_private(self.path)
-            cubin = self._read(path)
+            cubin = self._read(
+                f"{self.path}{os.sep}{key}{SUFFIX}"
+            )  # A program may have thousands, and to make a `Path` takes as long as to read.
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -102,9 +103,6 @@ class CubinFolder:
             return None
         if cubin is None:
             self.doubt(key)
-            return None
-        with suppress(OSError):
-            os.utime(path)
         return cubin
 
     def doubt(self, key: str) -> None:
@@ -176,21 +174,33 @@ class CubinFolder:
         except OSError as error:
             return f"cannot write to {place}: {error.strerror or error}"
 
-    def _read(self, path: Path) -> Cubin | None:
-        """Return what a file holds; None where that is not a whole cubin. What is not ours is not read to its end."""
+    def _read(self, path: str) -> Cubin | None:
+        """Return what a file holds, and note that it was used; None where that is not a whole cubin, which is not read to its end."""
         # Not `trace.stored.opened`, which follows links and raises errors: here a link is a miss, as is whatever else is not a file.
-        if not stat.S_ISREG(path.lstat().st_mode):
-            return None  # Opening a FIFO would wait for somebody to write to it.
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            start = file.read(CHECKSUM_END)
+        try:
+            file = os.open(
+                path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            )  # A FIFO would wait for somebody to write to it.
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+                return None
+            raise
+        try:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_FILE_BYTES:
+                return None
+            start = os.read(file, CHECKSUM_END)
             checksum = checksum_of(start)
-            if checksum is None or size > MOST_FILE_BYTES:
+            if checksum is None:
                 return None
             # A cubin of several kernels is read and checked for the first of them only.
-            cubin = self._known.get(checksum) or unpacked(start + file.read(size))
-        if cubin is not None:
-            self._known[checksum] = cubin
+            cubin = self._known.get(checksum) or unpacked(start + os.read(file, status.st_size))
+            if cubin is not None:
+                self._known[checksum] = cubin
+                with suppress(OSError):
+                    os.utime(file)
+        finally:
+            os.close(file)
         return cubin
 
     def _entries(self) -> list[os.DirEntry[str]]:

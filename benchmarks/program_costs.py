@@ -1,0 +1,174 @@
+"""What a program costs the host in two trees of this repository, side by side: trace, plan, prepare, compare, and kernels from disk.
+
+A process for each tree measures in turns with the other, in processor time, since other work on the machine makes wall clocks useless.
+It gives the least time of each case, and the median ratio of neighbouring turns. The device is simulated; kernels are compiled by NVRTC.
+
+    git archive 7d6485e toolkit | tar -x -C /tmp/base
+    python benchmarks/program_costs.py /tmp/base . [CASES] > costs.json     # CASES: a regular expression, for some of them
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import importlib
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+TURNS = 15
+ROUNDS = {100: 12, 1000: 3}
+"""For programs of so many operations: how often each case is measured in a turn."""
+ENGINES = ("sync", "async", "dual", "graph", "graph-dual")
+KERNELS = 128
+CODE = 'extern "C" __global__ void k%d(float* x) { x[threadIdx.x] = %d; }'
+
+
+def cases() -> Iterator[str]:
+    """Yield the names of what is measured."""
+    yield "kernels from disk"
+    for size in ROUNDS:
+        yield f"trace {size}"
+        for engine in ENGINES:
+            yield f"plan {engine} {size}"
+            if "dual" not in engine:
+                yield f"prepare {engine} {size}"
+        yield f"compare {size}"
+
+
+class Tree:
+    """The library of one tree, in a process of its own; old trees have other names for some things."""
+
+    def __init__(self, path: str) -> None:
+        sys.path[:0] = [f"{path}/toolkit", f"{path}/widgets"]
+        self.path = path
+        self.works: dict[str, tuple[Callable[[], object], int]] = {}
+        import numpy as np
+
+        import streamscope as ss
+        from streamscope.engines import PLANNERS
+
+        self.ss, self.planners = ss, PLANNERS
+        self.inputs = [np.ones((8, 8), np.float32) for _ in range(4)]
+        prepared = importlib.import_module("streamscope.engines.prepared")
+        self.prepare = prepared.prepare_traced if hasattr(prepared, "prepare_traced") else prepared.prepare
+        self.opened = importlib.import_module("streamscope.devices").open_device
+        self.programs: dict[int, Any] = {}
+
+    def program(self, size: int) -> Any:
+        """Return a program of so many operations over four variables: products of matrices, sums, activations."""
+        ops = self.ss if hasattr(self.ss, "relu") else self.ss.ops
+
+        def step(*inputs: Any) -> tuple[Any, ...]:
+            values = list(inputs)
+            for index in range(size):
+                place = index % 4
+                if index % 7 == 0:
+                    values[place] = ops.add(values[place], values[(place + 1) % 4])
+                elif index % 3 == 0:
+                    values[place] = values[place] @ values[(place + 2) % 4]
+                else:
+                    values[place] = ops.relu(values[place])
+            return tuple(values)
+
+        return self.programs.setdefault(size, self.ss.program(step))
+
+    def work(self, case: str) -> tuple[Callable[[], object], int]:
+        """Return what a case does, and how often it is done in a turn."""
+        if case == "kernels from disk":
+            return self.from_disk(), 5
+        what, *engines, number = case.split()
+        size = int(number)
+        program, rounds = self.program(size), ROUNDS[size]
+        if what == "trace":
+            return lambda: program.trace(*self.inputs), rounds
+        if what == "compare":
+            options: dict[str, Any] = {"device": "simulated", "repeats": 2, "progress": False}
+            return lambda: self.ss.compare(program, *self.inputs, **options), 1
+        traced, (engine,) = program.trace(*self.inputs), engines
+        if what == "plan":
+            return partial(self.planners[engine], traced, self.opened("simulated").estimate_ns, streams=2), rounds
+        return lambda: self.prepare(traced, engine, self.opened("simulated")), rounds
+
+    def from_disk(self) -> Callable[[], object]:
+        """Return what takes kernels from the cache on disk; they are compiled here, once."""
+        name = "streamscope.kernels" if Path(self.path, "toolkit", "streamscope", "kernels", "compile").exists() else "streamscope.rtc"
+        compiling = f"{name}.compile" if name.endswith("kernels") else name
+        source = importlib.import_module(f"{name}.source").KernelSource
+        batch, cache = (importlib.import_module(f"{compiling}.{part}") for part in ("batch", "kernel_cache"))
+        made = [source(f"k{index}", CODE % (index, index)) for index in range(KERNELS)]
+        folder = Path(tempfile.mkdtemp(prefix="program_costs"))
+        atexit.register(shutil.rmtree, folder)
+        folder.chmod(0o700)
+        take = partial(batch.compile_batch, made, "sm_90")
+        take(cache=cache.KernelCache(folder)).check()
+        return lambda: take(cache=cache.KernelCache(folder))
+
+    def measure(self, case: str) -> float:
+        """Return the least processor time of a case in one turn, in ms."""
+        if case not in self.works:
+            self.works[case] = self.work(case)
+        work, rounds = self.works[case]
+        times_ns = []
+        for _ in range(rounds):
+            gc.collect()
+            start_ns = time.process_time_ns()
+            kept = work()
+            times_ns.append(time.process_time_ns() - start_ns)
+            del kept
+        return min(times_ns) / 1e6
+
+
+def serve(path: str) -> None:
+    """Measure what standard input names, a case a line."""
+    tree = Tree(path)
+    for line in sys.stdin:
+        print(tree.measure(line.strip()), flush=True)
+
+
+def asked(process: subprocess.Popen[str], case: str) -> float:
+    """Have a process measure a case."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{case}\n")
+    process.stdin.flush()
+    return float(process.stdout.readline())
+
+
+def compared(case: str, processes: Sequence[subprocess.Popen[str]]) -> dict[str, float]:
+    """Return what a case costs in both trees, in turns."""
+    times: list[list[float]] = [[], []]
+    for turn in range(TURNS):
+        for which in (0, 1) if turn % 2 else (1, 0):
+            times[which].append(asked(processes[which], case))
+    base, here = times
+    ratio = statistics.median(after / before for before, after in zip(base, here, strict=True))
+    return {"base": round(min(base), 4), "here": round(min(here), 4), "ratio": round(ratio, 3)}
+
+
+def main() -> None:
+    base, here, *rest = sys.argv[1:]
+    wanted = re.compile(rest[0] if rest else "")
+    command = [sys.executable, __file__, "--serve"]
+    processes = [subprocess.Popen([*command, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for path in (base, here)]
+    found = {}
+    for case in filter(wanted.search, cases()):
+        found[case] = compared(case, processes)
+        print(f"{case:22}", *(f"{name} {value:10.3f}" for name, value in found[case].items()), file=sys.stderr, flush=True)
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--serve":
+        serve(sys.argv[2])
+    else:
+        main()

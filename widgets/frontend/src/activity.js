@@ -1,0 +1,106 @@
+// What the device of a group does at each time, in stretches without gaps: Python works it out (analysis/activity.py), this only reads it.
+
+import { decodeColumn } from "./decode_column.js";
+import { gallop, upperBound } from "./search.js";
+
+const CHUNK = 64;
+// Places of a sum: time with anything running, with two or more streams, with a kernel; streams with kernels and with copies, times time;
+// then the time of each occupation from HOST_FUNCTION on.
+export const [RUNNING, OVERLAPPED, KERNEL, KERNELS, COPIES, IDLE] = [0, 1, 2, 3, 4, 4];
+
+export class Activity {
+  constructor(spec, block, occupations) {
+    const { count } = spec;
+    this.count = count;
+    this.start = decodeColumn(spec.start, block, count);
+    this.end = new Float64Array(count);
+    this.end.set(this.start.subarray(1));
+    if (count) this.end[count - 1] = spec.end_ns;
+    for (const column of ["kernels", "copies", "occupation", "fullness"]) this[column] = decodeColumn(spec[column], block, count);
+    this.width = IDLE + occupations.length;
+    this.before = this.chunkSums();
+    this.sum = new Float64Array(this.width);
+    /** Most streams at once. */
+    this.most = 0;
+    for (let i = 0; i < count; i++) this.most = Math.max(this.most, this.kernels[i] + this.copies[i]);
+  }
+
+  chunkSums() {
+    const { width, count } = this;
+    const before = new Float64Array((Math.floor(count / CHUNK) + 1) * width);
+    const sum = new Float64Array(width);
+    for (let i = 0; i < count; i++) {
+      if (i % CHUNK === 0) before.set(sum, (i / CHUNK) * width);
+      this.add(sum, i);
+    }
+    if (count % CHUNK === 0) before.set(sum, (count / CHUNK) * width);
+    return before;
+  }
+
+  add(sum, i) {
+    const length = this.end[i] - this.start[i];
+    const kernels = this.kernels[i];
+    const copies = this.copies[i];
+    const streams = kernels + copies;
+    if (!streams) {
+      sum[IDLE + this.occupation[i]] += length;
+      return;
+    }
+    sum[RUNNING] += length;
+    if (streams > 1) sum[OVERLAPPED] += length;
+    if (kernels) sum[KERNEL] += length;
+    sum[KERNELS] += length * kernels;
+    sum[COPIES] += length * copies;
+  }
+
+  /** Sums over the stretches [from, to); the array is used again by the next call. */
+  sumOf(from, to) {
+    const { sum, before, width } = this;
+    sum.fill(0);
+    const [first, last] = [Math.ceil(from / CHUNK), Math.floor(to / CHUNK)];
+    if (first >= last) {
+      for (let i = from; i < to; i++) this.add(sum, i);
+      return sum;
+    }
+    for (let place = 0; place < width; place++) sum[place] = before[last * width + place] - before[first * width + place];
+    for (let i = from; i < first * CHUNK; i++) this.add(sum, i);
+    for (let i = last * CHUNK; i < to; i++) this.add(sum, i);
+    return sum;
+  }
+
+  /** Names of the looks that occur. */
+  looks(occupations) {
+    const sum = this.sumOf(0, this.count);
+    const found = new Set(occupations.filter((_, code) => code && sum[IDLE + code]));
+    if (sum[COPIES]) found.add("copy");
+    if (sum[KERNELS] > sum[KERNEL]) found.add("kernels");
+    if (sum[KERNEL]) found.add("kernel");
+    return found;
+  }
+
+  /** The stretch at time `t`; -1 for none. */
+  at(t) {
+    const i = upperBound(this.start, t) - 1;
+    return i >= 0 && t < this.end[i] ? i : -1;
+  }
+
+  /**
+   * Call `one(i)` for each stretch in view that is at least a pixel long, and `crowd(from, to)` for the others, a pixel at a time.
+   *
+   * Pixels are counted from time zero, not from the edge of the view, so that panning does not change what shares one.
+   */
+  visit({ t0, t1, pitch }, one, crowd) {
+    const { start, end, count } = this;
+    let i = Math.max(0, upperBound(start, t0) - 1);
+    while (i < count && start[i] < t1) {
+      if (end[i] - start[i] >= pitch) one(i++);
+      else {
+        let to = gallop(start, (Math.floor(start[i] / pitch) + 1) * pitch, i + 1);
+        // Only the last of them can be long, and it is drawn by itself.
+        if (to > i + 1 && end[to - 1] - start[to - 1] >= pitch) to--;
+        crowd(i, to);
+        i = to;
+      }
+    }
+  }
+}

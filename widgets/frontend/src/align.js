@@ -1,0 +1,41 @@
+// How each engine's own time lies on the axis: axis = (time − origin) × factor.
+
+import { ofOperation } from "./grouping.js";
+
+export const ALIGNMENTS = {
+  time: "one time axis",
+  start: "first kernel at 0",
+  operation: "selected operation at 0",
+  scale: "each at its own scale",
+};
+
+export const onAxis = ({ origin, factor }, time) => (time - origin) * factor;
+
+export const offAxis = ({ origin, factor }, position) => position / factor + origin;
+
+/** Origin and factor of each group. `shown` are the groups whose lengths count. */
+export function alignmentsOf(model, mode, operation, shown) {
+  const longest = Math.max(1, ...shown.map((index) => model.groups[index].extent_ns));
+  return model.groups.map((group) => {
+    const first = mode === "start" ? firstOf(model, group, null) : mode === "operation" ? firstOf(model, group, operation) : -1;
+    return {
+      origin: first < 0 ? 0 : group.start[first],
+      factor: mode === "scale" && group.extent_ns > 0 ? longest / group.extent_ns : 1,
+    };
+  });
+}
+
+/** The first span on the device: of an operation, or of all; -1 for none. */
+function firstOf(model, group, operation) {
+  const onDevice = (i) => group.kind[i] === model.kinds.kernel || group.kind[i] === model.kinds.copy;
+  if (operation !== null) return ofOperation(group, operation).find(onDevice) ?? -1;
+  for (let i = 0; i < group.count; i++) if (onDevice(i)) return i;
+  return -1;
+}
+
+/** From where to where the runs of the shown groups reach on the axis. */
+export function reachOf(model, alignments, shown) {
+  const starts = shown.map((index) => onAxis(alignments[index], 0));
+  const ends = shown.map((index) => onAxis(alignments[index], model.groups[index].extent_ns));
+  return [Math.min(...starts), Math.max(...ends)];
+}

@@ -1,0 +1,100 @@
+// The selected operation: choosing it, stepping to its neighbours, bringing it into view.
+
+import { ofOperation } from "./grouping.js";
+import { firstOnDevice, highlightExtent, highlightOf, launchOf } from "./join.js";
+
+export class Choosing {
+  constructor(timeline) {
+    this.timeline = timeline;
+  }
+
+  /** Id of the selected operation; null for none. */
+  get operation() {
+    const { selected } = this.timeline;
+    return selected && selected.operation >= 0 ? selected.operation : null;
+  }
+
+  select(group, span) {
+    const { timeline } = this;
+    timeline.measure = null;
+    timeline.selected = highlightOf(timeline.model, group, span);
+    timeline.panel.showOperation(timeline.selected);
+    timeline.redraw(false);
+    timeline.tell("selection");
+  }
+
+  selectAndReveal(group, span) {
+    this.select(group, span);
+    this.timeline.viewer.reveal(group, span);
+  }
+
+  clear() {
+    const { timeline } = this;
+    const chosen = timeline.selected;
+    timeline.selected = timeline.measure = timeline.rubber = null;
+    timeline.panel.hide();
+    timeline.redraw(false);
+    if (chosen) timeline.tell("selection");
+  }
+
+  /** The next or previous operation of the program, in the engine where the selection was made. */
+  neighbour(step) {
+    const { model, selected, arrangement } = this.timeline;
+    const index = selected?.group ?? arrangement.shown[0];
+    const wanted = this.operation === null ? 0 : this.operation + step;
+    const span = this.onDevice(index, wanted);
+    if (span >= 0) this.selectAndReveal(index, span);
+    else if (this.operation === null && model.groups[index].count) this.selectAndReveal(index, 0);
+  }
+
+  /** The same operation under the next or previous engine that is shown. */
+  acrossEngines(step) {
+    const { arrangement, selected, model } = this.timeline;
+    if (!selected) return;
+    const { shown } = arrangement;
+    for (let at = shown.indexOf(selected.group) + step; at >= 0 && at < shown.length; at += step) {
+      const member = selected.members.find(({ group }) => group === shown[at]);
+      if (!member) continue;
+      const span = member.spans.find((i) => model.kinds.isDevice(model.groups[member.group].kind[i])) ?? member.spans[0];
+      this.selectAndReveal(member.group, span);
+      return;
+    }
+  }
+
+  /** From a launch call to what it put on the device, and from there back to the call. */
+  followLaunch() {
+    const { model, selected } = this.timeline;
+    if (!selected) return;
+    const group = model.groups[selected.group];
+    const onDevice = model.kinds.isDevice(group.kind[selected.span]);
+    const id = group.correlation[selected.span];
+    const span = onDevice ? launchOf(group, model.kinds, selected.span) : id >= 0 ? firstOnDevice(group, model.kinds, id) : -1;
+    if (span >= 0) this.selectAndReveal(selected.group, span);
+  }
+
+  /** First device span of an operation under an engine; -1 for none. */
+  onDevice(index, operation) {
+    const { model } = this.timeline;
+    const { kind } = model.groups[index];
+    return ofOperation(model.groups[index], operation).find((i) => model.kinds.isDevice(kind[i])) ?? -1;
+  }
+
+  /** Zoom to the measured stretch, or to the selection in its engine; asked again, to the selection in all engines. */
+  fit() {
+    const { model, selected, measure, viewer } = this.timeline;
+    if (measure) viewer.fit(measure.from, measure.to, 0.02);
+    else if (selected && !viewer.fit(...highlightExtent(model, selected, viewer.alignments, selected.group), 1)) this.fitAll();
+  }
+
+  /** Measure the selection in its engine, or what is in view. */
+  measure() {
+    const { model, selected, viewer } = this.timeline;
+    const { t0, t1 } = viewer.view;
+    this.timeline.measureStretch(...(selected ? highlightExtent(model, selected, viewer.alignments, selected.group) : [t0, t1]));
+  }
+
+  fitAll() {
+    const { model, selected, viewer } = this.timeline;
+    if (selected) viewer.fit(...highlightExtent(model, selected, viewer.alignments));
+  }
+}

@@ -1,0 +1,61 @@
+// The critical path: a line through all that made a run as long as it was. Python finds it (analysis/critical_path.py), this only draws it.
+
+import { decodeColumn } from "./decode_column.js";
+import { upperBound } from "./search.js";
+
+// Between spans, and not in one: the line then leads from the row of the stretch before.
+const BETWEEN = new Set(["launches", "gaps"]);
+
+export function decodePath({ count, words, start, duration, bound, span }, block) {
+  const path = {
+    count, words, start: decodeColumn(start, block, count), bound: decodeColumn(bound, block, count), span: decodeColumn(span, block, count),
+    end: Float64Array.from(decodeColumn(duration, block, count)),
+  };
+  for (let k = 0; k < count; k++) path.end[k] += path.start[k];
+  return path;
+}
+
+/** Take the paths of all groups from a header with `paths`. */
+export function attachPaths(model, header, block) {
+  header.paths.forEach((path, index) => (model.groups[index].path = decodePath(path, block)));
+}
+
+/** Height of each lane of a group at which the line runs: low in its first row, so that names stay legible. */
+function heights(scene, box) {
+  const found = new Map();
+  for (const { lane, rows } of box.lanes) {
+    if (rows[0]) found.set(lane.index, scene.geometry.px(rows[0].y + rows[0].height - 1.5));
+  }
+  return found;
+}
+
+export function drawPath(ctx, scene, box) {
+  const { geometry: g, model, theme } = scene;
+  const group = model.groups[box.index];
+  const { path } = group;
+  if (!path?.count || !box.lanes.length) return;
+  const at = heights(scene, box);
+  const heightOf = (k) => at.get(group.lane[path.span[k]]);
+  const host = at.get(box.lanes.find(({ lane }) => lane.host)?.lane.index);
+  ctx.beginPath();
+  let k = Math.max(0, upperBound(path.start, g.t0) - 1);
+  let [x, y] = [g.x(path.start[k]), (k ? heightOf(k - 1) : host) ?? heightOf(k) ?? host];
+  ctx.moveTo(x, y);
+  for (; k < path.count && path.start[k] < g.t1; k++) {
+    const height = heightOf(k);
+    const next = g.x(path.end[k]);
+    if (height === undefined || (next - x < 1 && height === y)) continue;
+    if (BETWEEN.has(model.bounds[path.bound[k]])) ctx.lineTo(next, height);
+    else {
+      if (height !== y) ctx.lineTo(g.x(path.start[k]), height);
+      ctx.lineTo(next, height);
+    }
+    [x, y] = [next, height];
+  }
+  ctx.lineJoin = "round";
+  for (const [ink, width] of [[theme.ground, 4.5], [theme.path, 2]]) {
+    ctx.strokeStyle = ink;
+    ctx.lineWidth = width * g.dpr;
+    ctx.stroke();
+  }
+}

@@ -1,0 +1,38 @@
+// One column of numbers, from its description and the block of bytes that Python wrote (columns.py).
+
+const ARRAYS = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, f64: Float64Array };
+
+/** One column as a typed array of `count` numbers. */
+export function decodeColumn(spec, block, count) {
+  const Array = ARRAYS[spec.dtype];
+  let values;
+  if ("constant" in spec) {
+    values = new Array(count).fill(spec.constant);
+  } else {
+    const from = block.byteOffset + spec.offset;
+    // A view handed over by a browser's message channel may start at any byte; typed arrays may not.
+    const aligned = from % Array.BYTES_PER_ELEMENT === 0;
+    const bytes = count * Array.BYTES_PER_ELEMENT;
+    values = aligned
+      ? new Array(block.buffer, from, count)
+      : new Array(block.buffer.slice(from, from + bytes));
+  }
+  if (spec.delta) return accumulated(values, spec.first);
+  return spec.shift ? shifted(values, spec.shift) : values;
+}
+
+function accumulated(deltas, first) {
+  const values = new Float64Array(deltas.length);
+  let value = first;
+  for (let i = 0; i < deltas.length; i++) {
+    value += deltas[i];
+    values[i] = value;
+  }
+  return values;
+}
+
+function shifted(values, shift) {
+  const result = new Int32Array(values.length);
+  for (let i = 0; i < values.length; i++) result[i] = values[i] + shift;
+  return result;
+}

@@ -1,0 +1,66 @@
+// The buttons at each engine's header: collapse, and, where the pointer or the focus is, move, pin and hide.
+
+import { make, makeButton } from "./dom.js";
+
+export class Heads {
+  constructor(stage, timeline) {
+    this.timeline = timeline;
+    this.box = make("div", "ss-heads");
+    stage.append(this.box);
+  }
+
+  /** One row of buttons for each shown engine, where its header lies; the focus stays where it was. */
+  place() {
+    const { layout, model } = this.timeline;
+    const focused = this.box.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+    this.rows = layout.groups.map((box) => {
+      const row = this.row(box.index, model.groups[box.index].label);
+      row.style.top = `${box.top}px`;
+      row.style.height = `${layout.header}px`;
+      return row;
+    });
+    this.box.replaceChildren(...this.rows);
+    if (focused === null) return;
+    const again = [...this.box.querySelectorAll("button")].find((button) => button.getAttribute("aria-label") === focused);
+    (again ?? this.timeline.stage.overlay).focus({ preventScroll: true });
+  }
+
+  row(index, label) {
+    const { timeline } = this;
+    const { arrangement } = timeline;
+    const button = (text, words, change) => makeButton(text, `${words} ${label}`, () => timeline.arrange(change));
+    const collapsed = arrangement.collapsed.has(index);
+    const collapse = button(collapsed ? "▸" : "▾", "Lanes of", () => arrangement.toggle("collapsed", index));
+    collapse.setAttribute("aria-expanded", String(!collapsed));
+    collapse.classList.add("ss-collapse");
+    const pin = button("pin", "Pin to the top:", () => arrangement.toggle("pinned", index));
+    pin.setAttribute("aria-pressed", String(arrangement.pinned.has(index)));
+    const more = make(
+      "span", "ss-head-more", button("↑", "Move up:", () => arrangement.move(index, -1)),
+      button("↓", "Move down:", () => arrangement.move(index, 1)), pin, button("hide", "Hide", () => arrangement.hide(index)),
+    );
+    const row = make("div", "ss-head", collapse, more);
+    row.setAttribute("role", "toolbar");
+    row.setAttribute("aria-label", label);
+    rove(row);
+    return row;
+  }
+
+  /** The buttons of the engine that the pointer is over are seen. */
+  hover(index) {
+    this.timeline.layout.groups.forEach((box, place) => this.rows[place].classList.toggle("ss-hot", box.index === index));
+  }
+}
+
+/** One stop for Tab; the arrow keys go from button to button. */
+function rove(row) {
+  const buttons = [...row.querySelectorAll("button")];
+  buttons.forEach((button, place) => (button.tabIndex = place ? -1 : 0));
+  row.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const next = buttons[buttons.indexOf(document.activeElement) + step];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+  });
+}

@@ -1,0 +1,39 @@
+// The overlay that tells the keys; made when it is asked for.
+
+import { make, makeButton } from "./dom.js";
+
+/** [what it does, with which keys or gestures]; what stands between bars is a key. */
+const KEY_WORDS = [
+  ["zoom", "|W| and |S|, |+| and |−|; |Ctrl| and the wheel; after a click the wheel alone; two fingers"],
+  ["move", "|A| and |D|, |←| and |→|; drag; |Shift| and the wheel"],
+  ["zoom to a stretch", "|Ctrl| and drag, or the mode zoom"],
+  ["show everything", "|0|, |Home|, a double click"],
+  ["select", "a click; |N| and |P| for the next and the previous operation; |↓| and |↑| for the same one under another engine"],
+  ["zoom to the selection", "|F|; again: in all engines"],
+  ["from a call to its kernel, and back", "|L|"],
+  ["align the engines at the selection", "|G|"],
+  ["measure a stretch", "|Shift| and drag; |M| measures the selection, or the view"],
+  ["add up an area by name", "|Alt| and drag, or the mode area"],
+  ["find", "|/|, then type; |Enter| and |Shift| |Enter| for the next and the previous hit"],
+  ["collapse, move, pin, hide an engine", "the buttons at its name; drag its name to move it"],
+  ["show overlap, or not", "|O|: the lane at once, shaded overlap, event waits"],
+  ["show the critical path, or not", "|C|"],
+  ["clear the selection", "|Escape|"],
+];
+
+export function showHelp(timeline) {
+  const rows = KEY_WORDS.flatMap(([what, how]) => [
+    make("dt", "", what),
+    make("dd", "", ...how.split("|").map((part, place) => (place % 2 ? make("kbd", "", part) : part))),
+  ]);
+  const close = makeButton("×", "Close (Escape)", () => card.close());
+  const card = make("dialog", "ss-help", make("div", "ss-panel-head", make("strong", "", "Keys"), make("div", "ss-actions", close)), make("dl", "", ...rows));
+  card.setAttribute("aria-label", "Keys of the timeline");
+  card.addEventListener("click", (event) => event.target === card && card.close());
+  card.addEventListener("close", () => {
+    card.remove();
+    timeline.stage.overlay.focus({ preventScroll: true });
+  });
+  timeline.root.append(card);
+  card.showModal();
+}

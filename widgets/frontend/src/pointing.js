@@ -1,0 +1,122 @@
+// What lies under the pointer: the span, its tooltip, a measured stretch.
+
+import { offAxis } from "./align.js";
+import { describeGroup, describeSpan } from "./describe.js";
+import { timeAt } from "./geometry.js";
+import { highlightOf } from "./join.js";
+import { hitTest } from "./layout.js";
+import { spanAt } from "./lod.js";
+import { describeOverlap } from "./overlap.js";
+import { snapToEdge } from "./snap.js";
+import { swatchOf } from "./spans.js";
+
+export class Pointing {
+  constructor(timeline) {
+    this.timeline = timeline;
+    this.key = "";
+  }
+
+  /** What dragging from a point does. */
+  dragMode({ y }, { shift, control, alt }) {
+    const { area } = hitTest(this.timeline.layout, y);
+    if (area === "overview") return "overview";
+    if (control) return "zoom";
+    if (alt) return "area";
+    if (shift || area === "axis") return "measure";
+    if (area === "header") return "reorder";
+    return this.timeline.dragging;
+  }
+
+  /** The span at a point: {group, span} or null. */
+  pick({ x, y }) {
+    const { layout, viewer } = this.timeline;
+    const { plot } = layout;
+    const hit = hitTest(layout, y);
+    if (hit.area !== "lane" || x < plot.left || x > plot.right) return null;
+    const { track } = hit.row;
+    const { index } = hit.group;
+    const { t0, t1 } = viewer.view;
+    const pitch = (t1 - t0) / viewer.plotWidth / viewer.alignments[index].factor;
+    const k = spanAt(track, offAxis(viewer.alignments[index], timeAt(viewer.view, plot, x)), pitch);
+    return k < 0 ? null : { group: index, span: track.spans[k] };
+  }
+
+  hover(at) {
+    const { timeline } = this;
+    const { plot } = timeline.layout;
+    const hit = hitTest(timeline.layout, at.y);
+    const inside = at.x >= plot.left && at.x <= plot.right && hit.area !== "overview";
+    timeline.cursor = inside ? timeAt(timeline.view, plot, at.x) : null;
+    const found = this.pick(at);
+    const key = found ? `${found.group}/${found.span}` : hit.area === "header" ? `header/${hit.group.index}` : "";
+    if (key !== this.key) {
+      this.key = key;
+      timeline.hovered = found && highlightOf(timeline.model, found.group, found.span);
+    }
+    timeline.heads.hover(hit.area === "header" ? hit.group.index : null);
+    this.showTip(found, hit, at);
+    timeline.redraw(false);
+  }
+
+  showTip(found, hit, { clientX, clientY }) {
+    const { model, tooltip } = this.timeline;
+    if (found) {
+      const group = model.groups[found.group];
+      tooltip.show(describeSpan(model, group, found.span), swatchOf(this.timeline, group, found.span).fill, clientX, clientY);
+    } else if (hit.area === "at once" && this.timeline.cursor !== null) {
+      const { index } = hit.group;
+      const told = describeOverlap(this.timeline, index, offAxis(this.timeline.viewer.alignments[index], this.timeline.cursor));
+      if (told) tooltip.show(told, told.fill, clientX, clientY);
+      else tooltip.hide();
+    } else if (hit.area === "header") {
+      tooltip.show(describeGroup(model, model.groups[hit.group.index]), null, clientX, clientY);
+    } else {
+      tooltip.hide();
+    }
+  }
+
+  leave() {
+    this.timeline.cursor = this.timeline.hovered = null;
+    this.key = "";
+    this.timeline.heads.hover(null);
+    this.timeline.tooltip.hide();
+    this.timeline.redraw(false);
+  }
+
+  click(at) {
+    const found = this.pick(at);
+    if (found) this.timeline.select(found.group, found.span);
+    else this.timeline.clear();
+  }
+
+  measureBetween(from, to) {
+    const [start, end] = [from, to].map((at) => snapToEdge(this.timeline, at));
+    this.timeline.cursor = this.timeline.hovered = null;
+    this.timeline.tooltip.hide();
+    this.timeline.measureStretch(start, end);
+  }
+
+  /** Add up what lies in the rows and the stretch between two points. */
+  measureArea(from, to) {
+    const { layout, view } = this.timeline;
+    const { left, right } = layout.plot;
+    const [start, end] = [from, to].map(({ x }) => timeAt(view, layout.plot, Math.min(Math.max(x, left), right)));
+    const [top, bottom] = [Math.min(from.y, to.y), Math.max(from.y, to.y)];
+    this.timeline.cursor = this.timeline.hovered = null;
+    this.timeline.tooltip.hide();
+    this.timeline.measureStretch(start, end, { top: Math.max(top, layout.axis), bottom: Math.min(bottom, layout.overview.top - 8) });
+  }
+
+  /** The engine at a height, or null. */
+  engineAt({ y }) {
+    return hitTest(this.timeline.layout, y).group?.index ?? null;
+  }
+
+  /** Put a dragged engine where the pointer is, among the others. */
+  reorder(engine, { y }) {
+    const { layout, arrangement } = this.timeline;
+    const over = layout.groups.findIndex(({ bottom }) => y < bottom);
+    const step = over < 0 ? 0 : over - arrangement.shown.indexOf(engine);
+    if (engine !== null && step) this.timeline.arrange(() => arrangement.move(engine, step));
+  }
+}

@@ -1,0 +1,38 @@
+// The box that finds spans by name: how many there are, the next, the one before.
+
+import { make, makeButton } from "./dom.js";
+import { grouped } from "./format.js";
+
+export class SearchBox {
+  constructor(timeline, onInput) {
+    this.timeline = timeline;
+    this.input = make("input", "ss-filter");
+    this.input.type = "search";
+    this.input.placeholder = "find by name";
+    this.input.setAttribute("aria-label", "Show only spans whose name contains this; Enter goes to the next");
+    this.input.addEventListener("input", onInput);
+    this.input.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") timeline.finding.step(event.shiftKey ? -1 : 1);
+    });
+    this.count = make("span", "ss-count");
+    this.count.setAttribute("role", "status");
+    this.steps = make(
+      "span", "ss-steps", makeButton("‹", "Previous hit (Shift Enter)", () => timeline.finding.step(-1)),
+      makeButton("›", "Next hit (Enter)", () => timeline.finding.step(1)),
+    );
+    this.box = make("div", "ss-search", this.input, this.count, this.steps);
+    timeline.watch((what) => what === "selection" && this.tell());
+  }
+
+  get text() {
+    return this.input.value.trim().toLowerCase();
+  }
+
+  /** Say how many hits there are, and at which the selection is. */
+  tell() {
+    const { finding } = this.timeline;
+    const { position, count } = finding;
+    this.steps.hidden = !count;
+    this.count.textContent = !finding.shown ? "" : !count ? "no hit" : position ? `${grouped(position)} of ${grouped(count)}` : grouped(count);
+  }
+}

@@ -1,0 +1,71 @@
+// Switches of what the timeline shows besides the spans. What is switched is state of the timeline: `timeline.overlap.shows`.
+
+import { attachPaths } from "./critical_path.js";
+import { make, makeButton, makeSwatch } from "./dom.js";
+import { looksOf } from "./looks.js";
+
+const SWITCHES = {
+  overlap: ["overlap", "Show what runs at once, idle time by its cause, and event waits (O)"],
+  path: ["critical path", "Show what made each run as long as it was (C)"],
+};
+
+export class OverlapSwitches {
+  /** `ask` is called when the critical paths are wanted and not there. */
+  constructor(timeline, ask = null) {
+    this.timeline = timeline;
+    this.ask = ask;
+    this.shows = { overlap: true, path: false };
+    this.buttons = Object.entries(SWITCHES).map(([name, [text, words]]) => {
+      const button = makeButton(text, words, () => this.toggle(name));
+      button.dataset.shows = name;
+      return button;
+    });
+    this.legend = make("div", "ss-legend");
+    this.box = make("div", "ss-switches", ...this.buttons, this.legend);
+    this.tell();
+  }
+
+  /** Take the theme's colours, and write the legend of the lane "at once" anew; what occurs nowhere is left out. */
+  applyTheme(theme) {
+    const { groups, looks, occupations } = this.timeline.model;
+    this.looks = looksOf(looks ?? {}, theme);
+    const found = new Set(groups.flatMap(({ activity }) => (activity ? [...activity.looks(occupations)] : [])));
+    this.box.hidden = !found.size;
+    const shown = Object.entries(this.looks).filter(([name]) => found.has(name));
+    this.legend.replaceChildren(...shown.map(([, { words, fill }]) => make("span", "ss-key", makeSwatch(fill), words)));
+  }
+
+  toggle(name) {
+    this.set({ ...this.shows, [name]: !this.shows[name] });
+  }
+
+  /** Show what `shows` says: {overlap, path}. */
+  set(shows) {
+    const grows = shows.overlap !== this.shows.overlap;
+    this.shows = shows;
+    this.tell();
+    this.askForPaths();
+    if (grows) this.timeline.resize();
+    else this.timeline.redraw();
+    this.timeline.tell("shows");
+  }
+
+  /** Ask for the critical paths of the model, once, if they are to be shown and not there. */
+  askForPaths() {
+    const { model } = this.timeline;
+    if (!this.shows.path || !this.ask || this.asked === model || model.groups.every(({ path }) => path)) return;
+    this.asked = model;
+    this.ask();
+  }
+
+  /** Take the critical paths that were asked for. */
+  take(header, block) {
+    attachPaths(this.timeline.model, header, block);
+    this.timeline.redraw();
+  }
+
+  tell() {
+    for (const button of this.buttons) button.setAttribute("aria-pressed", String(this.shows[button.dataset.shows]));
+    this.legend.hidden = !this.shows.overlap;
+  }
+}

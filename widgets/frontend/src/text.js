@@ -1,0 +1,11 @@
+// Text on a canvas.
+
+export const font = (scene, size, weight = "") => `${weight} ${size * scene.geometry.dpr}px ${scene.theme.font}`;
+
+/** The text, or as much of its beginning as fits. */
+export function fitted(ctx, text, room) {
+  const width = ctx.measureText(text).width;
+  if (width <= room) return text;
+  const letters = Math.floor((text.length * room) / width) - 1;
+  return letters > 0 ? `${text.slice(0, letters)}…` : "";
+}

@@ -1,0 +1,47 @@
+// How often each name occurs in an area, and how long, under each engine.
+
+import { offAxis } from "./align.js";
+import { lowerBound, upperBound } from "./search.js";
+
+/** Rows of an engine that an area covers: all on the device, or those that lie between two heights. */
+export function rowsWithin(box, { top = null, bottom = null }) {
+  const rows = box.lanes.flatMap((lane) => lane.rows);
+  if (top === null) return rows.filter(({ lane }) => !lane.host);
+  return rows.filter((row) => row.y < bottom && row.y + row.height > top);
+}
+
+/**
+ * @param {{from, to, top?, bottom?}} area a stretch of the axis
+ * @returns {Array<{name: string, cells: Array<{count, time}>}>} longest in total first; a cell for each shown engine; spans that reach
+ * out of the area count with what lies in it
+ */
+export function totalsByName(model, layout, alignments, area) {
+  const perName = new Map();
+  layout.groups.forEach((box, column) => {
+    const [from, to] = [area.from, area.to].map((position) => offAxis(alignments[box.index], position));
+    const counts = new Uint32Array(2 * model.names.length);
+    const times = new Float64Array(2 * model.names.length);
+    for (const { track } of rowsWithin(box, area)) addTrack(model, track, from, to, counts, times);
+    counts.forEach((count, key) => {
+      if (!count) return;
+      if (!perName.has(key)) perName.set(key, layout.groups.map(() => ({ count: 0, time: 0 })));
+      perName.get(key)[column] = { count, time: times[key] };
+    });
+  });
+  const total = (cells) => cells.reduce((sum, { time }) => sum + time, 0);
+  return [...perName].map(([key, cells]) => ({ name: model.names[key >> 1] + (key & 1 ? " (call)" : ""), cells, total: total(cells) }))
+    .sort((a, b) => b.total - a.total);
+}
+
+/** Keys are twice the name's code, and one more for host calls, which are often called like the kernel that they launch. */
+function addTrack(model, track, from, to, counts, times) {
+  const { start, end, spans, group } = track;
+  const last = lowerBound(start, to);
+  for (let k = upperBound(track.reach, from); k < last; k++) {
+    if (end[k] <= from) continue;
+    const span = spans[k];
+    const key = 2 * group.name[span] + (group.kind[span] < model.kinds.kernel ? 1 : 0);
+    counts[key]++;
+    times[key] += Math.min(end[k], to) - Math.max(start[k], from);
+  }
+}

@@ -1,0 +1,120 @@
+// The stretch of the axis that is in view: zoom, pan, and how the engines are aligned on the axis.
+
+import { alignmentsOf, onAxis, reachOf } from "./align.js";
+import { Animation } from "./animation.js";
+import { timeAt } from "./geometry.js";
+import { clampView, fitView, fullView, panView, zoomView } from "./scale.js";
+
+const LEAST_PIXELS = 24;
+
+export class Viewer {
+  constructor(timeline) {
+    this.timeline = timeline;
+    this.animation = new Animation((view) => this.set(view));
+    this.mode = "time";
+    this.operation = null;
+    this.align("time");
+  }
+
+  /** Align the engines anew. What was shown whole stays whole; where the scale stays, so does the length of time in view. */
+  align(mode, operation = null) {
+    const { model, arrangement } = this.timeline;
+    const whole = !this.view || this.isWhole();
+    const sameScale = this.mode !== "scale" && mode !== "scale";
+    [this.mode, this.operation] = [mode, operation];
+    this.alignments = alignmentsOf(model, mode, operation, arrangement.shown);
+    this.bounds = fullView(...reachOf(model, this.alignments, arrangement.shown));
+    this.set(whole || !sameScale ? this.bounds : this.view);
+  }
+
+  isWhole() {
+    return this.view.t1 - this.view.t0 > 0.995 * (this.bounds.t1 - this.bounds.t0);
+  }
+
+  set(view) {
+    this.view = clampView(view, this.bounds);
+    this.timeline.redraw();
+    this.timeline.tell("range");
+  }
+
+  /** Show [start, end] of the axis at once; null for everything. */
+  show(range) {
+    this.animation.stop();
+    this.set(range ? { t0: range[0], t1: range[1] } : this.bounds);
+  }
+
+  get plotWidth() {
+    const { left, right } = this.timeline.layout.plot;
+    return right - left;
+  }
+
+  zoomAt(x, factor) {
+    this.animation.stop();
+    this.set(zoomView(this.view, timeAt(this.view, this.timeline.layout.plot, x), factor, this.bounds));
+  }
+
+  zoomBy(factor) {
+    const { t0, t1 } = this.animation.target ?? this.view;
+    const { cursor } = this.timeline;
+    const anchor = cursor !== null && cursor > t0 && cursor < t1 ? cursor : (t0 + t1) / 2;
+    this.glide(zoomView({ t0, t1 }, anchor, factor, this.bounds));
+  }
+
+  panPixels(pixels) {
+    this.animation.stop();
+    this.set(panView(this.view, (pixels / this.plotWidth) * (this.view.t1 - this.view.t0), this.bounds));
+  }
+
+  panShare(share) {
+    const from = this.animation.target ?? this.view;
+    this.glide(panView(from, share * (from.t1 - from.t0), this.bounds));
+  }
+
+  reset() {
+    this.glide(this.bounds);
+  }
+
+  glide(view) {
+    this.animation.run(this.view, clampView(view, this.bounds));
+  }
+
+  /** Zoom to a stretch of the axis, with some air on both sides. Tells whether the view changes. */
+  fit(start, end, margin) {
+    const wanted = fitView(start, end, this.bounds, margin);
+    const { t0, t1 } = this.animation.target ?? this.view;
+    const changes = Math.abs(wanted.t0 - t0) + Math.abs(wanted.t1 - t1) > 1e-3 * (t1 - t0);
+    this.glide(wanted);
+    return changes;
+  }
+
+  /** Bring a span into view: moved, and zoomed in where the span would be too narrow to see. */
+  reveal(group, span) {
+    const { start, end } = this.timeline.model.groups[group];
+    const [from, to] = [start[span], end[span]].map((time) => onAxis(this.alignments[group], time));
+    const { t0, t1 } = this.view;
+    const wide = ((to - from) / (t1 - t0)) * this.plotWidth >= 3;
+    if (wide && from >= t0 && to <= t1) return;
+    const width = wide ? t1 - t0 : Math.min(t1 - t0, (Math.max(to - from, 1) * this.plotWidth) / LEAST_PIXELS);
+    this.glide({ t0: (from + to - width) / 2, t1: (from + to + width) / 2 });
+  }
+
+  /** Mark the stretch that zooming will show, from one place of the canvas to another. */
+  stretchRubber(from, to) {
+    const { plot } = this.timeline.layout;
+    const [start, end] = [from, to].map((x) => timeAt(this.view, plot, Math.min(Math.max(x, plot.left), plot.right)));
+    this.timeline.rubber = { from: start, to: end };
+    this.timeline.redraw(false);
+  }
+
+  zoomToRubber() {
+    const { rubber } = this.timeline;
+    this.timeline.rubber = null;
+    if (rubber) this.glide({ t0: Math.min(rubber.from, rubber.to), t1: Math.max(rubber.from, rubber.to) });
+    this.timeline.redraw(false);
+  }
+
+  centreOverview(x) {
+    const middle = timeAt(this.bounds, this.timeline.layout.plot, x);
+    this.set(panView(this.view, middle - (this.view.t0 + this.view.t1) / 2, this.bounds));
+  }
+}

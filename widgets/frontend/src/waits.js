@@ -1,0 +1,57 @@
+// Event waits: arrows from the end of what was waited for to the start of what waited, from one stream to another.
+
+import { rowOf } from "./arrows.js";
+import { decodeColumn } from "./decode_column.js";
+import { lowerBound } from "./search.js";
+
+const MOST_WITHOUT_ASKING = 60;
+
+/** Rows of the spans: `earlier[k]` was waited for by `later[k]`; `later` ascends. */
+export const decodeWaits = ({ count, earlier, later }, block) => ({
+  count, earlier: decodeColumn(earlier, block, count), later: decodeColumn(later, block, count),
+});
+
+/** The waits that a span takes part in, as positions. */
+export function waitsOf({ waits }, span) {
+  const found = [];
+  for (let k = 0; k < waits.count; k++) if (waits.later[k] === span || waits.earlier[k] === span) found.push(k);
+  return found;
+}
+
+/** Faint arrows for the waits in view, as long as there are few. */
+export function drawWaits(ctx, scene, index) {
+  const { geometry: g, model } = scene;
+  const group = model.groups[index];
+  const { waits } = group;
+  if (!waits.count) return;
+  // Rows ascend with the starts, so the waits in view are neighbours, but for one that began long before.
+  const from = lowerBound(waits.later, lowerBound(group.start, g.t0));
+  const to = lowerBound(waits.later, lowerBound(group.start, g.t1));
+  if (to - from > MOST_WITHOUT_ASKING) return;
+  ctx.strokeStyle = ctx.fillStyle = scene.theme.soft;
+  ctx.lineWidth = Math.max(1, g.dpr);
+  for (let k = from; k < to; k++) drawWait(ctx, scene, index, k);
+}
+
+/** One arrow; nothing where one of its ends is not drawn. */
+export function drawWait(ctx, scene, index, k) {
+  const { geometry: g, model } = scene;
+  const { waits, start, end } = model.groups[index];
+  const [from, to] = [rowOf(scene, index, waits.earlier[k]), rowOf(scene, index, waits.later[k])];
+  if (!from || !to || from.row.lane.index === to.row.lane.index) return;
+  const down = to.row.y > from.row.y ? 1 : -1;
+  const x0 = g.x(end[waits.earlier[k]]);
+  const x1 = g.x(start[waits.later[k]]) + 2 * g.dpr;
+  const y0 = g.px(from.row.y + (down > 0 ? from.row.height * 0.6 : from.row.height * 0.4));
+  const y1 = g.px(down > 0 ? to.row.y : to.row.y + to.row.height);
+  const head = 3.5 * g.dpr * down;
+  ctx.beginPath();
+  ctx.moveTo(x0, y0);
+  ctx.bezierCurveTo(x0 + 3 * g.dpr, y0 + (y1 - y0) * 0.5, x1, y0 + (y1 - y0) * 0.4, x1, y1 - head);
+  ctx.stroke();
+  ctx.beginPath();
+  ctx.moveTo(x1 - Math.abs(head) * 0.8, y1 - head * 1.3);
+  ctx.lineTo(x1 + Math.abs(head) * 0.8, y1 - head * 1.3);
+  ctx.lineTo(x1, y1);
+  ctx.fill();
+}

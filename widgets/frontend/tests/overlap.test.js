@@ -1,0 +1,115 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { Activity, COPIES, IDLE, KERNEL, KERNELS, OVERLAPPED, RUNNING } from "../src/activity.js";
+import { describeAtOnce } from "../src/at_once.js";
+import { decodePath } from "../src/critical_path.js";
+import { looksOf } from "../src/looks.js";
+import { decodeWaits, waitsOf } from "../src/waits.js";
+import { seeded } from "./model.js";
+
+const OCCUPATIONS = ["running", "host_function", "host_wait", "kernel_wait", "other"];
+const LOOKS = Object.fromEntries(["kernel", "kernels", "copy", ...OCCUPATIONS.slice(1)].map((name) => [name, [name, "#808080", "#404040"]]));
+
+/** Columns as payload.py describes them, all as doubles. */
+function columnsOf(columns) {
+  const names = Object.keys(columns);
+  const count = columns[names[0]].length;
+  const block = new Uint8Array(Float64Array.from(names.flatMap((name) => columns[name])).buffer);
+  return [{ count, ...Object.fromEntries(names.map((name, at) => [name, { dtype: "f64", offset: 8 * count * at }])) }, block];
+}
+
+function activityOf(stretches) {
+  const [spec, block] = columnsOf({
+    start: stretches.map(({ start }) => start), kernels: stretches.map(({ kernels = 0 }) => kernels),
+    copies: stretches.map(({ copies = 0 }) => copies), occupation: stretches.map(({ occupation = 0 }) => occupation),
+    fullness: stretches.map(({ full = 255 }) => full),
+  });
+  return new Activity({ ...spec, end_ns: stretches.at(-1).end }, block, OCCUPATIONS);
+}
+
+function randomStretches(count, random) {
+  let start = 0;
+  return Array.from({ length: count }, () => {
+    const [from, kernels, copies] = [start, Math.floor(random() * 4), Math.floor(random() * 2)];
+    start += 1 + Math.floor(random() ** 4 * 500);
+    return { start: from, end: start, kernels, copies, occupation: kernels + copies ? 0 : 1 + Math.floor(random() * 4) };
+  });
+}
+
+test("sums over any run of stretches are those of its stretches", () => {
+  const random = seeded(7);
+  const stretches = randomStretches(300, random);
+  const activity = activityOf(stretches);
+  for (let turn = 0; turn < 200; turn++) {
+    const [from, to] = [random() * 301, random() * 301].map(Math.floor).sort((a, b) => a - b);
+    const wanted = new Float64Array(IDLE + OCCUPATIONS.length);
+    for (const { start, end, kernels, copies, occupation } of stretches.slice(from, to)) {
+      const length = end - start;
+      if (kernels + copies) wanted[RUNNING] += length;
+      else wanted[IDLE + occupation] += length;
+      if (kernels + copies > 1) wanted[OVERLAPPED] += length;
+      if (kernels) wanted[KERNEL] += length;
+      wanted[KERNELS] += length * kernels;
+      wanted[COPIES] += length * copies;
+    }
+    assert.deepEqual([...activity.sumOf(from, to)], [...wanted]);
+  }
+});
+
+test("each stretch in view is visited once, alone or in a crowd that starts in one pixel", () => {
+  const random = seeded(11);
+  const stretches = randomStretches(400, random);
+  const activity = activityOf(stretches);
+  for (const pitch of [1, 7, 60, 900]) {
+    const t0 = Math.floor(stretches[37].start / pitch) * pitch;
+    const t1 = stretches[310].start + 0.5;
+    const seen = [];
+    activity.visit({ t0, t1, pitch }, (i) => {
+      assert.ok(activity.end[i] - activity.start[i] >= pitch);
+      seen.push(i);
+    }, (from, to) => {
+      assert.equal(Math.floor(activity.start[from] / pitch), Math.floor(activity.start[to - 1] / pitch));
+      for (let i = from; i < to; i++) seen.push(i);
+    });
+    const inView = stretches.flatMap(({ start, end }, i) => (end > t0 && start < t1 ? [i] : []));
+    assert.deepEqual(seen.filter((i) => inView.includes(i)), inView);
+    assert.equal(new Set(seen).size, seen.length);
+  }
+});
+
+test("the lane tells what runs at a time, how full the GPU is, and why it idles", () => {
+  const activity = activityOf([
+    { start: 0, end: 10, occupation: 2 }, { start: 10, end: 20, kernels: 1, full: 50 }, { start: 20, end: 30, kernels: 2, copies: 1, full: 200 },
+    { start: 30, end: 40, kernels: 1 }, { start: 40, end: 50, copies: 1 },
+  ]);
+  const model = { occupations: OCCUPATIONS, fullness_steps: 200, fullness_unknown: 255 };
+  const looks = looksOf(LOOKS, { ground: "rgb(255 255 255)", dark: false });
+  const told = (t) => describeAtOnce(model, { activity }, looks, t);
+  assert.deepEqual([told(-1), told(50)], [null, null]);
+  assert.equal(told(5).name, "host_wait");
+  assert.match(told(5).note, /not been launched in time/);
+  assert.deepEqual([told(10).name, told(10).fullness, told(10).stretch], ["one kernel at once", "at most 25.0 %", [10, 20]]);
+  assert.deepEqual([told(29).name, told(29).fullness], ["2 kernels and one copy at once", "at most 100.0 %"]);
+  assert.equal(told(35).fullness, "unknown");
+  assert.deepEqual([told(45).name, told(45).fullness], ["one copy at once", null]);
+});
+
+test("only looks that occur are in the legend", () => {
+  const one = activityOf([{ start: 0, end: 5, kernels: 1 }, { start: 5, end: 9, occupation: 3 }]);
+  assert.deepEqual([...one.looks(OCCUPATIONS)].sort(), ["kernel", "kernel_wait"]);
+  const two = activityOf([{ start: 0, end: 5, kernels: 2 }, { start: 5, end: 9, copies: 1 }]);
+  assert.deepEqual([...two.looks(OCCUPATIONS)].sort(), ["copy", "kernel", "kernels"]);
+});
+
+test("waits are found by either of their ends", () => {
+  const [spec, block] = columnsOf({ earlier: [0, 3, 0], later: [5, 5, 8] });
+  const group = { waits: decodeWaits(spec, block) };
+  assert.deepEqual([waitsOf(group, 5), waitsOf(group, 0), waitsOf(group, 4)], [[0, 1], [0, 2], []]);
+});
+
+test("a path's stretches have ends", () => {
+  const [spec, block] = columnsOf({ start: [0, 4], duration: [4, 6], bound: [1, 2], span: [0, 1] });
+  const path = decodePath({ ...spec, words: "kernels 60 %" }, block);
+  assert.deepEqual([[...path.start], [...path.end], path.words], [[0, 4], [4, 10], "kernels 60 %"]);
+});
