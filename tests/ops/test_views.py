@@ -102,6 +102,7 @@ def test_a_variable_and_its_view_are_two_operands():
     program = traced(lambda x: x + x.T, square)
     (operation,) = program.operations
     assert operation.reads == (0,)
+    assert [str(spec) for spec in program.read_specs(operation)] == ["float32[3, 3]"] * 2
     assert "add(%0:float32[3, 3], %0.T:float32[3, 3])" in str(program)
     np.testing.assert_array_equal(run_reference(program, [square])[0], square + square.T)
 
@@ -172,6 +173,16 @@ def test_a_copy_to_the_device_takes_what_lies_together():
     np.testing.assert_array_equal(found, X[1])
     with pytest.raises(ProgramError, match=r"to_device at .* cannot read 'x\.T', whose elements do not follow each other in host memory"):
         traced(lambda x: ss.ops.to_device(x.T), X)
+
+
+def test_pushed_operations_see_views():
+    x = np.arange(6.0).reshape(2, 3)
+    with ss.Engine(device="simulated") as engine:
+        a, b, c = engine.variable(x), engine.variable(np.zeros((3, 2))), engine.variable(np.zeros((3, 3)))
+        engine.push(lambda a: a.T + a.reshape(3, 2), reads=(a,), writes=(b,))
+        engine.push(ss.ops.matmul, reads=(a, a), writes=(c,), transpose_a=True)
+        np.testing.assert_array_equal(engine.read(b), x.T + x.reshape(3, 2))
+        np.testing.assert_array_equal(engine.read(c), x.T @ x)
 
 
 def test_length_and_iteration_are_numpys():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +83,11 @@ class Operation:
         return labelled(self.where, self.label) + (f": {shortened(self.source, LONGEST_SOURCE)}" if self.source else "")
 
     @property
+    def operands(self) -> Sequence[tuple[int, View | None]]:
+        """The variables that it reads, each with how it is seen."""
+        return self.views or [(variable, None) for variable in self.reads]
+
+    @property
     def launches(self) -> tuple[Launch, ...]:
         """Its launches; empty for a host function."""
         return () if isinstance(self.work, HostCall) else self.work
@@ -144,9 +149,9 @@ class Program:
         for operation in self.operations:
             yield from operation.launches
 
-    def read_specs(self, launch: Launch) -> list[ArraySpec]:
-        """Return shape and dtype of what a launch reads, as it sees it."""
-        return [self.variables[variable].spec if view is None else view.spec for variable, view in launch.operands]
+    def read_specs(self, work: Operation | Launch) -> list[ArraySpec]:
+        """Return shape and dtype of what an operation or a launch reads, as it is seen."""
+        return [self.variables[variable].spec if view is None else view.spec for variable, view in work.operands]
 
     @property
     def changes_inputs(self) -> bool:
@@ -161,8 +166,7 @@ class Program:
         lines = [self._summary()]
         for operation in self.operations:
             writes = ", ".join(self._label(variable) for variable in operation.writes)
-            seen = operation.views or [(variable, None) for variable in operation.reads]
-            reads = ", ".join([*(self._label(variable, view) for variable, view in seen), *_options(operation.attributes)])
+            reads = ", ".join([*(self._label(*operand) for operand in operation.operands), *_options(operation.attributes)])
             remark = widened(operation, lambda variable: self.variables[variable].spec)
             lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.line}{'; ' * bool(remark)}{remark}")
         return "\n".join(lines)
