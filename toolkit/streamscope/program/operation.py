@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from streamscope.program.launch import HostCall, Launch, called, labelled
+from streamscope.program.launch import Array, HostCall, Launch, called, labelled
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import View
 from streamscope.program.widening import widened
@@ -124,6 +124,8 @@ class Program:
     captured : bool
         It was captured from code that is not ours: its variables stand for the edges of the capture and do not tell all that operations
         share. So a run waits for the run before it as a whole, and the ``graph`` engine keeps these edges.
+    result_shapes : mapping of int to tuple of int
+        Shapes of outputs that are returned in another shape than the variable has: to reshape them takes no operation.
 
     Examples
     --------
@@ -143,6 +145,11 @@ class Program:
     outputs: tuple[int, ...]
     single_output: bool = True
     captured: bool = False
+    result_shapes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def result(self, variable: int, values: Array) -> Array:
+        """Return the values of an output in the shape in which it is returned."""
+        return values.reshape(self.result_shapes.get(variable, values.shape))
 
     def launches(self) -> Iterator[Launch]:
         """Yield every launch in program order."""
