@@ -256,3 +256,38 @@ def test_what_a_partial_has_bound_is_no_rival_of_a_verbs_keyword():
     assert prepared.plan.streams <= 2
     prepared.run()
     np.testing.assert_array_equal(prepared.outputs()[0], X * 3)
+
+
+class TestInputsByName:
+    def test_they_are_inputs_in_the_order_of_the_parameters(self):
+        traced = ss.program(scaled).trace(y=X, x=X + 1, training=True)
+        assert [traced.variables[variable].name for variable in traced.inputs] == ["x", "y"]
+        assert str(traced) == str(ss.program(scaled).trace(X + 1, X, training=True))
+
+    def test_after_others_by_position(self):
+        with ss.Engine(device="simulated") as engine:
+            np.testing.assert_array_equal(engine.run(scaled, X, y=3 * X), 4 * X)
+            np.testing.assert_array_equal(engine.run(ss.program(scaled), y=3 * X, x=X, training=True), 5 * X)
+
+    @pytest.mark.parametrize("verb", [ss.compare, ss.best, ss.prepare, ss.warm, ss.audit], ids=lambda verb: verb.__name__)
+    def test_every_verb_takes_them(self, verb):
+        verb(lambda x, y: x + y, x=X, y=X, device="simulated", progress=False)
+
+    def test_one_that_is_missing_before_them_is_named(self):
+        with pytest.raises(ProgramError, match=r"program 'scaled' cannot take 0 arguments, y=: missing a required argument: 'x'"):
+            ss.compare(scaled, y=X, device="simulated", progress=False)
+
+    def test_what_can_be_given_by_name_only_stays_an_attribute(self):
+        seen = []
+
+        def function(x, /, y, *, mask=None):
+            seen.append(mask)
+            return x + y
+
+        traced = ss.program(function).trace(X, y=X, mask=X)
+        assert len(traced.inputs) == 2
+        assert seen[0] is X
+
+    def test_a_number_of_numpys_is_no_input(self):
+        (operation,) = ss.program(lambda x, b: x + b).trace(X, b=np.float32(2)).operations
+        assert len(operation.reads) == 1

@@ -33,8 +33,21 @@ def batch_norms(dtype):
     yield lambda x, w, b: (y := step(x, w, b))[1] + (y[0],), x, row, row
 
 
+def pools(dtype):
+    for channels in (3, 8):
+        x = np.ones((1, 8, 8, channels), dtype)
+        yield lambda x: ss.ops.max_pool_backward(x, ss.ops.max_pool(x, 2), ss.ops.avg_pool(x, 2), 2), x
+        yield lambda x: ss.ops.avg_pool_backward(x, ss.ops.avg_pool(x, 2), 2), x
+
+
+def takes(dtype):
+    for columns, index in [(3, "int64"), (8, "int32")]:
+        x, places = np.ones((4, columns), dtype), np.ones(5, index)
+        yield lambda x, i: ss.ops.embedding_backward(x, i, ss.ops.embedding(x, i)), x, places
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("layer", [layer_norms, batch_norms])
+@pytest.mark.parametrize("layer", [layer_norms, batch_norms, pools, takes])
 def test_the_kernels_compile(traced_sources, layer, dtype):
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
     sources = {source.name: source.code for function, *arrays in layer(dtype) for source in traced_sources(function, *arrays)}

@@ -231,6 +231,7 @@ def test_what_is_no_array():
             run_reference(trace(ss.ops.relu, X), [values])
 
 
+@pytest.mark.filterwarnings("ignore::streamscope.errors.MemoryWarning")  # said before, with the figures
 def test_more_than_this_machine_has():
     huge = np.broadcast_to(np.float32(1), 2**44)
     check_both(ss.ops.sum, huge, OutOfMemoryError, r"input 'x', which is float32\[17592186044416\], has no copy: Unable to allocate")

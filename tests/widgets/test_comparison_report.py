@@ -20,6 +20,8 @@ from streamscope_widgets import comparison_view as module
 from streamscope_widgets.comparison_view import comparison_report
 
 pytestmark = pytest.mark.usefixtures("bundle")
+A4_ACROSS = 1032
+"""Pixels between the margins of a page."""
 HOSTILE = "</script><img src=x onerror=alert(1)><!--"
 
 
@@ -217,3 +219,27 @@ def test_in_a_browser(branches, tmp_path, open_page, width, scheme):
     })""")
     page.locator("summary", has_text="What this rests on").click()
     assert page.locator("li", has_text="async:").first.is_visible()
+
+
+@pytest.mark.browser
+def test_the_report_of_the_demo_prints_on_five_pages_with_nothing_cut_off(tmp_path, open_page):
+    program, inputs = WORKLOADS["elementwise-chain"].build()
+    demo = compare(program, *inputs, device="simulated", progress=False, name="elementwise-chain")
+    page = open_page(comparison_report(demo, tmp_path / "report.html"))
+    printed = page.pdf(prefer_css_page_size=True)
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 5
+    page.set_viewport_size({"width": A4_ACROSS, "height": 700})
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= A4_ACROSS
+    assert page.evaluate("[...document.querySelectorAll('table')].every((table) => table.getBoundingClientRect().right <= innerWidth)")
+
+
+@pytest.mark.browser
+def test_the_table_fits_a_narrow_window_and_the_rest_unfolds(branches, tmp_path, open_page):
+    page = open_page(comparison_report(branches, tmp_path / "report.html"), viewport={"width": 760, "height": 900})
+    table = page.locator("section table").first.bounding_box()
+    assert table["x"] + table["width"] <= 760
+    more = page.locator("th", has_text="launch latency")
+    assert not more.is_visible()
+    page.locator("summary", has_text="More numbers").click()
+    assert more.is_visible()

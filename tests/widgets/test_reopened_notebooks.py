@@ -1,10 +1,12 @@
-"""What a notebook with a live timeline shows where the timeline cannot live: reopened, not trusted, converted."""
+"""What a notebook or a report shows where its live timeline cannot live: reopened, not trusted, converted."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
+
+from streamscope_widgets.report import report
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("bundle")]
 
@@ -101,3 +103,14 @@ def test_vs_code_is_given_text_that_shows_nothing_beside_the_picture(page, lab):
     assert "data:image/svg+xml;base64," in "".join(picture["data"]["text/html"])
     assert "application/vnd.jupyter.widget-view+json" in widget["data"]
     assert ("".join(widget["data"]["text/html"]), "".join(widget["data"]["text/plain"])) == ("", "")
+
+
+def test_a_report_in_jupyterlab_shows_its_picture_until_it_is_trusted(page, lab, five_engines):
+    report(five_engines(20), lab.folder / "report.html", title="step")
+    page.goto(lab.address_of("report.html"))
+    inside = page.frame_locator(".jp-HTMLViewer iframe")
+    inside.locator("noscript svg").wait_for(timeout=60_000)
+    assert "Trust HTML" in inside.locator(".missing").inner_text()
+    page.get_by_text("Trust HTML").first.click()
+    inside.locator("#timeline canvas").first.wait_for()
+    assert inside.locator("noscript svg").count() == 0

@@ -2,7 +2,8 @@
 
 ``ss.compare(step, x, w, engines="async,graph", training=True)`` compares the engines on ``step(x, w, training=True)``. One rule says whose
 a keyword is, for every verb: a name that the verb has is the verb's, and every other name has to be a parameter of the function. Such
-*attributes* reach the function as they are. A keyword that could be either, since it was given and both have one, is refused.
+*attributes* reach the function as they are, but for arrays by the names of the parameters that come next: these are inputs. A keyword
+that could be either, since it was given and both have one, is refused.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
     def called(*arguments: P.args, **keywords: P.kwargs) -> R:
         program, inputs = (as_program(arguments[0]), arguments[1:]) if arguments else (None, ())
         check_keywords(f"ss.{function.__name__}", own, program, inputs, keywords)
+        if isinstance(program, ProgramFunction) and keywords.keys() - own:
+            inputs, keywords = program.by_position(inputs, keywords)  # type: ignore[assignment]
         return function(program, *inputs, **keywords) if arguments else function(**keywords)  # type: ignore[call-arg, arg-type]
 
     return called

@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import re
 
+from streamscope.frames import notebook_traceback
+
 LONGEST_LINE = 1000
 """Characters; what is longer in a message is cut in its middle."""
 _CONTROLS = r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # All but tab and line feed.
@@ -49,6 +51,10 @@ class StreamscopeError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows of it."""
+        return notebook_traceback(self)
 
 
 def printable(text: str) -> str:
@@ -121,6 +127,10 @@ class WorkloadError(StreamscopeError):
 
 class OutputError(StreamscopeError):
     """A file or folder could not be written."""
+
+
+class MemoryWarning(UserWarning):
+    """What was asked for takes more of this machine's memory than is free."""
 
 
 class CacheWarning(UserWarning):

@@ -9,6 +9,8 @@ from functools import partial, update_wrapper
 from operator import attrgetter
 from typing import Any, overload
 
+import numpy as np
+
 from streamscope.errors import ProgramError
 from streamscope.ops.fusion import fused
 from streamscope.ops.operators import OF_SYMBOLS
@@ -93,13 +95,15 @@ class ProgramFunction:
         ----------
         *arguments : array
         **attributes : object
-            Passed on to the function as they are, for example ``training=True``. What depends on them is settled when it is traced.
+            Passed on to the function as they are, for example ``training=True``. What depends on them is settled when it is traced. An
+            array by the name of the parameter that comes next is an argument.
 
         Raises
         ------
         ProgramError
             The arguments do not fit the function, an operator does not fit its operands, or nothing is returned.
         """
+        arguments, attributes = self.by_position(arguments, attributes)
         tracer = Tracer(self.name)
         names = self._argument_names(arguments, attributes)
         inputs = [tracer.symbol(spec_of(value, name), name, None) for value, name in zip(arguments, names, strict=True)]
@@ -116,6 +120,16 @@ class ProgramFunction:
             not isinstance(result, tuple | list),
         )
         return fused(traced) if self.fuse else traced
+
+    def by_position(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments, with the arrays that were given by the names of the parameters that come next, and what is left."""
+        placed, left = list(arguments), dict(named)
+        if any(map(_is_array, left.values())):
+            for name in _positional(self.function)[len(placed) :]:
+                if name not in left or not _is_array(left[name]):
+                    break
+                placed.append(left.pop(name))
+        return tuple(placed), left
 
     def _argument_names(self, arguments: Sequence[object], attributes: Mapping[str, object]) -> list[str]:
         """Return what the function calls its arguments; those that are given by name are attributes, and not among them."""
@@ -154,6 +168,20 @@ def _of_its_own(output: Symbol) -> Symbol:
         raise ProgramError(f"the result {output.name!r} is a view of host memory", hint=hint)
     copied: Symbol = symbol.operators["copy"](output)
     return copied
+
+
+def _is_array(value: object) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic)
+
+
+def _positional(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the parameters that can be given by position; empty for those that cannot be given by name."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a built-in function without a signature
+        return []
+    kinds = {inspect.Parameter.POSITIONAL_ONLY: False, inspect.Parameter.POSITIONAL_OR_KEYWORD: True}
+    return [each.name if kinds[each.kind] else "" for each in parameters if each.kind in kinds]
 
 
 def _program_of(function: Callable[..., Any], fuse: bool) -> ProgramFunction:  # noqa: FBT001 — pickle gives no names

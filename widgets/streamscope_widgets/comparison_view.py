@@ -43,8 +43,9 @@ from streamscope_widgets.show.html import (
 from streamscope_widgets.still_timeline import timeline_image
 
 if TYPE_CHECKING:
-    from streamscope.comparing.comparison import Comparison
+    from streamscope.comparing.comparison import Comparison, Run
 
+MORE_NUMBERS = "More numbers of each engine"
 MOST_OPERATIONS = 300
 """More rows than this nobody reads; those of the longest operations are kept."""
 HINDERED_FROM = 1.1
@@ -69,7 +70,15 @@ dd {{ margin: 0; color: var(--soft); }}
 .facts td:first-child {{ white-space: nowrap; }}
 .facts td + td {{ text-align: left; white-space: normal; overflow-wrap: anywhere; }}
 .hindered {{ color: var(--accent); }}
-@media print {{ details::details-content {{ content-visibility: visible; block-size: auto; }} }}
+@media print {{
+  details::details-content {{ content-visibility: visible; block-size: auto; }}
+  summary {{ list-style: none; font-weight: 600; color: var(--ink); }}
+  .screen {{ display: none; }} /* hundreds of operations are for a screen, or for the traces */
+  .charts {{ grid-template-columns: 1fr 1fr; gap: 14px 32px; }}
+  details dl {{ columns: 2; column-gap: 32px; max-width: none; font-size: 11px; line-height: 1.35; }}
+  dl div, .charts > div {{ break-inside: avoid; }}
+  dt {{ margin-top: 4px; }}
+}}
 </style>"""
 
 
@@ -143,7 +152,8 @@ def _summary_metrics(found: MetricsTable, device: DeviceInfo) -> Html:
     if not found.cells:
         return Html()
     caption = fill('<p style="margin:0 0 4px 0;font-style:italic">{}</p>', SIMULATED_CAPTION) if device.simulated else Html()
-    return Html(caption + table(columns_of(found), rows_of(found)))
+    main, more = (table(columns_of(part), rows_of(part)) for part in (found.part(first=True), found.part(first=False)))
+    return joined([caption, main, folded(MORE_NUMBERS, more)])
 
 
 def comparison_report(comparison: Comparison, path: Path) -> Path:
@@ -162,7 +172,7 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
         path,
         title=f"{comparison.program} · {device_words(comparison.device)}",
         sections=[STYLE + _verdict(comparison), _metrics(table, comparison)],
-        below=[_charts(comparison), _operations(comparison), _provenance(comparison)],
+        below=[_charts(comparison), _more_numbers(table), _operations(comparison), _meanings(table), _provenance(comparison)],
     )
 
 
@@ -182,17 +192,21 @@ def _verdict(comparison: Comparison) -> Html:
 
 def _metrics(table: MetricsTable, comparison: Comparison) -> Html:
     caption = fill('<p class="simulated">{}</p>', SIMULATED_CAPTION) if comparison.device.simulated else Html()
-    meanings = [
-        fill("<dt>{}</dt><dd>{}</dd>", heading, meaning) for heading, meaning in zip(table.headings, table.definitions, strict=True)
-    ]
-    return joined(
-        [
-            caption,
-            page_table(columns_of(table), rows_of(table)),
-            fill('<p class="notes">{}</p>', note_lines(table)),
-            _folded("What the columns mean", fill("<dl>{}</dl>", meanings)),
-        ]
-    )
+    first = table.part(first=True)
+    return joined([caption, page_table(columns_of(first), rows_of(first)), fill('<p class="notes">{}</p>', note_lines(table))])
+
+
+def _more_numbers(table: MetricsTable) -> Html:
+    more = table.part(first=False)
+    return _folded(MORE_NUMBERS, page_table(columns_of(more), rows_of(more)))
+
+
+def _meanings(table: MetricsTable) -> Html:
+    meanings: dict[str, str] = {}
+    for heading, meaning in zip(table.headings, table.definitions, strict=True):
+        meanings.setdefault(meaning, heading)  # "low to high" has the definition of the makespan that it belongs to
+    entries = [fill("<div><dt>{}</dt><dd>{}</dd></div>", heading, meaning) for meaning, heading in meanings.items()]
+    return _folded("What the numbers mean", fill("<dl>{}</dl>", entries))
 
 
 def _folded(summary: str, *parts: str) -> Html:
@@ -228,11 +242,12 @@ def _operations(comparison: Comparison) -> Html:
     columns = [Column("operation"), *(Column(f"{engine}, µs") for engine in table.engines)]
     shown = f"The {MOST_OPERATIONS} longest of {total:,}. " if total > MOST_OPERATIONS else ""
     brackets = f"In brackets: how much longer than under {_reference(table)}, from {HINDERED_FROM}× on: what its neighbours cost it."
-    return _folded(
+    listed = _folded(
         f"Each operation under every engine ({total:,})",
         fill('<p class="notes">{}</p>', shown + brackets),
         page_table(columns, [_operation_row(table, slowdown, row) for row in _shown(table)]),
     )
+    return fill('<div class="screen">{}</div>', listed)
 
 
 def _shown(table: OperationTable) -> list[int]:
@@ -271,21 +286,24 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
     yield "device", device_words(comparison.device)
     yield from ((name.replace("_", " "), _plain(value)) for name, value in comparison.device.details.items())
     for engine, run in comparison.items():
-        recorded_ns = run.trace.info.ledger.get("recorded_ns")
-        recorded = f"; {time_text(recorded_ns)} in the recorded run" if recorded_ns is not None else ""
-        repeats = f"median of {run.metrics.repeats} without recording"
-        yield f"{engine}: makespan", f"{time_text(run.metrics.makespan_us * 1e3)}, {repeats}{recorded}"
-        if memory := run.trace.info.memory:
-            yield f"{engine}: memory", ", ".join(f"{_purpose(name)} {format_mib(size)} MiB" for name, size in memory.items())
-        if not np.isnan(run.max_abs_error):
-            verdict = "right" if run.correct else "WRONG"
-            error = f"worst error {run.max_abs_error:.3g} against {comparison.checked_against}"
-            yield f"{engine}: results", f"{verdict}: {error}, where {run.tolerance:.3g} is allowed"
+        yield engine, "; ".join(_run_facts(run, comparison.checked_against))
     info = next(iter(comparison.values())).trace.info
     if info.calibration:  # a simulated device needs none
         yield "calibration", _plain(info.calibration)
     yield "versions", _plain(info.versions)
     yield "recorded", f"{info.created}, by {info.recorder}"
+
+
+def _run_facts(run: Run, checked_against: str) -> Iterator[str]:
+    recorded_ns = run.trace.info.ledger.get("recorded_ns")
+    yield f"{time_text(run.metrics.makespan_us * 1e3)}, median of {run.metrics.repeats} without recording"
+    if recorded_ns is not None:
+        yield f"{time_text(recorded_ns)} in the recorded run"
+    if memory := run.trace.info.memory:
+        yield "memory: " + ", ".join(f"{_purpose(name)} {format_mib(size)} MiB" for name, size in memory.items())
+    if not np.isnan(run.max_abs_error):
+        verdict = "right" if run.correct else "WRONG"
+        yield f"{verdict}: worst error {run.max_abs_error:.3g} against {checked_against}, where {run.tolerance:.3g} is allowed"
 
 
 def _purpose(name: str) -> str:

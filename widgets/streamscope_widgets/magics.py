@@ -16,8 +16,11 @@ from __future__ import annotations
 import argparse
 import ast
 import keyword
+import re
 import shlex
+import sys
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
@@ -92,9 +95,20 @@ def run_magic(shell: InteractiveShell, line: str, cell: str | None = None) -> No
 def _program(shell: InteractiveShell, line: str, cell: str) -> CellProgram:
     """Parse the cell and make a program of it, under the cell's own file name and line numbers."""
     source = shell.transform_cell(cell)  # type: ignore[no-untyped-call]
-    filename = shell.compile.cache(f"%%streamscope {line}\n{source}", shell.execution_count)
+    filename = shell.compile.cache(f"%%streamscope {line}\n{source}", _cell_number(shell))
     # The magic's own line is the cell's first one.
     return cell_program(ast.parse(f"\n{source}", filename), shell.user_ns, name=PROGRAM_NAME, filename=filename)
+
+
+def _cell_number(shell: InteractiveShell) -> int:
+    """Return the number of the cell that runs; IPython counts on before a cell runs, or after, by its version."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 — as in `user_line`
+    while frame is not None:
+        named = shell.compile.format_code_name(frame.f_code.co_filename)
+        if named is not None and (number := re.search(r"\[(\d+)\]", named[1])):
+            return int(number[1])
+        frame = frame.f_back
+    return int(shell.execution_count)
 
 
 def _split(line: str) -> list[str]:

@@ -16,6 +16,7 @@ from streamscope.trace import TimelineGroup
 from streamscope.words import time_text
 from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode
 from streamscope_widgets.show.html import Html, fill
+from streamscope_widgets.still_timeline import timeline_svg
 
 BUDGET_BYTES = 5_000_000
 """What a report may weigh; reports of peers that grew to 80 MB are a known complaint."""
@@ -54,14 +55,21 @@ section :is(th, td) { text-align: right; padding: 4px 0 4px clamp(10px, 1.4vw, 2
 section th { font-weight: 400; color: var(--soft); }
 section td { white-space: nowrap; }
 section :is(th, td):first-child { text-align: left; padding-left: 0; }
-section img { max-width: 100%; }
+section img, noscript svg { max-width: 100%; height: auto; }
 .missing { margin: 0 0 12px; padding: 8px 12px; border-left: 3px solid var(--accent); background: var(--wash); }
 #timeline { margin: 6px 0 24px; min-height: 120px; }
 footer { color: var(--soft); font-size: 12px; border-top: 1px solid var(--rule); padding-top: 10px; overflow-wrap: anywhere; }
 @media (max-width: 700px) { body { padding: 16px 14px 24px; } .verdict { font-size: 17px; } }
-@media print { body { padding: 0; max-width: none; } section { background: none; } section, #timeline { break-inside: avoid; } }
+@media print {
+  body { padding: 0; max-width: none; font-size: 12px; } section { background: none; overflow: visible; margin-bottom: 10px; }
+  #timeline, tr { break-inside: avoid; } .verdict { font-size: 17px; } #timeline { margin-bottom: 10px; min-height: 0; }
+  section :is(th, td) { padding: 2px 0 2px 10px; } .facts td + td { white-space: normal; }
+}
 @page { size: A4 landscape; margin: 12mm; }
 """
+
+STILL_WORDS = "This is a picture, since scripts are off. In JupyterLab, Trust HTML above the page makes it a timeline to zoom and search."
+"""JupyterLab runs no scripts of an HTML file before somebody presses that button."""
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -78,7 +86,7 @@ PAGE = """<!doctype html>
 <h1>{title}</h1>
 {sections}
 {missing}
-<div id="timeline"><noscript>The timeline is drawn by JavaScript, which is off.</noscript></div>
+<div id="timeline"><noscript><p class="missing">{picture}</p>{still}</noscript></div>
 {below}
 <footer>{provenance}</footer>
 <script type="application/json" id="timeline-header">{header}</script>
@@ -120,14 +128,16 @@ def report(
         There is no trace.
     """
     groups = as_groups(traces)
-    script, above, under = _script(), _sections(sections), _sections(below)
-    payload, packed = fit(groups, budget_bytes - len(STYLE) - len(script) - len(above.encode()) - len(under.encode()))
+    script, still, above, under = _script(), timeline_svg(groups), _sections(sections), _sections(below)
+    payload, packed = fit(groups, budget_bytes - sum(len(part.encode()) for part in (STYLE, script, still, above, under)))
     page = fill(
         PAGE,
         title=title,
         style=Html(STYLE),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
         sections=Html(above),
+        picture=STILL_WORDS,
+        still=Html(still),
         below=Html(under),
         missing=_missing(payload),
         header=Html(script_json(payload.header)),

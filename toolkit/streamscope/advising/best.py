@@ -106,6 +106,7 @@ def best(
     limit = None if memory_limit is None else memory_bytes(memory_limit)
     allowed = checked_streams(streams)
     case, opened = Case.of(program, inputs, "ss.best", attributes), open_device(device)
+    case.warn_if_short_of_memory(opened, len(names))
     parts = case.parts(opened)
     rounds = 1 if opened.info.exact else MOST_ROUNDS
     with showing("choosing an engine", progress=progress) as said:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from streamscope.analysis.launches import api_time_ns, launch_latency_ns, queue_time_ns
@@ -84,6 +84,8 @@ QUANTITIES = (
     Quantity("recording_cost", "recording", "×", recording_cost),
 )
 """The metrics that a table of engines shows, in its order."""
+FIRST = frozenset({"makespan_us", "busy_fraction", "idle_us", "overlap", "copy_overlap", "host_overlap", "kernel_count"})
+"""The metrics that answer most questions, and fit beside each other; the others stand apart where there is little room."""
 AGAINST = Quantity("makespan_us", "against", "", difference)
 """The column that compares each engine with the reference."""
 
@@ -112,6 +114,8 @@ class MetricsTable:
         Label and unit of each column, without the first one, which names the engine.
     definitions : tuple of str
         What each of these columns means.
+    first : tuple of bool
+        Whether each is among those that a reader wants first.
     names : mapping of str to str
         Engine to what its row is called: its name with the numbers of its notes, for example ``"graph [1]"``.
     cells : mapping of str to tuple of str
@@ -126,17 +130,27 @@ class MetricsTable:
 
     headings: tuple[str, ...]
     definitions: tuple[str, ...]
+    first: tuple[bool, ...]
     names: Mapping[str, str]
     cells: Mapping[str, tuple[str, ...]]
     against: str
     best: tuple[str, ...]
     notes: tuple[str, ...]
 
+    def part(self, *, first: bool) -> MetricsTable:
+        """Return the table with the columns that a reader wants first alone, or with all others."""
+        chosen = [column for column, wanted in enumerate(self.first) if wanted is first]
+        headings, definitions, *cells = (
+            tuple(values[column] for column in chosen) for values in (self.headings, self.definitions, *self.cells.values())
+        )
+        found = dict(zip(self.cells, cells, strict=True))
+        return replace(self, headings=headings, definitions=definitions, first=(first,) * len(chosen), cells=found)
+
 
 def metrics_table(metrics: Mapping[str, EngineMetrics]) -> MetricsTable:
     """Write metrics as text; a quantity that no engine has a value for is left out."""
     if not metrics:
-        return MetricsTable((), (), {}, {}, "", (), ())
+        return MetricsTable((), (), (), {}, {}, "", (), ())
     makespan, *others = (quantity for quantity in QUANTITIES if any(getattr(m, quantity.field) is not None for m in metrics.values()))
     against = f"{AGAINST.label} {reference_engine(metrics)}" if len(metrics) > 1 else ""
     notes = tuple(dict.fromkeys(flag for m in metrics.values() for flag in m.flags))
@@ -144,6 +158,7 @@ def metrics_table(metrics: Mapping[str, EngineMetrics]) -> MetricsTable:
     return MetricsTable(
         headings=(makespan.heading, *([against] if against else []), INTERVAL, *(quantity.heading for quantity in others)),
         definitions=tuple(q.definition for q in (makespan, *([AGAINST] if against else []), makespan, *others)),
+        first=(True, *([True] if against else []), True, *(quantity.field in FIRST for quantity in others)),
         names={engine: _name(m, notes) for engine, m in metrics.items()},
         cells={engine: _cells(metrics, engine, makespan, others) for engine in metrics},
         against=against,

@@ -126,6 +126,7 @@ def compare(
     case = Case.of(program, inputs, "ss.compare", attributes)
     opened = open_device(device)
     count = min(wanted, SIMULATED_REPEATS) if opened.info.exact else wanted
+    case.warn_if_short_of_memory(opened, len(compared.names))
     engine_count, parts = len(compared.names), case.parts(opened)
     timed = engine_count * parts
     simulated = engine_count * (max(1, CHECKED_RUNS * parts) + max(1, parts)) + count * max(1, timed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,15 +15,17 @@ from streamscope.calling import check_captured, no_program
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices.protocol import Device
 from streamscope.engines.prepared import Prepared, prepare_traced
-from streamscope.errors import ProgramError
+from streamscope.errors import MemoryWarning, ProgramError
 from streamscope.interrupts import deferred, let_through
+from streamscope.kernels.compile.free_memory import free_bytes
 from streamscope.ops.fusion import fused
 from streamscope.program.operation import Program
-from streamscope.program.reference import known_part, run_reference
+from streamscope.program.reference import known_part, peak_bytes, run_reference
 from streamscope.program.variable import host_array
 from streamscope.progress import Steps, silent
 from streamscope.tolerance import absolute_errors, allowed_alone, allowed_errors, allowed_of_others, steps_of_tolerance
 from streamscope.tracing import ProgramFunction
+from streamscope.words import binary_size, counted
 
 Array = npt.NDArray[Any]
 
@@ -115,6 +118,29 @@ class Case:
         program = fused(plain) if function.fuse else plain
         arrays = tuple(host_array(value) for value in inputs)
         return cls(program, arrays, None, plain=plain if checked and known_part(plain).outputs else None)
+
+    def host_bytes(self, device: Device, engines: int) -> int:
+        """Return about how much of this machine's memory it takes to check the case and to run it under so many engines.
+
+        On a GPU, the engines hold only host variables here. What is expected of floating-point outputs is kept, with what was found and
+        what is allowed as float64.
+        """
+        sizes = {variable.id: variable.spec.nbytes for variable in self.program.variables}
+        inputs, outputs = (sum(sizes[variable] for variable in ids) for ids in (self.program.inputs, self.program.outputs))
+        errors = sum(2 * 8 * self.program.variables[variable].spec.size for variable in self.program.outputs)
+        checking = peak_bytes(self.plain) + outputs + errors if self.plain is not None else 0
+        running = engines * (inputs + outputs) + peak_bytes(self.program) if device.info.exact else 0
+        return checking + running
+
+    def warn_if_short_of_memory(self, device: Device, engines: int) -> None:
+        """Warn before a run that takes more of this machine's memory than is free; nothing is known of what references take besides."""
+        needed, free = self.host_bytes(device, engines), free_bytes()
+        if needed > free > 0:
+            message = (
+                f"{self.program.name!r} under {counted(engines, 'engine')} takes about {binary_size(needed)} of this machine's memory, "
+                f"and {binary_size(free)} are free: use smaller shapes, or fewer engines at a time"
+            )
+            warnings.warn(message, MemoryWarning, stacklevel=4)
 
     @property
     def reference_steps(self) -> int:

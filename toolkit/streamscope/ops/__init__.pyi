@@ -60,6 +60,10 @@ from streamscope.ops.joining import stack as stack
 from streamscope.ops.layer_norms import layer_norm as layer_norm
 from streamscope.ops.layer_norms import layer_norm_backward as layer_norm_backward
 from streamscope.ops.linear import matmul as matmul
+from streamscope.ops.pools import avg_pool as avg_pool
+from streamscope.ops.pools import avg_pool_backward as avg_pool_backward
+from streamscope.ops.pools import max_pool as max_pool
+from streamscope.ops.pools import max_pool_backward as max_pool_backward
 from streamscope.ops.reductions import all as all
 from streamscope.ops.reductions import any as any
 from streamscope.ops.reductions import argmax as argmax
@@ -78,6 +82,10 @@ from streamscope.ops.softmaxes import log_softmax as log_softmax
 from streamscope.ops.softmaxes import softmax as softmax
 from streamscope.ops.sums import add_n as add_n
 from streamscope.ops.sums import bias_add as bias_add
+from streamscope.ops.takes import embedding as embedding
+from streamscope.ops.takes import embedding_backward as embedding_backward
+from streamscope.ops.takes import take as take
+from streamscope.ops.takes import take_backward as take_backward
 from streamscope.ops.unary import abs as abs
 from streamscope.ops.unary import arccos as arccos
 from streamscope.ops.unary import arccosh as arccosh

@@ -11,7 +11,7 @@ from streamscope.kernels.gemm import matrices
 from streamscope.ops.application import require, require_float, specs_of
 from streamscope.ops.views import broadcast_to, matrix_transposed
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
-from streamscope.program.symbol import Symbol
+from streamscope.program.symbol import Symbol, SymbolView
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import View
@@ -114,7 +114,7 @@ def matmul(a: object, b: object, *, transpose_a: bool = False, transpose_b: bool
     given = [_turned(operand, name) if turn else operand for operand, turn, name in ((a, transpose_a, "a"), (b, transpose_b, "b"))]
     specs = specs_of("matmul", given)
     batch = _batch(specs[0].shape, specs[1].shape)
-    operands = [_repeated(cast("Symbol", operand), batch) for operand in given] if batch is not None else given
+    operands = [_fitted(_repeated(cast("Symbol", operand), batch)) for operand in given] if batch is not None else given
     return cast("Symbol", _matmul(*operands, out=out))
 
 
@@ -130,3 +130,11 @@ def _repeated(operand: Symbol, batch: tuple[int, ...]) -> Symbol:
     if own == batch or operand.spec.size == int(np.prod(operand.shape[-2:])):
         return operand
     return broadcast_to(operand, (*batch, *operand.shape[-2:]))
+
+
+def _fitted(operand: Symbol) -> Symbol:
+    """Return an operand that must be copied as a view of its copy where that lies as it did: columns that are rows in memory stay so."""
+    if not isinstance(operand, SymbolView) or len(operand.shape) < 2 or _reads_view(operand.view) or operand.view.strides[-2] != 1:
+        return operand
+    turned = matrix_transposed(operand)
+    return matrix_transposed(turned.tracer.copied(turned) if isinstance(turned, SymbolView) else turned)

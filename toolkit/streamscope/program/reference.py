@@ -52,6 +52,20 @@ def run_reference(program: Program, inputs: Sequence[Array], begun: Callable[[Op
     return [memory[variable] for variable in program.outputs]
 
 
+def peak_bytes(program: Program) -> int:
+    """Return how much memory the variables take that are there at one time in a serial run; what work takes besides is not known."""
+    sizes = {variable.id: variable.spec.nbytes for variable in program.variables}
+    there = set(program.inputs)
+    held = most = sum(sizes[variable] for variable in there)
+    for operation, done_with in zip(program.operations, _let_go(program), strict=True):
+        held += sum(sizes[variable] for variable in operation.touched - there)
+        there |= operation.touched
+        most = max(most, held)
+        there.difference_update(done_with)
+        held -= sum(sizes[variable] for variable in done_with)
+    return most
+
+
 def known_part(program: Program) -> Program:
     """Return a program without the operations that depend on one that NumPy knows nothing of, and without the outputs that do."""
     unknown: set[int] = set()

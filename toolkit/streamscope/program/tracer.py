@@ -224,7 +224,7 @@ class Tracer:
         )
 
     def _readable(self, operator: Operator, source: Symbol, where: str) -> Symbol:
-        """Return what an operator can read in the place of a variable: a copy of a view that it cannot, made once for all who need it."""
+        """Return what an operator can read in the place of a variable: a copy of a view that it cannot."""
         if not isinstance(source, SymbolView) or operator.reads_view(source.view):
             return source
         if operator.reads_from is Place.HOST:
@@ -232,9 +232,13 @@ class Tracer:
                 f"{operator.name} at {where} cannot read {source.name!r}, whose elements do not follow each other in host memory",
                 hint="copy it in a host function first: np.ascontiguousarray(...)",
             )
-        key, writes = (source.id, source.view), self._writes[source.id]
+        return self.copied(source)
+
+    def copied(self, view: SymbolView) -> Symbol:
+        """Return a copy of a view, made once for all who need it while the variable is not written."""
+        key, writes = (view.id, view.view), self._writes[view.id]
         if key not in self._copies or self._copies[key][0] != writes:
-            self._copies[key] = writes, operators["copy"](source)
+            self._copies[key] = writes, operators["copy"](view)
         return self._copies[key][1]
 
     def _source(self, operator: Operator, argument: object, where: str) -> Symbol:

@@ -9,6 +9,8 @@ from traceback import walk_tb
 from types import FrameType
 from typing import NamedTuple
 
+from streamscope.frames import is_ours
+
 
 def user_line() -> str:
     """Return ``file:line`` of the nearest frame that is not this package's own; in a notebook ``In[3]:line``."""
@@ -61,12 +63,12 @@ def line_of_error(error: BaseException) -> UserLine | None:
 def _is_known(module: str) -> bool:
     """Tell whether a module is ours, Python's, or installed: its lines are not the user's."""
     top = module.partition(".")[0]
-    return top in ("streamscope_widgets", "numpy", "cupy") or top in sys.stdlib_module_names - {"__main__"} or _is_ours(module)
+    return top in ("streamscope_widgets", "numpy", "cupy") or top in sys.stdlib_module_names - {"__main__"} or is_ours(module)
 
 
 def _user_frame() -> FrameType:
     frame = sys._getframe(1)  # noqa: SLF001 — inspect.stack() reads source files, which takes longer than all the rest of tracing
-    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
+    while frame.f_back is not None and is_ours(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
     return frame
 
@@ -74,11 +76,6 @@ def _user_frame() -> FrameType:
 def _where(path: str, number: int) -> str:
     name = _cell_name(path) or os.path.basename(path)  # noqa: PTH119 — each operation asks, and a Path takes ten times as long
     return f"{name}:{number}"
-
-
-def _is_ours(module: str) -> bool:
-    # A ready workload is written as a user would write it, so its lines count as the user's.
-    return module.startswith("streamscope.") and not module.startswith("streamscope.workloads.")
 
 
 def _cell_name(path: str) -> str | None:

@@ -77,11 +77,11 @@ class View:
             raise ValueError("the result is not a view")
         spec = ArraySpec(part.shape, self.spec.dtype)
         if not spec.size:
-            return View(spec, row_major(spec.shape), 0, self.how + how)
+            return View(spec, row_major(spec.shape), 0, _behind(self.how, how))
         regular = row_major(spec.shape)
         # The stride of an axis with one entry means nothing.
         strides = tuple(step if extent != 1 else usual for step, extent, usual in zip(part.strides, spec.shape, regular, strict=True))
-        return View(spec, strides, self.offset + _address(part) - _address(whole), self.how + how)
+        return View(spec, strides, self.offset + _address(part) - _address(whole), _behind(self.how, how))
 
     def of(self, values: Array) -> Array:
         """Return what is seen of a variable's values, read-only, and without a copy where they lie in one piece."""
@@ -152,6 +152,11 @@ class Viewing:
         arrays = arguments[0] if self.listed else arguments
         seen = [array if view is None else view.of(array) for array, view in zip(arrays, self.views, strict=True)]
         return self.function(seen) if self.listed else self.function(*seen)
+
+
+def _behind(before: str, how: str) -> str:
+    """Return how a view of a view is written; two transposes, one after the other, not at all."""
+    return before.removesuffix(how) if how in (".T", ".mT") and before.endswith(how) else before + how
 
 
 def _address(array: Array) -> int:

@@ -22,7 +22,7 @@ MOST_TICKS = 6
 
 STYLE = """
 .chart .beside { paint-order: stroke; stroke-width: 4px; }
-.chart { width: 100%; height: auto; font-size: 12px; print-color-adjust: exact; }
+.chart { width: 100%; max-width: 820px; height: auto; font-size: 12px; print-color-adjust: exact; }
 """
 
 

@@ -141,6 +141,8 @@ class PreparedPrograms:
         DeviceError
             It cannot run on the device, or failed there.
         """
+        if attributes and isinstance(program := as_program(given), ProgramFunction):
+            inputs, attributes = program.by_position(inputs, attributes)
         entry = self._entry(given, inputs, attributes)
         if isinstance(given, CapturedFunction):
             with entry.lock:  # There is one memory, that of the capture.
