@@ -113,7 +113,7 @@ def test_the_timeline_in_jupyterlab(notebook, folder):
     assert "113.050 µs" in page.locator(".ss-tip:popover-open").inner_text()
 
     page.mouse.click(x, y)
-    assert page.locator(".ss-panel:visible tbody tr").count() == 5
+    assert page.locator(".ss-panel:visible").first.locator("tbody tr").count() == 5
 
     page.locator(".ss-filter").first.click()
     page.keyboard.type("add00")
@@ -134,6 +134,56 @@ def test_the_timeline_in_jupyterlab(notebook, folder):
     saved = (folder / "step.ipynb").read_text(encoding="utf-8")
     assert "application/vnd.jupyter.widget-view+json" in saved
     assert len(saved) < 150_000
+    assert page.complaints == []
+
+
+def in_kernel(page, code: str) -> str:
+    """Run code in the notebook's kernel and return what it prints."""
+    return page.evaluate(
+        """async (code) => {
+          const panel = [...jupyterapp.shell.widgets("main")].find((widget) => widget.context?.path === "step.ipynb");
+          const future = panel.sessionContext.session.kernel.requestExecute({ code, store_history: false });
+          let text = "";
+          future.onIOPub = ({ content }) => { text += content.text ?? (content.ename ? content.traceback.join("\\n") : ""); };
+          await future.done;
+          return text.trim();
+        }""",
+        code,
+    )
+
+
+def test_traits_are_linked_both_ways(notebook):
+    page = notebook
+    both = f"{TIMELINES}.every((timeline) => (({{ view, arrangement, selected, choosing }}) => %s)(timeline))"
+    in_kernel(page, "seen = []; shown.observe(lambda change: seen.append(change['name']), ['range', 'selection', 'engines'])")
+
+    # From the kernel to both views.
+    in_kernel(
+        page, "shown.range = (100_000, 130_000); shown.engines = ['graph', 'async']; shown.selection = dict(engine='graph', operation=35)"
+    )
+    page.wait_for_function(both % "view.t0 === 100000 && view.t1 === 130000")
+    page.wait_for_function(both % "String(arrangement.shown) === '3,1' && selected?.group === 3 && choosing.operation === 35")
+    assert page.locator(".ss-panel:visible").count() == 2
+
+    # From one view to the kernel, and through it to the other view; once for each change, although two views are told.
+    in_kernel(page, "seen.clear()")
+    first = f"{TIMELINES}[0]"
+    page.evaluate(
+        f"{first}.arrange(() => {first}.arrangement.hidden.delete(0)); {first}.choosing.neighbour(1); {first}.viewer.show([1000, 9000])"
+    )
+    page.wait_for_function(both % "String(arrangement.shown) === '3,1,0' && choosing.operation === 36 && view.t1 === 9000")
+    said = in_kernel(page, "print(shown.range, shown.engines, shown.selection['operation'], shown.selection['name'], sorted(seen))")
+    assert said == "(1000.0, 9000.0) ['graph', 'async', 'sync'] 36 bias add ['engines', 'range', 'selection']"
+
+    # A view that is drawn later starts where the others are.
+    in_kernel(page, "shown.range = None")
+    page.evaluate(f"{first}.clear()")
+    page.wait_for_function(both % "!selected")
+    assert in_kernel(page, "print(shown.range, shown.selection)") == "None None"
+    in_kernel(page, "shown.engines = ['sync', 'async', 'dual', 'graph', 'graph-dual']; shown.range = (5_000, 95_000)")
+    page.evaluate("jupyterapp.shell.currentWidget.content.activeCellIndex = 1; jupyterapp.commands.execute('notebook:run-cell')")
+    page.wait_for_function(f"{TIMELINES}.length === 2 && {TIMELINES}.every(({{ layout, view }}) => layout && view.t1 === 95000)")
+    assert "no engine 'none'" in in_kernel(page, "shown.engines = ['none']")
     assert page.complaints == []
 
 

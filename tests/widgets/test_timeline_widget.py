@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from streamscope.errors import TraceError
 from streamscope_widgets.payload import as_groups, encode
 from streamscope_widgets.timeline import timeline
 
@@ -52,3 +53,48 @@ def test_it_is_displayed_as_a_picture_with_the_finding_and_then_as_the_widget(fi
     assert picture["text/plain"] == "<b>graph</b> is fastest"
     assert "application/vnd.jupyter.widget-view+json" in widget
     assert (widget["text/html"], widget["text/plain"]) == ("", "")
+
+
+def test_traits_say_what_is_shown_and_are_observed(widget):
+    seen = []
+    widget.observe(lambda change: seen.append((change["name"], change["new"])), ["range", "engines", "selection"])
+    assert (widget.selection, widget.range) == (None, None)
+    assert widget.engines == ["sync", "async", "dual", "graph", "graph-dual"]
+    widget.range = (10, 2_000)
+    widget.engines = ["graph", "async", "graph"]
+    widget.selection = {"engine": "graph", "operation": 3}
+    # What the browser sends goes the same way.
+    widget.set_state({"range": [100.5, 200], "selection": None, "engines": ["sync"]})
+    assert seen == [
+        ("range", (10.0, 2000.0)), ("engines", ["graph", "async"]), ("selection", {"engine": "graph", "operation": 3}),
+        ("range", (100.5, 200.0)), ("selection", None), ("engines", ["sync"]),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("trait", "value", "message"),
+    [
+        ("engines", ["graphs"], "no engine 'graphs'"),
+        ("selection", {"engine": "graph"}, "says no operation"),
+        ("selection", {"operation": 3}, "no engine None"),
+        ("range", (5, 5), "has no length"),
+        ("range", (0, float("nan")), "has no length"),
+        ("range", (0, float("inf")), "has no length"),
+    ],
+)
+def test_a_trait_refuses_what_cannot_be_shown(widget, trait, value, message):
+    before = getattr(widget, trait)
+    with pytest.raises(TraceError, match=message):
+        setattr(widget, trait, value)
+    assert getattr(widget, trait) == before
+
+
+def test_traits_follow_when_other_timelines_are_shown(widget, five_engines):
+    widget.engines = ["graph", "sync"]
+    widget.selection = {"engine": "sync", "operation": 3}
+    traces = five_engines(20)
+    widget.show(as_groups({"graph": traces["graph"], "async": traces["async"], "graph again": traces["graph"]}))
+    assert widget.engines == ["graph", "graph again"]  # sync is gone, async was hidden
+    assert widget.selection is None
+    widget.show(as_groups({"other": traces["graph"]}))
+    assert widget.engines == ["other"]

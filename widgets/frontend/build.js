@@ -20,6 +20,6 @@ await build({
   loader: { ".css": "text" },
   legalComments: "none",
   banner: { js: `// streamscope timeline, sources ${sourceHash}` },
-  footer: { js: "export default streamscopeTimeline.widget;\nexport const mount = streamscopeTimeline.mount;" },
+  footer: { js: "export default streamscopeTimeline.widget;\nexport const { mount, decode } = streamscopeTimeline;" },
   logLevel: "warning",
 });

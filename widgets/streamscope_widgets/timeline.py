@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import anywidget
 import traitlets
 from IPython.display import display
 
+from streamscope.errors import TraceError
 from streamscope.trace import TimelineGroup
+from streamscope.words import listed
 from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode, encode_paths
 from streamscope_widgets.show.html import EMPTY
 from streamscope_widgets.still_timeline import timeline_still
@@ -25,6 +28,8 @@ class TimelineWidget(anywidget.AnyWidget):
     The spans are not a trait: each view that asks for them gets one binary message. So a saved notebook does not hold them,
     and zooming needs no kernel. Where no kernel answers, the still picture that stands before the widget is shown.
 
+    Three traits follow what the reader does in the browser, and move the view when you set them; ``observe`` them to react.
+
     Parameters
     ----------
     groups : sequence of TimelineGroup
@@ -32,17 +37,46 @@ class TimelineWidget(anywidget.AnyWidget):
     finding : str
         What the still picture says: the verdict.
 
+    Attributes
+    ----------
+    selection : dict or None
+        The selected operation: ``{"engine": label, "operation": id, "name": str, "span": row in the engine's trace}``.
+        To set it, the engine and the operation (or the span) are enough.
+    range : tuple of float or None
+        First and last nanosecond in view; None shows everything.
+    engines : list of str
+        Labels of the engines that are shown, from top to bottom.
+
     Raises
     ------
     OutputError
         The front end was not built.
+    TraceError
+        A trait was set to an engine that is not there, or to a range whose end does not lie after its start.
+
+    Examples
+    --------
+    >>> import streamscope as ss
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, device="simulated", progress=False)
+    >>> timeline = runs.timeline()
+    >>> timeline.engines
+    ['sync', 'async', 'dual', 'graph', 'graph-dual']
+    >>> timeline.engines = ["graph-dual", "graph"]  # the others are hidden
+    >>> timeline.selection = {"engine": "graph", "operation": 2}
+    >>> timeline.observe(lambda change: print(change["new"]), "range")
+    >>> timeline.range = (0, 20_000)
+    (0.0, 20000.0)
     """
 
     _esm = traitlets.Unicode().tag(sync=True)
+    selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
+    range = traitlets.Tuple(traitlets.CFloat(), traitlets.CFloat(), allow_none=True, default_value=None).tag(sync=True)
+    engines = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
     def __init__(self, groups: tuple[TimelineGroup, ...], finding: str = "", **kwargs: Any) -> None:
-        super().__init__(_esm=bundle_source(), **kwargs)
         self.groups = groups
+        super().__init__(_esm=bundle_source(), **{"engines": [group.label for group in groups]} | kwargs)
         self.finding = finding
         self._payload: Payload | None = None
         self.on_msg(self._answer)
@@ -62,8 +96,43 @@ class TimelineWidget(anywidget.AnyWidget):
         groups : sequence of TimelineGroup
             From `streamscope_widgets.payload.as_groups`.
         """
+        known = {group.label for group in self.groups}
+        labels = [group.label for group in groups]
         self.groups, self._payload = groups, None
         self._send_spans(None)
+        kept = [label for label in self.engines if label in labels]
+        self.engines = kept + [label for label in labels if label not in known] or labels
+        chosen: dict[str, Any] | None = self.selection
+        if chosen is not None and chosen["engine"] not in labels:
+            self.set_trait("selection", None)
+
+    @traitlets.validate("engines")
+    def _check_engines(self, proposal: Any) -> list[str]:
+        labels = [group.label for group in self.groups]
+        for label in proposal["value"]:
+            self._check_label(label)
+        return list(dict.fromkeys(proposal["value"])) or labels
+
+    @traitlets.validate("selection")
+    def _check_selection(self, proposal: Any) -> dict[str, Any] | None:
+        if (chosen := proposal["value"]) is None:
+            return None
+        self._check_label(chosen.get("engine"))
+        if not isinstance(chosen.get("operation", chosen.get("span")), int):
+            raise TraceError(f"{chosen!r} says no operation", hint='write {"engine": "graph", "operation": 3}')
+        return dict(chosen)
+
+    @traitlets.validate("range")
+    def _check_range(self, proposal: Any) -> tuple[float, float] | None:
+        value: tuple[float, float] | None = proposal["value"]
+        if value is not None and not -math.inf < value[0] < value[1] < math.inf:
+            raise TraceError(f"the range {value} has no length", hint="give its start and its end in nanoseconds, or None for everything")
+        return value
+
+    def _check_label(self, label: Any) -> None:
+        labels = [group.label for group in self.groups]
+        if label not in labels:
+            raise TraceError(f"the timeline has no engine {label!r}", hint=f"it has {listed(labels)}")
 
     def _ipython_display_(self) -> None:
         """Show the still picture, and after it the widget, which hides the picture as soon as it has drawn.

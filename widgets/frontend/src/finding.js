@@ -6,6 +6,7 @@ export class Finding {
   constructor(timeline) {
     this.timeline = timeline;
     this.shown = null;
+    this.filter = { code: null, text: "" };
     this.hits = [];
     this.count = 0;
   }
@@ -13,6 +14,7 @@ export class Finding {
   /** Show what a filter lets through. Returns how many spans it finds; Infinity where it shows everything. */
   find(filter) {
     const { model, parts } = this.timeline;
+    this.filter = filter;
     this.shown = shownSpans(model, filter);
     for (const { group, lanes } of parts) {
       for (const { rows } of lanes) for (const track of rows) track.longest.rebuild(this.shown?.[group.index] ?? null);

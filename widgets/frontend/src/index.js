@@ -5,6 +5,9 @@ import { make } from "./dom.js";
 import { readPage } from "./page.js";
 import style from "./timeline.css";
 import { Timeline } from "./timeline.js";
+import { linkTraits } from "./traits.js";
+
+export { decode };
 
 const PATIENCE_MS = 4000;
 
@@ -15,7 +18,7 @@ const PATIENCE_MS = 4000;
  * @param {object} header and
  * @param {Uint8Array | DataView} block as `payload.py` writes them
  * @param {() => void} ask gets the critical paths, where the header has none; `timeline.overlap.take` takes them
- * @returns {Timeline} also reachable as `element.timeline`
+ * @returns {Timeline} also reachable as `element.timeline`; its `replace(decode(header, block))` shows other spans in the same view
  */
 export function mount(element, header, block, ask = null) {
   const root = make("div", "");
@@ -43,6 +46,7 @@ export const widget = {
   render({ model, el }) {
     const view = `${Date.now()}-${Math.random()}`;
     let timeline = null;
+    let unlink = () => {};
     const message = make("div", "ss-message", "Waiting for the kernel to send the timeline …");
     const root = make("div", "ss-timeline", message);
     el.replaceChildren(make("style", "", style), root);
@@ -56,14 +60,19 @@ export const widget = {
       if (content.type === "paths") timeline?.overlap.take(content.header, buffers[0]);
       if (content.type !== "spans") return;
       clearTimeout(timer);
-      timeline?.destroy();
+      if (timeline) {
+        timeline.replace(decode(content.header, buffers[0]));
+        return;
+      }
       timeline = mount(el, content.header, buffers[0], () => model.send({ type: "paths", view }));
+      unlink = linkTraits(model, timeline);
     };
     model.on("msg:custom", receive);
     model.send({ type: "ready", view });
     return () => {
       clearTimeout(timer);
       model.off("msg:custom", receive);
+      unlink();
       timeline?.destroy();
     };
   },

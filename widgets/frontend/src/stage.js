@@ -20,14 +20,13 @@ export function buildStage(root, model) {
   const overlay = make("canvas", "ss-overlay");
   overlay.tabIndex = 0;
   overlay.setAttribute("role", "application");
-  overlay.setAttribute("aria-label", describe(model));
   const nudge = make("div", "ss-nudge", "Click the timeline first, or hold Ctrl, to zoom with the wheel");
   nudge.setAttribute("aria-hidden", "true");
   const box = make("div", "ss-stage", base, overlay, nudge);
   root.append(box, make("div", "ss-hint", ...HINT.map((part) => (Array.isArray(part) ? make("kbd", "", part[0]) : part))));
 
   let timer = 0;
-  return {
+  const stage = {
     box,
     overlay,
     baseContext: base.getContext("2d", { alpha: false }),
@@ -39,10 +38,15 @@ export function buildStage(root, model) {
         canvas.style.height = `${height}px`;
       }
     },
+    describe(shown) {
+      overlay.setAttribute("aria-label", describe(shown));
+    },
     nudge() {
       nudge.classList.add("ss-shown");
       clearTimeout(timer);
       timer = setTimeout(() => nudge.classList.remove("ss-shown"), NUDGE_MS);
     },
   };
+  stage.describe(model);
+  return stage;
 }

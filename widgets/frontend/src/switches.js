@@ -10,7 +10,7 @@ const SWITCHES = {
 };
 
 export class OverlapSwitches {
-  /** `ask` is called once when the critical paths are wanted and not there. */
+  /** `ask` is called when the critical paths are wanted and not there. */
   constructor(timeline, ask = null) {
     this.timeline = timeline;
     this.ask = ask;
@@ -44,13 +44,18 @@ export class OverlapSwitches {
     const grows = shows.overlap !== this.shows.overlap;
     this.shows = shows;
     this.tell();
-    if (shows.path && this.ask && this.timeline.model.groups.some(({ path }) => !path)) {
-      this.ask();
-      this.ask = null;
-    }
+    this.askForPaths();
     if (grows) this.timeline.resize();
     else this.timeline.redraw();
     this.timeline.tell("shows");
+  }
+
+  /** Ask for the critical paths of the model, once, if they are to be shown and not there. */
+  askForPaths() {
+    const { model } = this.timeline;
+    if (!this.shows.path || !this.ask || this.asked === model || model.groups.every(({ path }) => path)) return;
+    this.asked = model;
+    this.ask();
   }
 
   /** Take the critical paths that were asked for. */

@@ -22,6 +22,7 @@ import { Pointing } from "./pointing.js";
 import { buildScene } from "./scene.js";
 import { hatchPattern } from "./spans.js";
 import { buildStage } from "./stage.js";
+import { applyState, readState } from "./state.js";
 import { OverlapSwitches } from "./switches.js";
 import { prefersDark, readTheme, watchPrint, watchTheme } from "./theme.js";
 import { Toolbar } from "./toolbar.js";
@@ -78,6 +79,20 @@ export class Timeline {
     this.stopPreparing = whenIdle(model.groups.flatMap((group) => [
       () => ofCorrelation(group, 0), () => ofOperation(group, 0), () => launchedNames(model, group),
     ]));
+  }
+
+  /** Show another model, of spans that came later or of another run, in the same way as far as it has the same engines. */
+  replace(model) {
+    const state = readState(this);
+    const known = new Set(this.model.groups.map(({ label }) => label));
+    state.engines.push(...model.groups.map(({ label }) => label).filter((label) => !known.has(label)));
+    this.load(model);
+    this.stage.describe(model);
+    this.tooltip.hide();
+    this.panel.hide();
+    this.applyTheme(this.theme?.dark);
+    applyState(this, state);
+    this.overlap.askForPaths();
   }
 
   destroy() {
@@ -206,6 +221,15 @@ export class Timeline {
     this.toolbar.refresh();
     this.resize();
     this.tell("engines");
+  }
+
+  /** What is shown, as plain data (state.js); setting it shows it again. */
+  get state() {
+    return readState(this);
+  }
+
+  set state(state) {
+    applyState(this, state);
   }
 
   setDragging(mode) {

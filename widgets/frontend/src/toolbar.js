@@ -58,6 +58,12 @@ export class Toolbar {
     this.refresh();
   }
 
+  /** Show only one name, by its code, or what has a text in its name. */
+  find(code, text) {
+    this.search.input.value = text;
+    this.apply(code === -1 ? null : code);
+  }
+
   /** Filter by one operator, or by the text in the box. */
   apply(code) {
     this.chosen = code;

@@ -37,6 +37,12 @@ export class Viewer {
     this.timeline.tell("range");
   }
 
+  /** Show [start, end] of the axis at once; null for everything. */
+  show(range) {
+    this.animation.stop();
+    this.set(range ? { t0: range[0], t1: range[1] } : this.bounds);
+  }
+
   get plotWidth() {
     const { left, right } = this.timeline.layout.plot;
     return right - left;

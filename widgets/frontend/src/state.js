@@ -1,0 +1,61 @@
+// What a timeline shows, as plain data: to restore it after new spans, in another view, from a link, from Python.
+
+import { ofOperation } from "./grouping.js";
+
+/**
+ * @returns {{range, selection, engines, pinned, collapsed, align, find}} `range` is [start, end] in nanoseconds on the axis, null for
+ * everything; `selection` is {engine, operation, name, span}, null for none; engines are told by their labels
+ */
+export function readState(timeline) {
+  const { model, viewer, arrangement, finding } = timeline;
+  const labels = (indices) => [...indices].map((index) => model.groups[index].label);
+  return {
+    range: viewer.isWhole() ? null : [viewer.view.t0, viewer.view.t1],
+    selection: describeSelection(timeline),
+    engines: labels(arrangement.shown),
+    pinned: labels(arrangement.pinned),
+    collapsed: labels(arrangement.collapsed),
+    align: viewer.mode,
+    find: { name: finding.filter.code === null ? null : model.names[finding.filter.code], text: finding.filter.text },
+  };
+}
+
+function describeSelection({ model, selected }) {
+  if (!selected) return null;
+  const { label, operation } = model.groups[selected.group];
+  const id = operation[selected.span];
+  return { engine: label, operation: id < 0 ? null : id, name: selected.name, span: selected.span };
+}
+
+/** Show what a state says; what it does not mention stays as it is, and what the model does not have is left out. */
+export function applyState(timeline, state) {
+  const { model, arrangement, choosing, toolbar } = timeline;
+  const indices = (labels) => labels.map((label) => model.groups.findIndex((group) => group.label === label)).filter((index) => index >= 0);
+  timeline.arrange(() => {
+    if (state.pinned) arrangement.pinned = new Set(indices(state.pinned));
+    if (state.collapsed) arrangement.collapsed = new Set(indices(state.collapsed));
+    if (state.engines && indices(state.engines).length) arrangement.show(indices(state.engines));
+  });
+  if (state.find) toolbar.find(state.find.name === null ? null : model.names.indexOf(state.find.name), state.find.text);
+  if (state.selection !== undefined) {
+    const [group, span] = findSelection(model, state.selection);
+    if (span >= 0) choosing.select(group, span);
+    else choosing.clear();
+  }
+  if (state.align && state.align !== timeline.viewer.mode) timeline.align(state.align);
+  if (state.range !== undefined) timeline.viewer.show(state.range);
+}
+
+/** [group, span] of a selection: by its span, if that is one of the operation; else the operation's first on the device. */
+function findSelection(model, selection) {
+  if (!selection) return [-1, -1];
+  const { engine, operation = null, span = -1 } = selection;
+  const at = engine === undefined ? 0 : model.groups.findIndex(({ label }) => label === engine);
+  const group = model.groups[at];
+  if (!group) return [-1, -1];
+  const ids = group.operation;
+  if (span >= 0 && span < group.count && (operation === null || ids[span] === operation)) return [at, span];
+  if (operation === null) return [at, -1];
+  const spans = ofOperation(group, operation);
+  return [at, spans.find((i) => model.kinds.isDevice(group.kind[i])) ?? spans[0] ?? -1];
+}
