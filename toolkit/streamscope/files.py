@@ -86,7 +86,9 @@ def suffix_of(path: Path, *known: str, other: str | None = None) -> str:
     """
     suffix = path.suffix.lower() or other
     if suffix not in known:
-        raise OutputError(f"cannot write {path}: its name ends with {path.suffix!r}", hint=f"use {' or '.join(known)}")
+        *others, last = known
+        use = f"{', '.join(others)} or {last}" if others else last
+        raise OutputError(f"cannot write {path}: its name ends with {path.suffix!r}", hint=f"use {use}")
     return suffix
 
 

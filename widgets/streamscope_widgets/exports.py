@@ -56,7 +56,7 @@ def write_picture(comparison: Comparison, path: Path, of: str) -> Path:
         There is nothing to draw.
     """
     kind = suffix_of(path, ".svg", ".png")
-    if of != "timeline" and of not in CHARTS:
+    if of not in ("timeline", *CHARTS):
         raise OutputError(f"there is no picture of {of!r:.40}", hint=f"there are timeline, {', '.join(CHARTS)}")
     svg = timeline_svg(comparison.groups()) if of == "timeline" else row_document(CHARTS[of](comparison))
     with written_whole(path) as unfinished:

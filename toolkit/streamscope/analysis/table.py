@@ -192,7 +192,7 @@ def metrics_markdown(title: str, device: DeviceInfo, metrics: Mapping[str, Engin
 
 def _in_markdown(text: str) -> str:
     """Return text that Markdown shows as it is: no tag, no cell that ends early, no link, no code, on one line."""
-    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", " ".join(text.split()))
 
 
 def device_words(device: DeviceInfo) -> str:

@@ -255,7 +255,7 @@ class Comparison(Mapping[str, Run]):
         >>> function, inputs = ss.workload("branches").build()
         >>> runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
         >>> runs.report("step.md").read_text().splitlines()[0]
-        '# branches · simulated NVIDIA H200: all times are simulated'
+        '# parallel_branches · simulated NVIDIA H200: all times are simulated'
         """
         return display.report(self, given_path(path, error=OutputError))
 
@@ -302,7 +302,7 @@ class Comparison(Mapping[str, Run]):
         >>> function, inputs = ss.workload("branches").build()
         >>> runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
         >>> runs.spans("spans.csv").read_text().splitlines()[1]
-        'async,simulated NVIDIA H200,launch,...'
+        '"async","simulated NVIDIA H200","launch",...'
         """
         return write_spans([run.trace for run in self._runs.values()], given_path(path, error=OutputError))
 

@@ -31,7 +31,7 @@ def write_spans(traces: Sequence[Trace], path: Path) -> Path:
     tables = list(_tables(traces))
     with written_whole(path) as temporary, temporary.open("wb") as file:
         if kind == ".csv":
-            with pa.csv.CSVWriter(file, tables[0].schema, write_options=pa.csv.WriteOptions(quoting_style="needed")) as writer:
+            with pa.csv.CSVWriter(file, tables[0].schema) as writer:
                 for table in tables:
                     writer.write_table(table)
         else:

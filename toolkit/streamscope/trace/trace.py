@@ -227,8 +227,8 @@ class Trace:
         --------
         >>> function, inputs = ss.workload("branches").build()
         >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
-        >>> runs["async"].trace.to_csv("step.csv").read_text()[:41]
-        'engine,device,kind,name,lane,start_ns,end'
+        >>> runs["async"].trace.to_csv("step.csv").read_text().splitlines()[0]
+        '"engine","device","kind","name","lane","start_ns","end_ns",...'
         """
         from streamscope.files import suffix_of
         from streamscope.trace.span_files import write_spans
