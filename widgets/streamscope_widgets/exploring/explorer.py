@@ -165,7 +165,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
     def progressed(self, what: str, step: int, steps: int) -> None:
         """Show how far the run is."""
         self.progress.max, self.progress.value = steps, step
-        self.note.value = fill("{} ({} of {})", what, step, steps)
+        self.note.value = fill("{}", what)
 
     def found(self, runs: Sequence[Run]) -> None:
         """Show the engines that are recorded."""
