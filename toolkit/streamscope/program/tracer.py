@@ -182,22 +182,9 @@ class Tracer:
         arguments = tuple(-1 - place if isinstance(source, SymbolView) else source.id for place, source in enumerate(sources))
         writes = tuple(target.id for target in targets)
         work = operator.work(number, arguments, writes, [s.spec for s in sources], [t.spec for t in targets], attributes)
-        once = tuple(dict.fromkeys(source.id for source in sources))
-        views = tuple(dict.fromkeys((source.id, source.seen) for source in sources)) if viewing else ()
-        placed = self._placed(work, sources, where)
+        reads, views, placed = *_operands(sources), self._placed(work, sources, where)
         self.operations.append(
-            Operation(
-                number,
-                operator.name,
-                once,
-                writes,
-                dict(attributes),
-                line.where,
-                placed,
-                label=self.label,
-                source=line.source,
-                views=views if any(view is not None for _, view in views) else (),
-            )
+            Operation(number, operator.name, reads, writes, dict(attributes), line.where, placed, self.label, line.source, views)
         )
         return targets[0] if len(targets) == 1 else tuple(targets)
 
@@ -316,6 +303,12 @@ class Tracer:
                 f"{operator.name} at {where} wants {symbol.name!r} in {place.value} memory, but it lies in {symbol.place.value} memory",
                 hint=f"copy it first with {copy}",
             )
+
+
+def _operands(sources: Sequence[Symbol]) -> tuple[tuple[int, ...], tuple[tuple[int, View | None], ...]]:
+    """Return the variables that an operation reads, each once, and with how each is seen; the latter only if any is seen otherwise."""
+    seen = tuple(dict.fromkeys((source.id, source.seen) for source in sources))
+    return tuple(dict.fromkeys(variable for variable, _ in seen)), seen if any(view is not None for _, view in seen) else ()
 
 
 def _seen(reads: Sequence[int], sources: Sequence[Symbol]) -> tuple[tuple[int, ...], tuple[View | None, ...]]:
