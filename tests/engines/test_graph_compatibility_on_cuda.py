@@ -38,6 +38,7 @@ APPLICATIONS = {
     "take_backward": (ss.ops.take_backward, X, WHOLE[0], X[0, :8].copy()),
     "embedding": (ss.ops.embedding, X, WHOLE),
     "embedding_backward": (ss.ops.embedding_backward, X, WHOLE[0], X[:8].copy()),
+    "cumsum": (lambda x: (ss.ops.cumsum(x, 1), ss.ops.cumsum(x @ x)), np.tile(X, (8, 8))),
     "var": (lambda x: ss.ops.var(x, axis=1), X),
     "batch_norm": (ss.ops.batch_norm, X, X[0], X[1], X[2], X[63]),
     "batch_norm_training": (ss.ops.batch_norm_training, X, X[0], X[1]),
