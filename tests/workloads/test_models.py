@@ -68,11 +68,15 @@ def numpy_block(x, w1, w2, w3, *affine):
 
 MODELS = {
     "attention": (
-        partial(models.attention, heads=HEADS), partial(models.attention_backward, heads=HEADS), numpy_attention, ATTENTION, drawn((2, 3, 4)),
+        partial(models.attention, heads=HEADS),
+        partial(models.attention_backward, heads=HEADS),
+        numpy_attention,
+        ATTENTION,
+        drawn((2, 3, 4)),
     ),
     "lstm": (models.lstm_cell, models.lstm_cell_backward, numpy_lstm, LSTM, drawn((2, 4), (2, 4))),
     "block": (models.residual_block, models.residual_block_backward, numpy_block, BLOCK, drawn((2, 4, 3, 4))),
-}  # fmt: skip
+}
 
 
 def as_list(results):

@@ -20,6 +20,8 @@ from streamscope.ops import (
     sum as sum_of,
 )
 from streamscope.program.symbol import Symbol
+from streamscope.tracing import program
+from streamscope.workloads.workload import Described, Drawn, Setting, Workload, around, half
 
 
 def _heads(y: Symbol, heads: int) -> Symbol:
@@ -104,3 +106,84 @@ def residual_block_backward(x: Symbol, w1: Symbol, w2: Symbol, w3: Symbol, *othe
         d, dscale, dshift = batch_norm_backward(h, affine[2 * number], mean, variance, relu.gradient(da, y))
         of_weights, of_affine = [dw, *of_weights], [dscale, dshift, *of_affine]
     return dy + d, *of_weights, *of_affine
+
+
+def _weights(inputs: int, outputs: int) -> Drawn:
+    return half(inputs, outputs, scale=inputs**-0.5)
+
+
+def _attention(length: int, heads: int, depth: int, batch: int) -> Described:
+    @program
+    def attention_gradients(x: Symbol, wq: Symbol, wk: Symbol, wv: Symbol, wo: Symbol, dy: Symbol) -> tuple[Symbol, ...]:
+        return attention_backward(x, wq, wk, wv, wo, dy, heads=heads)
+
+    width = heads * depth
+    rows = half(batch, length, width)
+    return attention_gradients, (rows, *[_weights(width, width)] * 4, half(batch, length, width, scale=1 / length))
+
+
+ATTENTION = Workload(
+    "attention",
+    "self-attention in float16, forward, and the gradients of its input and weights",
+    {
+        "length": Setting(128, 1, 16_384, "positions of a sequence"),
+        "heads": Setting(8, 1, 128, "heads"),
+        "depth": Setting(64, 1, 256, "numbers of a head at a position"),
+        "batch": Setting(1, 1, 256, "sequences"),
+    },
+    _attention,
+)
+
+
+def _lstm(steps: int, width: int, batch: int) -> Described:
+    @program
+    def lstm(xs: Symbol, h: Symbol, c: Symbol, w: Symbol, u: Symbol, b: Symbol) -> tuple[Symbol, Symbol]:
+        for x in xs:
+            h, c = lstm_cell(x, h, c, w, u, b)
+        return h, c
+
+    state = half(batch, width)
+    return lstm, (
+        half(steps, batch, width),
+        state,
+        state,
+        _weights(width, 4 * width),
+        _weights(width, 4 * width),
+        half(4 * width, scale=0.1),
+    )
+
+
+LSTM = Workload(
+    "lstm",
+    "steps of an LSTM in float16: products with the input, which wait for nobody, and with the state, which wait for the step before",
+    {
+        "steps": Setting(16, 1, 1024, "steps"),
+        "width": Setting(256, 1, 8192, "numbers of the input and of the state"),
+        "batch": Setting(8, 1, 4096, "sequences"),
+    },
+    _lstm,
+)
+
+
+def _resnet_block(size: int, channels: int, batch: int) -> Described:
+    @program
+    def resnet_block(x: Symbol, w1: Symbol, w2: Symbol, w3: Symbol, *others: Symbol) -> tuple[Symbol, ...]:
+        return residual_block_backward(x, w1, w2, w3, *others)
+
+    image, wide = (batch, size, size, 4 * channels), 4 * channels
+    weights = [(channels, 1, 1, wide), (channels, 3, 3, channels), (wide, 1, 1, channels)]
+    affine = [around(value, count) for count in (wide, channels, channels) for value in (1, 0)]
+    scaled = [half(*shape, scale=math.prod(shape[1:]) ** -0.5) for shape in weights]
+    return resnet_block, (half(*image), *scaled, *affine, half(*image, scale=1 / size))
+
+
+RESNET_BLOCK = Workload(
+    "resnet-block",
+    "a bottleneck block of ResNet-50 v2 in float16, forward with the batch's statistics, and the gradients of all that it has",
+    {
+        "size": Setting(14, 1, 512, "height and width"),
+        "channels": Setting(64, 1, 1024, "channels of the bottleneck; four times as many around it"),
+        "batch": Setting(2, 1, 256, "images"),
+    },
+    _resnet_block,
+)
