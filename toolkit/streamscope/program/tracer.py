@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import _GeneratorContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from streamscope.arguments import shown
@@ -138,7 +139,7 @@ class Tracer:
     lines: UserLines = field(default_factory=UserLines)
     _copies: dict[tuple[int, View], tuple[int, Symbol]] = field(default_factory=dict)
     """Copies of views that operators could not read: how often the variable had been written, and the copy."""
-    _writes: Counter[int] = field(default_factory=Counter)
+    _writes: defaultdict[int, int] = field(default_factory=partial(defaultdict, int))
     """How often each variable has been written."""
 
     def symbol(self, spec: ArraySpec, name: str, place: Place | None, *, written: bool = True) -> Symbol:
@@ -166,8 +167,11 @@ class Tracer:
             names = ", ".join(f"{source.name!r}" for source in sources)
             hint = "; ".join(filter(None, (self._origin(sources), error.hint)))
             raise ProgramError(f"{error.message}, applied to {names} at {where}", hint=hint or None) from None
-        self._check_out(operator, sources, out, where)
-        sources = [self._readable(operator, source, where) for source in sources]
+        viewing = any(isinstance(source, SymbolView) for source in sources)
+        if viewing or out is not None:
+            self._check_out(operator, sources, out, where)
+        if viewing:
+            sources = [self._readable(operator, source, where) for source in sources]
         targets = self._targets(operator, sources, specs, out, where)
         self._check_aliases(operator, sources, targets, where)
         for target in targets:
@@ -315,9 +319,9 @@ def _seen(reads: Sequence[int], sources: Sequence[Symbol]) -> tuple[tuple[int, .
 
 def _seen_launch(launch: Launch, sources: Sequence[Symbol]) -> Launch:
     """Return a launch with the views through which it reads; its cost is that of what memory hands out for them."""
-    reads, views = _seen(launch.reads, sources)
-    if not views:
+    if min(launch.reads, default=0) >= 0:
         return launch
+    reads, views = _seen(launch.reads, sources)
     more = sum(view.moved_bytes - view.spec.nbytes for view in views if view is not None)
     cost = replace(launch.cost, bytes=max(0, launch.cost.bytes + more))
     reference = Viewing(launch.reference, views) if launch.reference is not None else None
