@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 FONT = {"family": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif", "size": 13, "color": palette.ON_ANY}
 CLEAR = "rgba(0,0,0,0)"
+_GRID = {"gridcolor": palette.FAINT_ON_ANY, "zerolinecolor": palette.FAINT_ON_ANY}
+TEMPLATE = {"layout": {"paper_bgcolor": CLEAR, "plot_bgcolor": CLEAR, "font": FONT, "xaxis": _GRID, "yaxis": _GRID}}
+"""A template of Plotly for figures that read on light pages and on dark ones."""
 MARKER = {"size": 13, "color": palette.SLOWER, "line": {"color": palette.CARD, "width": 2.5}}
 
 
@@ -32,7 +35,7 @@ def row_figure(chart: RowChart) -> go.Figure:
     figure.update_layout(margin={"l": 20, "r": 24, "t": 104 if legend else 54, "b": 54}, title_pad_t=16)
     figure.update_xaxes(
         title={"text": chart.axis.title, "font": {"size": 12}}, range=[chart.axis.low, chart.axis.high],
-        gridcolor=palette.FAINT_ON_ANY, zeroline=False, ticks="", tickfont={"color": palette.ON_ANY},
+        zeroline=False, ticks="", tickfont={"color": palette.ON_ANY},
     )  # fmt: skip
     figure.update_yaxes(type="category", autorange="reversed", automargin=True, showgrid=False, ticks="", ticksuffix="  ")
     return figure
@@ -57,7 +60,7 @@ def lay_out(figure: go.Figure, title: str, *, height: int, legend: bool = False,
     """Give a figure our looks: no ground and inks that read in any theme, and a left-aligned title that is the finding."""
     small = f"<br><span style='font-size:12px;color:{palette.ON_ANY}'>{below}</span>" if below else ""
     figure.update_layout(
-        template="none", paper_bgcolor=CLEAR, plot_bgcolor=CLEAR, font=FONT, showlegend=legend, height=height,
+        template=TEMPLATE, showlegend=legend, height=height,
         title={"text": title + small, "x": 0.012, "xanchor": "left", "y": 1, "yanchor": "top", "pad": {"t": 18}, "font": {"size": 15}},
         legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "traceorder": "normal"},
         margin={"l": 64, "r": 24, "t": 96, "b": 54},
