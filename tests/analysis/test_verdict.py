@@ -1,11 +1,13 @@
 """Verdicts: the words follow from the numbers, and what cannot be told is not told."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 
 from streamscope.analysis import EngineMetrics, Ranking, assess, verdict
-from streamscope.analysis.verdict import classify, difference, fastest
+from streamscope.analysis.verdict import TRAITS, classify, difference, fastest, what_differs
+from streamscope.engines import PLANNERS
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo
 
@@ -48,10 +50,36 @@ def test_overlapping_intervals_are_never_ranked():
 
 
 def test_graph_dual_is_compared_with_graph_where_that_ran():
-    assert "A second stream inside a graph makes it 2.0× faster" in verdict({"async": engine(100), "graph-dual": engine(50)}, CARD)
     text = verdict({"graph": engine(100), "graph-dual": engine(80)}, CARD)
     assert "under graph" in text
     assert "A second stream inside a graph makes it 25 % faster. Fastest: graph-dual." in text
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        ({"dual": 100, "graph-dual": 50}, "A CUDA graph makes it 2.0× faster. Fastest: graph-dual."),
+        ({"async": 100, "dual": 100, "graph-dual": 50}, "; a CUDA graph makes dual 2.0× faster. Fastest: graph-dual."),
+        ({"async": 100, "graph-dual": 50}, "A CUDA graph with a second stream makes it 2.0× faster."),
+        ({"sync": 100, "graph": 50}, "A CUDA graph in place of waiting after every operation makes it 2.0× faster."),
+        ({"dual": 100, "graph": 50}, "A CUDA graph in place of a second stream makes it 2.0× faster."),
+        ({"dual": 100, "sync": 200}, "Waiting after every operation in place of a second stream makes it 2.0× slower."),
+        ({"dual": 100, "graph": 50, "graph-dual": 25}, "; a second stream inside a graph makes the graph 2.0× faster."),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, dict) else "",
+)
+def test_an_engine_is_compared_with_one_that_differs_in_one_thing_or_told_with_all_in_which_they_differ(times, said):
+    assert said in verdict({name: engine(time) for name, time in times.items()}, CARD)
+
+
+def test_whichever_engines_ran_each_is_told_by_what_it_does():
+    for count in range(2, len(PLANNERS) + 1):
+        for names in combinations(PLANNERS, count):
+            judged = assess({name: engine(100) for name in names}, CARD)
+            for change in judged.changes:
+                told = what_differs(change.engine, change.base)
+                assert told.startswith(("waiting", "a second stream", "a CUDA graph"))
+                assert (" in place of " in told or " with " in told) == (len(TRAITS[change.engine] ^ TRAITS[change.base]) > 1)
 
 
 def test_one_repeat_says_nothing_on_a_real_device():

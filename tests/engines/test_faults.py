@@ -10,6 +10,7 @@ import pytest
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
+from streamscope.engines.plan import Synchronize
 from streamscope.engines.prepared import prepare_traced
 from streamscope.errors import DeviceError
 from streamscope.program.reference import run_reference
@@ -216,7 +217,7 @@ def test_two_faults_at_once(engine):
     with pytest.raises((KeyError, DeviceError)) as caught:
         prepared.run()
     switch.on = False
-    if engine == "sync":  # It waits for the operator before it calls the function.
+    if any(isinstance(step, Synchronize) for step in prepared.plan.steps):  # It waits for the operator before it calls the function.
         assert "<lambda> (operation 0, test_faults.py:" in str(caught.value)
     else:
         assert caught.type is KeyError

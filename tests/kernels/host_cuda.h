@@ -250,3 +250,17 @@ T __shfl_xor_sync(unsigned, T value, int offset)
     wait_for(Waits::warp);  // until all have read
     return other;
 }
+
+// A bit for each thread of the warp that has something to say.
+inline unsigned __ballot_sync(unsigned, bool said)
+{
+    using namespace host_cuda;
+    threads[running].value[0] = said;
+    wait_for(Waits::warp);
+    unsigned bits = 0;
+    for (unsigned first = running / WARP * WARP, t = first; t < first + WARP && t < threads.size(); ++t)
+        bits |= unsigned(threads[t].value[0] != 0) << (t - first);
+    wait_for(Waits::warp);  // until all have read
+    return bits;
+}
+inline int __ffs(unsigned bits) { return __builtin_ffs(bits); }

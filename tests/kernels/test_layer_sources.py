@@ -40,8 +40,19 @@ def pools(dtype):
         yield lambda x: ss.ops.avg_pool_backward(x, ss.ops.avg_pool(x, 2), 2), x
 
 
+def takes(dtype):
+    for columns, index in [(3, "int64"), (8, "int32")]:
+        x, places = np.ones((4, columns), dtype), np.ones(5, index)
+        yield lambda x, i: ss.ops.embedding_backward(x, i, ss.ops.embedding(x, i)), x, places
+
+
+def cumulative_sums(dtype):
+    for shape, axis in [((300,), 0), ((100_003,), 0), ((3, 5, 5470), 1)]:
+        yield lambda x, axis=axis: ss.ops.cumsum(x, axis), np.ones(shape, dtype)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("layer", [layer_norms, batch_norms, pools])
+@pytest.mark.parametrize("layer", [layer_norms, batch_norms, pools, takes, cumulative_sums])
 def test_the_kernels_compile(traced_sources, layer, dtype):
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
     sources = {source.name: source.code for function, *arrays in layer(dtype) for source in traced_sources(function, *arrays)}

@@ -24,12 +24,17 @@ WORTH_SAYING = 0.01
 """Shares of the makespan below this are not told."""
 REFERENCES = ("async", "dual", "sync", "graph", "graph-dual")
 """The engine whose metrics classify the program is the first of these that was run."""
-CHANGES = {
-    "sync": "waiting after every operation",
-    "dual": "a second stream alone",
-    "graph": "a CUDA graph",
-    "graph-dual": "a second stream inside a graph",
+WAITING, STREAM, GRAPH = "waiting after every operation", "a second stream", "a CUDA graph"
+TRAITS: Mapping[str, frozenset[str]] = {
+    "sync": frozenset({WAITING}),
+    "async": frozenset(),
+    "dual": frozenset({STREAM}),
+    "graph": frozenset({GRAPH}),
+    "graph-dual": frozenset({STREAM, GRAPH}),
 }
+"""What our engines add to ``async``, each in words."""
+NEAREST = {"graph-dual": ("graph", "dual")}
+"""The engines that one is compared with, the first that ran, rather than with the reference: they differ from it in one thing."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,8 @@ class Verdict:
     shares : Shares
         Where the reference's makespan goes.
     changes : tuple of Change
-        What each other engine changes, against the reference; ``graph-dual`` against ``graph``, if that ran.
+        What each other engine changes, against the reference; ``graph-dual`` against ``graph`` or, if that did not run, against ``dual``,
+        which differ from it in one thing.
     best : tuple of str
         The fastest engine, with those that cannot be told apart from it.
     gain : Change
@@ -230,9 +236,9 @@ class Verdict:
         """One sentence: what each other engine changes; empty where there is none."""
         clauses = []
         for change in self.changes:
-            whom = "it" if change.base == self.reference else f"the {change.base}"
+            whom = "it" if change.base == self.reference else {"graph": "the graph"}.get(change.base, change.base)
             words = change.words if change.told else f"neither faster nor slower ({change.words})"
-            clauses.append(f"{CHANGES.get(change.engine, change.engine)} makes {whom} {words}")
+            clauses.append(f"{what_differs(change.engine, change.base)} makes {whom} {words}")
         return f"{capitalised('; '.join(clauses))}." if clauses else ""
 
     @property
@@ -303,7 +309,7 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> Verdict:
     if not metrics:
         raise TraceError("there are no engines to judge", hint="run at least one")
     reference, best = reference_engine(metrics), fastest(metrics)
-    bases = {engine: "graph" if engine == "graph-dual" and "graph" in metrics else reference for engine in metrics}
+    bases = {engine: next((near for near in NEAREST.get(engine, ()) if near in metrics), reference) for engine in metrics}
     return Verdict(
         device=device,
         reference=reference,
@@ -319,6 +325,20 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> Verdict:
 def reference_engine(metrics: Mapping[str, EngineMetrics]) -> str:
     """Return the engine that the others are compared with: async, or what comes closest to it among those that ran."""
     return next((engine for engine in REFERENCES if engine in metrics), next(iter(metrics)))
+
+
+def what_differs(engine: str, base: str) -> str:
+    """Return what an engine does that a base does not, and what it does it in place of: ``"a second stream inside a graph"``."""
+    if engine not in TRAITS or base not in TRAITS:
+        return engine
+    ours, theirs = TRAITS[engine], TRAITS[base]
+    added = ours - theirs
+    if added == {STREAM}:
+        words = f"{STREAM} inside a graph" if GRAPH in ours else f"{STREAM} alone" if not theirs else STREAM
+    else:
+        words = " with ".join(sorted(added))
+    left = " and ".join(sorted(theirs - ours))
+    return f"{words} in place of {left}" if left else words
 
 
 def classify(metrics: EngineMetrics) -> Bottleneck:

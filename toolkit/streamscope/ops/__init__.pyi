@@ -53,6 +53,7 @@ from streamscope.ops.binary import subtract as subtract
 from streamscope.ops.conversion import astype as astype
 from streamscope.ops.convolutions import convolution as convolution
 from streamscope.ops.convolutions import convolution_backward as convolution_backward
+from streamscope.ops.cumulative import cumsum as cumsum
 from streamscope.ops.host import to_device as to_device
 from streamscope.ops.host import to_host as to_host
 from streamscope.ops.joining import concatenate as concatenate
@@ -82,6 +83,10 @@ from streamscope.ops.softmaxes import log_softmax as log_softmax
 from streamscope.ops.softmaxes import softmax as softmax
 from streamscope.ops.sums import add_n as add_n
 from streamscope.ops.sums import bias_add as bias_add
+from streamscope.ops.takes import embedding as embedding
+from streamscope.ops.takes import embedding_backward as embedding_backward
+from streamscope.ops.takes import take as take
+from streamscope.ops.takes import take_backward as take_backward
 from streamscope.ops.unary import abs as abs
 from streamscope.ops.unary import arccos as arccos
 from streamscope.ops.unary import arccosh as arccosh

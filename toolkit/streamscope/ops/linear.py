@@ -43,6 +43,8 @@ def _infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[Array
 
 def _batch(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | None:
     """Return how many matrices the product has, along each axis but the last two; None where the operands' do not broadcast."""
+    if len(a) <= 2 and len(b) <= 2:
+        return ()
     try:
         return np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2]))
     except ValueError:

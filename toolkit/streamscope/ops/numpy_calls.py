@@ -10,8 +10,10 @@ import numpy as np
 from streamscope.errors import ProgramError
 from streamscope.ops.binary import maximum, minimum
 from streamscope.ops.conversion import astype
+from streamscope.ops.cumulative import cumsum
 from streamscope.ops.reductions import Axis
 from streamscope.ops.selection import clip, where
+from streamscope.ops.takes import take
 from streamscope.ops.variances import var
 from streamscope.program.symbol import Symbol
 from streamscope.program.user_line import user_line
@@ -51,5 +53,20 @@ def _var(a: object, axis: Axis = None, *, out: object = None, ddof: float = 0, k
     return var(a, axis, ddof=ddof, keepdims=keepdims, out=out)
 
 
-ADAPTED: Mapping[Any, Callable[..., Any]] = {np.where: _where, np.clip: _clip, np.astype: _astype, np.var: _var}
+def _take(a: object, indices: object, axis: int | None = None, out: object = None) -> Symbol:
+    return take(a, indices, axis, out=out)
+
+
+def _cumsum(a: object, axis: int | None = None, *, out: object = None) -> Symbol:
+    return cumsum(a, axis, out=out)
+
+
+ADAPTED: Mapping[Any, Callable[..., Any]] = {
+    np.where: _where,
+    np.clip: _clip,
+    np.astype: _astype,
+    np.var: _var,
+    np.take: _take,
+    np.cumsum: _cumsum,
+}
 """What is called for each, with the arguments that NumPy's function got."""

@@ -1,9 +1,10 @@
 // Which spans a filter shows, as one byte a span.
 
 import { launchedNames } from "./decode.js";
+import { labelsWith } from "./origins.js";
 
 /**
- * @param {{code: number | null, text: string}} filter one name, or what a name must contain, in lower case
+ * @param {{code: number | null, text: string}} filter one name, or what a name or a label must contain, in lower case
  * @returns {Array<{shown: Uint8Array, onDevice: number, onHost: number}> | null} for each group: 1 or 0 for each span, and how many on the
  * device, and on the host, are shown; null where everything is
  */
@@ -12,16 +13,20 @@ export function filterSpans(model, { code, text }) {
   // One place more, for spans that launch nothing.
   const matches = new Uint8Array(model.names.length + 1);
   model.names.forEach((name, index) => (matches[index] = code === null ? name.toLowerCase().includes(text) : index === code));
-  return model.groups.map((group) => filterGroup(group, launchedNames(model, group), matches, model.kinds.kernel));
+  return model.groups.map((group) => {
+    const labelled = code === null ? labelsWith(model, group, text) : null;
+    return filterGroup(group, launchedNames(model, group), matches, labelled, model.kinds.kernel);
+  });
 }
 
-/** A call is shown for its own name, and for that of what it launches. */
-function filterGroup({ name, kind }, launched, matches, firstDeviceKind) {
+/** A call is shown for its own name, and for that of what it launches; all of an operation for its label. */
+function filterGroup({ name, kind, operation }, launched, matches, labelled, firstDeviceKind) {
   const shown = new Uint8Array(name.length);
   const none = matches.length - 1;
   let [onDevice, onHost] = [0, 0];
   for (let i = 0; i < name.length; i++) {
-    const match = matches[name[i]] | matches[launched[i] < 0 ? none : launched[i]];
+    let match = matches[name[i]] | matches[launched[i] < 0 ? none : launched[i]];
+    if (labelled) match |= labelled[operation[i]] ?? 0;
     shown[i] = match;
     if (kind[i] >= firstDeviceKind) onDevice += match;
     else onHost += match;

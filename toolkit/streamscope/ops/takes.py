@@ -1,0 +1,257 @@
+"""Elements at indices that are known when a program runs: take, embedding, and their gradients."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from streamscope.kernels.reduce.reduction_plan import checked_axes
+from streamscope.kernels.source import PlannedKernel
+from streamscope.kernels.take import TakenShape, planned_take, planned_take_gradient
+from streamscope.ops.application import is_aligned, require, require_float, specs_of
+from streamscope.ops.linear import accumulation_dtype
+from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
+from streamscope.program.variable import ArraySpec
+from streamscope.program.view import one_piece
+
+Axis = int | None
+
+
+def _places(indices: Array, count: int) -> tuple[Array, Array]:
+    """Return where indices point to, and which of them point to something."""
+    wide = indices.astype(np.int64).ravel()
+    places = np.where(wide < 0, wide + count, wide)
+    there = (places >= 0) & (places < count)
+    return np.where(there, places, 0), there
+
+
+def _taken(shape: TakenShape, x: Array, indices: Array) -> Array:
+    places, there = _places(indices, shape.count)
+    rows = x.reshape(shape.outer, shape.count, shape.inner)
+    missing = np.full((), np.nan if x.dtype.kind == "f" else 0, x.dtype)
+    if shape.count == 0:
+        return np.full((shape.outer, shape.places, shape.inner), missing)
+    return np.where(there[None, :, None], rows[:, places], missing)
+
+
+def _taken_gradient(shape: TakenShape, indices: Array, dy: Array) -> Array:
+    places, there = _places(indices, shape.count)
+    total = np.zeros((shape.count, shape.outer, shape.inner), accumulation_dtype(dy.dtype))
+    rows = dy.reshape(shape.outer, shape.places, shape.inner).swapaxes(0, 1)
+    np.add.at(total, places[there], rows[there].astype(total.dtype, copy=False))
+    return total.swapaxes(0, 1)
+
+
+def _shape(operator: str, x: Sequence[int], dtype: np.dtype[Any], indices: ArraySpec, along: Axis) -> TakenShape:
+    require(indices.dtype.kind in "iu", operator, f"indices are {indices.dtype.name}", "use whole numbers, for example int32")
+    if along is None:
+        return TakenShape(1, math.prod(x), 1, indices.size, dtype.name, indices.dtype.name)
+    return TakenShape(math.prod(x[:along]), x[along], math.prod(x[along + 1 :]), indices.size, dtype.name, indices.dtype.name)
+
+
+def _result_shape(x: Sequence[int], indices: Sequence[int], along: Axis) -> tuple[int, ...]:
+    return tuple(indices) if along is None else (*x[:along], *indices, *x[along + 1 :])
+
+
+def _operator(name: str) -> Operator:
+    def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+        x, indices = specs
+        _shape(name, x.shape, x.dtype, indices, attributes["along"])
+        return [ArraySpec(_result_shape(x.shape, indices.shape, attributes["along"]), x.dtype)]
+
+    def build(application: Application) -> tuple[Launch, ...]:
+        (x, indices), (result,) = application.read_specs, application.write_specs
+        shape = _shape(name, x.shape, x.dtype, indices, application.attributes["along"])
+        return _launch(application, name, shape, planned_take, _taken, 2 * result.nbytes + indices.nbytes, 0)
+
+    return Operator(name, infer, build, reads_view=one_piece)
+
+
+def _gradient_operator(name: str) -> Operator:
+    def infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+        (indices, dy), x, along = specs, attributes["shape"], attributes["along"]
+        require_float([dy], name)
+        _shape(name, x, dy.dtype, indices, along)
+        right = _result_shape(x, indices.shape, along)
+        require(dy.shape == right, name, f"dy of shape {dy.shape} does not fit x of shape {x}", f"its shape must be {right}")
+        return [ArraySpec(x, dy.dtype)]
+
+    def build(application: Application) -> tuple[Launch, ...]:
+        (indices, dy), (result,) = application.read_specs, application.write_specs
+        shape = _shape(name, result.shape, dy.dtype, indices, application.attributes["along"])
+        looked_through = planned_take_gradient(shape, aligned=True).blocks * shape.places
+        return _launch(application, name, shape, planned_take_gradient, _taken_gradient, application.nbytes, dy.size + looked_through)
+
+    return Operator(name, infer, build, reads_view=one_piece)
+
+
+def _launch(
+    application: Application,
+    name: str,
+    shape: TakenShape,
+    planned: Callable[..., PlannedKernel],
+    function: Callable[..., Array],
+    moved_bytes: int,
+    flops: int,
+) -> tuple[Launch, ...]:
+    (result,) = application.write_specs
+
+    def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+        return [function(shape, *arrays).reshape(result.shape).astype(result.dtype, copy=False)]
+
+    def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
+        kernel = planned(shape, aligned=is_aligned(*reads, *writes))
+        numbers = map(ctypes.c_longlong if shape.wide else ctypes.c_int, kernel.numbers)
+        return bench.kernel(kernel.source, kernel.blocks, kernel.threads, [*reads, *writes, *numbers])
+
+    fresh = planned(shape, aligned=True)
+    return application.kernel(name, Cost(moved_bytes, flops, max(1, fresh.blocks), fresh.threads), reference, cuda)
+
+
+_take, _take_gradient = _operator("take"), _gradient_operator("take_gradient")
+_embedding, _embedding_gradient = _operator("embedding"), _gradient_operator("embedding_gradient")
+
+
+def _along(operator: str, x: object, axis: Axis) -> Axis:
+    if axis is None:
+        return None
+    (spec,) = specs_of(operator, [x])
+    axes = checked_axes(operator, spec.shape, axis)
+    require(len(axes) == 1, operator, f"axis={axis} names several axes", "name one, or None for all elements in order")
+    return axes[0]
+
+
+def _like(operator: str, x: object, dy: object) -> tuple[int, ...]:
+    specs = specs_of(operator, [x, dy])
+    require(specs[0].dtype == specs[1].dtype, operator, f"x is {specs[0].dtype.name} and dy is {specs[1].dtype.name}", "use one dtype")
+    return specs[0].shape
+
+
+@applies_operators
+def take(x: object, indices: object, axis: int | None = None, *, out: object = None) -> Symbol:
+    """Return the elements of x at indices along an axis, as ``np.take`` does; without an axis, of all elements in order.
+
+    Negative indices count from the end. A GPU raises no errors: where an index is out of range, the result is NaN, or 0 of whole
+    numbers, and no memory outside of x is read.
+
+    Parameters
+    ----------
+    x : variable
+    indices : variable
+        Of whole numbers.
+    axis : int, optional
+    out : variable, optional
+        Where the result goes; by default a new variable.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the variables do not fit.
+
+    Examples
+    --------
+    >>> x, indices = np.array([10.0, 20.0, 30.0]), np.array([2, -1, 0, 7])
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(ss.ops.take), x, indices))
+    [30. 30. 10. nan]
+    """
+    return cast("Symbol", _take(x, indices, out=out, along=_along("take", x, axis)))
+
+
+@applies_operators
+def take_backward(x: object, indices: object, dy: object, axis: int | None = None, *, out: object = None) -> Symbol:
+    """Return the gradient of x for the gradient ``dy`` of `take`'s result: for each element, the sum over the places that took it.
+
+    The sum is in the order of the places, and so the same each time. Its time grows with the elements of x along the axis times the
+    indices, since each looks through all of them. Indices that are out of range give nothing.
+
+    Parameters
+    ----------
+    x : variable
+        Its values are not read.
+    indices, dy : variable
+        The indices, and the gradient of the result, of the dtype of x.
+    axis : int, optional
+        As in `take`.
+    out : variable, optional
+        Where the result goes; by default a new variable.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the variables do not fit.
+
+    Examples
+    --------
+    >>> x, indices, dy = np.zeros(3), np.array([2, -1, 0, 7]), np.array([1.0, 2.0, 4.0, 8.0])
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(ss.ops.take_backward), x, indices, dy))
+    [4. 0. 3.]
+    """
+    shape = _like("take_backward", x, dy)
+    return cast("Symbol", _take_gradient(indices, dy, out=out, shape=shape, along=_along("take_backward", x, axis)))
+
+
+@applies_operators
+def embedding(table: object, indices: object, *, out: object = None) -> Symbol:
+    """Return the rows of a table at indices: `take` along the first axis. Rows of indices that are out of range are NaN.
+
+    Parameters
+    ----------
+    table : variable
+        Shape (rows, ...).
+    indices : variable
+        Of whole numbers, of any shape.
+    out : variable, optional
+        Where the result goes, of the shape of the indices and of a row; by default a new variable.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the variables do not fit.
+
+    Examples
+    --------
+    >>> table, tokens = np.array([[0.0, 1.0], [2.0, 3.0]]), np.array([1, 1, 0])
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(ss.ops.embedding), table, tokens))
+    [[2. 3.]
+     [2. 3.]
+     [0. 1.]]
+    """
+    return cast("Symbol", _embedding(table, indices, out=out, along=_along("embedding", table, 0)))
+
+
+@applies_operators
+def embedding_backward(table: object, indices: object, dy: object, *, out: object = None) -> Symbol:
+    """Return the gradient of a table for the gradient ``dy`` of `embedding`'s result; see `take_backward`.
+
+    Parameters
+    ----------
+    table : variable
+        Its values are not read.
+    indices, dy : variable
+        The indices, and the gradient of the result, of the dtype of the table.
+    out : variable, optional
+        Where the result goes; by default a new variable.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or the variables do not fit.
+
+    Examples
+    --------
+    >>> table, tokens, dy = np.zeros((2, 1)), np.array([1, 1, 0]), np.array([[1.0], [2.0], [4.0]])
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(engine.run(ss.program(ss.ops.embedding_backward), table, tokens, dy).ravel())
+    [4. 3.]
+    """
+    shape = _like("embedding_backward", table, dy)
+    return cast("Symbol", _embedding_gradient(indices, dy, out=out, shape=shape, along=_along("embedding_backward", table, 0)))
