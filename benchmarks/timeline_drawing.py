@@ -49,7 +49,7 @@ ARGUMENTS = [
 # ``asked`` while a time is taken, and run at once: so what is measured is the work, not the wait for the display.
 COMMON = (
     f"const FRAMES = {FRAMES};"
-    + """
+    """
 const viewAt = (i, [t0, t1]) => {
   const share = i < FRAMES / 2 ? 0.01 ** (i / (FRAMES / 2)) : 0.01;
   const middle = t0 + (t1 - t0) * (0.5 + (i < FRAMES / 2 ? 0 : (i / FRAMES - 0.5) * 0.3));
