@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 REPEATS = 3
 CELL = """import sys, time
 sys.path[:0] = {paths!r}
-from benchmarks.timeline_drawing import engines_traces
+from timeline_drawing import engines_traces
 from streamscope_widgets.timeline import timeline
 traces = engines_traces({count})"""
 SHOW = "timeline(traces)"
@@ -77,7 +77,7 @@ def jupyterlab(folder: Path, count: int) -> Iterator[str]:
     """Start a JupyterLab on a notebook that makes ``count`` spans and shows them; give its address."""
     home = folder / "home"
     home.mkdir()
-    paths = [str(ROOT / "toolkit"), str(ROOT / "widgets"), str(ROOT)]
+    paths = [str(ROOT / part) for part in ("benchmarks", "toolkit", "widgets")]
     blank = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
     sources = (CELL.format(paths=paths, count=count), SHOW)
     cells = [{**blank, "id": f"cell-{index}", "source": source} for index, source in enumerate(sources)]

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from in_jupyterlab import first_paints
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "toolkit"), str(ROOT / "widgets"), str(ROOT)]
 
-from benchmarks.in_jupyterlab import first_paints  # noqa: E402
 from hatch_build import build_bundle  # noqa: E402
 
 from streamscope.trace.spans import COLUMN_DTYPES, SpanKind, SpanTable  # noqa: E402
