@@ -78,7 +78,7 @@ def jupyterlab(folder: Path, count: int) -> Iterator[str]:
     home = folder / "home"
     home.mkdir()
     paths = [str(ROOT / part) for part in ("benchmarks", "toolkit", "widgets")]
-    blank = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
+    blank: dict[str, Any] = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
     sources = (CELL.format(paths=paths, count=count), SHOW)
     cells = [{**blank, "id": f"cell-{index}", "source": source} for index, source in enumerate(sources)]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
