@@ -147,6 +147,17 @@ def test_who_reads_without_gaps_reads_a_part_that_has_none():
         assert [each.name for each in traced(function, rows).operations].count("copy") == copies
 
 
+def test_a_vector_that_runs_backwards_or_repeats_one_number_is_copied_for_a_product():
+    # cuBLAS takes a vector in steps of one element or more.
+    vector = np.ones(8, np.float32)
+    for function, copies in [
+        (lambda x: x[::2] @ x[1::2], 0),
+        (lambda x: x @ x[::-1], 1),
+        (lambda x: x @ ss.ops.broadcast_to(x[:1], (8,)), 1),
+    ]:
+        assert [each.name for each in traced(function, vector).operations].count("copy") == copies
+
+
 def test_results_that_are_views_are_arrays_of_their_own():
     program = traced(lambda x: (x[0], x[0]), X)
     assert len(set(program.outputs)) == 2

@@ -10,7 +10,7 @@ import pytest
 import streamscope as ss
 from streamscope.errors import TraceError
 from streamscope_widgets.lab import document as lab
-from streamscope_widgets.payload import as_groups, encode
+from streamscope_widgets.payload import as_groups, encode, encode_paths
 
 pytestmark = pytest.mark.usefixtures("bundle")
 
@@ -58,6 +58,13 @@ def test_what_is_not_ours_is_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"PAR1<img src=x onerror=alert(1)>")
     with pytest.raises(TraceError):
         lab.document(tmp_path / name, name)
+
+
+def test_critical_paths_are_sent_when_they_are_asked_for(comparison, tmp_path):
+    content, block = unpacked(lab.paths_of(comparison.save(tmp_path) / "comparison.json", "comparison.json"))
+    expected = encode_paths(as_groups(comparison.groups()))
+    assert content["header"] == expected.header
+    assert block == expected.block
 
 
 def test_a_refusal_says_why():

@@ -66,6 +66,8 @@ def test_a_double_click_on_a_trace_shows_its_timeline(page):
     page.wait_for_function(f"{TIMELINE}?.layout")
     assert page.evaluate(f"{TIMELINE}.model.groups.map((group) => group.label)") == ["graph"]
     assert page.locator(SHOWN).inner_text().startswith(f"{HOSTILE} · simulated NVIDIA H200")
+    page.locator(f"{SHOWN} button", has_text="critical path").click()
+    page.wait_for_function(f"{TIMELINE}.model.groups[0].path")
     # The file itself does not pass through the browser.
     sizes = [len(response.body()) for response in page.read if "graph.parquet" in response.url]
     assert sizes

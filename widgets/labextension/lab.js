@@ -35,9 +35,9 @@
     return element;
   }
 
-  /** Return what the server made of a file: a title, what was found, and what the timeline draws. */
-  async function read(path, { ServerConnection, URLExt }, settings) {
-    const url = `${URLExt.join(settings.baseUrl, "streamscope", "timeline")}?${new URLSearchParams({ path })}`;
+  /** Return what the server made of a file: a title, what was found, and what the timeline draws; or the part that is asked for. */
+  async function read(path, { ServerConnection, URLExt }, settings, part = "") {
+    const url = `${URLExt.join(settings.baseUrl, "streamscope", "timeline")}?${new URLSearchParams({ path, part })}`;
     const response = await ServerConnection.makeRequest(url, {}, settings);
     if (!response.ok) {
       const { message } = await response.json().catch(() => ({}));
@@ -65,7 +65,11 @@
         timeline?.destroy();
         const stage = make("div", "");
         node.replaceChildren(make("h1", title), ...(finding ? [make("p", finding)] : []), stage);
-        timeline = mount(stage, header, block);
+        const ask = async () => {
+          const paths = await read(path(), modules, settings, "paths");
+          if (mine === turn) timeline.overlap.take(paths.header, paths.block);
+        };
+        timeline = mount(stage, header, block, ask);
       } catch (error) {
         if (mine === turn) node.replaceChildren(make("p", error.message, "ss-failed"));
       }

@@ -71,7 +71,9 @@ def _build(application: Application) -> tuple[Launch, ...]:
 
 def _reads_view(view: View) -> bool:
     """Tell whether a library takes matrices as a view has them."""
-    return len(view.spec.shape) < 2 or matrices(view.spec.shape, view.strides) is not None
+    if len(view.spec.shape) < 2:
+        return all(stride > 0 for stride in view.strides)
+    return matrices(view.spec.shape, view.strides) is not None
 
 
 _matmul = Operator("matmul", _infer, _build, reads_view=_reads_view)

@@ -12,7 +12,7 @@ from streamscope.analysis.table import device_words
 from streamscope.comparing.comparison import load_comparison
 from streamscope.comparing.comparison_folder import FILE_NAME
 from streamscope.trace import TimelineGroup, Trace
-from streamscope_widgets.payload import as_groups, bundle_source, encode
+from streamscope_widgets.payload import as_groups, bundle_source, encode, encode_paths
 
 MOST_SPANS = 1_000_000
 """More than a browser draws at once with ease; the end of longer traces is left out, and their headings say so."""
@@ -43,15 +43,23 @@ def document(path: Path, name: str) -> bytes:
     OutputError
         The front end was not built.
     """
-    if path.name == FILE_NAME:
-        comparison = load_comparison(path.parent)
-        title, finding, groups = f"{comparison.program} · {device_words(comparison.device)}", comparison.verdict, comparison.groups()
-    else:
-        trace = Trace.from_parquet(path)
-        title, finding, groups = f"{trace.info.program} · {device_words(trace.info.device)} · {name}", "", [TimelineGroup(trace)]
-    payload = encode(as_groups(groups), _kept(groups))
+    title, finding, groups = _read(path, name)
+    payload = encode(groups, _kept(groups))
     digest = hashlib.sha256(bundle_source().encode()).hexdigest()[:8]
     return _packed({"title": title, "finding": finding, "header": payload.header, "bundle": digest}, payload.block)
+
+
+def paths_of(path: Path, name: str) -> bytes:
+    """Return the critical paths of a document, which are sent when somebody asks for them; they are packed as `document` is.
+
+    Raises
+    ------
+    TraceError
+        It is broken, or not ours.
+    """
+    _, _, groups = _read(path, name)
+    payload = encode_paths(groups, _kept(groups))
+    return _packed({"header": payload.header}, payload.block)
 
 
 def refusal(message: str) -> bytes:
@@ -63,6 +71,15 @@ def _packed(content: Mapping[str, Any], block: bytes) -> bytes:
     header = json.dumps(content, allow_nan=False).encode()
     header += b" " * (-len(header) % ALIGNED)
     return len(header).to_bytes(4, "little") + bytes(4) + header + block
+
+
+def _read(path: Path, name: str) -> tuple[str, str, tuple[TimelineGroup, ...]]:
+    """Return a title, what was found, and the timelines."""
+    if path.name == FILE_NAME:
+        comparison = load_comparison(path.parent)
+        return f"{comparison.program} · {device_words(comparison.device)}", comparison.verdict, as_groups(comparison.groups())
+    trace = Trace.from_parquet(path)
+    return f"{trace.info.program} · {device_words(trace.info.device)} · {name}", "", as_groups([trace])
 
 
 def _kept(groups: Sequence[TimelineGroup]) -> list[int]:

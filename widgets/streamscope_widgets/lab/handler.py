@@ -13,7 +13,7 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 
 from streamscope.errors import StreamscopeError
-from streamscope_widgets.lab.document import document, refusal
+from streamscope_widgets.lab.document import document, paths_of, refusal
 
 
 class TimelineHandler(APIHandler):
@@ -24,11 +24,12 @@ class TimelineHandler(APIHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Send a document, or a message that says why there is none."""
+        """Send a document, its critical paths with ``part=paths``, or a message that says why there is none."""
         name = self.get_query_argument("path")
         path = await self._place(name)
+        made = paths_of if self.get_query_argument("part", "") == "paths" else document
         try:
-            content = await asyncio.to_thread(document, path, name.rpartition("/")[2])
+            content = await asyncio.to_thread(made, path, name.rpartition("/")[2])
         except StreamscopeError as error:
             # Where the server's files lie is the server's matter.
             content = refusal(str(error).replace(f"{path.parent}/", ""))
