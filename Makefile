@@ -17,7 +17,7 @@ extras = --editable '.$(if $(strip $(1)),[$(subst $() ,$(comma),$(strip $(1)))])
 
 # What an installation was made from: when one of these changes, it is made again.
 FRONTEND := $(shell find widgets/frontend -type d \( -name node_modules -o -name tests \) -prune -o -type f -print 2>/dev/null)
-SOURCES := pyproject.toml $(CONSTRAINTS) $(wildcard hatch_build.py) $(FRONTEND)
+SOURCES := pyproject.toml $(CONSTRAINTS) $(wildcard hatch_build.py widgets/labextension/*) $(FRONTEND)
 RUNTIME := $(VENV)/.runtime$(CUDA_EXTRA)
 DEVELOPMENT := $(VENV)/.development$(CUDA_EXTRA)
 LAB := $(VENV)/.lab$(CUDA_EXTRA)

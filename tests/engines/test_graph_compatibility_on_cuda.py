@@ -12,8 +12,6 @@ from streamscope.engines.plan import Replay
 from streamscope.errors import ProgramError
 from streamscope.ops.operators import OPERATORS
 
-pytestmark = pytest.mark.gpu
-
 X = np.linspace(-1, 1, 64 * 64, dtype=np.float32).reshape(64, 64)
 IMAGE = np.linspace(-1, 1, 8 * 8 * 8, dtype=np.float16).reshape(1, 8, 8, 8)
 WEIGHTS = np.linspace(-1, 1, 8 * 3 * 3 * 8, dtype=np.float16).reshape(8, 3, 3, 8)
@@ -38,6 +36,7 @@ APPLICATIONS = {
     "take_backward": (ss.ops.take_backward, X, WHOLE[0], X[0, :8].copy()),
     "embedding": (ss.ops.embedding, X, WHOLE),
     "embedding_backward": (ss.ops.embedding_backward, X, WHOLE[0], X[:8].copy()),
+    "cumsum": (lambda x: (ss.ops.cumsum(x, 1), ss.ops.cumsum(x @ x)), np.tile(X, (8, 8))),
     "var": (lambda x: ss.ops.var(x, axis=1), X),
     "batch_norm": (ss.ops.batch_norm, X, X[0], X[1], X[2], X[63]),
     "batch_norm_training": (ss.ops.batch_norm_training, X, X[0], X[1]),
@@ -48,7 +47,24 @@ APPLICATIONS = {
     "log_softmax": (ss.ops.log_softmax, X),
     "softmax.gradient": (ss.ops.softmax.gradient, X, X),
     "log_softmax.gradient": (ss.ops.log_softmax.gradient, X, X),
+    "copy": (ss.ops.copy, X),
+    "concatenate": (lambda x: ss.ops.concatenate([x, x.T], axis=1), X),
+    "stack": (lambda x: ss.ops.stack([x, x.T], axis=1), X),
 }
+VIEWS = {
+    "broadcast_to": lambda x: ss.ops.broadcast_to(x, (3, 64, 64)),
+    "expand_dims": lambda x: ss.ops.expand_dims(x, 1),
+    "flip": ss.ops.flip,
+    "moveaxis": lambda x: ss.ops.moveaxis(x, 0, 1),
+    "ravel": ss.ops.ravel,
+    "reshape": lambda x: ss.ops.reshape(x, (16, 256)),
+    "split": lambda x: ss.ops.split(x, 4, axis=1)[2],
+    "squeeze": lambda x: ss.ops.squeeze(x[:1]),
+    "swapaxes": lambda x: ss.ops.swapaxes(x, 0, 1),
+    "transpose": ss.ops.transpose,
+}
+"""They launch nothing by themselves; what reads them is captured."""
+APPLICATIONS |= {name: (lambda x, view=view: ss.ops.copy(view(x)), X) for name, view in VIEWS.items()}
 
 
 def values_for(operator):
@@ -76,6 +92,7 @@ def test_every_operator_is_tried():
     assert {name for name in APPLICATIONS if "." not in name} == operators
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("engine", ["graph", "graph-dual"])
 @pytest.mark.parametrize("name", APPLICATIONS)
 def test_an_operator_that_says_so_can_be_captured(name, engine):

@@ -11,6 +11,7 @@ import streamscope as ss
 from streamscope.errors import ProgramError
 from streamscope.kernels.gemm import gemm
 from streamscope.program.reference import run_reference
+from streamscope.program.view import whole
 
 EXTENT = st.integers(1, 4)
 
@@ -118,6 +119,42 @@ def test_copies_are_made_for_what_libraries_cannot_read(function, copies):
     program = ss.program(function).trace(x, w)
     assert [operation.name for operation in program.operations] == ["copy"] * copies + ["matmul"]
     np.testing.assert_array_equal(run_reference(program, [x, w])[0], function(x, w))
+
+
+@st.composite
+def seen(draw, shape):
+    """Return a function of an array that is seen as one of a shape, and the shape that the array needs."""
+    order = draw(st.permutations(range(len(shape))))
+    stored = [shape[axis] for axis in order]
+    steps = [draw(st.sampled_from([1, 1, 1, 2, -1])) for _ in stored]
+    gaps = [draw(st.integers(0, 1)) for _ in stored]
+    needed = tuple(extent * abs(step) + gap for extent, step, gap in zip(stored, steps, gaps, strict=True))
+
+    def view(x):
+        for axis, (extent, step) in enumerate(zip(stored, steps, strict=True)):
+            x = x[(slice(None),) * axis + (slice(None, None, step),)]
+            x = x[(slice(None),) * axis + (slice(extent),)]
+        return x.transpose([order.index(axis) for axis in range(len(shape))])
+
+    return view, needed
+
+
+@given(st.data())
+def test_libraries_get_only_what_they_can_read(data):
+    rows, inner, columns = (data.draw(EXTENT) for _ in range(3))
+    batch = tuple(data.draw(st.lists(EXTENT, max_size=2)))
+    batches = st.sampled_from(
+        [batch, (), (1,) * len(batch), batch[1:], tuple(1 if number else extent for number, extent in enumerate(batch))]
+    )
+    first = data.draw(st.sampled_from([(*data.draw(batches), rows, inner), (inner,)]))
+    second = data.draw(st.sampled_from([(*data.draw(batches), inner, columns), (inner,)]))
+    (one, a), (other, b) = data.draw(seen(first)), data.draw(seen(second))
+    given_arrays = [(np.arange(np.prod(shape)) % 11).astype("float64").reshape(shape) for shape in (a, b)]
+    program = ss.program(lambda a, b: one(a) @ other(b)).trace(*given_arrays)
+    (launch,) = [launch for launch in program.launches() if launch.name == "matmul"]
+    views = [view or whole(program.variables[variable].spec) for variable, view in launch.operands]
+    assert gemm(views[0].spec.shape, views[0].strides, views[1].spec.shape, views[1].strides) is not None
+    np.testing.assert_array_equal(run_reference(program, given_arrays)[0], one(given_arrays[0]) @ other(given_arrays[1]))
 
 
 def test_flags_are_views():

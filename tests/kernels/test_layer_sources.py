@@ -46,8 +46,13 @@ def takes(dtype):
         yield lambda x, i: ss.ops.embedding_backward(x, i, ss.ops.embedding(x, i)), x, places
 
 
+def cumulative_sums(dtype):
+    for shape, axis in [((300,), 0), ((100_003,), 0), ((3, 5, 5470), 1)]:
+        yield lambda x, axis=axis: ss.ops.cumsum(x, axis), np.ones(shape, dtype)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("layer", [layer_norms, batch_norms, pools, takes])
+@pytest.mark.parametrize("layer", [layer_norms, batch_norms, pools, takes, cumulative_sums])
 def test_the_kernels_compile(traced_sources, layer, dtype):
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC's bindings are not installed")
     sources = {source.name: source.code for function, *arrays in layer(dtype) for source in traced_sources(function, *arrays)}

@@ -9,6 +9,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.kernels.compile.batch import compile_kernel
+from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.copying import tiled
 from streamscope.kernels.joining import MOST_PARTS, Rows, joined
 from streamscope.kernels.layout import compact
@@ -96,6 +97,16 @@ def test_kernels_follow_strides(differing, dtype):
     cases = {name: (function, values((40, 40), dtype)) for name, function in SEEN.items()}
     cases |= {f"{name}, fused": (ss.program(function, fuse=True), x) for name, (function, x) in cases.items() if "added" in name}
     assert differing(cases) == []
+
+
+def test_kernels_are_compiled_ahead_for_the_views_that_they_get(traced_sources):
+    cases = [(function, (40, 40)) for function in SEEN.values()]
+    cases += [(view, shape) for shape, view in COPIES.values()]
+    cases += [(lambda x, make=make, axis=axis: ss.ops.concatenate(make(x, x), axis), (3, 48)) for make, axis in JOINED.values()]
+    for function, shape in cases:
+        array, program = values(shape, "float32"), ss.program(lambda x, f=function: f(x))
+        asked = {source.name for source in traced_sources(program, array)}
+        assert {source.name for source in program_kernels(program.trace(array))} == asked
 
 
 def layout(shape, axes):

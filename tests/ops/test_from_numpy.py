@@ -91,6 +91,9 @@ def test_shapes_are_known_while_a_program_is_traced():
         (lambda x: np.round(x, 2), r"NumPy's round with decimals= at"),
         (lambda x: np.dot(x, x), r"NumPy's dot at .*\(use a @ b\)"),
         (lambda x: np.divmod(x, x), r"NumPy's divmod at"),
+        (lambda x: np.hstack([x, x]), r"NumPy's hstack at .*\(use np\.concatenate\)"),
+        (lambda x: np.einsum("ij,kj->ik", x, x), r"NumPy's einsum at .*\(use @ and views"),
+        (lambda x: np.array_split(x, 3), r"NumPy's array_split at .*\(use np\.split"),
     ],
 )
 def test_what_a_program_cannot_do_is_refused_by_name(use, said):

@@ -102,6 +102,7 @@ def test_a_variable_and_its_view_are_two_operands():
     program = traced(lambda x: x + x.T, square)
     (operation,) = program.operations
     assert operation.reads == (0,)
+    assert [str(spec) for spec in program.read_specs(operation)] == ["float32[3, 3]"] * 2
     assert "add(%0:float32[3, 3], %0.T:float32[3, 3])" in str(program)
     np.testing.assert_array_equal(run_reference(program, [square])[0], square + square.T)
 
@@ -146,10 +147,37 @@ def test_who_reads_without_gaps_reads_a_part_that_has_none():
         assert [each.name for each in traced(function, rows).operations].count("copy") == copies
 
 
+def test_a_vector_that_runs_backwards_or_repeats_one_number_is_copied_for_a_product():
+    # cuBLAS takes a vector in steps of one element or more.
+    vector = np.ones(8, np.float32)
+    for function, copies in [
+        (lambda x: x[::2] @ x[1::2], 0),
+        (lambda x: x @ x[::-1], 1),
+        (lambda x: x @ ss.ops.broadcast_to(x[:1], (8,)), 1),
+    ]:
+        assert [each.name for each in traced(function, vector).operations].count("copy") == copies
+
+
 def test_results_that_are_views_are_arrays_of_their_own():
     program = traced(lambda x: (x[0], x[0]), X)
     assert len(set(program.outputs)) == 2
     assert [operation.name for operation in program.operations] == ["copy", "copy"]
+
+
+def test_a_result_in_another_shape_is_no_operation():
+    def program(x):
+        y, z = x * 2, x + 1
+        return y.reshape(-1), z[:, None], z.reshape(4, 6), y, x.reshape(-1)
+
+    for fuse in (False, True):
+        traced_program = ss.program(program, fuse=fuse).trace(X)
+        names = [operation.name for operation in traced_program.operations]
+        assert names == ["multiply", "add", "copy", "copy", "copy"]  # y is returned as it is, too, z in two shapes, and x is an input
+        for found, expected in zip(run_reference(traced_program, [X]), program(X), strict=True):
+            np.testing.assert_array_equal(found, expected, strict=True)
+    runs = ss.compare(lambda x: ((x * 2).reshape(-1), ss.ops.exp(x)[None]), X, device="simulated", progress=False)
+    assert all(run.correct for run in runs.values())
+    assert [operation.name for operation in traced(lambda x: (x * 2).reshape(-1), X).operations] == ["multiply"]
 
 
 def test_a_reshape_that_takes_a_copy_takes_one():
@@ -172,6 +200,19 @@ def test_a_copy_to_the_device_takes_what_lies_together():
     np.testing.assert_array_equal(found, X[1])
     with pytest.raises(ProgramError, match=r"to_device at .* cannot read 'x\.T', whose elements do not follow each other in host memory"):
         traced(lambda x: ss.ops.to_device(x.T), X)
+
+
+def test_pushed_operations_see_views():
+    x = np.arange(6.0).reshape(2, 3)
+    with ss.Engine(device="simulated") as engine:
+        a, *others = (engine.variable(values) for values in (x, np.zeros((3, 2)), np.zeros((3, 3)), np.zeros((3, 2))))
+        b, c, d = others
+        engine.push(lambda a: a.T + a.reshape(3, 2), reads=(a,), writes=(b,))
+        engine.push(ss.ops.matmul, reads=(a, a), writes=(c,), transpose_a=True)
+        engine.push(lambda a: (a * 2).reshape(3, 2), reads=(a,), writes=(d,))
+        np.testing.assert_array_equal(engine.read(b), x.T + x.reshape(3, 2))
+        np.testing.assert_array_equal(engine.read(c), x.T @ x)
+        np.testing.assert_array_equal(engine.read(d), (x * 2).reshape(3, 2))
 
 
 def test_length_and_iteration_are_numpys():

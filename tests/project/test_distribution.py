@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +17,13 @@ pytest.importorskip("hatchling")
 
 PACKAGES = {"streamscope": "toolkit", "streamscope_widgets": "widgets"}
 CARRIED = {".css", ".cuh", ".js", ".json", ".py", ".typed"}
+LAB_EXTENSION = {
+    "etc/jupyter/jupyter_server_config.d/streamscope.json",
+    "share/jupyter/labextensions/streamscope/package.json",
+    "share/jupyter/labextensions/streamscope/static/lab.js",
+    "share/jupyter/labextensions/streamscope/static/timeline.js",
+}
+"""Where JupyterLab and the server look for what an environment has; relative to the environment."""
 REQUIRED = "import hatchling.build as build; print(build.get_requires_for_build_wheel(), build.get_requires_for_build_sdist())"
 
 
@@ -85,8 +94,8 @@ def test_wheel_carries_every_file_of_both_packages(repository, wheel):
 
 
 def test_wheel_carries_nothing_else(wheel):
-    strangers = [name for name in wheel.namelist() if name.partition("/")[0] not in PACKAGES and ".dist-info/" not in name]
-    assert strangers == []
+    strangers = {name for name in wheel.namelist() if name.partition("/")[0] not in PACKAGES and ".dist-info/" not in name}
+    assert {name.partition(".data/data/")[2] for name in strangers} == LAB_EXTENSION
     assert [name for name in wheel.namelist() if "node_modules" in name or Path(name).name.startswith("test_")] == []
 
 
@@ -96,6 +105,19 @@ def test_wheel_carries_the_bundle_the_cost_model_the_cuda_code_and_the_types(whe
     assert "streamscope/devices/h200.json" in names
     assert "streamscope/kernels/cuda/types.cuh" in names
     assert {"streamscope/py.typed", "streamscope_widgets/py.typed"} <= names
+
+
+def test_the_jupyterlab_extension_is_of_this_version_and_draws_with_the_bundle(wheel):
+    def extension(name):
+        (path,) = [path for path in wheel.namelist() if path.endswith(f"labextensions/streamscope/{name}")]
+        return wheel.read(path)
+
+    described = json.loads(extension("package.json"))
+    assert f"Version: {described['version']}\n" in metadata(wheel, "METADATA")
+    # Browsers keep what JupyterLab serves for a year, by its address.
+    digest = hashlib.sha256(extension("static/lab.js")).hexdigest()[:8]
+    assert described["jupyterlab"]["_build"]["load"] == f"static/lab.js?v={digest}"
+    assert extension("static/timeline.js") == wheel.read("streamscope_widgets/static/timeline.js")
 
 
 def test_wheel_names_its_command_and_its_licence(wheel):

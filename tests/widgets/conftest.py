@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -222,6 +224,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[
         file = temporary / "settings" / name
         file.parent.mkdir(parents=True)
         file.write_text(json.dumps(settings))
+    _install_extension(repository, temporary / "prefix")
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -229,6 +232,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[
     environment = os.environ | {
         "PYTHONPATH": source, "JUPYTER_CONFIG_DIR": str(temporary / "config"), "JUPYTER_DATA_DIR": str(temporary / "data"),
         "JUPYTER_RUNTIME_DIR": str(temporary / "runtime"), "IPYTHONDIR": str(temporary / "ipython"),
+        "JUPYTER_PATH": str(temporary / "prefix/share/jupyter"), "JUPYTER_CONFIG_PATH": str(temporary / "prefix/etc/jupyter"),
     }  # fmt: skip
     command = [
         sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--expose-app-in-browser", "--ip=127.0.0.1",
@@ -243,6 +247,14 @@ def lab(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[
         finally:
             server.terminate()
             server.wait(20)
+
+
+def _install_extension(repository: Path, prefix: Path) -> None:
+    """Put the JupyterLab extension where a wheel would put it."""
+    wheel = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for source, target in wheel["shared-data"].items():
+        (prefix / target).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(repository / source, prefix / target)
 
 
 def _wait_for(address: str, server: subprocess.Popen[bytes], log: Path) -> None:

@@ -38,7 +38,8 @@ RENDERERS = {
     "Comparison": {
         "html": "comparison_view:comparison_html",
         "timeline": "timeline:comparison_timeline",
-        "report": "comparison_view:comparison_report",
+        "report": "exports:write_report",
+        "picture": "exports:write_picture",
     },
     "CompilationComparison": {
         "html": "compilation_view:compilation_comparison_html",
@@ -83,7 +84,7 @@ def explorer(own: object, inputs: Sequence[Any], attributes: Mapping[str, Any], 
 
 
 def report(result: object, path: Path) -> Path:
-    """Write a result to one HTML file that needs no network, and return its path.
+    """Write a result to one file, which as HTML needs no network, and return its path.
 
     Raises
     ------
@@ -91,6 +92,18 @@ def report(result: object, path: Path) -> Path:
         The file cannot be written.
     """
     written: Path = _renderer(result, "report")(result, path)
+    return written
+
+
+def picture(result: object, path: Path, of: str) -> Path:
+    """Write one of a result's pictures as SVG or PNG, and return its path.
+
+    Raises
+    ------
+    OutputError
+        The file cannot be written, or there is no such picture.
+    """
+    written: Path = _renderer(result, "picture")(result, path, of)
     return written
 
 

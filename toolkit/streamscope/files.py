@@ -76,6 +76,22 @@ def expanded(path: str) -> Path:
     return given_path(path, error=OutputError)
 
 
+def suffix_of(path: Path, *known: str, other: str | None = None) -> str:
+    """Return the ending of a file's name, which says the format: one of ``known``; ``other`` for a name without one.
+
+    Raises
+    ------
+    OutputError
+        It is another.
+    """
+    suffix = path.suffix.lower() or other
+    if suffix not in known:
+        *others, last = known
+        use = f"{', '.join(others)} or {last}" if others else last
+        raise OutputError(f"cannot write {path}: its name ends with {path.suffix!r}", hint=f"use {use}")
+    return suffix
+
+
 def check_ordinary(path: Path) -> None:
     """Check that no folder or device has a name that a file is to get: renaming would take the place of ``/dev/null``, too.
 

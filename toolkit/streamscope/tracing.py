@@ -109,7 +109,7 @@ class ProgramFunction:
         inputs = [tracer.symbol(spec_of(value, name), name, None) for value, name in zip(arguments, names, strict=True)]
         with tracing(tracer):
             result = self.function(*inputs, **attributes)
-            outputs = self._outputs(tracer, result)
+            outputs, shapes = _placed_results(self._outputs(tracer, result), inputs)
         variables = tuple(Variable(s.id, s.name, s.spec, s.place or Place.DEVICE) for s in tracer.symbols)
         traced = Program(
             self.name,
@@ -118,6 +118,7 @@ class ProgramFunction:
             tuple(symbol.id for symbol in inputs),
             tuple(symbol.id for symbol in outputs),
             not isinstance(result, tuple | list),
+            result_shapes=shapes,
         )
         return fused(traced) if self.fuse else traced
 
@@ -156,11 +157,28 @@ class ProgramFunction:
                 raise ProgramError(f"program {self.name!r} returned a {type(output).__name__} instead of a variable", hint=hint)
             if not output.written:
                 raise ProgramError(f"program {self.name!r} returns {output.name!r}, which nothing has written")
-        return [_of_its_own(output) for output in outputs]
+        return outputs
 
 
-def _of_its_own(output: Symbol) -> Symbol:
-    """Return a result that is not a view: results have memory of their own."""
+def _placed_results(outputs: Sequence[Symbol], inputs: Sequence[Symbol]) -> tuple[list[Symbol], dict[int, tuple[int, ...]]]:
+    """Return the variables that results are read from, and the shapes of those that are returned in another shape.
+
+    That takes no operation. What is another view has memory of its own, and so has a second shape of one variable.
+    """
+    taken = {output.id for output in outputs if not isinstance(output, SymbolView)} | {each.id for each in inputs}
+    variables, shapes = list[Symbol](), dict[int, tuple[int, ...]]()
+    for output in outputs:
+        if isinstance(output, SymbolView) and output.id not in taken and output.view.contiguous and output.size == output.base.size:
+            taken.add(output.id)
+            shapes[output.id] = output.shape
+            variables.append(output.base)
+        else:
+            variables.append(of_its_own(output))
+    return variables, shapes
+
+
+def of_its_own(output: Symbol) -> Symbol:
+    """Return a result that is not a view."""
     if not isinstance(output, SymbolView):
         return output
     if output.place is Place.HOST:

@@ -6,17 +6,19 @@ into columns whose strength of colour is the share that they fill, so a stream o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis import Activity, Occupation, activity
 from streamscope.trace import SpanKind, SpanTable, TimelineGroup
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS
 from streamscope.words import shortened, time_text
-from streamscope_widgets.payload import operator_order
+from streamscope_widgets.overlap_columns import LOOKS
+from streamscope_widgets.payload import operator_order, stretch_words
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, block, image, lead, still
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, ticks
@@ -25,10 +27,12 @@ Array = npt.NDArray[Any]
 
 WIDTH, GUTTER, MARGIN = 980, 116, 14
 ROW, BAR, TOP = 17, 12, 38
+FOOT, MOST_LEVELS = 2.5, 6
+ABOVE_FOOT = BAR - FOOT
 STRENGTHS = 4
 MOST_STREAMS = 6
 MOST_BYTES = 100_000
-COLUMN_WIDTHS = (1.0, 2.0, 4.0, 8.0)
+COLUMN_WIDTHS = (1.0, 2.0, 4.0, 8.0, 12.0)
 
 HOST_COLOURS = {kind: palette.HOST[kind.name.lower()] for kind in sorted(HOST_KINDS)}
 HOST_WORDS = {
@@ -54,6 +58,8 @@ class LaneBars:
     colour : int64 array
         Index into ``colours``.
     colours : tuple of str
+    drop, height : float
+        How far below the top of the row the bars begin, and how tall they are, in pixels.
     """
 
     label: str
@@ -61,6 +67,8 @@ class LaneBars:
     right: Array
     colour: Array
     colours: tuple[str, ...]
+    drop: float = 0
+    height: float = BAR
 
 
 def timeline_svg(groups: Sequence[TimelineGroup]) -> str:
@@ -100,18 +108,27 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
     end_ns = max((float(group.trace.spans.end_ns.max(initial=1)) for group in groups), default=1.0)
     scale = (WIDTH - GUTTER - MARGIN) / (end_ns - start_ns)
     names = {name: rank for rank, name in enumerate(operator_order(groups))}
+    activities = [activity(group.trace.spans) for group in groups]
+    unit = ABOVE_FOOT / min(MOST_LEVELS, max([2, *map(_most, activities)]))
     body, y = [], 44.0
-    for group in groups:
+    for group, found in zip(groups, activities, strict=True):
         lanes = _lanes(group.trace.spans, start_ns, scale, names)
         body += _heading(group, y)
         for row, lane in enumerate(lanes):
             top = y + 6 + row * ROW
             body.append(small_text(GUTTER - 8, top + 10, lane.label, "end"))
             body += _bars(lane, top, column)
+        if _most(found):
+            top = y + 6 + len(lanes) * ROW
+            body.append(small_text(GUTTER - 8, top + 10, "at once", "end"))
+            layers = _at_once(found, start_ns, scale, unit, column)
+            body.append(shape("g", *(bar for layer in layers for bar in _bars(layer, top, column)), class_="at-once"))
+            y += ROW
         y += 6 + len(lanes) * ROW + 24
     simulated = any(group.trace.info.device.simulated for group in groups)
     axis = _axis(start_ns, end_ns, scale, y - 16, simulated=simulated)
-    return document(WIDTH, y + 22, *_legend(groups, names), *axis, *body, font_family=FONT)
+    looks, _ = lane_legend(_looks(activities), MARGIN, y + 6)
+    return document(WIDTH, y + 22, *_legend(groups, names), *axis, *looks, *body, font_family=FONT)
 
 
 def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:
@@ -137,15 +154,61 @@ def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]
     return lanes
 
 
+def _most(found: Activity) -> int:
+    """Return how many streams run at once, at most; 0 where nothing runs."""
+    return int((found.kernels + found.copies).max(initial=0))
+
+
+def _at_once(found: Activity, zero_ns: float, scale: float, unit: float, column: float) -> Iterator[LaneBars]:
+    """Yield what stands in the lane "at once": as in the live timeline, idle time by cause at the foot, above it a step a stream."""
+    left, right = ((times_ns - zero_ns) * scale for times_ns in (found.start_ns, found.end_ns))
+    idle = np.flatnonzero(found.occupation != Occupation.RUNNING)
+    colours = tuple(LOOKS[occupation.name.lower()][1] for occupation in Occupation if occupation)
+    yield LaneBars("at once", left[idle], right[idle], found.occupation[idle] - 1, colours, BAR - FOOT, FOOT)
+    streams = _streams_in_columns(found, left, right, column)
+    steps = np.unique(streams, axis=1).T
+    for kernels, copies in steps[steps.any(axis=1)].tolist():
+        rows = np.flatnonzero((streams[0] == kernels) & (streams[1] == copies))
+        below, above = (min(levels * unit, ABOVE_FOOT) for levels in (kernels, kernels + copies))
+        for look, start, end in (("kernels" if kernels > 1 else "kernel", 0, below), ("copy", below, above)):
+            if end > start:
+                foot = 0 if start else FOOT
+                none = np.zeros(len(rows), np.int64)
+                yield LaneBars("at once", left[rows], right[rows], none, (LOOKS[look][1],), ABOVE_FOOT - end, end - start + foot)
+
+
+def _streams_in_columns(found: Activity, left: Array, right: Array, column: float) -> Array:
+    """Return how many streams run kernels, and copies: in narrow stretches, the mean of those that run in the same column of pixels."""
+    streams: Array = np.stack([found.kernels, found.copies])
+    narrow = np.flatnonzero((right - left < 1.5 * column) & streams.any(axis=0))
+    if len(narrow):
+        at, length = (left[narrow] / column).astype(np.int64), np.maximum(right[narrow] - left[narrow], 1e-9)
+        whole = np.bincount(at, length)[at]
+        means = np.stack([np.bincount(at, length * row)[at] / whole for row in streams[:, narrow]])
+        streams[:, narrow] = np.maximum(np.round(means), means == means.max(axis=0))
+    return np.minimum(streams, MOST_LEVELS)
+
+
+def _looks(activities: Sequence[Activity]) -> list[tuple[str, str]]:
+    """Return words and colours of what occurs in the lanes "at once"."""
+    found = {Occupation(code).name.lower() for one in activities for code in np.unique(one.occupation)}
+    found |= {"kernel"} if any((one.kernels == 1).any() for one in activities) else set()
+    found |= {"kernels"} if any((one.kernels > 1).any() for one in activities) else set()
+    found |= {"copy"} if any(one.copies.any() for one in activities) else set()
+    return [look for name, look in LOOKS.items() if name in found] if any(map(_most, activities)) else []
+
+
 def _bars(lane: LaneBars, top: float, column: float) -> list[str]:
     """Draw wide bars one by one, and narrow ones as columns whose opacity is the share that is filled."""
     wide = lane.right - lane.left >= 1.5 * column
     paths: dict[tuple[int, int], list[str]] = {}
     for left, right, colour in zip(lane.left[wide], lane.right[wide], lane.colour[wide], strict=True):
         # A hairline between neighbours, taken from the bar, keeps back-to-back kernels apart.
-        paths.setdefault((int(colour), STRENGTHS), []).append(_rectangle(left, right - min(0.5, (right - left) / 4), top))
+        paths.setdefault((int(colour), STRENGTHS), []).append(
+            _rectangle(left, right - min(0.5, (right - left) / 4), top + lane.drop, lane.height)
+        )
     for left, right, colour, strength in _columns(lane, ~wide, column):
-        paths.setdefault((colour, strength), []).append(_rectangle(left, right, top))
+        paths.setdefault((colour, strength), []).append(_rectangle(left, right, top + lane.drop, lane.height))
     return [
         shape("path", fill=lane.colours[colour], opacity=_opacity(strength), d="".join(parts))
         for (colour, strength), parts in sorted(paths.items())
@@ -174,8 +237,8 @@ def _columns(lane: LaneBars, narrow: Array, column: float) -> list[tuple[float, 
     ]
 
 
-def _rectangle(left: float, right: float, top: float) -> str:
-    return f"M{GUTTER + left:.1f} {top:.0f}h{right - left:.1f}v{BAR}h-{right - left:.1f}z"
+def _rectangle(left: float, right: float, top: float, height: float) -> str:
+    return f"M{GUTTER + left:.1f} {round(top, 1):g}h{right - left:.1f}v{round(height, 1):g}h-{right - left:.1f}z"
 
 
 def _opacity(strength: int) -> str | None:
@@ -187,7 +250,8 @@ def _heading(group: TimelineGroup, y: float) -> list[str]:
     parts = [text(MARGIN, y, group.label or info.engine, font_size=12.5, fill=palette.INK, text_anchor="start", font_weight=600)]
     if group.makespan_ns is not None:
         simulated = ", simulated" if info.device.simulated else ""
-        parts.append(small_text(GUTTER, y, f"{time_text(group.makespan_ns)} without recording{simulated}"))
+        stretched = f"; {words}" if (words := stretch_words(group)) else ""
+        parts.append(small_text(GUTTER, y, f"{time_text(group.makespan_ns)} without recording{simulated}{stretched}"))
     return parts
 
 

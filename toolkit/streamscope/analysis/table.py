@@ -177,6 +177,24 @@ def metrics_text(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMet
     return printable("\n".join(parts))
 
 
+def metrics_markdown(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMetrics], verdict: Verdict) -> str:
+    """Return a comparison as Markdown: title, verdict, table, notes, and what the verdict rests on."""
+    table = metrics_table(metrics)
+    rows = [(ENGINE, *table.headings), ("---", *["---:"] * len(table.headings))]
+    rows += [(table.names[engine], *cells) for engine, cells in table.cells.items()]
+    lines = [" | ".join(["", *map(_in_markdown, cells), ""]).strip() for cells in rows]
+    caption = [f"*{SIMULATED_CAPTION}*"] if device.simulated else []
+    notes = [f"\\[{number}\\] {_in_markdown(note)}  " for number, note in enumerate(table.notes, 1)]
+    evidence = ["What the verdict rests on:", "", *(f"- {_in_markdown(line)}" for line in verdict.evidence)]
+    head = [f"# {_in_markdown(title)} · {_in_markdown(device_words(device))}", "", _in_markdown(verdict.text), ""]
+    return printable("\n".join([*head, *lines, "", *caption, *notes, *([""] if caption or notes else []), *evidence, ""]))
+
+
+def _in_markdown(text: str) -> str:
+    """Return text that Markdown shows as it is: no tag, no cell that ends early, no link, no code, on one line."""
+    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", " ".join(text.split()))
+
+
 def device_words(device: DeviceInfo) -> str:
     """Name a device, and say so where its times are simulated."""
     return f"{device.name}: all times are simulated" if device.simulated else device.name

@@ -10,14 +10,14 @@ import typer
 import streamscope
 from streamscope import options
 from streamscope.cli.cache import cache
-from streamscope.cli.commands import advise, calibrate, doctor, workloads
+from streamscope.cli.commands import advise, calibrate, doctor, export, workloads
 from streamscope.cli.compare import compare
 from streamscope.cli.main import FAILED
 from streamscope.cli.parameters import WrongUsageError
 from streamscope.cli.terminal import complain
 from streamscope.errors import StreamscopeError
 
-COMMANDS = (compare, advise, workloads, doctor, calibrate, cache)
+COMMANDS = (compare, export, advise, workloads, doctor, calibrate, cache)
 
 WRONG_USAGE = 2
 

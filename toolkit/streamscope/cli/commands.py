@@ -1,4 +1,4 @@
-"""The short commands: ``streamscope advise``, ``workloads``, ``doctor`` and ``calibrate``."""
+"""The short commands: ``streamscope advise``, ``export``, ``workloads``, ``doctor`` and ``calibrate``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamscope import options
-from streamscope.cli.parameters import Settings, built_workload, out, setting_values, shared
+from streamscope.cli.parameters import Settings, built_workload, given_path, out, setting_values, shared
 from streamscope.cli.terminal import notes, output
 from streamscope.errors import NoDeviceError
-from streamscope.files import writable_file
+from streamscope.files import suffix_of, writable_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,6 +53,42 @@ def advise(
         output().print(str(found), soft_wrap=True)
     if file is not None:
         (notes() if as_json else output()).print(f"With a picture, for a browser: {found.save_html(file)}", soft_wrap=True)
+
+
+PICTURES, SPANS = (".svg", ".png"), (".csv", ".parquet")
+
+
+def export(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", parser=given_path, help="What `streamscope compare --out DIR` wrote.", show_default=False)
+    ],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            parser=given_path,
+            help="Each ends with .html, .pdf or .md (the report), .svg or .png (a picture), .csv or .parquet (the spans).",
+            show_default=False,
+        ),
+    ],
+    of: Annotated[str, typer.Option("--of", metavar="PICTURE", help="timeline, makespans, speedups, overlaps or launches.")] = "timeline",
+) -> None:
+    """Write a saved comparison as a document, a picture or a table of spans."""
+    from streamscope.comparing.comparison import load_comparison
+
+    for file in files:
+        suffix_of(file, ".html", ".pdf", ".md", *PICTURES, *SPANS)
+        writable_file(file)
+    comparison = load_comparison(folder)
+    for file in files:
+        suffix = file.suffix.lower()
+        if suffix in PICTURES:
+            comparison.picture(file, of)
+        elif suffix in SPANS:
+            comparison.spans(file)
+        else:
+            comparison.report(file)
+        output().print(f"wrote {file}", soft_wrap=True)
 
 
 def workloads() -> None:

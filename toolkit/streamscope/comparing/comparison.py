@@ -21,6 +21,7 @@ from streamscope.arguments import Kinds, check_kinds, given_path, shown
 from streamscope.comparing.comparison_folder import FILE_NAME, TRACES, older_traces, read_trace, trace_name, write_trace
 from streamscope.errors import EngineError, OutputError, TraceError
 from streamscope.files import filled_whole
+from streamscope.trace.span_files import write_spans
 from streamscope.trace.stored import (
     AMOUNT,
     COUNTS,
@@ -236,14 +237,74 @@ class Comparison(Mapping[str, Run]):
         return display.timeline(self)
 
     def report(self, path: str | Path) -> Path:
-        """Write one HTML file with verdict, metrics, charts and the live timeline; it needs no network. Return its path.
+        """Write one file with verdict, metrics, charts and timelines, and return its path.
+
+        Parameters
+        ----------
+        path : str or Path
+            Its ending says the format. ``.html``: with live timelines; it needs no network. ``.pdf``: the same page, printed by a Chromium
+            of this machine. ``.md``: the verdict and the table.
 
         Raises
         ------
         OutputError
-            The file cannot be written.
+            The file cannot be written, its name ends otherwise, or there is no Chromium for a PDF.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
+        >>> runs.report("step.md").read_text().splitlines()[0]
+        '# parallel_branches · simulated NVIDIA H200: all times are simulated'
         """
         return display.report(self, given_path(path, error=OutputError))
+
+    def picture(self, path: str | Path, of: str = "timeline") -> Path:
+        """Write the timelines, or a chart, as a picture, and return its path.
+
+        Parameters
+        ----------
+        path : str or Path
+            It ends with ``.svg``, or with ``.png``, which a Chromium of this machine draws.
+        of : {"timeline", "makespans", "speedups", "overlaps", "launches"}
+
+        Raises
+        ------
+        OutputError
+            The file cannot be written, its name ends otherwise, there is no such picture, or there is no Chromium for a PNG.
+        TraceError
+            There is nothing to draw: no launches, no time.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
+        >>> runs.picture("timelines.svg").name, runs.picture("speedups.svg", of="speedups").name
+        ('timelines.svg', 'speedups.svg')
+        """
+        return display.picture(self, given_path(path, error=OutputError), of)
+
+    def spans(self, path: str | Path) -> Path:
+        """Write the spans of all engines as one table, with a column for the engine and one for the device; return the path.
+
+        Parameters
+        ----------
+        path : str or Path
+            It ends with ``.csv`` or ``.parquet``. `save` writes traces that `load_comparison` reads again.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be written, or its name ends otherwise.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines="async,graph", device="simulated", progress=False)
+        >>> runs.spans("spans.csv").read_text().splitlines()[1]
+        '"async","simulated NVIDIA H200","launch",...'
+        """
+        return write_spans([run.trace for run in self._runs.values()], given_path(path, error=OutputError))
 
     def save(self, folder: str | Path) -> Path:
         """Write ``comparison.json`` and a Parquet trace for each engine into a folder, and return it; `load_comparison` reads them.

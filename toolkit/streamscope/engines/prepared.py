@@ -235,7 +235,8 @@ class Prepared:
                 names = ", ".join(sorted(self.program.variables[variable].name for variable in self._unfilled))
                 raise EngineError(f"{self.program.name!r} ran, but nothing was loaded into {names}", hint="call load([...]) before run()")
             self.wait()
-            return [self.device.read(self._binder.buffers[variable]) for variable in self.plan.program.outputs]
+            program, buffers = self.plan.program, self._binder.buffers
+            return [program.result(variable, self.device.read(buffers[variable])) for variable in program.outputs]
 
     def capture(self) -> None:
         """Capture the graphs that are not yet; update one that was there before, where that is possible, else instantiate.

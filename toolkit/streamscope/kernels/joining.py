@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any
 
+from streamscope.errors import DeviceError
 from streamscope.kernels.cuda import fill, pieces
 from streamscope.kernels.form import THREADS, VECTOR_BYTES
 from streamscope.kernels.layout import INDEX32_LIMIT, divisor, one_stride
@@ -118,11 +119,17 @@ class ConcatenateCall:
     def __call__(self, bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
         """Prepare the launch; arrays without elements have no part in it."""
         (out,), arrays = writes, [array for array in reads if array.size]
-        rows = [rows_of(array.shape, [step // array.itemsize for step in array.strides], self.axis) for array in arrays]
-        parts = [part for part in rows if part is not None]
-        kernel = joined(parts, out.itemsize, [array.data.ptr for array in (*arrays, out)])
+        kernel = joined([self._rows(array) for array in arrays], out.itemsize, [array.data.ptr for array in (*arrays, out)])
         numbers = (ctypes.c_longlong * len(kernel.numbers))(*kernel.numbers)
         return bench.kernel(kernel.source, kernel.blocks, THREADS, [*arrays, out, ctypes.c_longlong(kernel.size), numbers])
+
+    def _rows(self, array: Any) -> Rows:
+        rows = rows_of(array.shape, [step // array.itemsize for step in array.strides], self.axis)
+        if rows is None:
+            raise DeviceError(
+                f"an array of shape {array.shape} with strides {array.strides} cannot be joined as it lies", hint="copy it first"
+            )
+        return rows
 
 
 @lru_cache(maxsize=1024)

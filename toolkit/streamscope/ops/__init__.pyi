@@ -53,6 +53,7 @@ from streamscope.ops.binary import subtract as subtract
 from streamscope.ops.conversion import astype as astype
 from streamscope.ops.convolutions import convolution as convolution
 from streamscope.ops.convolutions import convolution_backward as convolution_backward
+from streamscope.ops.cumulative import cumsum as cumsum
 from streamscope.ops.host import to_device as to_device
 from streamscope.ops.host import to_host as to_host
 from streamscope.ops.joining import concatenate as concatenate

@@ -109,10 +109,8 @@ def declared_spec(declared: Any, problem: str) -> ArraySpec:
 
 def require_float(specs: Sequence[ArraySpec], operator: str, hint: str = "") -> None:
     """Raise a `ProgramError`, with a further hint, unless all arguments are of one floating dtype that the kernels support."""
-    names = {spec.dtype.name for spec in specs}
-    require(
-        len(names) == 1 and names <= set(FLOATS),
-        operator,
-        f"dtypes {', '.join(spec.dtype.name for spec in specs)} do not fit",
-        f"use one of {', '.join(FLOATS)} for all arguments{'; ' if hint else ''}{hint}",
-    )
+    names = [spec.dtype.name for spec in specs]
+    fits = names[0] in FLOATS and len(set(names)) == 1
+    if not fits:
+        advice = f"use one of {', '.join(FLOATS)} for all arguments{'; ' if hint else ''}{hint}"
+        require(fits, operator, f"dtypes {', '.join(names)} do not fit", advice)

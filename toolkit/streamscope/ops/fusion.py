@@ -172,6 +172,7 @@ def _renumbered(program: Program, operations: Sequence[Operation]) -> Program:
         operations=tuple(_moved(operation, index, new) for index, operation in enumerate(operations)),
         inputs=tuple(new[variable] for variable in program.inputs),
         outputs=tuple(new[variable] for variable in program.outputs),
+        result_shapes={new[variable]: shape for variable, shape in program.result_shapes.items()},
     )
 
 

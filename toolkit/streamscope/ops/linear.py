@@ -43,6 +43,8 @@ def _infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[Array
 
 def _batch(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | None:
     """Return how many matrices the product has, along each axis but the last two; None where the operands' do not broadcast."""
+    if len(a) <= 2 and len(b) <= 2:
+        return ()
     try:
         return np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2]))
     except ValueError:
@@ -69,7 +71,9 @@ def _build(application: Application) -> tuple[Launch, ...]:
 
 def _reads_view(view: View) -> bool:
     """Tell whether a library takes matrices as a view has them."""
-    return len(view.spec.shape) < 2 or matrices(view.spec.shape, view.strides) is not None
+    if len(view.spec.shape) < 2:
+        return all(stride > 0 for stride in view.strides)
+    return matrices(view.spec.shape, view.strides) is not None
 
 
 _matmul = Operator("matmul", _infer, _build, reads_view=_reads_view)

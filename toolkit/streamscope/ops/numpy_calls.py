@@ -10,6 +10,7 @@ import numpy as np
 from streamscope.errors import ProgramError
 from streamscope.ops.binary import maximum, minimum
 from streamscope.ops.conversion import astype
+from streamscope.ops.cumulative import cumsum
 from streamscope.ops.reductions import Axis
 from streamscope.ops.selection import clip, where
 from streamscope.ops.takes import take
@@ -56,5 +57,16 @@ def _take(a: object, indices: object, axis: int | None = None, out: object = Non
     return take(a, indices, axis, out=out)
 
 
-ADAPTED: Mapping[Any, Callable[..., Any]] = {np.where: _where, np.clip: _clip, np.astype: _astype, np.var: _var, np.take: _take}
+def _cumsum(a: object, axis: int | None = None, *, out: object = None) -> Symbol:
+    return cumsum(a, axis, out=out)
+
+
+ADAPTED: Mapping[Any, Callable[..., Any]] = {
+    np.where: _where,
+    np.clip: _clip,
+    np.astype: _astype,
+    np.var: _var,
+    np.take: _take,
+    np.cumsum: _cumsum,
+}
 """What is called for each, with the arguments that NumPy's function got."""

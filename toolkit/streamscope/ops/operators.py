@@ -42,7 +42,15 @@ FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     np.ndim: lambda a: len(a.shape),
     np.size: lambda a: a.spec.size,
 }
-INSTEAD = {np.around: "round to whole numbers with np.rint", np.dot: "use a @ b", np.positive: "leave the + out"}
+INSTEAD: Mapping[Any, str] = {
+    np.around: "round to whole numbers with np.rint",
+    np.dot: "use a @ b",
+    np.einsum: "use @ and views: a @ b.swapaxes(-1, -2)",
+    np.outer: "use a[:, None] * b",
+    np.positive: "leave the + out",
+    **dict.fromkeys((np.hstack, np.vstack, np.append, np.roll, np.pad, np.tile), "use np.concatenate"),
+    **dict.fromkeys((np.array_split, np.hsplit, np.vsplit), "use np.split, or slices"),
+}
 
 
 def apply_ufunc(function: np.ufunc, method: str, inputs: Sequence[object], options: Mapping[str, Any]) -> Any:

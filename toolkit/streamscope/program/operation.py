@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from streamscope.program.launch import HostCall, Launch, called, labelled
+from streamscope.program.launch import Array, HostCall, Launch, called, labelled
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import View
 from streamscope.program.widening import widened
@@ -83,6 +83,11 @@ class Operation:
         return labelled(self.where, self.label) + (f": {shortened(self.source, LONGEST_SOURCE)}" if self.source else "")
 
     @property
+    def operands(self) -> Sequence[tuple[int, View | None]]:
+        """The variables that it reads, each with how it is seen."""
+        return self.views or [(variable, None) for variable in self.reads]
+
+    @property
     def launches(self) -> tuple[Launch, ...]:
         """Its launches; empty for a host function."""
         return () if isinstance(self.work, HostCall) else self.work
@@ -119,6 +124,8 @@ class Program:
     captured : bool
         It was captured from code that is not ours: its variables stand for the edges of the capture and do not tell all that operations
         share. So a run waits for the run before it as a whole, and the ``graph`` engine keeps these edges.
+    result_shapes : mapping of int to tuple of int
+        Shapes of outputs that are returned in another shape than the variable has: to reshape them takes no operation.
 
     Examples
     --------
@@ -138,15 +145,20 @@ class Program:
     outputs: tuple[int, ...]
     single_output: bool = True
     captured: bool = False
+    result_shapes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def result(self, variable: int, values: Array) -> Array:
+        """Return the values of an output in the shape in which it is returned."""
+        return values.reshape(self.result_shapes.get(variable, values.shape))
 
     def launches(self) -> Iterator[Launch]:
         """Yield every launch in program order."""
         for operation in self.operations:
             yield from operation.launches
 
-    def read_specs(self, launch: Launch) -> list[ArraySpec]:
-        """Return shape and dtype of what a launch reads, as it sees it."""
-        return [self.variables[variable].spec if view is None else view.spec for variable, view in launch.operands]
+    def read_specs(self, work: Operation | Launch) -> list[ArraySpec]:
+        """Return shape and dtype of what an operation or a launch reads, as it is seen."""
+        return [self.variables[variable].spec if view is None else view.spec for variable, view in work.operands]
 
     @property
     def changes_inputs(self) -> bool:
@@ -161,8 +173,7 @@ class Program:
         lines = [self._summary()]
         for operation in self.operations:
             writes = ", ".join(self._label(variable) for variable in operation.writes)
-            seen = operation.views or [(variable, None) for variable in operation.reads]
-            reads = ", ".join([*(self._label(variable, view) for variable, view in seen), *_options(operation.attributes)])
+            reads = ", ".join([*(self._label(*operand) for operand in operation.operands), *_options(operation.attributes)])
             remark = widened(operation, lambda variable: self.variables[variable].spec)
             lines.append(f"  {operation.id:>4}  {writes} = {operation.name}({reads})    # {operation.line}{'; ' * bool(remark)}{remark}")
         return "\n".join(lines)

@@ -49,7 +49,7 @@ def run_reference(program: Program, inputs: Sequence[Array], begun: Callable[[Op
             raise OutOfMemoryError(f"{_what(operation)}: {error}", hint="use smaller shapes") from error
         for variable in done_with:
             del memory[variable]
-    return [memory[variable] for variable in program.outputs]
+    return [program.result(variable, memory[variable]) for variable in program.outputs]
 
 
 def peak_bytes(program: Program) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import _GeneratorContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from streamscope.arguments import shown
@@ -138,7 +139,7 @@ class Tracer:
     lines: UserLines = field(default_factory=UserLines)
     _copies: dict[tuple[int, View], tuple[int, Symbol]] = field(default_factory=dict)
     """Copies of views that operators could not read: how often the variable had been written, and the copy."""
-    _writes: Counter[int] = field(default_factory=Counter)
+    _writes: defaultdict[int, int] = field(default_factory=partial(defaultdict, int))
     """How often each variable has been written."""
 
     def symbol(self, spec: ArraySpec, name: str, place: Place | None, *, written: bool = True) -> Symbol:
@@ -166,8 +167,11 @@ class Tracer:
             names = ", ".join(f"{source.name!r}" for source in sources)
             hint = "; ".join(filter(None, (self._origin(sources), error.hint)))
             raise ProgramError(f"{error.message}, applied to {names} at {where}", hint=hint or None) from None
-        self._check_out(operator, sources, out, where)
-        sources = [self._readable(operator, source, where) for source in sources]
+        viewing = any(isinstance(source, SymbolView) for source in sources)
+        if viewing or out is not None:
+            self._check_out(operator, sources, out, where)
+        if viewing:
+            sources = [self._readable(operator, source, where) for source in sources]
         targets = self._targets(operator, sources, specs, out, where)
         self._check_aliases(operator, sources, targets, where)
         for target in targets:
@@ -178,22 +182,9 @@ class Tracer:
         arguments = tuple(-1 - place if isinstance(source, SymbolView) else source.id for place, source in enumerate(sources))
         writes = tuple(target.id for target in targets)
         work = operator.work(number, arguments, writes, [s.spec for s in sources], [t.spec for t in targets], attributes)
-        once = tuple(dict.fromkeys(source.id for source in sources))
-        views = tuple(dict.fromkeys((source.id, source.seen) for source in sources))
-        placed = self._placed(work, sources, where)
+        reads, views, placed = *_operands(sources), self._placed(work, sources, where)
         self.operations.append(
-            Operation(
-                number,
-                operator.name,
-                once,
-                writes,
-                dict(attributes),
-                line.where,
-                placed,
-                label=self.label,
-                source=line.source,
-                views=views if any(view is not None for _, view in views) else (),
-            )
+            Operation(number, operator.name, reads, writes, dict(attributes), line.where, placed, self.label, line.source, views)
         )
         return targets[0] if len(targets) == 1 else tuple(targets)
 
@@ -314,6 +305,12 @@ class Tracer:
             )
 
 
+def _operands(sources: Sequence[Symbol]) -> tuple[tuple[int, ...], tuple[tuple[int, View | None], ...]]:
+    """Return the variables that an operation reads, each once, and with how each is seen; the latter only if any is seen otherwise."""
+    seen = tuple(dict.fromkeys((source.id, source.seen) for source in sources))
+    return tuple(dict.fromkeys(variable for variable, _ in seen)), seen if any(view is not None for _, view in seen) else ()
+
+
 def _seen(reads: Sequence[int], sources: Sequence[Symbol]) -> tuple[tuple[int, ...], tuple[View | None, ...]]:
     """Return the variables behind what some work reads, and how each is seen; no views where all are as they are."""
     views = tuple(sources[-1 - read].seen if read < 0 else None for read in reads)
@@ -322,9 +319,9 @@ def _seen(reads: Sequence[int], sources: Sequence[Symbol]) -> tuple[tuple[int, .
 
 def _seen_launch(launch: Launch, sources: Sequence[Symbol]) -> Launch:
     """Return a launch with the views through which it reads; its cost is that of what memory hands out for them."""
-    reads, views = _seen(launch.reads, sources)
-    if not views:
+    if min(launch.reads, default=0) >= 0:
         return launch
+    reads, views = _seen(launch.reads, sources)
     more = sum(view.moved_bytes - view.spec.nbytes for view in views if view is not None)
     cost = replace(launch.cost, bytes=max(0, launch.cost.bytes + more))
     reference = Viewing(launch.reference, views) if launch.reference is not None else None

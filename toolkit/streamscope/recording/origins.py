@@ -41,7 +41,8 @@ def _line(operation: Operation) -> str:
 
 def _arguments(operation: Operation, program: Program) -> str:
     """Return shapes and dtypes: ``float32[64, 256], float32[256, 256] → float32[64, 256]``."""
-    reads, writes = (", ".join(str(program.variables[variable].spec) for variable in ids) for ids in (operation.reads, operation.writes))
+    written = [program.variables[variable].spec for variable in operation.writes]
+    reads, writes = (", ".join(map(str, specs)) for specs in (program.read_specs(operation), written))
     return shortened(f"{reads} → {writes}", 2 * LONGEST_SOURCE)
 
 

@@ -213,6 +213,30 @@ class Trace:
 
         return write_parquet(self, given_path(path, error=OutputError))
 
+    def to_csv(self, path: str | Path) -> Path:
+        """Write the spans to one CSV file, by way of a temporary name, and return its path.
+
+        Columns ``engine`` and ``device`` come first, then those of `to_pandas`.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be written, or its name does not end with ``.csv``.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
+        >>> runs["async"].trace.to_csv("step.csv").read_text().splitlines()[0]
+        '"engine","device","kind","name","lane","start_ns","end_ns",...'
+        """
+        from streamscope.files import suffix_of
+        from streamscope.trace.span_files import write_spans
+
+        found = given_path(path, error=OutputError)
+        suffix_of(found, ".csv")
+        return write_spans([self], found)
+
     @classmethod
     def from_parquet(cls, path: str | Path) -> Trace:
         """Read what `to_parquet` wrote.

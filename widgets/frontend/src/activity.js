@@ -3,7 +3,7 @@
 import { decodeColumn } from "./decode_column.js";
 import { gallop, upperBound } from "./search.js";
 
-const CHUNK = 64;
+const CHUNK = 16;
 // Places of a sum: time with anything running, with two or more streams, with a kernel; streams with kernels and with copies, times time;
 // then the time of each occupation from HOST_FUNCTION on.
 export const [RUNNING, OVERLAPPED, KERNEL, KERNELS, COPIES, IDLE] = [0, 1, 2, 3, 4, 4];
@@ -76,6 +76,11 @@ export class Activity {
     if (sum[KERNELS] > sum[KERNEL]) found.add("kernels");
     if (sum[KERNEL]) found.add("kernel");
     return found;
+  }
+
+  /** Whether the fullness of any kernel's stretch is known. */
+  tellsFullness(unknown) {
+    return this.fullness.some((full, i) => this.kernels[i] && full !== unknown);
   }
 
   /** The stretch at time `t`; -1 for none. */

@@ -1,18 +1,16 @@
 // The lane under each engine: how many streams run at once, how full the GPU is, and idle time by its cause. And where two streams overlap.
 
 import { COPIES, IDLE, KERNEL, KERNELS, OVERLAPPED, RUNNING } from "./activity.js";
+import { css } from "./colours.js";
 import { percent } from "./format.js";
+import { SHADES } from "./palette.js";
 import { stretch } from "./spans.js";
 
 const MOST_LEVELS = 6;
 const IDLE_HEIGHT = 3;
-const LEAST_SHARE = 0.25;
 const SHADE = 0.3;
 // Narrower, a line is a blot.
 const LEAST_LINE = 12;
-
-/** What is drawn of a crowd must be seen, however little of the pixel it fills. */
-const strength = (share) => LEAST_SHARE + (1 - LEAST_SHARE) * Math.min(1, share);
 
 /** Height of one stream at once, in device pixels: the same under every engine, so that their heights compare. */
 function levelHeight(scene, height) {
@@ -20,35 +18,75 @@ function levelHeight(scene, height) {
   return height / Math.min(most, MOST_LEVELS);
 }
 
-/** Draw the lane of one engine. */
+/** Fills rectangles of one row; those that touch and are alike are filled as one. */
+class Pen {
+  constructor(ctx) {
+    this.ctx = ctx;
+    this.x = this.end = this.y = this.height = 0;
+    this.fill = "";
+  }
+
+  rectangle(x, width, y, height, fill) {
+    if (x === this.end && y === this.y && height === this.height && fill === this.fill) {
+      this.end = x + width;
+      return;
+    }
+    this.flush();
+    [this.x, this.end, this.y, this.height, this.fill] = [x, x + width, y, height, fill];
+  }
+
+  flush() {
+    if (this.end <= this.x) return;
+    this.ctx.fillStyle = this.fill;
+    this.ctx.fillRect(this.x, this.y, this.end - this.x, this.height);
+    this.end = this.x;
+  }
+}
+
+/** Draw the lane of one engine, and shade its streams where two or more of them run at once. */
 export function drawAtOnce(ctx, scene, box) {
   const { geometry: g, model } = scene;
   const { activity } = model.groups[box.index];
-  const { looks, occupations } = { ...model, looks: scene.overlap.looks };
+  const { looks } = scene.overlap;
+  const { occupations } = model;
   const [top, bottom] = [g.px(box.atOnce.y), g.px(box.atOnce.y + box.atOnce.height)];
-  const unit = levelHeight(scene, bottom - top);
-  const idleHeight = Math.max(1, g.px(IDLE_HEIGHT));
-  const bar = (x, width, kernels, copies, overlapped) => {
-    const middle = Math.max(top, Math.round(bottom - unit * kernels));
-    ctx.fillStyle = looks[overlapped ? "kernels" : "kernel"].fill;
-    ctx.fillRect(x, middle, width, bottom - middle);
-    if (!copies) return;
-    const upper = Math.max(top, Math.round(bottom - unit * (kernels + copies)));
-    ctx.fillStyle = looks.copy.fill;
-    ctx.fillRect(x, upper, width, Math.max(1, middle - upper));
+  const foot = Math.max(1, g.px(IDLE_HEIGHT));
+  const unit = levelHeight(scene, bottom - foot - top);
+  const [kernelPen, copyPen, idlePen, shadePen] = [new Pen(ctx), new Pen(ctx), new Pen(ctx), new Pen(ctx)];
+  const streams = box.lanes.filter(({ lane }) => !lane.host);
+  const [shadeTop, shadeBottom] = streams.length > 1 ? [g.px(streams[0].y), top] : [0, 0];
+  const shades = Array.from({ length: SHADES + 1 }, (_, level) => css(looks.kernels.rgb, (SHADE * level) / SHADES));
+
+  // A bar of one stretch stands on the ground; in a crowd the foot is that of idle time.
+  const bar = (x, width, kernels, copies, look, shade, ground) => {
+    const upTo = (streams) => Math.max(top, Math.round(bottom - foot - unit * streams));
+    const middle = kernels ? upTo(kernels) : ground;
+    if (middle < ground) kernelPen.rectangle(x, width, middle, ground - middle, look.shades[shade]);
+    const upper = upTo(kernels + copies);
+    if (copies) copyPen.rectangle(x, width, upper, Math.max(1, middle - upper), looks.copy.shades[shade]);
   };
-  const idle = (x, width, occupation) => {
-    ctx.fillStyle = looks[occupations[occupation]].fill;
-    ctx.fillRect(x, bottom - idleHeight, width, idleHeight);
+  const overlapped = (x, width, level) => {
+    if (level && shadeBottom) shadePen.rectangle(x, width, shadeTop, shadeBottom - shadeTop, shades[level]);
   };
+
   activity.visit(g, (i) => {
     const [x, width] = stretch(g, activity.start[i], activity.end[i]);
-    const kernels = activity.kernels[i];
-    if (kernels || activity.copies[i]) bar(x, width, kernels, activity.copies[i], kernels > 1);
-    else idle(x, width, activity.occupation[i]);
+    const [kernels, copies] = [activity.kernels[i], activity.copies[i]];
+    if (!kernels && !copies) {
+      idlePen.rectangle(x, width, bottom - foot, foot, looks[occupations[activity.occupation[i]]].fill);
+      return;
+    }
+    bar(x, width, kernels, copies, kernels > 1 ? looks.kernels : looks.kernel, SHADES, bottom);
+    overlapped(x, width, kernels + copies > 1 ? SHADES : 0);
+    const full = activity.fullness[i];
+    if (!kernels || full === model.fullness_unknown || width < LEAST_LINE * g.dpr) return;
+    kernelPen.flush();
+    ctx.fillStyle = scene.theme.ink;
+    ctx.fillRect(x, Math.round(bottom - (bottom - top) * (full / model.fullness_steps)), width, Math.max(1, Math.round(g.dpr)));
   }, (from, to) => {
     const sum = activity.sumOf(from, to);
     const x = Math.max(g.left, Math.floor(g.x(activity.start[from]) + 1e-6));
+    const level = (time) => Math.min(SHADES, Math.ceil((time / g.pitch) * SHADES));
     const running = sum[RUNNING];
     let longest = 1;
     let unused = 0;
@@ -56,54 +94,13 @@ export function drawAtOnce(ctx, scene, box) {
       unused += sum[IDLE + occupation];
       if (sum[IDLE + occupation] > sum[IDLE + longest]) longest = occupation;
     }
-    if (unused) {
-      ctx.globalAlpha = strength(unused / g.pitch);
-      idle(x, 1, longest);
-    }
-    if (running) {
-      ctx.globalAlpha = strength(running / g.pitch);
-      bar(x, 1, sum[KERNELS] / running, sum[COPIES] / running, sum[KERNELS] > 1.5 * sum[KERNEL]);
-    }
-    ctx.globalAlpha = 1;
+    if (unused) idlePen.rectangle(x, 1, bottom - foot, foot, looks[occupations[longest]].shades[level(unused)]);
+    if (!running) return;
+    const look = sum[KERNELS] > 1.5 * sum[KERNEL] ? looks.kernels : looks.kernel;
+    bar(x, 1, sum[KERNELS] / running, sum[COPIES] / running, look, level(running), bottom - foot);
+    overlapped(x, 1, level(sum[OVERLAPPED]));
   });
-  drawFullness(ctx, scene, activity, top, bottom);
-}
-
-/** A line over the bars, from the foot (nothing runs) to the top (each multiprocessor has a block); none where that is unknown. */
-function drawFullness(ctx, scene, activity, top, bottom) {
-  const { geometry: g, model } = scene;
-  const thick = Math.max(1, Math.round(g.dpr));
-  ctx.fillStyle = scene.theme.ink;
-  activity.visit(g, (i) => {
-    const full = activity.fullness[i];
-    if (!activity.kernels[i] || full === model.fullness_unknown) return;
-    const [x, width] = stretch(g, activity.start[i], activity.end[i]);
-    if (width < LEAST_LINE * g.dpr) return;
-    ctx.fillRect(x, Math.round(bottom - (bottom - top) * (full / model.fullness_steps)), width, thick);
-  }, () => {});
-}
-
-/** Shade the streams of an engine where two or more of them run at once. */
-export function drawShade(ctx, scene, box) {
-  const { geometry: g, model } = scene;
-  const { activity } = model.groups[box.index];
-  const streams = box.lanes.filter(({ lane }) => !lane.host);
-  if (streams.length < 2) return;
-  const [top, bottom] = [g.px(streams[0].y), g.px(box.atOnce.y)];
-  const shade = (x, width, share) => {
-    ctx.globalAlpha = SHADE * share;
-    ctx.fillRect(x, top, width, bottom - top);
-  };
-  ctx.fillStyle = scene.overlap.looks.kernels.fill;
-  activity.visit(g, (i) => {
-    if (activity.kernels[i] + activity.copies[i] < 2) return;
-    const [x, width] = stretch(g, activity.start[i], activity.end[i]);
-    shade(x, width, 1);
-  }, (from, to) => {
-    const share = activity.sumOf(from, to)[OVERLAPPED] / g.pitch;
-    if (share) shade(Math.max(g.left, Math.floor(g.x(activity.start[from]) + 1e-6)), 1, Math.min(1, share));
-  });
-  ctx.globalAlpha = 1;
+  for (const pen of [shadePen, idlePen, kernelPen, copyPen]) pen.flush();
 }
 
 const times = (count, one, more) => (count === 1 ? `one ${one}` : `${count} ${more}`);

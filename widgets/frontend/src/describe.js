@@ -2,6 +2,7 @@
 
 import { grouped, micros, prefixed } from "./format.js";
 import { launchOf } from "./join.js";
+import { originOf } from "./origins.js";
 
 const KIND_WORDS = {
   launch: "launch call",
@@ -21,17 +22,20 @@ export function describeSpan(model, group, span) {
   const kind = model.kinds.names[group.kind[span]];
   const lane = group.lanes[group.lane[span]].name;
   const simulated = group.device.kind === "simulated" ? " · simulated time" : "";
+  const { label, line, shapes } = originOf(model, group, group.operation[span]);
   return {
     name: model.names[group.name[span]],
     where: `${KIND_WORDS[kind]} · ${group.label} · ${lane}${simulated}`,
     rows: [
+      ...(label ? [["label", label]] : []),
+      ...(shapes ? [["shapes", shapes]] : []),
       ["start", micros(group.start[span])],
       [DURATION_WORDS[kind] ?? "duration", micros(group.duration[span])],
       ...launchRows(model, group, span),
       ...sizeRows(group, span),
       ...(group.operation[span] >= 0 ? [["operation", operationText(group, span)]] : []),
     ],
-    notes: [`Times: ${model.bases[group.basis[span]]}.`],
+    notes: [...(line ? [line] : []), `Times: ${model.bases[group.basis[span]]}.`],
   };
 }
 

@@ -1,14 +1,15 @@
 // Colours of the lane "at once" and of overlap, from the header's palette, which the charts share.
 
-import { css, mix, parseColour } from "./colours.js";
+import { mix, parseColour } from "./colours.js";
+import { swatch } from "./palette.js";
 
 const IN_THE_DARK = { other: 0.4, kernel_wait: 0.75, host_wait: 0.85 };
 
-/** Colour and words by name, fitting the theme: {kernel: {fill, rgb, words}, …}. */
+/** Colour and words by name, fitting the theme: {kernel: {words, fill, shades, …}, …}. */
 export function looksOf(looks, theme) {
   const ground = parseColour(theme.ground);
   return Object.fromEntries(Object.entries(looks).map(([name, [words, light, dark]]) => {
     const rgb = theme.dark ? mix(parseColour(dark), ground, IN_THE_DARK[name] ?? 1) : parseColour(light);
-    return [name, { words, rgb, fill: css(rgb) }];
+    return [name, { words, ...swatch(rgb, ground) }];
   }));
 }

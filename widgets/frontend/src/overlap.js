@@ -1,6 +1,6 @@
 // What shows overlap, engine by engine: under the spans, above them, and in words.
 
-import { describeAtOnce, drawAtOnce, drawShade } from "./at_once.js";
+import { describeAtOnce, drawAtOnce } from "./at_once.js";
 import { drawPath } from "./critical_path.js";
 import { micros } from "./format.js";
 import { drawWait, drawWaits, waitsOf } from "./waits.js";
@@ -9,7 +9,6 @@ import { drawWait, drawWaits, waitsOf } from "./waits.js";
 export function drawOverlap(ctx, scene, box) {
   const { geometry: g, theme } = scene;
   if (!box.atOnce) return;
-  drawShade(ctx, scene, box);
   drawAtOnce(ctx, scene, box);
   ctx.fillStyle = theme.soft;
   ctx.fillText("at once", g.px(6), g.px(box.atOnce.y + box.atOnce.height / 2));

@@ -4,6 +4,7 @@ import { offAxis } from "./align.js";
 import { make, makeButton, makeSwatch } from "./dom.js";
 import { grouped, micros, percent } from "./format.js";
 import { launchOf } from "./join.js";
+import { originOf } from "./origins.js";
 import { totalsByName } from "./totals.js";
 
 /** Rows [engine, stream, start, kernel time, API time, launch latency] of a highlighted operation. */
@@ -71,7 +72,10 @@ export class Panel {
       makeButton("zoom to it", "Zoom until all of them are in view (F twice)", () => choosing.fitAll()),
     ];
     const label = known ? `operation #${highlight.operation} under every engine` : "";
-    this.fill(makeSwatch(fill), highlight.name, label, actions, table(OPERATION_HEAD, operationRows(model, highlight)));
+    const origin = originOf(model, model.groups[highlight.group], highlight.operation);
+    const title = origin.label ? `${highlight.name} · ${origin.label}` : highlight.name;
+    const words = [origin.shapes, origin.line].filter(Boolean).map((text) => make("div", "", text));
+    this.fill(makeSwatch(fill), title, label, actions, words.length ? make("div", "ss-origin", ...words) : null, table(OPERATION_HEAD, operationRows(model, highlight)));
   }
 
   showMeasure(measure) {

@@ -2,6 +2,7 @@
 
 import { launchedName } from "./decode.js";
 import { coverage, visible } from "./lod.js";
+import { fittingName } from "./origins.js";
 import { SHADES } from "./palette.js";
 
 const LABEL_LEAST = 26;
@@ -86,7 +87,7 @@ export function drawSpan(ctx, scene, row, k, shown, y, height) {
   const onDevice = model.kinds.isDevice(kind);
   if (group.basis[span] && width >= 10 * g.dpr) notchEdges(ctx, g, scene, group.basis[span], x, width, y, height);
   if (!onDevice && width >= STRIPE_LEAST * g.dpr) drawOperatorStripe(ctx, scene, launchedName(model, group, span), x, width, y, height);
-  if (width >= LABEL_LEAST * g.dpr) drawLabel(ctx, scene, group.name[span], onDevice ? swatch.ink : theme.ink, x, width, y + height / 2);
+  if (width >= LABEL_LEAST * g.dpr) drawLabel(ctx, scene, group, span, onDevice ? swatch.ink : theme.ink, x, width, y + height / 2);
 }
 
 /** A start (and, for a placed span, an end) that no clock was read at looks perforated. */
@@ -108,8 +109,9 @@ function drawOperatorStripe(ctx, scene, name, x, width, y, height) {
   ctx.fillRect(x, y + height - stripe, width, stripe);
 }
 
-/** A span's name, shortened to the room there is. */
-export function drawLabel(ctx, scene, nameCode, ink, x, width, middle) {
+/** A span's name, shortened to the room there is, or with its label and shapes where there is plenty. */
+export function drawLabel(ctx, scene, group, span, ink, x, width, middle) {
+  const nameCode = group.name[span];
   const { dpr } = scene.geometry;
   const name = scene.model.names[nameCode];
   const room = width - 8 * dpr;
@@ -120,6 +122,8 @@ export function drawLabel(ctx, scene, nameCode, ink, x, width, middle) {
     const letters = Math.floor((name.length * room) / wide) - 1;
     if (letters < 2) return;
     text = `${name.slice(0, letters)}…`;
+  } else if (room - wide > LABEL_LEAST * dpr) {
+    text = fittingName(ctx, scene.model, group, span, name, room);
   }
   ctx.fillStyle = ink;
   ctx.fillText(text, x + 4 * dpr, middle);

@@ -32,7 +32,11 @@ export class OverlapSwitches {
     const found = new Set(groups.flatMap(({ activity }) => (activity ? [...activity.looks(occupations)] : [])));
     this.box.hidden = !found.size;
     const shown = Object.entries(this.looks).filter(([name]) => found.has(name));
-    this.legend.replaceChildren(...shown.map(([, { words, fill }]) => make("span", "ss-key", makeSwatch(fill), words)));
+    const keys = shown.map(([, { words, fill }]) => make("span", "ss-key", makeSwatch(fill), words));
+    const known = groups.some(({ activity }) => activity?.tellsFullness(this.timeline.model.fullness_unknown));
+    const line = make("span", "ss-key", makeSwatch(theme.ink), "how full the GPU is");
+    line.firstChild.classList.add("ss-line");
+    this.legend.replaceChildren(...keys, ...(known ? [line] : []));
   }
 
   toggle(name) {

@@ -113,6 +113,6 @@ def _named(offered: Sequence[Subject]) -> list[tuple[str, Subject]]:
 
 def _control(knob: Knob) -> Any:
     if knob.name == COPIES:
-        return w.Checkbox(bool(knob.value), description="copies between host and device", indent=False, tooltip=knob.meaning)
+        return w.Checkbox(bool(knob.value), description="copies in and out", indent=False, tooltip=knob.meaning)
     options = [(f"{value:,}", value) for value in knob.values]
     return w.SelectionSlider(description=knob.name, options=options, value=knob.value, tooltip=knob.meaning)

@@ -21,7 +21,6 @@ from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
 from streamscope.engines.prediction import reference_model
 from streamscope.errors import EngineError, OutputError
-from streamscope.files import written_whole
 from streamscope.program.launch import LaunchKind
 from streamscope.program.operation import Program
 from streamscope.program.user_line import line_of_error
@@ -33,7 +32,7 @@ from streamscope_widgets.exploring.subjects import OwnProgram, Subject, subjects
 from streamscope_widgets.exploring.words import Answer, answer, between, mistake, runs_in_a_row
 from streamscope_widgets.payload import as_groups
 from streamscope_widgets.show.html import EMPTY, Html, fill
-from streamscope_widgets.still_timeline import timeline_still, timeline_svg
+from streamscope_widgets.still_timeline import timeline_still
 from streamscope_widgets.timeline import TimelineWidget, timeline
 
 STYLE = Path(__file__).with_name("explorer.css")
@@ -166,7 +165,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
     def progressed(self, what: str, step: int, steps: int) -> None:
         """Show how far the run is."""
         self.progress.max, self.progress.value = steps, step
-        self.note.value = fill("{} ({} of {})", what, step, steps)
+        self.note.value = fill("{}", what)
 
     def found(self, runs: Sequence[Run]) -> None:
         """Show the engines that are recorded."""
@@ -279,7 +278,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
             elif kind == "Spans":
                 path = self._shown.save(name)
             else:
-                path = _picture(self._shown, Path(f"{name}.svg"))
+                path = self._shown.picture(f"{name}.svg")
         except OutputError as error:
             self.written.value = fill("{}", mistake(error))
         else:
@@ -329,12 +328,6 @@ def _follow_cells(shell: InteractiveShell, made: Explorer, offered: Callable[[],
 def _check_engines(engines: Sequence[str]) -> None:
     if not engines:
         raise EngineError("no engine is chosen", hint="choose one below the knobs")
-
-
-def _picture(comparison: Comparison, path: Path) -> Path:
-    with written_whole(path) as unfinished:
-        unfinished.write_text(timeline_svg(comparison.groups()), encoding="utf-8")
-    return path
 
 
 def _times(*comparisons: Comparison) -> str:

@@ -77,11 +77,11 @@ def small_text(x: float, y: float, content: str, anchor: str = "start", fill: st
     return text(x, y, content, font_size=10.5, fill=fill, text_anchor=anchor)
 
 
-def lane_legend(entries: Sequence[tuple[str, str]], left: float) -> tuple[list[str], float]:
-    """Return a line of labels with swatches of colour at the top of a picture, and where it ends."""
+def lane_legend(entries: Sequence[tuple[str, str]], left: float, top: float = 9) -> tuple[list[str], float]:
+    """Return a line of labels with swatches of colour, at the top of a picture if nothing else is said, and where it ends."""
     parts, x = [], left
     for label, colour in entries:
-        parts += [shape("rect", x=round(x), y=9, width=10, height=10, rx=2, fill=colour), small_text(x + 14, 18, label)]
+        parts += [shape("rect", x=round(x), y=top, width=10, height=10, rx=2, fill=colour), small_text(x + 14, top + 9, label)]
         x += 14 + 6.0 * len(label) + 16
     return parts, x
 

@@ -15,7 +15,7 @@ from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import Program
 from streamscope.program.symbol import Symbol
 from streamscope.program.variable import ArraySpec, Place
-from streamscope.tracing import ProgramFunction
+from streamscope.tracing import ProgramFunction, of_its_own
 
 Function = Callable[..., Any]
 
@@ -72,11 +72,13 @@ def trace(
         for state, symbol in by_state.items():
             # For errors, the variable's name; and where it lies, which for a program's input is open.
             symbol.name, symbol.place = state.name, state.place
-        operands = [by_state[state] for state in arguments]
+        operands, out = [by_state[state] for state in arguments], {}
         if in_place:
             targets = [by_state.get(state) for state in writes]
-            return function(*operands, out=targets[0] if len(targets) == 1 else targets, **attributes)
-        return function(*operands, **attributes)
+            out = {"out": targets[0] if len(targets) == 1 else targets}
+        result = function(*operands, **out, **attributes)
+        # Each is written to memory of the user's, in its own shape.
+        return [of_its_own(each) for each in result] if isinstance(result, tuple | list) else of_its_own(result)
 
     applied.__name__ = name
     return ProgramFunction(applied).trace(*(state.spec for state in reads))

@@ -1,0 +1,69 @@
+"""How long the explorer takes from a knob's event in Python until the new timelines are sent, on the simulated device.
+
+``python benchmarks/explorer.py`` moves each knob of the first workload over its values, and keeps medians and the largest time in ms under
+``benchmarks/results``: for each knob, and for the largest program that the knobs can make. Each time is worked out anew.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "toolkit"), str(ROOT / "widgets"), str(ROOT / "benchmarks")]
+
+from provenance import provenance  # noqa: E402
+
+import streamscope as ss  # noqa: E402
+from streamscope_widgets.timeline import TimelineWidget  # noqa: E402
+
+ROUNDS = 5
+
+
+class Knobs:
+    """The explorer's knobs by name, and the time of the payload that was sent last."""
+
+    def __init__(self) -> None:
+        self.sent_s = 0.0
+        TimelineWidget.send = lambda widget, content, buffers=None: self._sent()
+        self.explorer = ss.explore(device="simulated")
+        names = {"branches": "branches", "length": "length", "kernel length": "size"}
+        offered = self.explorer.controls.knobs.children
+        found = {name: next(each for each in offered if each.description.startswith(label)) for label, name in names.items()}
+        self.controls: dict[str, Any] = {**found, "streams": self.explorer.controls.streams}
+
+    def _sent(self) -> None:
+        self.sent_s = time.perf_counter()
+
+    def move_ms(self, name: str, value: int) -> float:
+        """Move a knob away and back to a value; return how long the latter took."""
+        control = self.controls[name]
+        values = [each[1] if isinstance(each, tuple) else each for each in control.options]
+        control.value = next(other for other in values if other != value)
+        start_s = time.perf_counter()
+        control.value = value
+        return (self.sent_s - start_s) * 1e3
+
+
+def main() -> None:
+    knobs, found = Knobs(), {}
+    for name, control in knobs.controls.items():
+        before = control.value
+        values = [each[1] if isinstance(each, tuple) else each for each in control.options]
+        times = [knobs.move_ms(name, value) for _ in range(ROUNDS) for value in values]
+        found[name] = {"median_ms": round(statistics.median(times), 1), "largest_ms": round(max(times), 1)}
+        control.value = before
+    knobs.controls["branches"].value, knobs.controls["length"].value = 8, 16
+    times = [knobs.move_ms("size", value) for _ in range(ROUNDS) for value in (1 << 12, 1 << 16, 1 << 20)]
+    found["8 branches of 16"] = {"median_ms": round(statistics.median(times), 1), "largest_ms": round(max(times), 1)}
+    path = ROOT / "benchmarks" / "results" / "explorer.json"
+    path.write_text(json.dumps({"knobs": found} | provenance(ss.open_device("simulated")), indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

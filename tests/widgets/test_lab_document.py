@@ -1,0 +1,71 @@
+"""What the server sends JupyterLab of a file."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.errors import TraceError
+from streamscope_widgets.lab import document as lab
+from streamscope_widgets.payload import as_groups, encode, encode_paths
+
+pytestmark = pytest.mark.usefixtures("bundle")
+
+
+def unpacked(data):
+    length = int.from_bytes(data[:4], "little")
+    assert (8 + length) % 8 == 0  # Typed arrays of the block begin at multiples of eight.
+    return json.loads(data[8 : 8 + length]), data[8 + length :]
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    x = np.ones((2, 8, 8), np.float32)
+    return ss.compare(lambda x, w: x @ w, *x, engines="async,graph", device="simulated", progress=False, name="<b>step</b>")
+
+
+def test_a_trace(five_engines, tmp_path):
+    trace = five_engines(20)["graph"]
+    content, block = unpacked(lab.document(trace.to_parquet(tmp_path / "graph.parquet"), "graph.parquet"))
+    expected = encode(as_groups([trace]))
+    assert content["title"] == "step · NVIDIA H200 · graph.parquet"
+    assert content["header"] == expected.header
+    assert block == expected.block
+
+
+def test_a_comparison_comes_with_its_verdict(comparison, tmp_path):
+    content, block = unpacked(lab.document(comparison.save(tmp_path) / "comparison.json", "comparison.json"))
+    assert content["title"] == "<b>step</b> · simulated NVIDIA H200: all times are simulated"  # JupyterLab is given text.
+    assert content["finding"] == comparison.verdict
+    assert [group["label"] for group in content["header"]["groups"]] == ["async", "graph"]
+    assert block == encode(as_groups(comparison.groups())).block
+
+
+def test_the_end_of_a_trace_that_is_too_long_is_left_out_and_told(large_trace, tmp_path, monkeypatch):
+    monkeypatch.setattr(lab, "MOST_SPANS", 1000)
+    content, block = unpacked(lab.document(large_trace(4000).to_parquet(tmp_path / "long.parquet"), "long.parquet"))
+    (group,) = content["header"]["groups"]
+    assert group["count"] == 1000
+    assert "3,000 of 4,000 spans left out" in group["remarks"]
+    assert len(block) < 40_000
+
+
+@pytest.mark.parametrize("name", ["broken.parquet", "comparison.json"])
+def test_what_is_not_ours_is_refused(tmp_path, name):
+    (tmp_path / name).write_bytes(b"PAR1<img src=x onerror=alert(1)>")
+    with pytest.raises(TraceError):
+        lab.document(tmp_path / name, name)
+
+
+def test_critical_paths_are_sent_when_they_are_asked_for(comparison, tmp_path):
+    content, block = unpacked(lab.paths_of(comparison.save(tmp_path) / "comparison.json", "comparison.json"))
+    expected = encode_paths(as_groups(comparison.groups()))
+    assert content["header"] == expected.header
+    assert block == expected.block
+
+
+def test_a_refusal_says_why():
+    assert unpacked(lab.refusal("no <b>trace</b>")) == ({"refused": "no <b>trace</b>"}, b"")

@@ -1,0 +1,142 @@
+"""The extension in a real JupyterLab: double clicks open traces and comparisons, the launcher opens the explorer; no other file is read."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("bundle")]
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+TIMELINE = "[...(jupyterapp.shell.currentWidget?.node.querySelectorAll('*') ?? [])].map((part) => part.timeline).find(Boolean)"
+SHOWN = ".jp-Document:not(.lm-mod-hidden) .ss-file"
+
+
+@pytest.fixture(scope="module")
+def folder(lab, five_engines):
+    """JupyterLab's folder with a trace, a comparison, and what may not be read."""
+    home = lab.folder / "files"
+    home.mkdir()
+    x = np.ones((2, 8, 8), np.float32)
+
+    def product(x, w):
+        return x @ w
+
+    product.__name__ = HOSTILE
+    runs = ss.compare(product, *x, engines="async,graph", device="simulated", progress=False)
+    runs.save(home / "saved")
+    trace = runs["graph"].trace
+    for path in (home / "graph.parquet", home / ".hidden.parquet", lab.folder.parent / "outside.parquet"):
+        trace.to_parquet(path)
+    (home / "broken.parquet").write_text(f"PAR1{HOSTILE}")
+    (home / "notes.txt").write_text("mine")
+    return home
+
+
+@pytest.fixture(scope="module")
+def page(browser, lab, folder):
+    context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
+    page = context.new_page()
+    page.complaints, page.read = [], []
+    page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("dialog", lambda dialog: page.complaints.append(dialog.message))
+    page.on("response", lambda response: page.read.append(response) if "/api/contents/files/" in response.url else None)
+    page.goto(f"{lab.server}/lab?reset")
+    page.wait_for_selector(".jp-LauncherCard", timeout=60_000)
+    page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files' })")
+    page.wait_for_selector(item("graph.parquet"))
+    yield page
+    context.close()
+
+
+def item(name):
+    return f".jp-DirListing-item:has-text('{name}')"
+
+
+def test_a_double_click_on_a_trace_shows_its_timeline(page):
+    page.locator(item("graph.parquet")).dblclick()
+    page.wait_for_function(f"{TIMELINE}?.layout")
+    assert page.evaluate(f"{TIMELINE}.model.groups.map((group) => group.label)") == ["graph"]
+    assert page.locator(SHOWN).inner_text().startswith(f"{HOSTILE} · simulated NVIDIA H200")
+    page.locator(f"{SHOWN} button", has_text="critical path").click()
+    page.wait_for_function(f"{TIMELINE}.model.groups[0].path")
+    # The file itself does not pass through the browser.
+    sizes = [len(response.body()) for response in page.read if "graph.parquet" in response.url]
+    assert sizes
+    assert max(sizes) < 2000
+
+
+def test_a_double_click_on_a_comparison_shows_all_engines_and_the_verdict_in_the_theme(page):
+    page.locator(item("saved")).dblclick()
+    page.locator(item("comparison.json")).dblclick()
+    page.wait_for_function(f"{TIMELINE}?.model?.groups.length === 2")
+    assert "Simulated times (simulated NVIDIA H200), not measured." in page.locator(f"{SHOWN} > p").inner_text()
+    assert not page.evaluate(f"{TIMELINE}.theme.dark")
+    page.evaluate("jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
+    page.wait_for_function(f"{TIMELINE}.theme.dark")
+
+
+def test_a_file_that_is_written_again_is_drawn_again(page, folder):
+    runs = ss.compare(lambda x: x + x, np.ones(4, np.float32), engines="sync,async,dual", device="simulated", progress=False)
+    runs.save(folder / "saved")
+    page.evaluate("jupyterapp.commands.execute('docmanager:reload')")
+    page.wait_for_function(f"{TIMELINE}?.model?.groups.length === 3")
+
+
+def test_a_hostile_file_is_refused_in_a_sentence(page):
+    page.evaluate("jupyterapp.commands.execute('docmanager:open', { path: 'files/broken.parquet' }).then(() => null)")
+    page.wait_for_selector(f"{SHOWN} > .ss-failed")
+    said = page.locator(f"{SHOWN} > .ss-failed").inner_text()
+    assert said.startswith("cannot read 'broken.parquet': ")
+    assert page.locator(f"{SHOWN} img").count() == 0
+
+
+def test_the_launcher_and_the_palette_open_the_explorer(page):
+    assert page.evaluate("jupyterapp.commands.label('streamscope:explore')") == "Streamscope Explorer"
+    page.evaluate("jupyterapp.commands.execute('launcher:create').then(() => null)")
+    page.locator(".jp-LauncherCard:visible", has_text="Streamscope Explorer").click()
+    page.wait_for_selector(".jp-NotebookPanel .ss-explorer canvas", timeout=60_000)
+    assert "ss.explore()" in page.locator(".jp-NotebookPanel .jp-InputArea").first.inner_text()
+    assert page.complaints == []
+
+
+def answer(lab, path):
+    try:
+        with urllib.request.urlopen(f"{lab.server}/streamscope/timeline?{urlencode({'path': path})}", timeout=20) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../outside.parquet",
+        "files/../../outside.parquet",
+        "/../outside.parquet",
+        "files/.hidden.parquet",
+        "files/none.parquet",
+        "files",
+        "",
+    ],
+)
+def test_nothing_else_is_read(lab, folder, path):
+    status, _ = answer(lab, path)
+    assert status == 404
+
+
+def test_a_path_of_the_disk_is_a_path_of_the_contents_and_no_other_kind_of_file_is_shown(lab, folder):
+    assert answer(lab, str(folder.parent.parent / "outside.parquet"))[0] == 404
+    status, body = answer(lab, "files/notes.txt")
+    assert (status, b"mine" in body) == (200, False)
+    refused = json.loads(body[8:])["refused"]
+    assert refused.startswith("cannot read 'notes.txt': ")
+    assert str(folder) not in refused

@@ -1,0 +1,65 @@
+"""The lane "at once" of the still picture: as the analysis has it, in the colours of the charts."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, TimelineGroup, Trace, TraceInfo
+from streamscope.words import time_text
+from streamscope_widgets.show import palette
+from streamscope_widgets.still_timeline import GUTTER, MARGIN, WIDTH, timeline_svg
+
+SCALE = (WIDTH - GUTTER - MARGIN) / 1000
+
+
+def traced(*rows, device="cuda"):
+    builder = SpanBuilder(["host", "main", "aux", "copy in"])
+    for kind, lane, start_ns, end_ns in rows:
+        builder.add(kind, "work", lane, start_ns, end_ns)
+    return Trace(builder.build(), TraceInfo("dual", "p", DeviceInfo(device, "card")))
+
+
+def bars(svg, colour):
+    """Left edge and width of each bar of a colour, in the lane's own times."""
+    paths = re.findall(rf'<path fill="{colour}"[^>]* d="([^"]+)"', svg)
+    found = [(float(x), float(width)) for path in paths for x, width in re.findall(r"M([\d.]+) [\d.]+h([\d.]+)v", path)]
+    return sorted((round((x - GUTTER) / SCALE), round(width / SCALE)) for x, width in found)
+
+
+@pytest.fixture
+def svg():
+    trace = traced(
+        (SpanKind.LAUNCH, "host", 0, 50), (SpanKind.KERNEL, "main", 100, 500), (SpanKind.KERNEL, "aux", 300, 700),
+        (SpanKind.COPY, "copy in", 600, 800), (SpanKind.HOST, "host", 850, 900), (SpanKind.SYNC, "host", 900, 1000),
+    )  # fmt: skip
+    return timeline_svg([TimelineGroup(trace, makespan_ns=600.0)])
+
+
+@pytest.mark.parametrize(
+    ("colour", "wanted"),
+    [
+        (palette.OVERLAPPED, [(300, 200)]),
+        (palette.BUSY, [(100, 200), (500, 100), (600, 100)]),
+        (palette.COPY, [(600, 100), (700, 100)]),
+        (palette.OTHER_IDLE, [(0, 100), (800, 50), (900, 100)]),
+    ],
+)
+def test_each_stretch_has_its_colour(svg, colour, wanted):
+    assert [(start, pytest.approx(width, abs=2)) for start, width in bars(svg, colour)] == wanted
+
+
+def test_the_legend_tells_what_occurs(svg):
+    for words in ("at once", "two or more kernels", "idle: host function", "idle: other"):
+        assert f">{words}<" in svg
+    assert "idle: kernel wait" not in svg
+
+
+def test_both_lengths_are_told_where_recording_stretched_the_run(svg):
+    assert f"{time_text(600)} without recording; recording stretched this picture to {time_text(1000)}" in svg
+
+
+def test_threads_that_compile_have_no_such_lane():
+    svg = timeline_svg([TimelineGroup(traced((SpanKind.COMPILE, "host", 0, 1000)))])
+    assert "at once" not in svg

@@ -1,0 +1,57 @@
+"""Kernels of sums of all elements up to each one: which ones a shape takes, and what fills ``cuda/cumsum.cuh``."""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+from streamscope.kernels.cuda import fill, pieces
+from streamscope.kernels.form import THREADS
+from streamscope.kernels.reduce.reduction_plan import MULTIPROCESSORS
+from streamscope.kernels.source import PLACE_OF_NAME, STORAGE, KernelSource, PlannedKernel, conversions_source, loaded, named_source, stored
+
+_CUDA = pieces("cumsum")
+
+ITEMS = 8
+"""Elements of a tile that a thread adds up by itself."""
+MANY_LINES = 16 * 1024
+"""So many threads, one a line, have enough loads under way."""
+BLOCKS = 4 * MULTIPROCESSORS
+LEAST_TILES = 4
+"""Of a part: to begin with what is before it takes about as long as a tile."""
+
+
+def planned_cumsum(outer: int, count: int, inner: int, dtype: str, result: str, *, reverse: bool) -> tuple[PlannedKernel, ...]:
+    """Return the kernel ``(x, out, ...)``, or two: ``(x, totals, ...)`` and ``(x, totals, out, ...)``."""
+    lines, tile = outer * inner, THREADS * ITEMS
+    source = partial(_source, dtype=dtype, result=result, reverse=reverse)
+    if inner > 1 and lines >= MANY_LINES:
+        return (PlannedKernel(partial(source, "lines"), -(-lines // THREADS), THREADS, (lines, count, inner)),)
+    tiles = max(1, -(-count // tile))
+    parts = max(1, min(tiles // LEAST_TILES, BLOCKS // max(1, lines)))
+    of_part = -(-tiles // parts) * tile
+    parts = max(1, -(-count // of_part))
+    numbers = (parts, of_part, count, inner)
+    if parts == 1:
+        return (PlannedKernel(partial(source, "scan"), lines, THREADS, numbers),)
+    return tuple(PlannedKernel(partial(source, kind), lines * parts, THREADS, numbers) for kind in ("totals", "scan_of_parts"))
+
+
+@lru_cache(maxsize=256)
+def _source(kind: str, *, dtype: str, result: str, reverse: bool) -> KernelSource:
+    # Whole numbers wrap, which C++ defines for unsigned ones.
+    number = "unsigned long long" if result == "int64" else "float" if result == "float16" else STORAGE[result]
+    written = "to = (long long)sum;" if result == "int64" else stored(result, "to", "sum")
+    places = {"threads": THREADS, "element": STORAGE[dtype], "result": STORAGE[result]}
+    arithmetic = fill(_CUDA["arithmetic"], **places, sum=number, loaded=f"sum_t({loaded(dtype, 'value')})", stored=written)
+    in_parts = kind == "scan_of_parts"
+    kernel = fill(
+        _CUDA["scan" if in_parts else kind],
+        **places,
+        name=PLACE_OF_NAME,
+        step="(count - 1 - i)" if reverse else "i",
+        items=ITEMS,
+        totals=", const sum_t* totals" if in_parts else "",
+        carry=fill(_CUDA["carry"], threads=THREADS) if in_parts else "",
+    )
+    across = "" if kind == "lines" else fill(_CUDA["across"], threads=THREADS)
+    return named_source(f"cumsum_{kind}{'_reverse' * reverse}_{dtype}", f"{conversions_source((dtype,))}{arithmetic}{across}\n{kernel}")

@@ -1,0 +1,102 @@
+"""Sums of all elements up to each one."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from streamscope.kernels.cumsum import planned_cumsum
+from streamscope.kernels.reduce.reduction_plan import checked_axes, in_turn
+from streamscope.kernels.source import PlannedKernel
+from streamscope.ops.application import require, specs_of
+from streamscope.ops.linear import accumulation_dtype
+from streamscope.ops.reductions import sum as sum_of
+from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
+from streamscope.program.symbol import Symbol
+from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
+from streamscope.program.variable import ArraySpec
+from streamscope.program.view import one_piece
+
+
+def _infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
+    (x,) = specs
+    shape = (x.size,) if attributes["axis"] is None else x.shape
+    return [ArraySpec(shape, sum_of.result_dtype(x.dtype))]
+
+
+def _plan(x: ArraySpec, result: ArraySpec, attributes: Attributes) -> tuple[PlannedKernel, ...]:
+    axis = attributes["axis"]
+    outer, count, inner = (1, x.size, 1) if axis is None else (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
+    return planned_cumsum(outer, count, inner, x.dtype.name, result.dtype.name, reverse=attributes["reverse"])
+
+
+def _build(application: Application) -> tuple[Launch, ...]:
+    (x,), (result,), attributes = application.read_specs, application.write_specs, application.attributes
+    kernels = _plan(x, result, attributes)
+    number = accumulation_dtype(result.dtype)
+
+    def reference(arrays: Sequence[Array]) -> Sequence[Array]:
+        # In the dtype that it is given, where it is given one of more digits.
+        wide = np.promote_types(number, arrays[0].dtype) if arrays[0].dtype.kind == "f" else number
+        along = -1 if attributes["axis"] is None else attributes["axis"]
+        values = arrays[0].reshape(result.shape)
+        if attributes["reverse"]:
+            return [np.flip(np.cumsum(np.flip(values, along), along, dtype=wide), along)]
+        return [np.cumsum(values, along, dtype=wide)]
+
+    def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
+        places = [[reads[0], writes[0]]]
+        if len(kernels) > 1:
+            totals = bench.stream.workspace(kernels[0].blocks * number.itemsize)
+            places = [[reads[0], totals], [reads[0], totals, writes[0]]]
+        return in_turn(
+            [
+                bench.kernel(kernel.source, kernel.blocks, kernel.threads, [*arrays, *map(ctypes.c_longlong, kernel.numbers)])
+                for kernel, arrays in zip(kernels, places, strict=True)
+            ]
+        )
+
+    cost = Cost(application.nbytes + x.nbytes * (len(kernels) - 1), x.size, max(1, kernels[-1].blocks), kernels[-1].threads)
+    return application.kernel("cumsum", cost, lambda arrays: [reference(arrays)[0].astype(result.dtype, copy=False)], cuda)
+
+
+_operator = Operator("cumsum", _infer, _build, in_place=True, reads_view=one_piece)
+
+
+@applies_operators
+def cumsum(x: object, axis: int | None = None, *, reverse: bool = False, out: object = None) -> Symbol:
+    """Return the sums of all elements up to each one along an axis, as ``np.cumsum`` does; without an axis, of all elements in order.
+
+    Half is added up in float32, whole numbers in 64 bits. The gradient is ``ss.ops.cumsum(dy, axis, reverse=True)``.
+
+    Parameters
+    ----------
+    x : variable
+    axis : int, optional
+    reverse : bool
+        Sum from each element to the end instead.
+    out : variable, optional
+        Where the result goes, which may be ``x`` (in place); by default a new variable.
+
+    Raises
+    ------
+    ProgramError
+        Called outside a program, or x has no such axis.
+
+    Examples
+    --------
+    >>> def both(x):
+    ...     return ss.ops.cumsum(x), ss.ops.cumsum(x, reverse=True)
+    >>> with ss.Engine(device="simulated") as engine:
+    ...     print(*engine.run(ss.program(both), np.array([1, 2, 3])))
+    [1 3 6] [6 5 3]
+    """
+    (spec,) = specs_of("cumsum", [x])
+    axes = checked_axes("cumsum", spec.shape, axis)
+    require(axis is None or len(axes) == 1, "cumsum", f"axis={axis} names several axes", "name one, or None for all elements in order")
+    require(isinstance(reverse, bool), "cumsum", f"reverse={reverse!r} is neither True nor False")
+    return cast("Symbol", _operator(x, out=out, axis=None if axis is None else axes[0], reverse=reverse))

@@ -1,0 +1,50 @@
+"""Spans of one or several traces as a plain table for other programs: CSV or Parquet, one row a span."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamscope.files import suffix_of, written_whole
+from streamscope.trace.trace import Trace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def write_spans(traces: Sequence[Trace], path: Path) -> Path:
+    """Write the spans of traces below each other, whole or not at all, and return the path.
+
+    Columns ``engine`` and ``device`` come first: each row says whose it is, and whether its times are simulated.
+
+    Raises
+    ------
+    OutputError
+        The name ends neither with ``.csv`` nor with ``.parquet``, or the file cannot be written.
+    """
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    kind = suffix_of(path, ".csv", ".parquet")
+    tables = list(_tables(traces))
+    with written_whole(path) as temporary, temporary.open("wb") as file:
+        if kind == ".csv":
+            with pa.csv.CSVWriter(file, tables[0].schema) as writer:
+                for table in tables:
+                    writer.write_table(table)
+        else:
+            pa.parquet.write_table(pa.concat_tables(tables), file, compression="zstd")
+    return path
+
+
+def _tables(traces: Sequence[Trace]) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    for trace in traces:
+        table = pa.Table.from_pandas(trace.spans.to_pandas(), preserve_index=False)
+        plain = [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in table.schema]
+        columns = [column.cast(field.type) for column, field in zip(table.columns, plain, strict=True)]
+        whose = {name: pa.repeat(text, len(table)) for name, text in (("engine", trace.info.engine), ("device", trace.info.device.name))}
+        yield pa.table([*whose.values(), *columns], names=[*whose, *table.column_names])

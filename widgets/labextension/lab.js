@@ -1,0 +1,173 @@
+// The JupyterLab extension: opens traces and comparisons with the timeline's bundle, and the explorer from the launcher and the palette.
+//
+// JupyterLab loads extensions as module-federation containers: an object with `init`, which gets the modules that all share, and `get`.
+// There is no more to it, so this file is one as it stands, and nothing has to be built.
+
+(() => {
+  const here = document.currentScript.src;
+  const EXPLORE = "streamscope:explore";
+  const FACTORY = "Streamscope timeline";
+  const SOURCE = "import streamscope as ss\n\nss.explore()";
+  const ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" width="24">
+    <g fill="#0072b2"><rect x="2" y="4" width="9" height="4" rx="1"/><rect x="8" y="16" width="8" height="4" rx="1"/></g>
+    <g fill="#e69f00"><rect x="13" y="4" width="6" height="4" rx="1"/><rect x="5" y="10" width="9" height="4" rx="1"/></g>
+    <g fill="#009e73"><rect x="16" y="10" width="6" height="4" rx="1"/></g></svg>`;
+  const STYLE = `
+    .ss-file { overflow: auto; padding: 14px 18px; background: var(--jp-layout-color0); color: var(--jp-ui-font-color1);
+      font-family: var(--jp-ui-font-family); }
+    .ss-file h1 { font-size: 13px; font-weight: 400; margin: 0 0 6px; color: var(--jp-ui-font-color2); }
+    .ss-file p { font-size: 15px; line-height: 1.45; margin: 2px 0 12px; max-width: 68em; }
+    .ss-file p.ss-failed { border-left: 3px solid var(--jp-error-color1); padding-left: 10px; white-space: pre-wrap; }`;
+
+  let scope;
+
+  /** Return one of JupyterLab's own modules: the copy that is in use. */
+  async function shared(name) {
+    const versions = Object.values(scope[name] ?? {});
+    if (!versions.length) throw new Error(`JupyterLab shares no ${name}`);
+    return (await (versions.find((version) => version.loaded) ?? versions[0]).get())();
+  }
+
+  function make(tag, text, className = "") {
+    const element = document.createElement(tag);
+    element.textContent = text;
+    element.className = className;
+    return element;
+  }
+
+  /** Return what the server made of a file: a title, what was found, and what the timeline draws; or the part that is asked for. */
+  async function read(path, { ServerConnection, URLExt }, settings, part = "") {
+    const url = `${URLExt.join(settings.baseUrl, "streamscope", "timeline")}?${new URLSearchParams({ path, part })}`;
+    const response = await ServerConnection.makeRequest(url, {}, settings);
+    if (!response.ok) {
+      const { message } = await response.json().catch(() => ({}));
+      const lacking = "The server has no Streamscope extension. Install Streamscope where JupyterLab runs, and start JupyterLab again.";
+      throw new Error(message ?? (response.status === 404 ? lacking : response.statusText));
+    }
+    const buffer = await response.arrayBuffer();
+    const length = new DataView(buffer).getUint32(0, true);
+    const content = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+    if (content.refused) throw new Error(content.refused);
+    return { ...content, block: new Uint8Array(buffer, 8 + length) };
+  }
+
+  /** Show a file in an element, now and whenever it changes. Returns a function that ends it. */
+  function show(node, context, path, modules, settings) {
+    let timeline = null;
+    let turn = 0;
+    const draw = async () => {
+      const mine = ++turn;
+      try {
+        const { title, finding, header, block, bundle } = await read(path(), modules, settings);
+        // Browsers keep what JupyterLab serves for a year, by its address.
+        const { mount } = await import(new URL(`timeline.js?v=${bundle}`, here).href);
+        if (mine !== turn) return;
+        timeline?.destroy();
+        const stage = make("div", "");
+        node.replaceChildren(make("h1", title), ...(finding ? [make("p", finding)] : []), stage);
+        const ask = async () => {
+          const paths = await read(path(), modules, settings, "paths");
+          if (mine === turn) timeline.overlap.take(paths.header, paths.block);
+        };
+        timeline = mount(stage, header, block, ask);
+      } catch (error) {
+        if (mine === turn) node.replaceChildren(make("p", error.message, "ss-failed"));
+      }
+    };
+    node.replaceChildren(make("p", "Reading …"));
+    context.ready.then(() => {
+      context.fileChanged.connect(draw);
+      return draw();
+    });
+    return () => {
+      turn++;
+      context.fileChanged.disconnect(draw);
+      timeline?.destroy();
+    };
+  }
+
+  /** Teach JupyterLab to open our files. Their content does not pass through it: the server reads them by path. */
+  function addFiles(app, modules) {
+    const { Widget, ABCWidgetFactory, DocumentWidget, TextModelFactory } = modules;
+    class Model extends TextModelFactory {
+      get name() { return "streamscope-path"; }
+      get fileFormat() { return null; }
+    }
+    class Factory extends ABCWidgetFactory {
+      createNewWidget(context) {
+        const content = new Widget();
+        content.addClass("ss-file");
+        const path = () => app.serviceManager.contents.localPath(context.path);
+        const end = show(content.node, context, path, modules, app.serviceManager.serverSettings);
+        content.disposed.connect(end);
+        content.title.icon = modules.icon;
+        return new DocumentWidget({ content, context });
+      }
+    }
+    const kind = { fileFormat: null, contentType: "file", icon: modules.icon };
+    app.docRegistry.addFileType({ ...kind, name: "streamscope-trace", displayName: "Streamscope trace", extensions: [".parquet"] });
+    app.docRegistry.addFileType({
+      ...kind, name: "streamscope-comparison", displayName: "Streamscope comparison", extensions: [], pattern: "^comparison\\.json$",
+    });
+    const fileTypes = ["streamscope-trace", "streamscope-comparison"];
+    app.docRegistry.addModelFactory(new Model());
+    app.docRegistry.addWidgetFactory(
+      new Factory({ name: FACTORY, modelName: "streamscope-path", fileTypes, defaultFor: fileTypes, readOnly: true }),
+    );
+  }
+
+  /** Open a notebook with the explorer in it, and run it. */
+  async function explore(app, cwd) {
+    const { kernelspecs } = app.serviceManager;
+    await kernelspecs.ready;
+    const specs = Object.values(kernelspecs.specs?.kernelspecs ?? {});
+    const isPython = (spec) => spec?.language === "python";
+    const usual = kernelspecs.specs?.kernelspecs[kernelspecs.specs.default];
+    const kernelName = (isPython(usual) ? usual : specs.find(isPython))?.name;
+    const panel = await app.commands.execute("notebook:create-new", { cwd, kernelName, activate: true });
+    await panel.context.ready;
+    await panel.sessionContext.ready;
+    panel.content.activeCell.model.sharedModel.setSource(SOURCE);
+    app.shell.activateById(panel.id);
+    await app.commands.execute("notebook:run-all-cells");
+    return panel;
+  }
+
+  function addExplorer(app, icon, palette, launcher) {
+    app.commands.addCommand(EXPLORE, {
+      label: "Streamscope Explorer",
+      caption: "Open knobs and timelines in a new notebook",
+      icon,
+      execute: ({ cwd = "" }) => explore(app, cwd),
+    });
+    palette?.addItem({ command: EXPLORE, category: "Streamscope" });
+    launcher?.add({ command: EXPLORE, category: "Other", rank: 1 });
+  }
+
+  async function plugin() {
+    const [{ ICommandPalette }, { ILauncher }, { LabIcon }, { Widget }, registry, { ServerConnection }, { URLExt }] = await Promise.all([
+      "@jupyterlab/apputils", "@jupyterlab/launcher", "@jupyterlab/ui-components", "@lumino/widgets", "@jupyterlab/docregistry",
+      "@jupyterlab/services", "@jupyterlab/coreutils",
+    ].map(shared));
+    const icon = new LabIcon({ name: "streamscope:icon", svgstr: ICON });
+    return {
+      id: "streamscope:plugin",
+      description: "Opens Streamscope traces and comparisons, and the explorer.",
+      autoStart: true,
+      optional: [ICommandPalette, ILauncher],
+      activate: (app, palette, launcher) => {
+        document.head.append(make("style", STYLE));
+        addFiles(app, { ...registry, Widget, ServerConnection, URLExt, icon });
+        addExplorer(app, icon, palette, launcher);
+      },
+    };
+  }
+
+  (window._JUPYTERLAB ??= {}).streamscope = {
+    init: (modules) => { scope = modules; },
+    get: async () => {
+      const made = await plugin();
+      return () => ({ __esModule: true, default: made });
+    },
+  };
+})();

@@ -1,0 +1,89 @@
+"""A file as JupyterLab shows it: its name, what was found, and the timelines, as one block of bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamscope.analysis.table import device_words
+from streamscope.comparing.comparison import load_comparison
+from streamscope.comparing.comparison_folder import FILE_NAME
+from streamscope.trace import TimelineGroup, Trace
+from streamscope_widgets.payload import as_groups, bundle_source, encode, encode_paths
+
+MOST_SPANS = 1_000_000
+"""More than a browser draws at once with ease; the end of longer traces is left out, and their headings say so."""
+ALIGNED = 8
+"""Bytes: columns of numbers must begin at a multiple of it."""
+
+
+def document(path: Path, name: str) -> bytes:
+    """Read a trace or a comparison.
+
+    Parameters
+    ----------
+    path : Path
+        A Parquet file, or the ``comparison.json`` in the folder of a comparison.
+    name : str
+        What the reader calls it.
+
+    Returns
+    -------
+    bytes
+        The length of the header in 4 bytes, 4 empty bytes, the header as JSON (``title``, ``finding``, ``header``, and
+        ``bundle``, which tells bundles apart), the block of columns.
+
+    Raises
+    ------
+    TraceError
+        It is broken, or not ours.
+    OutputError
+        The front end was not built.
+    """
+    title, finding, groups = _read(path, name)
+    payload = encode(groups, _kept(groups))
+    digest = hashlib.sha256(bundle_source().encode()).hexdigest()[:8]
+    return _packed({"title": title, "finding": finding, "header": payload.header, "bundle": digest}, payload.block)
+
+
+def paths_of(path: Path, name: str) -> bytes:
+    """Return the critical paths of a document, which are sent when somebody asks for them; they are packed as `document` is.
+
+    Raises
+    ------
+    TraceError
+        It is broken, or not ours.
+    """
+    _, _, groups = _read(path, name)
+    payload = encode_paths(groups, _kept(groups))
+    return _packed({"header": payload.header}, payload.block)
+
+
+def refusal(message: str) -> bytes:
+    """Return what is sent in place of a document that cannot be: ``refused`` says why."""
+    return _packed({"refused": message}, b"")
+
+
+def _packed(content: Mapping[str, Any], block: bytes) -> bytes:
+    header = json.dumps(content, allow_nan=False).encode()
+    header += b" " * (-len(header) % ALIGNED)
+    return len(header).to_bytes(4, "little") + bytes(4) + header + block
+
+
+def _read(path: Path, name: str) -> tuple[str, str, tuple[TimelineGroup, ...]]:
+    """Return a title, what was found, and the timelines."""
+    if path.name == FILE_NAME:
+        comparison = load_comparison(path.parent)
+        return f"{comparison.program} · {device_words(comparison.device)}", comparison.verdict, as_groups(comparison.groups())
+    trace = Trace.from_parquet(path)
+    return f"{trace.info.program} · {device_words(trace.info.device)} · {name}", "", as_groups([trace])
+
+
+def _kept(groups: Sequence[TimelineGroup]) -> list[int]:
+    """Return how many spans of each trace are sent: the same share of each."""
+    counts = [len(group.trace.spans) for group in groups]
+    share = min(1.0, MOST_SPANS / max(sum(counts), 1))
+    return [int(count * share) for count in counts]

@@ -1,0 +1,80 @@
+"""What only a browser can draw, by the Chromium of this machine: a page as PDF, an SVG picture as PNG."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from streamscope.errors import OutputError
+from streamscope_widgets.show.html import fill
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge", "chrome")
+SECONDS = 120
+"""A page is printed in two seconds; a machine that does a lot else may take longer."""
+SHARPNESS = 2
+"""Pixels of a PNG, and of a canvas in a PDF, for each pixel of the picture."""
+PAGE_SIZE = "1400,1000"
+
+PICTURE = '<!doctype html><meta charset="utf-8"><style>body{{margin:0}}img{{display:block}}</style><img src="picture.svg">'
+
+
+def pdf_of(page: Path) -> bytes:
+    """Return an HTML file as PDF, as a browser prints it.
+
+    Raises
+    ------
+    OutputError
+        There is no Chromium, or it fails.
+    """
+    # Time goes by at once until the page has drawn its timeline.
+    options = (f"--window-size={PAGE_SIZE}", "--no-pdf-header-footer", "--virtual-time-budget=10000")
+    return _made(page, "page.pdf", "--print-to-pdf", *options)
+
+
+def png_of(svg: str, width: int, height: int) -> bytes:
+    """Return an SVG document of a size in px as PNG, twice as large.
+
+    Raises
+    ------
+    OutputError
+        There is no Chromium, or it fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="streamscope-") as folder:
+        page = Path(folder, "page.html")
+        page.with_name("picture.svg").write_text(svg, encoding="utf-8")
+        page.write_text(fill(PICTURE), encoding="utf-8")
+        return _made(page, "picture.png", "--screenshot", f"--window-size={width},{height}", "--hide-scrollbars")
+
+
+def _made(page: Path, name: str, command: str, *options: str) -> bytes:
+    """Let Chromium make a file of a page, in a profile of its own, and return what is in it."""
+    chromium = _chromium(Path(name).suffix[1:].upper())
+    with tempfile.TemporaryDirectory(prefix="streamscope-", ignore_cleanup_errors=True) as folder:
+        made = Path(folder, name)
+        # Its sandbox does not run as root; the page is ours, and its policy lets nothing in.
+        root = ["--no-sandbox"] if os.geteuid() == 0 else []
+        run = [
+            chromium, "--headless", "--disable-gpu", "--no-first-run", *root, f"--user-data-dir={folder}/profile", *options,
+            f"--force-device-scale-factor={SHARPNESS}", f"{command}={made}", page.absolute().as_uri(),
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(run, capture_output=True, timeout=SECONDS, check=False)  # noqa: S603 — found on PATH, with our page
+            return made.read_bytes()
+        except subprocess.TimeoutExpired as error:
+            raise OutputError(f"{chromium} did not finish within {SECONDS} s", hint="try again, or print the HTML report") from error
+        except OSError as error:
+            said = (done.stderr.decode(errors="replace").strip().splitlines() or ["it wrote no file"])[-1]
+            raise OutputError(f"{chromium} made no {made.suffix[1:].upper()}: {said}", hint="print the HTML report by hand") from error
+
+
+def _chromium(wanted: str) -> str:
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        raise OutputError(
+            f"a {wanted} is made by Chromium or Chrome, and neither is on PATH",
+            hint="install one (`apt install chromium`), or write .html or .svg, which need none",
+        )
+    return found
