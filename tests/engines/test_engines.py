@@ -28,6 +28,9 @@ SMALL = {
     "branches": {"branches": 3, "length": 4, "size": 64},
     "pipeline": {"chunks": 3, "size": 64},
     "cnn": {"size": 6, "channels": 8, "blocks": 2},
+    "attention": {"length": 5, "heads": 2, "depth": 4},
+    "lstm": {"steps": 3, "width": 4},
+    "resnet-block": {"size": 3, "channels": 2},
 }
 
 

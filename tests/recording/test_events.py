@@ -20,6 +20,9 @@ SMALL = {
     "branches": {"branches": 3, "length": 5, "size": 65_536},
     "pipeline": {"chunks": 3, "size": 4096},
     "cnn": {"size": 6, "channels": 8, "blocks": 1},
+    "attention": {"length": 5, "heads": 2, "depth": 4},
+    "lstm": {"steps": 2, "width": 4},
+    "resnet-block": {"size": 3, "channels": 2},
 }
 
 

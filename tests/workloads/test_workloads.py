@@ -17,11 +17,15 @@ SMALL = {
     "branches": {"branches": 3, "length": 4, "size": 33, "copies": 0},
     "pipeline": {"chunks": 3, "size": 33},
     "cnn": {"size": 4, "channels": 8, "blocks": 2, "batch": 2},
+    "attention": {"length": 5, "heads": 2, "depth": 3, "batch": 2},
+    "lstm": {"steps": 3, "width": 4, "batch": 2},
+    "resnet-block": {"size": 3, "channels": 2, "batch": 2},
 }
 LONG = [
     ("elementwise-chain", {"length": 20_000, "size": 8}),
     ("branches", {"branches": 2, "length": 5_000, "size": 8}),
     ("cnn", {"size": 3, "channels": 8, "blocks": 64}),
+    ("lstm", {"steps": 200, "width": 8}),
 ]
 
 

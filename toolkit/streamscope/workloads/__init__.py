@@ -1,13 +1,16 @@
-"""Ready programs, from an element-wise chain to a residual network."""
+"""Ready programs, from an element-wise chain to parts of models."""
 
 from __future__ import annotations
 
 from streamscope.arguments import shown
 from streamscope.errors import WorkloadError
+from streamscope.workloads.models import ATTENTION, LSTM, RESNET_BLOCK
 from streamscope.workloads.programs import BRANCHES, CNN, CONV_BACKWARD, ELEMENTWISE_CHAIN, PIPELINE
 from streamscope.workloads.workload import Setting, Workload
 
-WORKLOADS = {workload.name: workload for workload in (ELEMENTWISE_CHAIN, CONV_BACKWARD, BRANCHES, PIPELINE, CNN)}
+WORKLOADS = {
+    workload.name: workload for workload in (ELEMENTWISE_CHAIN, CONV_BACKWARD, BRANCHES, PIPELINE, CNN, ATTENTION, LSTM, RESNET_BLOCK)
+}
 
 
 def workload(name: str) -> Workload:

@@ -118,6 +118,11 @@ def half(*shape: int, scale: float = 1.0) -> Drawn:
     return Drawn(ArraySpec(shape, np.dtype("float16")), lambda random: random.standard_normal(shape) * scale)
 
 
+def around(value: float, size: int) -> Drawn:
+    """Describe float32 values near one number, as weights and biases of a normalization are."""
+    return Drawn(ArraySpec((size,), np.dtype("float32")), lambda random: value + 0.1 * random.standard_normal(size))
+
+
 def uniform(low: float, high: float, size: int) -> Drawn:
     """Describe evenly distributed float32 values."""
     return Drawn(ArraySpec((size,), np.dtype("float32")), lambda random: random.uniform(low, high, size))

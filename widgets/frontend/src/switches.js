@@ -34,7 +34,7 @@ export class OverlapSwitches {
     const shown = Object.entries(this.looks).filter(([name]) => found.has(name));
     const keys = shown.map(([, { words, fill }]) => make("span", "ss-key", makeSwatch(fill), words));
     const known = groups.some(({ activity }) => activity?.tellsFullness(this.timeline.model.fullness_unknown));
-    const line = make("span", "ss-key", makeSwatch(theme.ink), "how full the GPU is, at most");
+    const line = make("span", "ss-key", makeSwatch(theme.ink), "how full the GPU is");
     line.firstChild.classList.add("ss-line");
     this.legend.replaceChildren(...keys, ...(known ? [line] : []));
   }

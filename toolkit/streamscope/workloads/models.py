@@ -1,0 +1,189 @@
+"""Parts of models as one writes them, forward and backward: attention, an LSTM's step, and a block of a residual network (ResNet-50 v2)."""
+
+from __future__ import annotations
+
+import math
+
+from streamscope.ops import (
+    batch_norm_backward,
+    batch_norm_training,
+    concatenate,
+    convolution,
+    convolution_backward,
+    relu,
+    sigmoid,
+    softmax,
+    split,
+    tanh,
+)
+from streamscope.ops import (
+    sum as sum_of,
+)
+from streamscope.program.symbol import Symbol
+from streamscope.tracing import program
+from streamscope.workloads.workload import Described, Drawn, Setting, Workload, around, half
+
+
+def _heads(y: Symbol, heads: int) -> Symbol:
+    """Return rows of all heads, (batch, length, width), head by head: (batch, heads, length, depth)."""
+    batch, length, width = y.shape
+    return y.reshape(batch, length, heads, width // heads).swapaxes(1, 2)
+
+
+def _joined(y: Symbol) -> Symbol:
+    """Return what `_heads` was made of."""
+    batch, heads, length, depth = y.shape
+    return y.swapaxes(1, 2).reshape(batch, length, heads * depth)
+
+
+def attention(x: Symbol, wq: Symbol, wk: Symbol, wv: Symbol, wo: Symbol, *, heads: int) -> Symbol:
+    """Return the self-attention of x, (batch, length, width), with weights (width, width)."""
+    q, k, v = (_heads(x @ w, heads) for w in (wq, wk, wv))
+    p = softmax(q @ k.mT / math.sqrt(q.shape[-1]))
+    return _joined(p @ v) @ wo
+
+
+def attention_backward(
+    x: Symbol, wq: Symbol, wk: Symbol, wv: Symbol, wo: Symbol, dy: Symbol, *, heads: int
+) -> tuple[Symbol, Symbol, Symbol, Symbol, Symbol]:
+    """Return the gradients of x and of the weights; what lies between is computed again."""
+    q, k, v = (_heads(x @ w, heads) for w in (wq, wk, wv))
+    scale = 1 / math.sqrt(q.shape[-1])
+    p = softmax(q @ k.mT * scale)
+    y = _joined(p @ v)
+    d = _heads(dy @ wo.T, heads)
+    dv = _joined(p.mT @ d)
+    ds = softmax.gradient(d @ v.mT, p) * scale
+    dq, dk = _joined(ds @ k), _joined(ds.mT @ q)
+    dx = dq @ wq.T + dk @ wk.T + dv @ wv.T
+
+    def rows(z: Symbol) -> Symbol:
+        return z.reshape(-1, z.shape[-1])
+
+    dwq, dwk, dwv = (rows(x).T @ rows(dz) for dz in (dq, dk, dv))
+    return dx, dwq, dwk, dwv, rows(y).T @ rows(dy)
+
+
+def lstm_cell(x: Symbol, h: Symbol, c: Symbol, w: Symbol, u: Symbol, b: Symbol) -> tuple[Symbol, Symbol]:
+    """Return the next ``h`` and ``c`` of an LSTM: x is (batch, inputs), h and c are (batch, width), b is (4 * width,)."""
+    i, f, g, o = split(x @ w + h @ u + b, 4, axis=1)
+    c = sigmoid(f) * c + sigmoid(i) * tanh(g)
+    return sigmoid(o) * tanh(c), c
+
+
+def lstm_cell_backward(
+    x: Symbol, h: Symbol, c: Symbol, w: Symbol, u: Symbol, b: Symbol, dh: Symbol, dc: Symbol
+) -> tuple[Symbol, Symbol, Symbol, Symbol, Symbol, Symbol]:
+    """Return the gradients of all arguments but the last two, which are those of the next ``h`` and ``c``."""
+    gates = split(x @ w + h @ u + b, 4, axis=1)
+    i, f, g, o = sigmoid(gates[0]), sigmoid(gates[1]), tanh(gates[2]), sigmoid(gates[3])
+    t = tanh(f * c + i * g)
+    dc = dc + dh * o * (1 - t * t)
+    d = concatenate([dc * g * i * (1 - i), dc * c * f * (1 - f), dc * i * (1 - g * g), dh * t * o * (1 - o)], axis=1)
+    return d @ w.T, d @ u.T, dc * f, x.T @ d, h.T @ d, sum_of(d, axis=0)
+
+
+def residual_block(x: Symbol, w1: Symbol, w2: Symbol, w3: Symbol, *affine: Symbol) -> Symbol:
+    """Return what a bottleneck block of ResNet-50 v2 makes of images; ``affine`` are weight and bias of three batch normalizations."""
+    h = x
+    for number, w in enumerate((w1, w2, w3)):
+        y, _, _ = batch_norm_training(h, *affine[2 * number : 2 * number + 2])
+        h = convolution(relu(y), w, padding=w.shape[1] // 2)
+    return x + h
+
+
+def residual_block_backward(x: Symbol, w1: Symbol, w2: Symbol, w3: Symbol, *others: Symbol) -> tuple[Symbol, ...]:
+    """Return the gradients of all arguments of `residual_block`; the last of ``others`` is that of its result."""
+    *affine, dy = others
+    h, steps = x, []
+    for number, w in enumerate((w1, w2, w3)):
+        y, mean, variance = batch_norm_training(h, *affine[2 * number : 2 * number + 2])
+        steps.append((h, mean, variance, y, relu(y), w))
+        h = convolution(steps[-1][4], w, padding=w.shape[1] // 2)
+    d, of_weights, of_affine = dy, list[Symbol](), list[Symbol]()
+    for number, (h, mean, variance, y, a, w) in reversed(list(enumerate(steps))):
+        da, dw = convolution_backward(a, w, d, padding=w.shape[1] // 2)
+        d, dscale, dshift = batch_norm_backward(h, affine[2 * number], mean, variance, relu.gradient(da, y))
+        of_weights, of_affine = [dw, *of_weights], [dscale, dshift, *of_affine]
+    return dy + d, *of_weights, *of_affine
+
+
+def _weights(inputs: int, outputs: int) -> Drawn:
+    return half(inputs, outputs, scale=inputs**-0.5)
+
+
+def _attention(length: int, heads: int, depth: int, batch: int) -> Described:
+    @program
+    def attention_gradients(x: Symbol, wq: Symbol, wk: Symbol, wv: Symbol, wo: Symbol, dy: Symbol) -> tuple[Symbol, ...]:
+        return attention_backward(x, wq, wk, wv, wo, dy, heads=heads)
+
+    width = heads * depth
+    rows = half(batch, length, width)
+    return attention_gradients, (rows, *[_weights(width, width)] * 4, half(batch, length, width, scale=1 / length))
+
+
+ATTENTION = Workload(
+    "attention",
+    "self-attention in float16, forward, and the gradients of its input and weights",
+    {
+        "length": Setting(128, 1, 16_384, "positions of a sequence"),
+        "heads": Setting(8, 1, 128, "heads"),
+        "depth": Setting(64, 1, 256, "numbers of a head at a position"),
+        "batch": Setting(1, 1, 256, "sequences"),
+    },
+    _attention,
+)
+
+
+def _lstm(steps: int, width: int, batch: int) -> Described:
+    @program
+    def lstm(xs: Symbol, h: Symbol, c: Symbol, w: Symbol, u: Symbol, b: Symbol) -> tuple[Symbol, Symbol]:
+        for x in xs:
+            h, c = lstm_cell(x, h, c, w, u, b)
+        return h, c
+
+    state = half(batch, width)
+    return lstm, (
+        half(steps, batch, width),
+        state,
+        state,
+        _weights(width, 4 * width),
+        _weights(width, 4 * width),
+        half(4 * width, scale=0.1),
+    )
+
+
+LSTM = Workload(
+    "lstm",
+    "steps of an LSTM in float16: products with the input, which wait for nobody, and with the state, which wait for the step before",
+    {
+        "steps": Setting(16, 1, 1024, "steps"),
+        "width": Setting(256, 1, 8192, "numbers of the input and of the state"),
+        "batch": Setting(8, 1, 4096, "sequences"),
+    },
+    _lstm,
+)
+
+
+def _resnet_block(size: int, channels: int, batch: int) -> Described:
+    @program
+    def resnet_block(x: Symbol, w1: Symbol, w2: Symbol, w3: Symbol, *others: Symbol) -> tuple[Symbol, ...]:
+        return residual_block_backward(x, w1, w2, w3, *others)
+
+    image, wide = (batch, size, size, 4 * channels), 4 * channels
+    weights = [(channels, 1, 1, wide), (channels, 3, 3, channels), (wide, 1, 1, channels)]
+    affine = [around(value, count) for count in (wide, channels, channels) for value in (1, 0)]
+    scaled = [half(*shape, scale=math.prod(shape[1:]) ** -0.5) for shape in weights]
+    return resnet_block, (half(*image), *scaled, *affine, half(*image, scale=1 / size))
+
+
+RESNET_BLOCK = Workload(
+    "resnet-block",
+    "a bottleneck block of ResNet-50 v2 in float16, forward with the batch's statistics, and the gradients of all that it has",
+    {
+        "size": Setting(14, 1, 512, "height and width"),
+        "channels": Setting(64, 1, 1024, "channels of the bottleneck; four times as many around it"),
+        "batch": Setting(2, 1, 256, "images"),
+    },
+    _resnet_block,
+)
