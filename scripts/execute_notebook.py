@@ -2,22 +2,31 @@
 
 python scripts/execute_notebook.py notebooks/01_compare_engines.ipynb notebooks/recorded/01_compare_engines.executed.ipynb --device cuda
 
-It runs in the notebook's own folder, so that its relative paths hold. An error in a cell ends it, and then nothing is
-written. With ``--device cuda`` it refuses to begin where there is no GPU, since `ss.open_device("auto")` would take the simulated device.
+It runs in the notebook's own folder, so that its relative paths hold. An error in a cell ends it, and then nothing is written.
+The copy's metadata hold a hash of what Streamscope says of the recordings; a test compares it with what the code says today.
+With ``--device cuda`` it refuses to begin where there is no GPU, since `ss.open_device("auto")` would take the simulated device.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import hashlib
 import re
 import tempfile
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from streamscope.comparing.comparison import load_comparison
 from streamscope.devices import open_device
 from streamscope.files import written_whole
+from streamscope_widgets import charts
+from streamscope_widgets.comparison_view import comparison_html
+from streamscope_widgets.show.still_chart import row_svg
 
 CELL_SECONDS = 300
+DATA_URI = "data:image/svg+xml;base64,"
 
 
 def execute(source: Path, folder: Path | None = None) -> Any:
@@ -39,7 +48,8 @@ def execute(source: Path, folder: Path | None = None) -> Any:
 
     notebook = nbformat.read(source, as_version=4)
     resources = {"metadata": {"path": str(folder or source.parent)}}
-    NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3", resources=resources).execute()
+    # The state of a widget has no spans; what a reopened notebook shows is the picture before it.
+    NotebookClient(notebook, timeout=CELL_SECONDS, kernel_name="python3", resources=resources, store_widget_state=False).execute()
     for cell in notebook.cells:
         # When each cell ran, by nbclient: of no use to a reader, and different each time.
         cell.metadata.pop("execution", None)
@@ -47,6 +57,40 @@ def execute(source: Path, folder: Path | None = None) -> Any:
             if "text" in output:
                 output["text"] = without_folders(output["text"])
     return notebook
+
+
+def said_hash(recorded: Path) -> str:
+    """Hash the words that Streamscope shows of the recordings in a folder: those of summaries, of pictures, of charts.
+
+    Colours and places are not part of it, so that a copy stays as it is until something else is said.
+    """
+    digest = hashlib.sha256()
+    for folder in sorted(path for path in recorded.iterdir() if path.is_dir()):
+        comparison = load_comparison(folder)
+        found = [charts.makespans(comparison.metrics), charts.speedups(comparison.metrics), charts.overlaps(comparison.metrics)]
+        for page in (comparison_html(comparison), *map(row_svg, found)):
+            digest.update("\n".join(_Words(page).words).encode())
+    return digest.hexdigest()
+
+
+class _Words(HTMLParser):
+    """The words of a page, of its titles, and of the pictures in it."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("title", "alt"):
+                self.words.append(value or "")
+            elif name == "src" and (value or "").startswith(DATA_URI):
+                self.words += _Words(base64.b64decode((value or "")[len(DATA_URI) :]).decode()).words
+
+    def handle_data(self, data: str) -> None:
+        if "prefers-color-scheme" not in data:
+            self.words.append(data)
 
 
 def without_folders(text: str) -> str:
@@ -65,6 +109,7 @@ def main() -> None:
     chosen = parser.parse_args()
     open_device(chosen.device)
     notebook = execute(chosen.source)
+    notebook.metadata["streamscope"] = {"said": said_hash(chosen.source.parent / "recorded")}
     with written_whole(chosen.target) as path:
         path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
     print(f"wrote {chosen.target}, {chosen.target.stat().st_size / 1e6:.2f} MB")

@@ -15,6 +15,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.engines import PLANNERS
+from streamscope.trace import SpanKind
 from streamscope.workloads import WORKLOADS
 
 pytestmark = pytest.mark.slow
@@ -47,12 +48,18 @@ def streams(notebook):
 
 
 @pytest.fixture(scope="module")
-def execute(repository):
-    """`execute` of the script that makes the copy with outputs."""
+def script(repository):
+    """The script that makes the copy with outputs."""
     spec = importlib.util.spec_from_file_location("execute_notebook", repository / "scripts" / "execute_notebook.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.execute
+    return module
+
+
+@pytest.fixture(scope="module")
+def execute(script):
+    """`execute` of the script."""
+    return script.execute
 
 
 @pytest.fixture(scope="module")
@@ -143,10 +150,14 @@ def test_notebook_says_that_it_ran_on_the_simulated_device(executed):
     assert "(simulated)" in streams(executed)["stdout"].splitlines()[0]
 
 
-def test_every_widget_that_was_shown_can_be_shown_again(executed):
-    shown = {view["model_id"] for view in outputs(executed, WIDGET)}
-    (state,) = executed.metadata.widgets.values()
-    assert shown <= set(state["state"])
+def test_before_every_widget_stands_its_picture_and_no_state_is_kept(executed):
+    assert "widgets" not in executed.metadata
+    for cell in executed.cells:
+        shown = [output.get("data", {}) for output in cell.get("outputs", ())]
+        for before, data in zip([{}, *shown], shown, strict=False):
+            if WIDGET in data:
+                assert "ss-still" in before["text/html"]
+                assert "<img" in before["text/html"]
 
 
 def test_saved_notebook_stays_small(executed):
@@ -242,12 +253,34 @@ def test_recorded_bandwidth_beats_a_copy_only_where_less_is_written_than_read(re
     assert max(row["share_of_copy"] for row in as_much) < 1.02 < max(row["share_of_copy"] for row in rows)
 
 
-@pytest.mark.xfail(strict=True, reason="the cells have new names; issue 16 makes the copies again on a GPU")
-@pytest.mark.parametrize("copy", COPIES, ids=lambda path: path.name)
+def copies():
+    """The copies; those that were made before the code left its hash in them are to be made again."""
+    older = pytest.mark.xfail(strict=True, reason="made before copies held a hash; scripts/execute_notebook.py makes them again on a GPU")
+    made = {path: "streamscope" in json.loads(path.read_text(encoding="utf-8"))["metadata"] for path in COPIES}
+    return [pytest.param(path, marks=() if new else older, id=path.name) for path, new in made.items()]
+
+
+@pytest.mark.parametrize("copy", copies())
 def test_copy_with_outputs_is_of_the_notebook_as_it_is(repository, copy):
     executed = nbformat.read(copy, as_version=4)
     notebook = nbformat.read(repository / "notebooks" / copy.name.replace(".executed", ""), as_version=4)
     assert [cell.source for cell in executed.cells] == [cell.source for cell in notebook.cells]
+
+
+@pytest.mark.parametrize("copy", copies())
+def test_copy_with_outputs_shows_what_the_code_says_today(script, copy):
+    assert nbformat.read(copy, as_version=4).metadata["streamscope"]["said"] == script.said_hash(copy.parent)
+
+
+def test_the_hash_is_of_words_and_not_of_looks(script, tmp_path, repository):
+    shutil.copytree(repository / "notebooks" / "recorded" / "branches", tmp_path / "branches")
+    said = script.said_hash(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamscope_widgets.show.palette.KERNELS", ("#000000",) * 21)
+        assert script.said_hash(tmp_path) == said
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streamscope_widgets.still_timeline.HOST_WORDS", {SpanKind.LAUNCH: "begin"})
+        assert script.said_hash(tmp_path) != said
 
 
 @pytest.mark.parametrize("copy", COPIES, ids=lambda path: path.name)
@@ -259,9 +292,9 @@ def test_copy_with_outputs_is_of_a_gpu(copy):
     assert copy.stat().st_size < MOST_BYTES
 
 
-def test_there_is_a_recording_of_every_workload(repository):
+def test_there_is_a_recording_of_each_workload_that_the_tutorial_shows(repository):
     recorded = {path.name for path in (repository / "notebooks" / "recorded").iterdir() if path.is_dir()}
-    assert recorded == set(RECORDINGS) == set(WORKLOADS)
+    assert recorded == set(RECORDINGS) <= set(WORKLOADS)
 
 
 @pytest.fixture(params=RECORDINGS)

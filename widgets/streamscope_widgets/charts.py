@@ -17,10 +17,12 @@ from streamscope.trace import TimelineGroup
 from streamscope.words import format_us
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Axis, Bars, Boxes, Dots, Note, RowChart
-from streamscope_widgets.show.plotly_chart import row_figure
+from streamscope_widgets.show.plotly_chart import TEMPLATE, row_figure
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+__all__ = ["TEMPLATE", "launch_overhead_chart", "makespan_chart", "overlap_chart", "speedup_chart"]
 
 LABEL_FROM = 0.045
 """A stretch of a bar narrower than this share of the axis carries no label."""
