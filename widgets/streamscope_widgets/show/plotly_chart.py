@@ -122,7 +122,7 @@ def _add_cells(figure: go.Figure, cells: Cells, where: dict[str, int]) -> None:
 
 
 def _add_line(figure: go.Figure, line: Line, where: dict[str, int]) -> None:
-    looks = {"color": palette.HOST_FUNCTION, "width": 2, "dash": "dash"} if line.dashed else {"color": palette.INK, "width": 1}
+    looks = {"color": palette.BOUNDARY, "width": 2, "dash": "dash"} if line.dashed else {"color": palette.INK, "width": 1}
     figure.add_scatter(x=line.x, y=line.y, mode="lines", line=looks, hoverinfo="skip", showlegend=False, **where)
     place = {"xanchor": "left", "xshift": 4, "yshift": 10} if line.dashed else {"yshift": -9}
     _add_label(figure, line.x[line.at], line.y[line.at], line.words, where, size=11, **place)
