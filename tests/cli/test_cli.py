@@ -273,6 +273,15 @@ def test_version_and_help(capsys):
     assert {option.flag for option in options.COMPARE_OPTIONS} <= set(capsys.readouterr().out.split())
 
 
+def test_a_name_and_a_fused_workload(capsys):
+    sizes = ["--set", "length=5", "--set", "size=64"]
+    line = ["compare", "elementwise-chain", *sizes, "--device", "simulated", "--engines", "async", "--json", "--name"]
+    assert main([*line, "first layer", "--fuse"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["workload"] == "first layer"
+    assert found["engines"]["async"]["kernel_count"] == 1
+
+
 def test_options_have_the_defaults_of_the_function():
     defaults = {name: parameter.default for name, parameter in inspect.signature(comparing.compare).parameters.items()}
     assert {option.name: option.default for option in options.COMPARE_OPTIONS} == {

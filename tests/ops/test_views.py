@@ -112,6 +112,25 @@ def test_what_changes_nothing_is_the_variable_itself():
     assert all(not launch.views for launch in program.launches())
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, at: x[at],
+        lambda x, at: x[:, at],
+        lambda x, at: x[..., at],
+        lambda x, at: x[None, ::-1, at],
+        lambda x, at: x[1:, ..., at],
+        lambda x, at: x[at, ..., None],
+        lambda x, at: x[:, None, at, 1:],
+    ],
+)
+@pytest.mark.parametrize("shape", [(5,), (2, 3), ()])
+def test_a_variable_of_whole_numbers_takes_what_numpy_takes(function, shape):
+    at = (np.arange(np.prod(shape, dtype=int)) % 4 - 2).reshape(shape)
+    (found,) = run_reference(traced(lambda x, at: function(x, at), X, at), [X, at])  # noqa: PLW0108 — of both
+    np.testing.assert_array_equal(found, function(X, at), strict=True)
+
+
 def test_a_view_sees_what_is_written_later():
     def program(x):
         first = x[1:]
@@ -239,6 +258,7 @@ def test_length_and_iteration_are_numpys():
         (lambda x: x[..., ...], "ellipsis"),
         (lambda x: x[::0], "slice step cannot be zero"),
         (lambda x: x[1.5], r"'x' is indexed with 1\.5 at test_views\.py:\d+: a program takes whole numbers, slices, \.\.\. and None"),
+        (lambda x: x[0, x.astype("int32")], "is indexed with the variable 'astype_0'"),
         (lambda x: x[[0, 1]], "is indexed with"),
         (lambda x: x[x], "is indexed with the variable 'x'"),
         (lambda x: x[x > 1], "is indexed with the variable 'greater_0'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from dataclasses import replace
 from math import log10
 from xml.etree import ElementTree as ET
@@ -95,12 +96,41 @@ def test_the_capture_chart_is_what_a_capture_costs_over_what_a_replay_saves(chai
     figure = chain.capture_chart()
     line = next(trace for trace in figure.data if trace.name == "100 kernels")
     for index in (0, 40, 99):
-        length_ns = line.x[index] * 1e3
+        length_ns = 10 ** line.x[index] * 1e3
         saved_ns = chain_ns(chain.costs, "async", 100, length_ns) - chain_ns(chain.costs, "graph", 100, length_ns)
-        assert line.y[index] == pytest.approx(replays_to_pay(chain.costs, 100, saved_ns))
-    (point,) = [trace for trace in figure.data if trace.name == "yours"]
-    assert (point.x[0], point.y[0]) == (pytest.approx(0.872), chain.forecast.capture_replays)
+        replays = replays_to_pay(chain.costs, 100, saved_ns)
+        assert 10 ** line.y[index] == pytest.approx(replays)
+        assert list(line.customdata[index]) == pytest.approx([length_ns / 1e3, replays])
+    (point,) = points(figure)
+    assert point == (pytest.approx(log10(0.872)), pytest.approx(log10(chain.forecast.capture_replays)))
     assert figure.layout.xaxis.title.text.endswith("simulated")
+    assert figure.layout.showlegend
+
+
+def test_the_still_capture_chart_has_the_same_numbers_and_words(chain):
+    chart = advice_charts.captures_chart(chain.costs, chain.forecast)
+    root, (panel,) = ET.fromstring(plane_svg(chart)), chart.panels
+    texts = {element.text for element in root.iter() if element.tag.endswith("text")}
+    assert {chart.title, "10 kernels", "100 kernels", "1,000 kernels", "yours", panel.x.title} <= texts
+    lines = [element for element in root.iter() if element.tag.endswith("polyline")]
+    assert [line.get("stroke") for line in lines] == [line.colour for line in panel.lines]
+    (circle,) = [element for element in root.iter() if element.tag.endswith("circle")]
+    places = [tuple(map(float, pair.split(","))) for pair in lines[1].get("points").split()]
+    # The program has 50 kernels: it pays later than 100 do, which is higher on the page.
+    assert float(circle.get("cy")) < np.interp(float(circle.get("cx")), *zip(*places, strict=True))
+    assert plane_svg(chart) in html_pictures(chain)
+
+
+def html_pictures(result):
+    """The SVG documents in a result's HTML."""
+    return [b64decode(data).decode() for data in re.findall(r"data:image/svg\+xml;base64,([^\"']+)", result._repr_html_())]
+
+
+def test_a_program_whose_graph_never_pays_has_no_point(chain):
+    forecast = replace(chain.forecast, capture_replays=float("inf"))
+    chart = advice_charts.captures_chart(chain.costs, forecast)
+    assert chart.title.endswith("never")
+    assert chart.panels[0].spot is None
 
 
 def test_the_picture_is_small_and_whole(branches):

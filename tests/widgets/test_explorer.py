@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -220,6 +221,25 @@ def test_what_is_offered_changes_and_the_choice_stays(explorer):
     assert explorer.controls.program.options[0][0] == "step"
     assert explorer.controls.asked.subject == chosen
     assert explorer.controls.program.value == chosen
+
+
+def test_programs_are_offered_as_cells_define_them(sent, monkeypatch):
+    """What IPython calls after each cell, and no longer than there is the explorer."""
+    ran, namespace = [], {}
+    events = SimpleNamespace(register=lambda name, function: ran.append(function), unregister=lambda name, function: ran.remove(function))
+    shell = SimpleNamespace(user_ns=namespace, events=events)
+    monkeypatch.setattr("streamscope_widgets.exploring.explorer.get_ipython", lambda: shell)
+    explorer = ss.explore(device="simulated")
+    namespace |= {"step": ss.program(step), "x": SQUARES[0], "w": SQUARES[1]}
+    ran[0](None)
+    offered = dict(explorer.controls.program.options)
+    assert "step" in offered
+    assert explorer.controls.asked.subject.name == "branches"
+    explorer.controls.program.value = offered["step"]
+    assert said(explorer)
+    explorer.close()
+    ran[0](None)
+    assert ran == []
 
 
 def test_exports_are_files_beside_the_notebook(explorer, tmp_path, monkeypatch):

@@ -104,6 +104,26 @@ def test_an_error_of_the_users_is_shown_with_the_line_and_leaves_the_explorer_al
     assert page.complaints == []
 
 
+PARTS = {
+    "knob": ".ss-x-knobs .noUi-handle",
+    "tick": ".ss-x-controls input[type=checkbox]",
+    "engine": ".ss-x-chips button",
+    "list": ".ss-x-controls select",
+    "run": ".ss-x-run button",
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_key_on_a_control_is_no_command_of_the_notebook(page, part):
+    cells = "jupyterapp.shell.currentWidget.content.widgets.map((cell) => cell.model.type + cell.model.id).join()"
+    before = page.evaluate(cells)
+    for key in "xbamdd":
+        page.evaluate("(part) => document.querySelector(part).focus()", PARTS[part])
+        page.keyboard.press(key)
+    page.wait_for_timeout(100)
+    assert page.evaluate(cells) == before
+
+
 def test_without_a_kernel_a_picture_stands_there_with_the_answer(page, lab):
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
     page.wait_for_function("!document.querySelector('.jp-mod-dirty')")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import builtins
 import subprocess
 import sys
+from keyword import kwlist
 
 import nbformat
 import numpy as np
 import pytest
+from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
@@ -16,10 +19,12 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from traitlets.config import Config
 
-from streamscope.comparing.comparison import Comparison
+from streamscope.comparing.comparison import Comparison, load_comparison
 from streamscope.engines import engine_names
 from streamscope.errors import NoDeviceError, ProgramError
-from streamscope.options import COMPARE_OPTIONS
+from streamscope_widgets.expectations import METRICS
+from streamscope_widgets.magic_options import FLAGS
+from streamscope_widgets.magics import Session, run_assert
 
 pytestmark = pytest.mark.usefixtures("bundle")
 SIMULATED = "--device simulated"
@@ -134,8 +139,11 @@ def test_a_cell_that_is_no_program(shell, cell, error):
         ("--device tpu", "invalid choice: 'tpu'"),
         ("-o 2x", "'2x' is not the name of a variable"),
         ("-o class", "'class' is not the name of a variable"),
-        ("--fast", "--fast"),
-        ("more", "more"),
+        ("--fast", "unknown option '--fast' (%streamscope --help lists the options)"),
+        ("--repeets 3", "unknown option '--repeets' (did you mean --repeats?)"),
+        ("more", "unknown option 'more'"),
+        ("--set batch=2", "a setting needs a workload (--workload NAME)"),
+        ("--workload cnn", "--workload brings its program: write %streamscope on one line"),
         ("--memory-limit '2 GiB", "No closing quotation (close the quotes)"),
     ],
 )
@@ -159,13 +167,152 @@ def test_help(shell, cell):
     result, captured = run(shell, cell)
     result.raise_error()
     assert captured.stdout.startswith("usage: %%streamscope ")
-    for flag in (*(option.flag for option in COMPARE_OPTIONS), "--output", "--no-timeline"):
+    for flag in FLAGS:
         assert flag in captured.stdout
 
 
 def test_without_a_cell(shell):
     result, _ = run(shell, "%streamscope --engines sync")
     assert isinstance(result.error_in_exec, UsageError)
+
+
+def test_a_name_a_fused_cell_and_files(shell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = f"{SIMULATED} --engines async --name 'first layer' --fuse --save kept --report step.html -o runs --no-timeline"
+    result, captured = run(shell, f"%%streamscope {options}\nss.ops.relu(x * w + 1)")
+    result.raise_error()
+    runs = shell.user_ns["runs"]
+    assert runs.program == "first layer"
+    assert runs["async"].metrics.kernel_count == 1
+    assert load_comparison("kept").program == "first layer"
+    assert "first layer" in (tmp_path / "step.html").read_text()
+    assert captured.stdout == "Saved in kept\nReport: step.html\n"
+
+
+def test_a_workload_with_its_settings(shell):
+    options = f"{SIMULATED} --engines graph -o runs --no-timeline --workload branches --set branches=3 --set length=2 --set size=64"
+    run(shell, f"%streamscope {options}")[0].raise_error()
+    runs = shell.user_ns["runs"]
+    assert runs.program == "branches"
+    assert runs.settings == {"branches": 3, "length": 2, "size": 64, "copies": 0}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--workload cn", "unknown workload 'cn' (choose from elementwise-chain, "),
+        ("--workload cnn --set size", "--set 'size' is not NAME=VALUE"),
+        ("--workload cnn --set width=3", "width"),
+    ],
+)
+def test_a_workload_that_there_is_not(shell, options, message):
+    result, _ = run(shell, f"%streamscope {SIMULATED} {options}")
+    assert isinstance(result.error_in_exec, UsageError)
+    assert message in str(result.error_in_exec)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("%%streamscope --en", {"--engines"}),
+        ("%%streamscope --engines as", {"async"}),
+        ("%%streamscope --engines async,gr", {"graph", "graph-dual"}),
+        ("%%streamscope --engines=a", {"async", "auto"}),
+        ("%%streamscope --device ", {"auto", "cuda", "simulated"}),
+        ("%streamscope --workload c", {"conv-backward", "cnn"}),
+        ("%streamscope --workload branches --set b", {"branches="}),
+        ("%%streamscope -o runs --fuse --no", {"--no-timeline"}),
+        ("%streamscope_assert over", {"overlap"}),
+        ("%streamscope_assert graph.make", {"graph.makespan_us"}),
+        ("%streamscope_", {"%streamscope_assert"}),
+    ],
+)
+def test_options_and_values_are_completed(shell, line, expected):
+    with provisionalcompleter():  # as a notebook asks, with the rest of the cell below
+        found = {completion.text for completion in shell.Completer.completions(f"{line}\nx @ w", len(line))}
+    assert found - ({*dir(builtins), *kwlist} - {"async"}) == expected  # which Python's own completion adds
+
+
+class TestAssert:
+    @pytest.fixture
+    def compared(self, shell):
+        cell = "a, b = ss.ops.tanh(x), ss.ops.exp(x)\nfor _ in range(5):\n    a, b = ss.ops.tanh(a), ss.ops.exp(b)\na + b"
+        run(shell, f"%%streamscope {SIMULATED} --no-timeline -o runs\n{cell}")[0].raise_error()
+        return shell.user_ns["runs"]
+
+    def test_what_holds_says_what_was_measured(self, shell, compared):
+        best = compared.assessment.best[0]
+        measured = compared.metrics[best].overlap
+        result, captured = run(shell, "%streamscope_assert overlap >= 0 and sync.makespan_us > 0.001 ms, graph.kernel_count == 13")
+        result.raise_error()
+        us = compared.metrics["sync"].makespan_us
+        assert captured.stdout.splitlines() == [
+            f"overlap of {best}, the fastest, is {measured:.6g} (simulated): >= 0",
+            f"makespan_us of sync is {us / 1e3:.6g} ms (simulated): > 0.001 ms",
+            "kernel_count of graph is 13 (simulated): == 13",
+        ]
+
+    def test_what_does_not_hold_fails_the_cell_with_all_that_was_measured(self, shell, compared):
+        result, captured = run(shell, "%streamscope_assert sync.overlap > 30 %, graph.kernel_count < 20, async.makespan_us < 1")
+        error = result.error_in_exec
+        assert isinstance(error, AssertionError)
+        us = compared.metrics["async"].makespan_us
+        assert str(error) == (
+            f"overlap of sync is 0 % (simulated), expected > 30 %; makespan_us of async is {us:.6g} µs (simulated), expected < 1"
+        )
+        assert "kernel_count" not in str(error)
+        assert "expectations.py" not in captured.stdout
+
+    def test_a_metric_without_a_value_is_not_as_expected(self, shell, compared):
+        assert compared.metrics["graph"].copy_overlap is None
+        result, _ = run(shell, "%streamscope_assert graph.copy_overlap >= 0")
+        assert "copy_overlap of graph has no value (simulated), expected >= 0" in str(result.error_in_exec)
+
+    @pytest.mark.usefixtures("compared")
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ("", "needs a condition"),
+            ("overlap", "'overlap' is not a condition"),
+            ("overlap > many", "is not a condition"),
+            ("overlap > 0.3 and", "needs a condition"),
+            ("overlapp > 0.3", "unknown metric 'overlapp' (did you mean overlap?)"),
+            ("engine == 3", "unknown metric 'engine'"),
+            ("warp.overlap > 0.3", "engine 'warp' was not compared (there are sync, async"),
+            ("grph.overlap > 0.3", "engine 'grph' was not compared (did you mean graph?)"),
+            ("overlap > 3 ms", "overlap is not counted in 'ms' (it takes %)"),
+            ("makespan_us < 3 MiB", "makespan_us is not counted in 'MiB' (it takes µs, "),
+            ("kernel_count > 3 %", "kernel_count is not counted in '%' (it takes no unit)"),
+            ("--runs x overlap > 0.3", "'x' is not a comparison"),
+            ("__class__ > 3", "unknown metric '__class__'"),
+        ],
+    )
+    def test_what_cannot_be_read_is_wrong_usage(self, shell, line, message):
+        result, _ = run(shell, f"%streamscope_assert {line}")
+        assert isinstance(result.error_in_exec, UsageError)
+        assert message in str(result.error_in_exec)
+
+    def test_a_comparison_by_the_name_of_its_variable(self, shell, compared):
+        shell.user_ns["mine"] = compared
+        run(shell, "%streamscope_assert --runs mine device_memory_bytes < 1 GiB")[0].raise_error()
+
+    @pytest.mark.parametrize("metric", METRICS)
+    def test_every_metric_that_tables_show_can_be_expected(self, shell, compared, metric):
+        value = compared.metrics["graph"].__getattribute__(metric)
+        result, _ = run(shell, f"%streamscope_assert graph.{metric} >= {0 if value is None else value!r}")
+        assert (result.error_in_exec is None) == (value is not None)
+
+    def test_help(self, shell):
+        result, captured = run(shell, "%streamscope_assert --help")
+        result.raise_error()
+        assert captured.stdout.startswith("usage: %streamscope_assert")
+        assert "busy_fraction" in captured.stdout
+
+
+def test_nothing_can_be_expected_before_a_comparison(one_shell):
+    fresh = Session(one_shell)
+    with pytest.raises(UsageError, match="no comparison was made by %%streamscope yet"):
+        run_assert(fresh, "overlap > 0.3")
 
 
 def execute(*cells):

@@ -12,6 +12,7 @@
     │   └── OutOfMemoryError  device memory ran out
     ├── RecordingError        times could not be recorded
     ├── TraceError            a trace, or the file that holds one, is broken
+    ├── ExpectationError      a comparison is not as a notebook expects (an AssertionError, too)
     ├── WorkloadError         unknown workload or setting
     └── OutputError           a file could not be written
 
@@ -119,6 +120,10 @@ class RecordingError(StreamscopeError):
 
 class TraceError(StreamscopeError):
     """A trace, or the file that should hold one, is broken."""
+
+
+class ExpectationError(StreamscopeError, AssertionError):
+    """What was measured is not what ``%streamscope_assert`` expects."""
 
 
 class WorkloadError(StreamscopeError):

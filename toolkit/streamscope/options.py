@@ -23,6 +23,10 @@ class Option:
         What it can be; empty for anything.
     least, most : int, optional
         Its smallest and its largest value, if it is a whole number.
+    switch : bool
+        It stands without a value.
+    many : bool
+        It may be repeated.
     """
 
     flag: str
@@ -32,6 +36,8 @@ class Option:
     choices: tuple[str, ...] = ()
     least: int | None = None
     most: int | None = None
+    switch: bool = False
+    many: bool = False
 
     @property
     def name(self) -> str:
@@ -64,7 +70,15 @@ REPEATS = Option(
 STREAMS = Option("--streams", 2, "Compute streams that dual and graph-dual may use; 1 to 128.", "N", least=1, most=128)
 MEMORY_LIMIT = Option("--memory-limit", None, "With --engines auto: device memory that the chosen engine may hold, e.g. 512MiB.", "SIZE")
 
-COMPARE_OPTIONS = (ENGINES, DEVICE, STREAMS, REPEATS, MEMORY_LIMIT)
+NAME = Option("--name", None, "What the comparison is called; by default as the program is.", "NAME")
+FUSE = Option("--fuse", None, "Make one kernel of neighbouring element-wise operations.", "", switch=True)
+WORKLOAD = Option("--workload", None, "Compare this ready program in place of a cell.", "NAME")
+SET = Option("--set", None, "A setting of the workload; may be repeated.", "NAME=VALUE", many=True)
+SAVE = Option("--save", None, "Write comparison.json and a Parquet trace of each engine to this folder.", "DIR")
+REPORT = Option("--report", None, "Write the report to this file, as HTML that works offline.", "FILE")
+
+COMPARE_OPTIONS = (ENGINES, DEVICE, STREAMS, REPEATS, MEMORY_LIMIT, NAME)
+"""Those that `ss.compare` has, too."""
 
 
 def hint_on_a_line(hint: str | None) -> str | None:

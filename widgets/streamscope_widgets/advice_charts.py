@@ -28,7 +28,7 @@ from streamscope.advising.sentences import BRANCH, range_words
 from streamscope.words import format_us
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.chart import Axis, Cells, Line, Panel, PlaneChart, Spot
-from streamscope_widgets.show.plotly_chart import MARKER, lay_out, plane_figure
+from streamscope_widgets.show.plotly_chart import plane_figure
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -70,35 +70,26 @@ def regions_chart(costs: DeviceCosts, forecast: Forecast | None) -> PlaneChart:
 
 def capture_chart(advice: Advice) -> go.Figure:
     """Draw after how many replays a graph has paid for its capture, over kernel length, for chains of several lengths."""
-    import plotly.graph_objects as go
+    return plane_figure(captures_chart(advice.costs, advice.forecast), height=380)
 
-    costs, forecast = advice.costs, advice.forecast
-    figure = go.Figure()
-    lengths_us = np.geomspace(SHORTEST_US, LONGEST_US, 100)
-    colours = (SHADES["graph"][1], SHADES["graph"][3], palette.OVERLAPPED)
-    for count, colour in zip(CHAIN_LENGTHS, colours, strict=True):
-        replays = [_replays(costs, count, length_us * 1e3) for length_us in lengths_us]
-        figure.add_scatter(
-            x=lengths_us, y=replays, mode="lines", name=f"{count:,} kernels", line={"color": colour, "width": 2.5},
-            hovertemplate=f"{count:,} kernels of %{{x:.2f}} µs: %{{y:.1f}} replays<extra></extra>",
-        )  # fmt: skip
-    title = f"A graph of 100 kernels of {format_us(1)} µs has paid for its capture after {_replays(costs, 100, 1e3) or np.inf:.1f} replays"
-    if forecast is not None and forecast.kernels:
-        finite = isfinite(forecast.capture_replays)
-        paid = f"after {forecast.capture_replays:.1f} replays" if finite else "never"
-        title = f"{forecast.program}: its graph has paid for its capture {paid}"
-        if finite:
-            figure.add_scatter(
-                x=[forecast.kernel_ns / 1e3], y=[forecast.capture_replays], mode="markers+text", name="yours", marker=MARKER,
-                text=[f"yours: {forecast.capture_replays:.1f} replays"], textposition="middle right", showlegend=False, hoverinfo="skip",
-            )  # fmt: skip
-    lay_out(figure, title, below=_below(costs), height=380, legend=True)
-    for update, words, places in (
-        (figure.update_xaxes, LENGTH_TITLE + _simulated(costs), LENGTH_TICKS),
-        (figure.update_yaxes, "replays until it has paid", REPLAY_TICKS),
-    ):
-        update(type="log", title={"text": words, "font": {"size": 12}}, gridcolor=palette.RULE, tickvals=places)
-    return figure
+
+def captures_chart(costs: DeviceCosts, forecast: Forecast | None) -> PlaneChart:
+    """Describe its one panel: a line for each length of a chain, and the program."""
+    colours = zip(CHAIN_LENGTHS, (SHADES["graph"][1], SHADES["graph"][3], palette.OVERLAPPED), strict=True)
+    lines = tuple(line for count, colour in colours if (line := _paid_line(costs, count, colour)) is not None)
+    finite = forecast is not None and forecast.kernels > 0 and isfinite(forecast.capture_replays)
+    spot = _paid_spot(forecast) if forecast is not None and finite else None
+    heights = np.concatenate([*(line.y for line in lines), [spot.y] if spot is not None else [], [0.0]])
+    panel = Panel(
+        title="",
+        x=_axis(LENGTH_TITLE + _simulated(costs), LENGTH_TICKS, log10(SHORTEST_US), log10(LONGEST_US)),
+        y=_axis("replays until it has paid", REPLAY_TICKS, float(heights.min()) - 0.1, float(heights.max()) + 0.1),
+        cells=None,
+        lines=lines,
+        labels=(),
+        spot=spot,
+    )
+    return PlaneChart(_paid_words(costs, forecast), _below(costs), (panel,))
 
 
 def headline(costs: DeviceCosts, forecast: Forecast | None) -> str:
@@ -120,6 +111,32 @@ def _simulated(costs: DeviceCosts) -> str:
 
 def _below(costs: DeviceCosts) -> str:
     return f"{costs.device.name}: {'simulated times, ' if costs.device.simulated else ''}prediction from fitted costs"
+
+
+def _paid_words(costs: DeviceCosts, forecast: Forecast | None) -> str:
+    if forecast is None or not forecast.kernels:
+        replays = _replays(costs, 100, 1e3) or np.inf
+        return f"A graph of 100 kernels of {format_us(1)} µs has paid for its capture after {replays:.1f} replays"
+    paid = f"after {forecast.capture_replays:.1f} replays" if isfinite(forecast.capture_replays) else "never"
+    return f"{forecast.program}: its graph has paid for its capture {paid}"
+
+
+def _paid_line(costs: DeviceCosts, count: int, colour: str) -> Line | None:
+    """Return where the graph of a chain has paid; None where it never has."""
+    lengths_us = np.geomspace(SHORTEST_US, LONGEST_US, 100)
+    replays = [_replays(costs, count, length_us * 1e3) for length_us in lengths_us]
+    paid = np.array([(length_us, number) for length_us, number in zip(lengths_us, replays, strict=True) if number is not None])
+    if not len(paid):
+        return None
+    words = f"{count:,} kernels"
+    hover = f"{words} of %{{customdata[0]:.2f}} µs: %{{customdata[1]:.1f}} replays"
+    x, y = np.log10(paid.T)
+    return Line(x, y, words, 0, colour=colour, details=paid, hover=hover)
+
+
+def _paid_spot(forecast: Forecast) -> Spot:
+    length_us = min(max(forecast.kernel_ns / 1e3, SHORTEST_US), LONGEST_US)
+    return Spot(log10(length_us), log10(forecast.capture_replays), ("yours", f"{forecast.capture_replays:.1f} replays"))
 
 
 def _replays(costs: DeviceCosts, count: int, length_ns: float) -> float | None:

@@ -13,7 +13,7 @@ from streamscope.analysis.table import device_words
 from streamscope.auditing.audit import SHOWN, Audit
 from streamscope.auditing.findings import Finding, Severity
 from streamscope.files import written_whole
-from streamscope_widgets.advice_charts import regions_chart
+from streamscope_widgets.advice_charts import captures_chart, regions_chart
 from streamscope_widgets.report import STYLE
 from streamscope_widgets.show.html import Column, Html, Row, above, block, fill, folded, image, lead, table
 from streamscope_widgets.show.still_chart import plane_svg
@@ -49,6 +49,9 @@ def advice_html(advice: Advice) -> Html:
         lead(first),
         fill('<p style="margin:0 0 10px 0">{}</p>', second),
         image(plane_svg(regions_chart(costs, forecast)), first),
+        folded(
+            "When a graph has paid for its capture", image(plane_svg(captures_chart(costs, forecast)), "replays until a graph has paid")
+        ),
         "" if forecast is None else _texts(("engine", "predicted", word, "against async"), forecast_rows(forecast, word)),
         folded("The costs that this rests on", _texts(("cost", "fitted", "95 % interval"), rows), fill("<p>{}</p>", basis(costs))),
     )

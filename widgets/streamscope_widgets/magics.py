@@ -13,83 +13,153 @@ stops.
 
 from __future__ import annotations
 
-import argparse
 import ast
-import keyword
 import re
-import shlex
 import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from types import FrameType
-from typing import TYPE_CHECKING
+from types import FrameType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic_arguments import MagicArgumentParser
 from IPython.display import display
 
 from streamscope.comparing.compare import compare, compared_engines
-from streamscope.errors import EngineError, StreamscopeError
-from streamscope.options import COMPARE_OPTIONS, Option, hint_on_a_line
-from streamscope.tracing import program
+from streamscope.comparing.comparison import Comparison
+from streamscope.errors import EngineError, StreamscopeError, WorkloadError
+from streamscope.options import Option, hint_on_a_line
+from streamscope.tracing import ProgramFunction, program
+from streamscope.workloads import workload
+from streamscope_widgets import expectations
 from streamscope_widgets.cell_program import CellProgram, cell_program
 from streamscope_widgets.comparison_view import show_with_timeline
+from streamscope_widgets.magic_options import completions, parsed, parser, setting_values
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 PROGRAM_NAME = "cell"
-DESCRIPTION = (
-    "Run the operations of this cell under several engines and compare them. The arrays that the cell reads are the inputs, its last "
-    "expression is the result; what it assigns stays inside."
-)
+Subject = tuple[ProgramFunction, Sequence[Any], dict[str, int] | None]
+"""What is compared: the program, its inputs, and the settings that it was made with."""
+
+
+@dataclass
+class Session:
+    """A shell, and the comparison that its magic made last."""
+
+    shell: InteractiveShell
+    latest: Comparison | None = None
 
 
 def register(shell: InteractiveShell) -> None:
-    """Add ``%%streamscope``, and ``%streamscope --help``, to a shell."""
-    magic = partial(run_magic, shell)
-    magic.__doc__ = _parser().format_help()
-    shell.magics_manager.register_function(magic, "line_cell", "streamscope")
+    """Add ``%%streamscope``, ``%streamscope`` and ``%streamscope_assert`` to a shell, with completion."""
+    session = Session(shell)
+    compares, asserts = partial(run_magic, session), partial(run_assert, session)
+    compares.__doc__ = parser().format_help()
+    asserts.__doc__ = expectations.USAGE + ", ".join(expectations.METRICS)
+    shell.magics_manager.register_function(compares, "line_cell", "streamscope")
+    shell.magics_manager.register_function(asserts, "line", "streamscope_assert")
+    for command in ("%streamscope", "%%streamscope"):
+        shell.set_hook("complete_command", lambda _, event: completions(event), str_key=command)  # type: ignore[no-untyped-call]
+    shell.set_hook(  # type: ignore[no-untyped-call]
+        "complete_command", lambda _, event: _metrics(session, event), str_key="%streamscope_assert"
+    )
 
 
-def run_magic(shell: InteractiveShell, line: str, cell: str | None = None) -> None:
-    """Compare the engines on a cell, show the comparison, and below it the live timelines.
+def run_magic(session: Session, line: str, cell: str | None = None) -> None:
+    """Compare the engines on a cell or on a workload, show the comparison, and below it the live timelines.
 
     Raises
     ------
     UsageError
-        The options are wrong, or there is no cell.
+        The options are wrong, or there is neither a cell nor a workload.
     StreamscopeError
-        The cell is not a program, or cannot run.
+        The cell is not a program, or cannot run; or a file cannot be written.
     """
-    parser = _parser()
-    chosen = parser.parse_args(_split(line))
+    chosen = parsed(line)
     if chosen.help:
-        print(parser.format_help())  # noqa: T201 — as every magic's help
+        print(parser().format_help())  # noqa: T201 — as every magic's help
         return
-    if cell is None:
-        raise UsageError("streamscope needs a cell: write %%streamscope on its first line (%streamscope --help says more)")
     _check_engines(chosen.engines, chosen.memory_limit)
-    made = _program(shell, line, cell)
-    inputs = [shell.user_ns[name] for name in made.inputs]
+    function, inputs, settings = _subject(session.shell, chosen, line, cell)
     try:
         comparison = compare(
-            program(made.function),
+            program(function, fuse=True) if chosen.fuse else function,
             *inputs,
             engines=chosen.engines,
             device=chosen.device,
             streams=chosen.streams,
             repeats=chosen.repeats,
             memory_limit=chosen.memory_limit,
+            name=chosen.name or chosen.workload,
+            settings=settings,
         )
     except StreamscopeError as error:
         error.hint = hint_on_a_line(error.hint)
         raise
+    session.latest = comparison
     if chosen.output:
-        shell.user_ns[chosen.output] = comparison
+        session.shell.user_ns[chosen.output] = comparison
     if chosen.timeline:
         show_with_timeline(comparison)
     else:
         display(comparison)  # type: ignore[no-untyped-call]
+    if chosen.save is not None:
+        print(f"Saved in {comparison.save(chosen.save)}")  # noqa: T201 — where the user looks for it
+    if chosen.report is not None:
+        print(f"Report: {comparison.report(chosen.report)}")  # noqa: T201
+
+
+def run_assert(session: Session, line: str) -> None:
+    """Fail unless a comparison is as expected, and say what was measured.
+
+    Raises
+    ------
+    UsageError
+        There is no comparison, or a condition cannot be read.
+    ExpectationError
+        The comparison is not as expected.
+    """
+    if line.strip() in ("-h", "--help"):
+        print(expectations.USAGE + ", ".join(expectations.METRICS))  # noqa: T201
+        return
+    named = re.match(r"\s*--runs(?:\s+|=)(\S+)(.*)", line)
+    comparison = session.latest if named is None else session.shell.user_ns.get(named[1])
+    if not isinstance(comparison, Comparison):
+        lacking = "no comparison was made by %%streamscope yet" if named is None else f"{named[1]!r} is not a comparison"
+        raise UsageError(f"{lacking} (name the variable that holds one: %streamscope_assert --runs runs overlap > 0.3)")
+    for said in expectations.check(comparison, line if named is None else named[2]):
+        print(said)  # noqa: T201
+
+
+def _metrics(session: Session, event: SimpleNamespace) -> list[str]:
+    """Return what a word of a condition may become: the metrics, and the engines that stand before them."""
+    engine, dot, _ = event.symbol.rpartition(".")
+    engines = [f"{name}." for name in session.latest or ()]
+    return [f"{engine}{dot}{name}" for name in expectations.METRICS] + ([] if dot else ["--runs", *engines])
+
+
+def _subject(shell: InteractiveShell, chosen: Namespace, line: str, cell: str | None) -> Subject:
+    """Return what is compared: a workload, or the cell with the arrays that it reads."""
+    written = cell is not None and bool(cell.strip())
+    if chosen.workload is None:
+        if cell is None:
+            raise UsageError("streamscope needs a cell: write %%streamscope on its first line (%streamscope --help says more)")
+        if chosen.set:
+            raise UsageError("a setting needs a workload (--workload NAME)")
+        made = _program(shell, line, cell)
+        return ProgramFunction(made.function), [shell.user_ns[name] for name in made.inputs], None
+    if written:
+        raise UsageError("--workload brings its program: write %streamscope on one line")
+    values = setting_values(chosen.set)
+    try:
+        found = workload(chosen.workload)
+        function, inputs = found.build(**values)
+    except WorkloadError as error:
+        raise UsageError(str(error)) from None
+    return function, inputs, {name: int(values.get(name, setting.default)) for name, setting in found.settings.items()}
 
 
 def _program(shell: InteractiveShell, line: str, cell: str) -> CellProgram:
@@ -111,58 +181,8 @@ def _cell_number(shell: InteractiveShell) -> int:
     return int(shell.execution_count)
 
 
-def _split(line: str) -> list[str]:
-    """Split a line as a shell does; IPython would leave the quotes in ``--memory-limit '2 GiB'``."""
-    try:
-        return shlex.split(line)
-    except ValueError as error:
-        raise UsageError(f"the options {line!r} cannot be split: {error} (close the quotes)") from None
-
-
 def _check_engines(names: str | None, memory_limit: str | None) -> None:
     try:
         compared_engines(names, memory_limit, Option.on_a_line)
     except EngineError as error:
         raise UsageError(str(error)) from None
-
-
-def _parser() -> MagicArgumentParser:
-    parser = MagicArgumentParser(  # type: ignore[no-untyped-call]
-        "%%streamscope",
-        description=DESCRIPTION,
-        formatter_class=argparse.HelpFormatter,
-    )
-    for option in COMPARE_OPTIONS:
-        _add(parser, option)
-    parser.add_argument("-o", "--output", metavar="NAME", type=_identifier, help="Assign the comparison to this variable.")
-    parser.add_argument(
-        "--timeline", action=argparse.BooleanOptionalAction, default=True, help="Show the live timelines below the comparison."
-    )
-    parser.add_argument("-h", "--help", action="store_true", help="Show this message.")
-    return parser
-
-
-def _add(parser: MagicArgumentParser, option: Option) -> None:
-    kind = partial(_whole, least=option.least, most=option.most) if option.least is not None and option.most is not None else str
-    choices = option.choices or None
-    default = "" if option.default is None else f" [default: {option.default}]"
-    parser.add_argument(
-        option.flag,
-        default=option.default,
-        type=kind,
-        choices=choices,
-        metavar=None if choices else option.metavar,
-        help=option.help + default,
-    )
-
-
-def _whole(text: str, least: int, most: int) -> int:
-    if not text.isdecimal() or not least <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
-    return int(text)
-
-
-def _identifier(text: str) -> str:
-    if not text.isidentifier() or keyword.iskeyword(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a variable")
-    return text

@@ -40,8 +40,10 @@ def compare(
     streams: Annotated[int, shared(options.STREAMS)] = int(options.STREAMS.default or 1),
     repeats: Annotated[int, shared(options.REPEATS)] = int(options.REPEATS.default or 1),
     memory_limit: Annotated[str | None, shared(options.MEMORY_LIMIT)] = None,
+    name: Annotated[str | None, shared(options.NAME)] = None,
     folder: Annotated[Path | None, out("DIR", "Write comparison.json, report.html and a Parquet trace of each engine there.")] = None,
     *,
+    fuse: Annotated[bool, shared(options.FUSE)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
 ) -> int:
     """Run a workload under several engines, interleaved, and compare them.
@@ -49,6 +51,7 @@ def compare(
     Exits with 3 if the results of an engine differ from the NumPy reference.
     """
     from streamscope.comparing import compare as module
+    from streamscope.tracing import program as fused
 
     (program, inputs), used = built_workload(workload, setting_values(settings))
     _check_engines(engines, memory_limit)
@@ -56,7 +59,7 @@ def compare(
     def run() -> Comparison:
         shown = notes().is_terminal  # A progress bar is of no use in a file.
         return module.compare(
-            program,
+            fused(program, fuse=True) if fuse else program,
             *inputs,
             engines=engines,
             device=device,
@@ -64,7 +67,7 @@ def compare(
             repeats=repeats,
             progress=shown,
             memory_limit=memory_limit,
-            name=workload,
+            name=name or workload,
             settings=used,
         )
 

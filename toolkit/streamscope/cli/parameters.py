@@ -21,6 +21,8 @@ class WrongUsageError(StreamscopeError):
 
 def shared(option: options.Option) -> Any:
     """Return Typer's option for one of `streamscope.options`."""
+    if option.switch:
+        return typer.Option(option.flag, help=option.help, show_default=False)
     return typer.Option(
         option.flag,
         metavar="|".join(option.choices) or option.metavar,
@@ -30,6 +32,17 @@ def shared(option: options.Option) -> Any:
         callback=_one_of(option.choices) if option.choices else None,
         show_default=option.default is not None,
     )
+
+
+def _one_of(choices: Sequence[str]) -> Callable[[str], str]:
+    """Return a check that an option has one of a few values."""
+
+    def check(value: str) -> str:
+        if value not in choices:
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
+        return value
+
+    return check
 
 
 def given_path(text: str) -> Path:
@@ -51,9 +64,7 @@ def out(metavar: str, written: str) -> Any:
     return typer.Option("--out", metavar=metavar, parser=given_path, help=written, show_default=False)
 
 
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the workload; may be repeated.", show_default=False)
-]
+Settings = Annotated[list[str] | None, shared(options.SET)]
 
 
 def setting_values(settings: Sequence[str] | None) -> dict[str, str]:
@@ -89,14 +100,3 @@ def built_workload(name: str, values: Mapping[str, str]) -> tuple[Made, dict[str
     except WorkloadError as error:
         raise WrongUsageError(error.message, hint=error.hint) from None
     return made, {key: int(values.get(key, setting.default)) for key, setting in found.settings.items()}
-
-
-def _one_of(choices: Sequence[str]) -> Callable[[str], str]:
-    """Return a check that an option has one of a few values."""
-
-    def check(value: str) -> str:
-        if value not in choices:
-            raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)}")
-        return value
-
-    return check

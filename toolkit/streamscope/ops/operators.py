@@ -18,6 +18,7 @@ from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.ops.joining import JOINING_FUNCTIONS
 from streamscope.ops.linear import matmul
 from streamscope.ops.numpy_calls import ADAPTED
+from streamscope.ops.takes import take
 from streamscope.program.symbol import Symbol
 from streamscope.program.user_line import user_line
 
@@ -138,6 +139,7 @@ OF_SYMBOLS: Mapping[str, Callable[..., Any]] = {
     **views.OF_SYMBOLS,
     "matmul": matmul,
     "astype": astype,
+    "take": take,
     "__array_ufunc__": apply_ufunc,
     "__array_function__": apply_function,
 }

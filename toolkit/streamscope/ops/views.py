@@ -14,7 +14,7 @@ from streamscope.kernels.copying import CopyCall, copy_blocks
 from streamscope.kernels.form import THREADS
 from streamscope.ops.application import require, specs_of
 from streamscope.program.launch import Array, Cost, Launch
-from streamscope.program.symbol import Symbol, symbol_of, view_of
+from streamscope.program.symbol import Symbol, operators, symbol_of, view_of
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec
@@ -354,7 +354,7 @@ def flattened(x: Symbol) -> Symbol:
 
 
 def index(x: Symbol, key: Any) -> Symbol:
-    """Return ``x[key]``, where the key has whole numbers, slices, ``...`` and ``None`` only.
+    """Return ``x[key]``: a view where the key has whole numbers, slices, ``...`` and ``None`` only; `take` where one is a variable.
 
     Raises
     ------
@@ -362,19 +362,38 @@ def index(x: Symbol, key: Any) -> Symbol:
         The key has something else, or is out of bounds.
     """
     keys = key if isinstance(key, tuple) else (key,)
+    places = [place for place, each in enumerate(keys) if isinstance(each, Symbol) and each.dtype.kind in "iu"]
+    if len(places) == 1 and all(_makes_axes(each) for place, each in enumerate(keys) if place != places[0]):
+        return _taken(x, keys, places[0])
     for each in keys:
-        if each is None or each is Ellipsis or isinstance(each, slice):
-            continue
-        if isinstance(each, bool | np.bool_ | Symbol | list | np.ndarray) or not hasattr(type(each), "__index__"):
+        if not _makes_axes(each) and not _is_whole(each):
             kind = f"the variable {each.name!r}" if isinstance(each, Symbol) else shown(each)
+            allowed = "whole numbers, slices, ... and None, or one variable of whole numbers beside slices"
             raise ProgramError(
-                f"{x.name!r} is indexed with {kind} at {user_line()}: a program takes whole numbers, slices, ... and None",
-                hint="shapes must be known while the program is traced",
+                f"{x.name!r} is indexed with {kind} at {user_line()}: a program takes {allowed}",
+                hint="shapes must be known while the program is traced: for a condition, use np.where",
             )
-    plain = tuple(each if each is None or each is Ellipsis or isinstance(each, slice) else whole_number(each) for each in keys)
+    plain = tuple(each if _makes_axes(each) else whole_number(each) for each in keys)
     # With an ellipsis, a single element is an array, too, and not its value.
     full = plain if Ellipsis in plain else (*plain, Ellipsis)
     return _viewed("indexing", x, lambda array: array[full], f"[{', '.join(map(_shown_key, plain))}]")
+
+
+def _makes_axes(key: object) -> bool:
+    return key is None or key is Ellipsis or isinstance(key, slice)
+
+
+def _is_whole(key: object) -> bool:
+    return hasattr(type(key), "__index__") and not isinstance(key, bool | np.bool_ | np.ndarray)
+
+
+def _taken(x: Symbol, keys: tuple[Any, ...], place: int) -> Symbol:
+    """Return ``x[keys]``, one of which is a variable of indices: what the others see of x, taken along the variable's axis."""
+    used = sum(each is not None and each is not Ellipsis for each in keys)
+    axis = sum(len(x.shape) - used if each is Ellipsis else 1 for each in keys[:place])
+    seen = index(x, (*keys[:place], slice(None), *keys[place + 1 :]))
+    result: Symbol = operators["take"](seen, keys[place], axis)
+    return result
 
 
 def _made(operator: str, x: Symbol, make: Callable[[View], Made], hint: str | None = None) -> Made:

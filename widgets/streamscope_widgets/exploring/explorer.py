@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from weakref import ref
 
+import anywidget
 import ipywidgets as w
 import numpy as np
 from IPython.core.getipython import get_ipython
@@ -35,13 +36,19 @@ from streamscope_widgets.show.html import EMPTY, Html, fill
 from streamscope_widgets.still_timeline import timeline_still
 from streamscope_widgets.timeline import TimelineWidget, timeline
 
-STYLE = Path(__file__).with_name("explorer.css")
 FORECAST, NOTHING = 0, -1
 """What can be shown beside runs, which count from 1."""
 FIRST = "branches"
 """What is explored where nothing was chosen: chains that a second stream can run side by side."""
 ENGINES = tuple(engine for engine in PLANNERS if engine != "sync")
 """Compared at first: under ``sync``, which is a click away, a program takes so long that the others would look short."""
+
+
+class _Frame(anywidget.AnyWidget):
+    """What the explorer needs of the page: its looks, and that keys pressed on its controls are no commands of the notebook."""
+
+    _css = Path(__file__).with_name("explorer.css")
+    _esm = Path(__file__).with_name("explorer.js")
 
 
 class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
@@ -87,12 +94,11 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self._forecast()
 
     def _layout(self) -> list[w.Widget]:
-        style = w.HTML(f"<style>{STYLE.read_text(encoding='utf-8')}</style>", layout={"display": "none"})
         run = w.HBox([self.start, self.stop, self.progress]).add_class("ss-x-run")
         left = w.VBox([self.controls.box, run, self.note]).add_class("ss-x-controls")
         self.below = w.HBox([self.one, self.other, *self.exports.values(), self.written]).add_class("ss-x-below")
         right = w.VBox([self.says, self.stage, self.below]).add_class("ss-x-scene")
-        return [style, w.Box([left, right]).add_class("ss-x-body")]
+        return [_Frame(layout={"display": "none"}), w.Box([left, right]).add_class("ss-x-body")]
 
     def _listen(self) -> None:
         self.start.on_click(lambda _: self.run())

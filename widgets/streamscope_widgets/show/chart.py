@@ -157,6 +157,10 @@ class Line:
         Index of the point that the words stand at.
     dashed : bool
         A boundary, and not a line of equal values.
+    colour : str
+        Of a thick line that stands for something itself, and whose words are in a legend; empty for a thin one on cells.
+    details, hover : array, str
+        For such a line, what shows when the pointer rests on a point: ``hover`` names the columns of ``details`` as `Cells` does.
     """
 
     x: Array
@@ -164,6 +168,9 @@ class Line:
     words: str
     at: int
     dashed: bool = False
+    colour: str = ""
+    details: Array | None = None
+    hover: str = ""
 
 
 @dataclass(frozen=True)
@@ -183,7 +190,8 @@ class Panel:
     ----------
     title : str
     x, y : Axis
-    cells : Cells
+    cells : Cells, optional
+        None for a grid instead.
     lines : tuple of Line
     labels : tuple of (float, float, str)
         Bold words, and where their middle is.
@@ -193,10 +201,15 @@ class Panel:
     title: str
     x: Axis
     y: Axis
-    cells: Cells
+    cells: Cells | None
     lines: tuple[Line, ...]
     labels: tuple[tuple[float, float, str], ...]
     spot: Spot | None = None
+
+    @property
+    def legend(self) -> tuple[tuple[str, str], ...]:
+        """Words of the lines that have a colour, with it."""
+        return tuple((line.words, line.colour) for line in self.lines if line.colour)
 
 
 @dataclass(frozen=True)

@@ -49,10 +49,10 @@ def plane_figure(chart: PlaneChart, *, height: int) -> go.Figure:
     figure = make_subplots(1, len(titles), subplot_titles=titles, horizontal_spacing=0.09)
     for column, panel in enumerate(chart.panels, 1):
         _add_panel(figure, panel, {"row": 1, "col": column})
-    lay_out(figure, chart.title, below=chart.below, height=height)
+    lay_out(figure, chart.title, below=chart.below, height=height, legend=any(panel.legend for panel in chart.panels))
     for column, panel in enumerate(chart.panels, 1):
         for update, axis in ((figure.update_xaxes, panel.x), (figure.update_yaxes, panel.y)):
-            _place_ticks(update, axis, column)
+            _place_ticks(update, axis, column, grid=panel.cells is None)
     return figure
 
 
@@ -103,7 +103,8 @@ def _add_note(figure: go.Figure, note: Note) -> None:
 
 
 def _add_panel(figure: go.Figure, panel: Panel, where: dict[str, int]) -> None:
-    _add_cells(figure, panel.cells, where)
+    if panel.cells is not None:
+        _add_cells(figure, panel.cells, where)
     for line in panel.lines:
         _add_line(figure, line, where)
     for x, y, words in panel.labels:
@@ -123,7 +124,12 @@ def _add_cells(figure: go.Figure, cells: Cells, where: dict[str, int]) -> None:
 
 def _add_line(figure: go.Figure, line: Line, where: dict[str, int]) -> None:
     looks = {"color": palette.BOUNDARY, "width": 2, "dash": "dash"} if line.dashed else {"color": palette.INK, "width": 1}
-    figure.add_scatter(x=line.x, y=line.y, mode="lines", line=looks, hoverinfo="skip", showlegend=False, **where)
+    if line.colour:
+        looks = {"color": line.colour, "width": 2.5}
+    shown = {"customdata": line.details, "hovertemplate": f"{line.hover}<extra></extra>"} if line.hover else {"hoverinfo": "skip"}
+    figure.add_scatter(x=line.x, y=line.y, mode="lines", name=line.words, line=looks, showlegend=bool(line.colour), **shown, **where)
+    if line.colour:
+        return
     place = {"xanchor": "left", "xshift": 4, "yshift": 10} if line.dashed else {"yshift": -9}
     _add_label(figure, line.x[line.at], line.y[line.at], line.words, where, size=11, **place)
 
@@ -145,10 +151,10 @@ def _add_spot(figure: go.Figure, panel: Panel, spot: Spot, where: dict[str, int]
     )  # fmt: skip
 
 
-def _place_ticks(update: Any, axis: Axis, column: int) -> None:
+def _place_ticks(update: Any, axis: Axis, column: int, *, grid: bool) -> None:
     update(
         title={"text": axis.title, "font": {"size": 12}}, range=[axis.low, axis.high],
         tickvals=[place for place, _ in axis.ticks], ticktext=[words for _, words in axis.ticks],
-        showgrid=False, zeroline=False, ticks="outside", tickcolor=palette.ON_ANY, tickfont={"color": palette.ON_ANY},
-        row=1, col=column,
+        showgrid=grid, gridcolor=palette.FAINT_ON_ANY, zeroline=False, ticks="outside", tickcolor=palette.ON_ANY,
+        tickfont={"color": palette.ON_ANY}, row=1, col=column,
     )  # fmt: skip

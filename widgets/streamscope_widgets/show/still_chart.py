@@ -150,8 +150,10 @@ def _legend(names: Sequence[tuple[str, str]]) -> list[tuple[str, str, float, int
     return entries
 
 
-PLANE_WIDTH, PLANE_HEIGHT = 980, 420
-PANEL_WIDTH, PANEL_HEIGHT, PANEL_TOP, LEFTS = 400, 268, 96, (58, 560)
+PLANE_WIDTHS, PLANE_HEIGHT = {1: 720, 2: 980}, 420
+PANEL_WIDTHS, PANEL_STEP = {1: 642, 2: 400}, 502
+"""By the number of panels, in px; one alone is as wide as its title needs."""
+PANEL_HEIGHT, PANEL_TOP, PANEL_LEFT = 268, 96, 58
 SMALL_CHARACTER = 6.2
 """About the width of a character in px, at a font size of 11.5."""
 PLANE_STYLE = (
@@ -166,22 +168,24 @@ PLANE_STYLE = (
 
 
 def plane_svg(chart: PlaneChart) -> str:
-    """Return a chart of two panels as an SVG document of about 40 kB."""
-    panels = [part for panel, left in zip(chart.panels, LEFTS, strict=True) for part in _Plane(panel, left).draw()]
+    """Return a chart of one panel or two as an SVG document; one with cells has about 20 kB a panel."""
+    count = len(chart.panels)
+    planes = [_Plane(panel, PANEL_LEFT + PANEL_STEP * index, PANEL_WIDTHS[count]) for index, panel in enumerate(chart.panels)]
+    panels = [part for plane in planes for part in plane.draw()]
     head = [text(14, 26, chart.title, class_="head"), text(14, 45, chart.below, class_="soft")]
-    return document(PLANE_WIDTH, PLANE_HEIGHT, shape("style", PLANE_STYLE), *head, *panels, label=chart.title)
+    return document(PLANE_WIDTHS[count], PLANE_HEIGHT, shape("style", PLANE_STYLE), *head, *panels, label=chart.title)
 
 
 class _Plane:
     """Draws one panel, whose left edge is at ``left`` px."""
 
-    def __init__(self, panel: Panel, left: float) -> None:
-        self.panel, self.left = panel, left
-        self.right, self.bottom = left + PANEL_WIDTH, PANEL_TOP + PANEL_HEIGHT
+    def __init__(self, panel: Panel, left: float, width: float) -> None:
+        self.panel, self.left, self.width = panel, left, width
+        self.right, self.bottom = left + width, PANEL_TOP + PANEL_HEIGHT
 
     def x(self, value: float) -> float:
         axis = self.panel.x
-        return float(self.left + (value - axis.low) / (axis.high - axis.low) * PANEL_WIDTH)
+        return float(self.left + (value - axis.low) / (axis.high - axis.low) * self.width)
 
     def y(self, value: float) -> float:
         axis = self.panel.y
@@ -190,17 +194,18 @@ class _Plane:
     def draw(self) -> Iterator[str]:
         """Yield the panel's elements, from the back to the front."""
         panel = self.panel
-        yield from self.cells()
+        yield from self.cells() if panel.cells is not None else self.grid()
         for line in panel.lines:
             yield from self.line(line)
         for x, y, label in panel.labels:
             yield text(self.x(x), self.y(y) + 4, label, class_="name mid halo")
         yield text(self.left, PANEL_TOP - 12, panel.title, class_="name")
+        yield from self.legend()
         for place, label in panel.x.ticks:
             yield text(self.x(place), self.bottom + 17, label, class_="soft mid")
         for place, label in panel.y.ticks:
             yield text(self.left - 8, self.y(place) + 4, label, class_="soft", text_anchor="end")
-        yield text(self.left + PANEL_WIDTH / 2, self.bottom + 38, panel.x.title, class_="mid")
+        yield text(self.left + self.width / 2, self.bottom + 38, panel.x.title, class_="mid")
         x, y = self.left - 42, PANEL_TOP + PANEL_HEIGHT / 2
         yield text(x, y, panel.y.title, class_="mid", transform=f"rotate(-90 {x:.0f} {y:.0f})")
         if panel.spot is not None:
@@ -209,6 +214,7 @@ class _Plane:
     def cells(self) -> Iterator[str]:
         """Yield each row as stretches of one colour."""
         cells = self.panel.cells
+        assert cells is not None
         xs, ys = [self.x(edge) for edge in _edges(cells.x)], [self.y(edge) for edge in _edges(cells.y)]
         for row, codes in enumerate(cells.colour):
             for code, group in groupby(range(len(codes)), key=codes.__getitem__):
@@ -218,14 +224,29 @@ class _Plane:
                     fill=cells.colours[code], shape_rendering="crispEdges",
                 )  # fmt: skip
 
+    def grid(self) -> Iterator[str]:
+        """Yield a faint line at each tick."""
+        for x in (self.x(place) for place, _ in self.panel.x.ticks):
+            yield _line(x, PANEL_TOP, x, self.bottom, palette.FAINT_ON_ANY)
+        for y in (self.y(place) for place, _ in self.panel.y.ticks):
+            yield _line(self.left, y, self.right, y, palette.FAINT_ON_ANY)
+
     def line(self, line: Line) -> Iterator[str]:
         points = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in zip(line.x, line.y, strict=True))
+        if line.colour:
+            yield shape("polyline", points=points, fill="none", stroke=line.colour, stroke_width="2.5")
+            return
         yield shape("polyline", points=points, class_="dual" if line.dashed else "line")
         x, y = self.x(line.x[line.at]), self.y(line.y[line.at])
         if line.dashed:
             yield text(x + 6, y - 8, line.words, class_="halo")
         else:
             yield text(x, y + 13, line.words, class_="mid halo")
+
+    def legend(self) -> Iterator[str]:
+        for name, colour, x, _ in _legend(self.panel.legend):
+            yield _rectangle(self.left + x, PANEL_TOP - 21, 10, 10, colour)
+            yield text(self.left + x + 15, PANEL_TOP - 12, name)
 
     def spot(self, spot: Spot) -> Iterator[str]:
         """Yield the point, and a card with its words to the right, on the side of the middle."""

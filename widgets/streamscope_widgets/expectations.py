@@ -1,0 +1,150 @@
+"""``%streamscope_assert overlap > 0.3``: what a notebook expects of a comparison, and fails on."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from IPython.core.error import UsageError
+
+from streamscope.advising.best import UNITS
+from streamscope.analysis.table import QUANTITIES
+from streamscope.comparing.comparison import Comparison
+from streamscope.errors import ExpectationError
+
+SIGNS: Mapping[str, Callable[[float, float], bool]] = {
+    "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt,
+}  # fmt: skip
+METRICS = {quantity.field: quantity for quantity in QUANTITIES}
+"""What can be expected, by its public name: a field of `EngineMetrics` that tables show."""
+TIMES_US = {"": 1.0, "µs": 1.0, "μs": 1.0, "us": 1.0, "ns": 1e-3, "ms": 1e3, "s": 1e6}
+SHARES = {"": 1.0, "%": 0.01}
+USAGE = """usage: %streamscope_assert [--runs NAME] CONDITION [and CONDITION ...]
+
+Fail this cell, with the measured values, unless the last comparison is as expected:
+
+    %streamscope_assert overlap > 0.3
+    %streamscope_assert graph.makespan_us < 120 and graph-dual.overlap >= 30 %
+
+A condition is about the fastest engine, or about the one whose name stands before it. --runs names the variable that holds the comparison.
+Metrics: """
+_CONDITION = re.compile(
+    rf"(?:(?P<engine>[\w-]+)\.)?(?P<metric>\w+)\s*(?P<sign>{'|'.join(SIGNS)})\s*"
+    r"(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>[^\W\d]+|%)?"
+)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One expectation: ``graph.makespan_us < 0.12 ms``.
+
+    Attributes
+    ----------
+    text : str
+        As the user wrote it.
+    engine : str
+        Empty for the fastest.
+    metric, sign : str
+    limit : float
+        In the metric's own unit.
+    unit : str
+        Empty where none was given.
+    scale : float
+        What one of the unit is in the metric's own.
+    """
+
+    text: str
+    engine: str
+    metric: str
+    sign: str
+    limit: float
+    unit: str
+    scale: float
+
+    def measured(self, comparison: Comparison) -> tuple[bool, str]:
+        """Tell whether a comparison is so, and say what was measured.
+
+        Raises
+        ------
+        UsageError
+            The engine was not compared.
+        """
+        if self.engine and self.engine not in comparison:
+            raise UsageError(f"engine {self.engine!r} was not compared{_near(self.engine, [*comparison])}")
+        engine = self.engine or comparison.assessment.best[0]
+        value = getattr(comparison.metrics[engine], self.metric)
+        whose = f"{self.metric} of {engine}" + ("" if self.engine else ", the fastest,")
+        if value is None:
+            return False, f"{whose} has no value"
+        unit = self.unit or ("µs" if self.metric.endswith("_us") else "bytes" if self.metric.endswith("_bytes") else "")
+        return SIGNS[self.sign](value, self.limit), f"{whose} is {value / self.scale:.6g} {unit}".rstrip()
+
+
+def conditions(text: str) -> list[Condition]:
+    """Return the conditions of a line.
+
+    Raises
+    ------
+    UsageError
+        There is none, or one cannot be read.
+    """
+    parts = [part.strip() for part in re.split(r",|\band\b|\n", text)]
+    if not all(parts):
+        raise UsageError("streamscope_assert needs a condition, for example: %streamscope_assert overlap > 0.3")
+    return [_condition(part) for part in parts]
+
+
+def check(comparison: Comparison, text: str) -> Iterator[str]:
+    """Yield what was measured for each condition of a line.
+
+    Raises
+    ------
+    ExpectationError
+        The comparison is not as expected; the message says everything in which it is not.
+    UsageError
+        A condition cannot be read, or is about an engine that was not compared.
+    """
+    found = [(condition, *condition.measured(comparison)) for condition in conditions(text)]
+    simulated = " (simulated)" if comparison.device.simulated else ""
+    failed = [f"{said}{simulated}, expected {condition.sign} {_given(condition)}" for condition, holds, said in found if not holds]
+    if failed:
+        raise ExpectationError("; ".join(failed))
+    for condition, _, said in found:
+        yield f"{said}{simulated}: {condition.sign} {_given(condition)}"
+
+
+def _condition(text: str) -> Condition:
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        signs = " ".join(SIGNS)
+        raise UsageError(f"{text!r} is not a condition: write a metric, one of {signs}, and a number, as in overlap > 0.3")
+    engine, metric, sign, number, unit = (part or "" for part in match.groups())
+    if metric not in METRICS:
+        raise UsageError(f"unknown metric {metric!r}{_near(metric, METRICS)}")
+    scales = _scales(metric)
+    scale = scales.get(unit.upper() if metric.endswith("_bytes") else unit)
+    if scale is None:
+        known = ", ".join(filter(None, scales)) or "no unit"
+        raise UsageError(f"{metric} is not counted in {unit!r} (it takes {known})")
+    return Condition(text, engine, metric, sign, float(number) * scale, unit, scale)
+
+
+def _scales(metric: str) -> Mapping[str, float]:
+    if metric.endswith("_us"):
+        return TIMES_US
+    if metric.endswith("_bytes"):
+        return UNITS
+    return SHARES if METRICS[metric].unit == "%" else {"": 1.0}
+
+
+def _given(condition: Condition) -> str:
+    return f"{condition.limit / condition.scale:.6g} {condition.unit}".rstrip()
+
+
+def _near(name: str, known: Any) -> str:
+    near = get_close_matches(name, [*known], n=1)
+    return f" (did you mean {near[0]}?)" if near else f" (there are {', '.join(known)})"

@@ -1,0 +1,131 @@
+"""The options of ``%%streamscope``: parsed, explained and completed from the table that the command line has, too."""
+
+from __future__ import annotations
+
+import argparse
+import keyword
+import shlex
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from functools import partial
+from types import SimpleNamespace
+
+from IPython.core.error import UsageError
+from IPython.core.magic_arguments import MagicArgumentParser
+
+from streamscope.comparing.compare import AUTO
+from streamscope.engines import PLANNERS
+from streamscope.options import COMPARE_OPTIONS, DEVICE, ENGINES, FUSE, REPORT, SAVE, SET, WORKLOAD, Option
+from streamscope.workloads import WORKLOADS
+
+OPTIONS = (*COMPARE_OPTIONS, FUSE, WORKLOAD, SET, SAVE, REPORT)
+FLAGS = (*(option.flag for option in OPTIONS), "--output", "--timeline", "--no-timeline", "--help")
+VALUED = frozenset({"-o", "--output", *(option.flag for option in OPTIONS if not option.switch)})
+DESCRIPTION = (
+    "Run the operations of this cell under several engines and compare them. The arrays that the cell reads are the inputs, its last "
+    "expression is the result; what it assigns stays inside."
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return what parses the magic's line, and says what can stand there."""
+    made = MagicArgumentParser("%%streamscope", description=DESCRIPTION, formatter_class=argparse.HelpFormatter)  # type: ignore[no-untyped-call]
+    for option in OPTIONS:
+        _add(made, option)
+    made.add_argument("-o", "--output", metavar="NAME", type=_identifier, help="Assign the comparison to this variable.")
+    made.add_argument(
+        "--timeline", action=argparse.BooleanOptionalAction, default=True, help="Show the live timelines below the comparison."
+    )
+    made.add_argument("-h", "--help", action="store_true", help="Show this message.")
+    return made
+
+
+def parsed(line: str) -> argparse.Namespace:
+    """Return what a line says.
+
+    Raises
+    ------
+    UsageError
+        It has an option that there is not, or a value that is none of its option's.
+    """
+    chosen, left = parser().parse_known_args(_split(line))
+    if left:
+        # Without the dashes, which would make all of them alike.
+        near = get_close_matches(left[0].partition("=")[0].lstrip("-"), [flag.lstrip("-") for flag in FLAGS], n=1)
+        hint = f"did you mean --{near[0]}?" if near else "%streamscope --help lists the options"
+        raise UsageError(f"unknown option {left[0]!r} ({hint})")
+    return chosen
+
+
+def setting_values(settings: Iterable[str] | None) -> dict[str, str]:
+    """Return settings of a workload by name, from ``NAME=VALUE``.
+
+    Raises
+    ------
+    UsageError
+        One lacks its name or the sign.
+    """
+    values = {}
+    for setting in settings or ():
+        name, sign, value = setting.partition("=")
+        if not sign or not name.strip():
+            raise UsageError(f"{SET.flag} {setting!r} is not NAME=VALUE")
+        values[name.strip()] = value.strip()
+    return values
+
+
+def completions(event: SimpleNamespace) -> list[str]:
+    """Return what the word at the cursor may become: an option, or a value of the option before it, where these are known."""
+    words = event.text_until_cursor.split()[1:]
+    typed = "" if event.text_until_cursor[-1:].isspace() else words.pop() if words else ""
+    before = words[-1] if words else ""
+    flag, sign, _ = typed.partition("=")
+    wanted = flag if sign else before
+    return _values(wanted, words, typed) if wanted in VALUED else list(FLAGS)
+
+
+def _values(flag: str, words: Sequence[str], typed: str) -> list[str]:
+    if flag == ENGINES.flag:
+        return [*PLANNERS] if "," in typed else [*PLANNERS, AUTO]
+    if flag == SET.flag and WORKLOAD.flag in words[:-1]:
+        chosen = WORKLOADS.get(words[words.index(WORKLOAD.flag) + 1])
+        return [f"{name}=" for name in chosen.settings] if chosen is not None else []
+    return {DEVICE.flag: list(DEVICE.choices), WORKLOAD.flag: list(WORKLOADS)}.get(flag, [])
+
+
+def _split(line: str) -> list[str]:
+    """Split a line as a shell does; IPython would leave the quotes in ``--memory-limit '2 GiB'``."""
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"the options {line!r} cannot be split: {error} (close the quotes)") from None
+
+
+def _add(made: argparse.ArgumentParser, option: Option) -> None:
+    if option.switch:
+        made.add_argument(option.flag, action="store_true", help=option.help)
+        return
+    kind = partial(_whole, least=option.least, most=option.most) if option.least is not None and option.most is not None else str
+    choices = option.choices or None
+    default = "" if option.default is None else f" [default: {option.default}]"
+    made.add_argument(
+        option.flag,
+        action="append" if option.many else "store",
+        default=option.default,
+        type=kind,
+        choices=choices,
+        metavar=None if choices else option.metavar,
+        help=option.help + default,
+    )
+
+
+def _whole(text: str, least: int, most: int) -> int:
+    if not text.isdecimal() or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+    return int(text)
+
+
+def _identifier(text: str) -> str:
+    if not text.isidentifier() or keyword.iskeyword(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a variable")
+    return text
