@@ -196,7 +196,7 @@ def _streams_in_columns(found: Activity, left: Array, right: Array, column: floa
 
 def _looks(activities: Sequence[Activity]) -> list[tuple[str, str]]:
     """Return words and colours of what occurs in the lanes "at once"."""
-    found = {Occupation(code).name.lower() for one in activities for code in np.flatnonzero(np.bincount(one.occupation))}
+    found = {Occupation(code).name.lower() for one in activities for code in np.flatnonzero(np.bincount(one.occupation)).tolist()}
     found |= {"kernel"} if any((one.kernels == 1).any() for one in activities) else set()
     found |= {"kernels"} if any((one.kernels > 1).any() for one in activities) else set()
     found |= {"copy"} if any(one.copies.any() for one in activities) else set()
