@@ -19,7 +19,9 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from traitlets.config import Config
 
+from streamscope.analysis.table import device_words
 from streamscope.comparing.comparison import Comparison, load_comparison
+from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import engine_names
 from streamscope.errors import NoDeviceError, ProgramError
 from streamscope_widgets.expectations import METRICS
@@ -28,6 +30,7 @@ from streamscope_widgets.magics import Session, run_assert
 
 pytestmark = pytest.mark.usefixtures("bundle")
 SIMULATED = "--device simulated"
+SIMULATED_WORDS = device_words(SimulatedDevice().info)
 SETUP = "%load_ext streamscope\nimport numpy as np, streamscope as ss\nx = np.ones((4, 4), np.float32)\nw = x / 4\nn = 2"
 
 
@@ -73,7 +76,7 @@ def test_the_comparison_is_assigned_and_shown(shell):
     assert runs["graph"].metrics.kernel_count == 2
     assert runs["graph"].correct
     (shown,) = captured.outputs
-    assert "all times are simulated" in shown.data["text/html"]
+    assert SIMULATED_WORDS in shown.data["text/html"]
     assert runs.verdict in shown.data["text/plain"]
     assert "h" not in shell.user_ns
     assert result.result is None
@@ -92,12 +95,12 @@ def test_the_timeline_comes_after_the_comparison(shell):
     result, captured = run(shell, f"%%streamscope {SIMULATED} {cell}")
     result.raise_error()
     comparison, widget = captured.outputs
-    assert "all times are simulated" in comparison.data["text/html"]
+    assert SIMULATED_WORDS in comparison.data["text/html"]
     assert "application/vnd.jupyter.widget-view+json" in widget.data
     result, captured = run(shell, f"%%streamscope {SIMULATED} --no-timeline {cell}")
     result.raise_error()
     (comparison,) = captured.outputs
-    assert "all times are simulated" in comparison.data["text/html"]
+    assert SIMULATED_WORDS in comparison.data["text/html"]
 
 
 def test_errors_of_the_cell_are_raised_and_point_at_its_line(shell):
@@ -336,7 +339,7 @@ def test_in_a_notebook():
     shown = [output.data for output in outputs if any(output.data.values())]
     still, live = ["text/html", "text/plain"], ["application/vnd.jupyter.widget-view+json", "text/html", "text/plain"]
     assert [sorted(data) for data in shown] == [still, live]
-    assert "all times are simulated" in shown[0]["text/html"]
+    assert SIMULATED_WORDS in shown[0]["text/html"]
     assert shown[0]["text/html"].count("<img") == 1
     assert "progress" not in str(outputs)
     assert notebook.cells[2].outputs[0].data["text/plain"] == str(list(engine_names()))
