@@ -10,8 +10,11 @@ import streamscope as ss
 from streamscope.comparing.preview import Preview
 from streamscope.engines import PLANNERS
 from streamscope.errors import EngineError
+from streamscope.workloads import WORKLOADS
 
 ENGINES = tuple(PLANNERS)
+FEW = 8
+"""A small value for a setting, where it can be so small."""
 
 
 def spans_of(run):
@@ -32,6 +35,17 @@ def test_it_has_the_spans_and_times_of_the_comparison(branches, length, size, co
         assert what.equals(expected)
         assert previewed[engine].trace.origins.to_dict() == run.trace.origins.to_dict()
         assert abs(when - then).to_numpy().max() <= 2  # ns: the clock of a device that was used before is rounded elsewhere.
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_workload_has_the_makespans_of_its_comparison(name):
+    workload = WORKLOADS[name]
+    values = {key: max(setting.least, min(setting.default, FEW)) for key, setting in workload.settings.items()}
+    function, inputs = workload.build(**values)
+    compared = ss.compare(function, *inputs, device="simulated", progress=False)
+    previewed = Preview(function.trace(*inputs)).comparison(ENGINES)
+    for engine, run in compared.items():
+        assert previewed[engine].metrics.makespan_us == pytest.approx(run.metrics.makespan_us, abs=0.002)
 
 
 def test_a_host_function_takes_its_time_and_is_not_called():

@@ -46,9 +46,12 @@ COPIES = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_copies(differing, dtype):
-    cases = {name: (lambda x, view=view: view(x), values(shape, dtype)) for name, (shape, view) in COPIES.items()}
+def test_copies(differing):
+    cases = {
+        f"{name}, {dtype}": (lambda x, view=view: view(x), values(shape, dtype))
+        for name, (shape, view) in COPIES.items()
+        for dtype in DTYPES
+    }
     assert differing(cases) == []
 
 
@@ -67,12 +70,14 @@ JOINED = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_joining(differing, dtype):
-    x, y = values((3, 48), dtype), values((3, 48), dtype, 1)
-    cases = {name: (lambda x, y, make=make, axis=axis: ss.ops.concatenate(make(x, y), axis), x, y) for name, (make, axis) in JOINED.items()}
-    for axis in (0, 1, -1):
-        cases[f"stacked along {axis}"] = lambda x, y, axis=axis: ss.ops.stack([x, y[::-1], x], axis), x, y
+def test_joining(differing):
+    cases = {}
+    for dtype in DTYPES:
+        x, y = values((3, 48), dtype), values((3, 48), dtype, 1)
+        for name, (make, axis) in JOINED.items():
+            cases[f"{name}, {dtype}"] = lambda x, y, make=make, axis=axis: ss.ops.concatenate(make(x, y), axis), x, y
+        for axis in (0, 1, -1):
+            cases[f"stacked along {axis}, {dtype}"] = lambda x, y, axis=axis: ss.ops.stack([x, y[::-1], x], axis), x, y
     assert differing(cases) == []
 
 
@@ -92,9 +97,8 @@ SEEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_kernels_follow_strides(differing, dtype):
-    cases = {name: (function, values((40, 40), dtype)) for name, function in SEEN.items()}
+def test_kernels_follow_strides(differing):
+    cases = {f"{name}, {dtype}": (function, values((40, 40), dtype)) for name, function in SEEN.items() for dtype in ("float16", "float64")}
     cases |= {f"{name}, fused": (ss.program(function, fuse=True), x) for name, (function, x) in cases.items() if "added" in name}
     assert differing(cases) == []
 

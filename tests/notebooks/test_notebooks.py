@@ -292,9 +292,9 @@ def test_copy_with_outputs_is_of_a_gpu(copy):
     assert copy.stat().st_size < MOST_BYTES
 
 
-def test_there_is_a_recording_of_every_workload(repository):
+def test_there_is_a_recording_of_each_workload_that_the_tutorial_shows(repository):
     recorded = {path.name for path in (repository / "notebooks" / "recorded").iterdir() if path.is_dir()}
-    assert recorded == set(RECORDINGS) == set(WORKLOADS)
+    assert recorded == set(RECORDINGS) <= set(WORKLOADS)
 
 
 @pytest.fixture(params=RECORDINGS)

@@ -23,9 +23,14 @@ def traced(*rows, device="cuda"):
 
 def bars(svg, colour):
     """Left edge and width of each bar of a colour, in the lane's own times."""
-    paths = re.findall(rf'<path fill="{colour}"[^>]* d="([^"]+)"', svg)
-    found = [(float(x), float(width)) for path in paths for x, width in re.findall(r"M([\d.]+) [\d.]+h([\d.]+)v", path)]
-    return sorted((round((x - GUTTER) / SCALE), round(width / SCALE)) for x, width in found)
+    found = []
+    for path in re.findall(rf'<path stroke="{colour}"[^>]* d="([^"]+)"', svg):
+        x = float(re.match(r"M([\d.]+) ", path)[1])
+        for gap, width in re.findall(r"m([-\d.]+) 0h([\d.]+)", path):
+            x += float(gap)
+            found.append((round((x - GUTTER) / SCALE), round(float(width) / SCALE)))
+            x += float(width)
+    return sorted(found)
 
 
 @pytest.fixture
@@ -43,11 +48,17 @@ def svg():
         (palette.OVERLAPPED, [(300, 200)]),
         (palette.BUSY, [(100, 200), (500, 100), (600, 100)]),
         (palette.COPY, [(600, 100), (700, 100)]),
-        (palette.OTHER_IDLE, [(0, 100), (800, 50), (900, 100)]),
+        (palette.OTHER_IDLE, [(0, 850), (900, 100)]),  # under what runs meanwhile
     ],
 )
 def test_each_stretch_has_its_colour(svg, colour, wanted):
     assert [(start, pytest.approx(width, abs=2)) for start, width in bars(svg, colour)] == wanted
+
+
+def test_idle_time_of_one_cause_is_one_line_under_what_runs():
+    rows = [(SpanKind.KERNEL, "main", start, start + 50) for start in range(100, 1000, 100)]
+    lines = bars(timeline_svg([TimelineGroup(traced(*rows, (SpanKind.SYNC, "host", 0, 1000)))]), palette.OTHER_IDLE)
+    assert len(lines) == 1
 
 
 def test_the_legend_tells_what_occurs(svg):

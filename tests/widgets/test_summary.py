@@ -76,8 +76,13 @@ def rectangles(svg):
     picture = ET.fromstring(svg)
     for lane in picture.findall(f"{SVG}g[@class='at-once']"):
         picture.remove(lane)
-    paths = [path.get("d") for path in picture.iter(f"{SVG}path") if path.get("fill")]
-    return [tuple(map(float, bar)) for d in paths for bar in re.findall(r"M([\d.]+) ([\d.]+)h([\d.]+)", d)]
+    found = []
+    for path in (path.get("d") for path in picture.iter(f"{SVG}path") if path.get("stroke-width")):
+        x, y = map(float, re.match(r"M([\d.]+) ([\d.]+)", path).groups())
+        for gap, width in re.findall(r"m([-\d.]+) 0h([-\d.]+)", path):
+            found.append((x + float(gap), y, float(width)))
+            x += float(gap) + float(width)
+    return found
 
 
 def texts(svg):

@@ -122,7 +122,7 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
             top = y + 6 + len(lanes) * ROW
             body.append(small_text(GUTTER - 8, top + 10, "at once", "end"))
             layers = _at_once(found, start_ns, scale, unit, column)
-            body.append(shape("g", *(bar for layer in layers for bar in _bars(layer, top, column)), class_="at-once"))
+            body.append(shape("g", *(bar for layer in layers for bar in _bars(layer, top, column, 0)), class_="at-once"))
             y += ROW
         y += 6 + len(lanes) * ROW + 24
     simulated = any(group.trace.info.device.simulated for group in groups)
@@ -163,8 +163,12 @@ def _at_once(found: Activity, zero_ns: float, scale: float, unit: float, column:
     """Yield what stands in the lane "at once": as in the live timeline, idle time by cause at the foot, above it a step a stream."""
     left, right = ((times_ns - zero_ns) * scale for times_ns in (found.start_ns, found.end_ns))
     idle = np.flatnonzero(found.occupation != Occupation.RUNNING)
+    # Idle time of one cause is one line; what runs meanwhile is drawn over it.
+    cause = found.occupation[idle] - 1
+    opens = np.flatnonzero(np.diff(cause, prepend=-1))
+    closes = np.append(opens[1:], len(idle)) - 1 if len(idle) else opens
     colours = tuple(LOOKS[occupation.name.lower()][1] for occupation in Occupation if occupation)
-    yield LaneBars("at once", left[idle], right[idle], found.occupation[idle] - 1, colours, BAR - FOOT, FOOT)
+    yield LaneBars("at once", left[idle[opens]], right[idle[closes]], cause[opens], colours, BAR - FOOT, FOOT)
     streams = _streams_in_columns(found, left, right, column)
     steps = np.unique(streams, axis=1).T
     for kernels, copies in steps[steps.any(axis=1)].tolist():
@@ -198,21 +202,27 @@ def _looks(activities: Sequence[Activity]) -> list[tuple[str, str]]:
     return [look for name, look in LOOKS.items() if name in found] if any(map(_most, activities)) else []
 
 
-def _bars(lane: LaneBars, top: float, column: float) -> list[str]:
-    """Draw wide bars one by one, and narrow ones as columns whose opacity is the share that is filled."""
-    wide = lane.right - lane.left >= 1.5 * column
-    paths: dict[tuple[int, int], list[str]] = {}
-    for left, right, colour in zip(lane.left[wide], lane.right[wide], lane.colour[wide], strict=True):
-        # A hairline between neighbours, taken from the bar, keeps back-to-back kernels apart.
-        paths.setdefault((int(colour), STRENGTHS), []).append(
-            _rectangle(left, right - min(0.5, (right - left) / 4), top + lane.drop, lane.height)
-        )
-    for left, right, colour, strength in _columns(lane, ~wide, column):
-        paths.setdefault((colour, strength), []).append(_rectangle(left, right, top + lane.drop, lane.height))
+def _bars(lane: LaneBars, top: float, column: float, hairline: float = 0.5) -> list[str]:
+    """Draw wide bars one by one, and narrow ones as columns whose opacity is the share that is filled.
+
+    They are strokes, which SVG says shortest. A hairline, taken from the bar, keeps back-to-back kernels apart.
+    """
+    middle = top + lane.drop + lane.height / 2
     return [
-        shape("path", fill=lane.colours[colour], opacity=_opacity(strength), d="".join(parts))
-        for (colour, strength), parts in sorted(paths.items())
+        shape("path", stroke=lane.colours[colour], stroke_width=lane.height, opacity=_opacity(strength), d=_stroke(bars, middle, hairline))
+        for (colour, strength), bars in _by_look(lane, column)
     ]
+
+
+def _by_look(lane: LaneBars, column: float) -> list[tuple[tuple[int, int], list[tuple[float, float, bool]]]]:
+    """Return colour and strength, with left and right edge of what has them, and whether it is wide enough for a bar of its own."""
+    wide = lane.right - lane.left >= 1.5 * column
+    looks: dict[tuple[int, int], list[tuple[float, float, bool]]] = {}
+    for left, right, colour in zip(lane.left[wide], lane.right[wide], lane.colour[wide], strict=True):
+        looks.setdefault((int(colour), STRENGTHS), []).append((left, right, True))
+    for left, right, colour, strength in _columns(lane, ~wide, column):
+        looks.setdefault((colour, strength), []).append((left, right, False))
+    return sorted(looks.items())
 
 
 def _columns(lane: LaneBars, narrow: Array, column: float) -> list[tuple[float, float, int, int]]:
@@ -237,8 +247,15 @@ def _columns(lane: LaneBars, narrow: Array, column: float) -> list[tuple[float, 
     ]
 
 
-def _rectangle(left: float, right: float, top: float, height: float) -> str:
-    return f"M{GUTTER + left:.1f} {round(top, 1):g}h{right - left:.1f}v{round(height, 1):g}h-{right - left:.1f}z"
+def _stroke(bars: Sequence[tuple[float, float, bool]], middle: float, hairline: float) -> str:
+    """Return moves and lines, each from where the last one ended, in tenths of a pixel."""
+    at, parts = round(10 * GUTTER), [f"M{GUTTER} {middle:g}"]
+    for left, right, wide in bars:
+        cut = min(hairline, (right - left) / 4) if wide else 0
+        start, end = round(10 * (GUTTER + left)), round(10 * (GUTTER + right - cut))
+        parts.append(f"m{(start - at) / 10:g} 0h{(end - start) / 10:g}")
+        at = end
+    return "".join(parts)
 
 
 def _opacity(strength: int) -> str | None:

@@ -33,7 +33,7 @@ def without_data(plan: Plan, host_ns: Mapping[int, float] | None = None) -> Plan
     def emptied(step: Step) -> Step:
         match step:
             case Issue(launch, lane):
-                return Issue(replace(launch, reads=(), writes=(), reference=_nothing, stateful=True), lane)
+                return Issue(replace(launch, reads=(), writes=(), views=(), reference=_nothing, stateful=True), lane)
             case CallHost(call):
                 duration_ns = taken.get(call.operation, call.duration_ns)
                 return CallHost(replace(call, reads=(), writes=(), function=tuple, duration_ns=duration_ns))
@@ -41,7 +41,7 @@ def without_data(plan: Plan, host_ns: Mapping[int, float] | None = None) -> Plan
                 return Replay(tuple(map(emptied, steps)))
         return step
 
-    operations = tuple(replace(operation, reads=(), writes=()) for operation in plan.program.operations)
+    operations = tuple(replace(operation, reads=(), writes=(), views=()) for operation in plan.program.operations)
     program = replace(plan.program, variables=(), operations=operations, inputs=(), outputs=())
     return replace(plan, program=program, steps=tuple(map(emptied, plan.steps)))
 

@@ -2,6 +2,7 @@
 
 import { ofOperation } from "./grouping.js";
 import { firstOnDevice, highlightExtent, highlightOf, launchOf } from "./join.js";
+import { waitsOf } from "./waits.js";
 
 export class Choosing {
   constructor(timeline) {
@@ -72,6 +73,28 @@ export class Choosing {
     if (span >= 0) this.selectAndReveal(selected.group, span);
   }
 
+  /** To what the selected span waited for: the end of another stream's span, else what came before it in its lane. */
+  followWait() {
+    this.follow((group, span) => {
+      const k = waitsOf(group, span).find((wait) => group.waits.later[wait] === span);
+      return k === undefined ? neighbourInLane(group, span, -1) : group.waits.earlier[k];
+    });
+  }
+
+  /** To what waited for the selected span: in another stream, else what comes next in its lane. */
+  followDependent() {
+    this.follow((group, span) => {
+      const k = waitsOf(group, span).find((wait) => group.waits.earlier[wait] === span);
+      return k === undefined ? neighbourInLane(group, span, 1) : group.waits.later[k];
+    });
+  }
+
+  follow(other) {
+    const { model, selected } = this.timeline;
+    const span = selected ? other(model.groups[selected.group], selected.span) : -1;
+    if (span >= 0) this.selectAndReveal(selected.group, span);
+  }
+
   /** First device span of an operation under an engine; -1 for none. */
   onDevice(index, operation) {
     const { model } = this.timeline;
@@ -97,4 +120,9 @@ export class Choosing {
     const { model, selected, viewer } = this.timeline;
     if (selected) viewer.fit(...highlightExtent(model, selected, viewer.alignments));
   }
+}
+
+function neighbourInLane({ lane, count }, span, step) {
+  for (let i = span + step; i >= 0 && i < count; i += step) if (lane[i] === lane[span]) return i;
+  return -1;
 }

@@ -1,10 +1,10 @@
 // The lower canvas: everything that changes only with the view. The upper one (overlay.js) follows the pointer.
 
-import { onAxis } from "./align.js";
 import { drawAllArrows } from "./arrows.js";
 import { drawAxes } from "./axis.js";
 import { grouped } from "./format.js";
 import { drawOverlap, drawOverlapAbove } from "./overlap.js";
+import { drawOverview } from "./overview.js";
 import { sceneOf } from "./scene.js";
 import { drawRow, stretch } from "./spans.js";
 import { fitted, font } from "./text.js";
@@ -95,51 +95,4 @@ function drawHeader(ctx, scene, box) {
   if (bound) write(`critical path: ${bound}`, 12, "600", theme.path, 16);
   else for (const remark of [...group.remarks, ...leftOut]) write(remark, 12, "", theme.soft, 16);
   ctx.font = font(scene, 11);
-}
-
-/** The strip at the foot: each engine's whole run with the times its device was busy, and where the view lies in it. */
-function drawOverview(ctx, scene) {
-  const { geometry: g, theme, layout, view, bounds } = scene;
-  const { top, row } = layout.overview;
-  const width = g.right - g.left;
-  const pitch = (bounds.t1 - bounds.t0) / width;
-  const grain = g.px(3);
-  const x = (t) => g.left + Math.round((t - bounds.t0) / pitch);
-  layout.groups.forEach(({ index }, position) => {
-    const part = scene.groups[index];
-    const alignment = scene.alignments[index];
-    const y = g.px(top + 3 + position * row);
-    const height = g.px(row - 2);
-    const [from, to] = [x(onAxis(alignment, 0)), x(onAxis(alignment, part.group.extent_ns))];
-    ctx.fillStyle = theme.grid;
-    ctx.fillRect(from, y, Math.max(1, to - from), height);
-    const columns = Math.max(1, Math.ceil((to - from) / grain));
-    if (part.busyShare?.length !== columns) part.busyShare = busyShare(part, columns);
-    ctx.fillStyle = theme.faint;
-    for (let column = 0; column < columns; column++) {
-      if (!part.busyShare[column]) continue;
-      ctx.globalAlpha = part.busyShare[column];
-      ctx.fillRect(from + column * grain, y, Math.min(grain, to - from - column * grain), height);
-    }
-    ctx.globalAlpha = 1;
-  });
-  if (view.t1 - view.t0 > 0.995 * (bounds.t1 - bounds.t0)) return;
-  const [x0, x1] = [x(view.t0), Math.max(x(view.t0) + g.px(3), x(view.t1))];
-  ctx.fillStyle = theme.accentWash;
-  ctx.fillRect(x0, g.px(top), x1 - x0, g.px(layout.overview.height));
-  ctx.strokeStyle = theme.accent;
-  ctx.lineWidth = Math.max(1, Math.round(g.dpr));
-  ctx.strokeRect(x0 + 0.5, g.px(top) + 0.5, x1 - x0 - 1, g.px(layout.overview.height) - 1);
-}
-
-/** Share of each of `length` equal parts of the run that the device is busy. */
-function busyShare({ busy, group }, length) {
-  const columns = new Float32Array(length);
-  const pitch = Math.max(group.extent_ns, 1) / length;
-  for (let column = 0, before = 0; column < length; column++) {
-    const until = busy.until((column + 1) * pitch);
-    columns[column] = Math.min(1, (until - before) / pitch);
-    before = until;
-  }
-  return columns;
 }

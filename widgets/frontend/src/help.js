@@ -11,6 +11,7 @@ const KEY_WORDS = [
   ["select", "a click; |N| and |P| for the next and the previous operation; |↓| and |↑| for the same one under another engine"],
   ["zoom to the selection", "|F|; again: in all engines"],
   ["from a call to its kernel, and back", "|L|"],
+  ["to what it waited for, and to what waited for it", "|[| and |]|"],
   ["align the engines at the selection", "|G|"],
   ["measure a stretch", "|Shift| and drag; |M| measures the selection, or the view"],
   ["add up an area by name", "|Alt| and drag, or the mode area"],

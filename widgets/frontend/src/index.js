@@ -2,6 +2,7 @@
 
 import { decode } from "./decode.js";
 import { make } from "./dom.js";
+import { linkPage } from "./link.js";
 import { readPage } from "./page.js";
 import style from "./timeline.css";
 import { Timeline } from "./timeline.js";
@@ -34,7 +35,7 @@ export async function mountPage(page) {
   const element = page.getElementById("timeline");
   try {
     const { header, block } = await readPage(page);
-    mount(element, header, block);
+    linkPage(mount(element, header, block));
   } catch (error) {
     element.replaceChildren(make("p", "missing", `The timeline could not be drawn: ${error.message}`));
     throw error;

@@ -17,6 +17,8 @@ export const KEYS = {
   ArrowDown: (timeline) => timeline.choosing.acrossEngines(1),
   ArrowUp: (timeline) => timeline.choosing.acrossEngines(-1),
   l: (timeline) => timeline.choosing.followLaunch(),
+  "[": (timeline) => timeline.choosing.followWait(),
+  "]": (timeline) => timeline.choosing.followDependent(),
   g: (timeline) => timeline.align(timeline.viewer.mode === "operation" ? "time" : "operation"),
   m: (timeline) => timeline.choosing.measure(),
   o: (timeline) => timeline.overlap.toggle("overlap"),

@@ -7,18 +7,25 @@ const HIDDEN_WEIGHT = 1e-9;
 export class LongestTree {
   constructor(track) {
     this.track = track;
-    this.levels = [];
-    for (let length = track.length; length > FANOUT; ) {
-      length = Math.ceil(length / FANOUT);
-      this.levels.push(new Uint32Array(length));
-    }
-    this.rebuild(null);
+    this.shown = null;
+    this.whole = this.build();
+    this.levels = this.whole;
   }
 
   /** Weigh every span anew. `shown` tells with a 1 which of the group's spans a filter shows; null shows all. */
   rebuild(shown) {
     this.shown = shown;
-    this.levels.forEach((level, depth) => this.fill(level, depth ? this.levels[depth - 1] : null));
+    this.levels = shown ? this.build() : this.whole;
+  }
+
+  build() {
+    const levels = [];
+    for (let length = this.track.length; length > FANOUT; ) {
+      length = Math.ceil(length / FANOUT);
+      levels.push(new Uint32Array(length));
+      this.fill(levels.at(-1), levels.at(-2) ?? null);
+    }
+    return levels;
   }
 
   fill(level, below) {

@@ -10,9 +10,10 @@ import { font } from "./text.js";
 
 const LEAST_HIGHLIGHT = 3;
 
-export function drawOverlay(ctx, scene, state) {
+/** `alone` on a canvas of its own, which is cleared first. */
+export function drawOverlay(ctx, scene, state, alone = true) {
   const { geometry: g, layout } = scene;
-  ctx.clearRect(0, 0, ctx.canvas.width, ctx.canvas.height);
+  if (alone) ctx.clearRect(0, 0, ctx.canvas.width, ctx.canvas.height);
   ctx.textBaseline = "middle";
   ctx.font = font(scene, 11);
   ctx.save();

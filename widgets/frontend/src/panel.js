@@ -68,6 +68,8 @@ export class Panel {
     const known = highlight.operation >= 0;
     const actions = [
       makeButton("call ⇄ kernel", "Go from the launch call to the kernel, or back (L)", () => choosing.followLaunch()),
+      makeButton("← waited for", "Go to what it waited for ([)", () => choosing.followWait()),
+      makeButton("waited for it →", "Go to what waited for it (])", () => choosing.followDependent()),
       known ? makeButton("align here", "Put this operation at 0 under every engine (G)", () => this.timeline.align("operation")) : null,
       makeButton("zoom to it", "Zoom until all of them are in view (F twice)", () => choosing.fitAll()),
     ];

@@ -30,7 +30,7 @@ function describeSelection({ model, selected }) {
 /** Show what a state says; what it does not mention stays as it is, and what the model does not have is left out. */
 export function applyState(timeline, state) {
   const { model, arrangement, choosing, toolbar } = timeline;
-  const indices = (labels) => labels.map((label) => model.groups.findIndex((group) => group.label === label)).filter((index) => index >= 0);
+  const indices = (labels) => [...labels].map((label) => model.groups.findIndex((group) => group.label === label)).filter((index) => index >= 0);
   timeline.arrange(() => {
     if (state.pinned) arrangement.pinned = new Set(indices(state.pinned));
     if (state.collapsed) arrangement.collapsed = new Set(indices(state.collapsed));

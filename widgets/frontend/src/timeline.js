@@ -30,6 +30,14 @@ import { Tooltip } from "./tooltip.js";
 import { buildLanes } from "./tracks.js";
 import { Viewer } from "./viewing.js";
 
+// How far from the window a timeline is drawn, in pixels, so that it is there when the page scrolls.
+const NEAR = 300;
+
+function isNear(element) {
+  const { top, bottom } = element.getBoundingClientRect();
+  return bottom > -NEAR && top < window.innerHeight + NEAR;
+}
+
 export class Timeline {
   /**
    * @param {HTMLElement} root an empty element
@@ -55,8 +63,12 @@ export class Timeline {
     this.stopListening = [
       attach(this.stage.overlay, this),
       watchTheme(() => this.applyTheme()),
-      watchPrint(() => this.applyTheme(false), () => this.applyTheme()),
+      watchPrint(() => this.print(), () => this.applyTheme()),
     ];
+    // What is out of sight is not drawn: twenty timelines in one notebook cost as much as those that are seen.
+    this.seen = isNear(root);
+    this.sight = new IntersectionObserver(([entry]) => this.see(entry.isIntersecting), { rootMargin: `${NEAR}px` });
+    this.sight.observe(root);
     this.resizes = new ResizeObserver(() => this.resize());
     this.applyTheme();
     this.resizes.observe(this.stage.box);
@@ -97,6 +109,7 @@ export class Timeline {
 
   destroy() {
     this.resizes.disconnect();
+    this.sight.disconnect();
     this.stopListening.forEach((stop) => stop());
     this.stopPreparing();
     this.viewer.animation.stop();
@@ -162,7 +175,19 @@ export class Timeline {
     this.drawDirty();
   }
 
+  see(seen) {
+    this.seen = seen;
+    if (seen && this.layout) this.drawDirty();
+  }
+
+  /** Paper is white, and shows all. */
+  print() {
+    this.seen = true;
+    this.applyTheme(false);
+  }
+
   drawDirty() {
+    if (!this.seen) return;
     const scene = buildScene(this);
     if (this.dirty.base) drawBase(this.stage.baseContext, scene);
     if (this.dirty.overlay) drawOverlay(this.stage.overlayContext, scene, this);

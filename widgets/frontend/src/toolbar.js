@@ -2,6 +2,8 @@
 
 import { ALIGNMENTS } from "./align.js";
 import { make, makeButton, makeChoice, makeSwatch } from "./dom.js";
+import { showHelp } from "./help.js";
+import { savePicture } from "./picture.js";
 import { SearchBox } from "./search_box.js";
 
 const MOST_CHIPS = 8;
@@ -32,13 +34,16 @@ export class Toolbar {
     const modes = make("div", "ss-modes", ...this.modes);
     modes.setAttribute("role", "group");
     modes.setAttribute("aria-label", "What dragging does");
-    const tools = make(
+    this.tools = make(
       "div", "ss-tools", this.search.box, this.alignment, modes,
       makeButton("−", "Zoom out (S)", () => timeline.viewer.zoomBy(1.6)),
       makeButton("+", "Zoom in (W)", () => timeline.viewer.zoomBy(1 / 1.6)),
       makeButton("reset", "Show everything (0)", () => timeline.reset()),
+      makeButton("PNG", "Save this view as a picture of pixels", () => savePicture(timeline, "png")),
+      makeButton("SVG", "Save this view as a picture of shapes", () => savePicture(timeline, "svg")),
+      makeButton("?", "Tell the keys (?)", () => showHelp(timeline)),
     );
-    root.append(make("div", "ss-bar", this.legend, tools, timeline.overlap.box));
+    root.append(make("div", "ss-bar", this.legend, this.tools, timeline.overlap.box));
   }
 
   /** Write the legend anew; called when the theme changes. */

@@ -40,7 +40,8 @@ export class Viewer {
   /** Show [start, end] of the axis at once; null for everything. */
   show(range) {
     this.animation.stop();
-    this.set(range ? { t0: range[0], t1: range[1] } : this.bounds);
+    const [t0, t1] = range ?? [];
+    this.set(Number.isFinite(t0) && t1 > t0 ? { t0, t1 } : this.bounds);
   }
 
   get plotWidth() {

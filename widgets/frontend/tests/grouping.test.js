@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { shownSpans } from "../src/filter.js";
+import { filterSpans } from "../src/filter.js";
 import { SpansById } from "../src/grouping.js";
 import { buildLanes, MOST_LANES } from "../src/tracks.js";
 import { makeModel, seeded } from "./model.js";
@@ -26,11 +26,13 @@ test("a filter shows what has the name, and the calls that launch it", () => {
     { kind: "kernel", name: "MatMul", lane: 1, start: 5, end: 9, operation: 4 }, { kind: "kernel", name: "add", lane: 1, start: 9, end: 12, operation: 5, part: 2 },
     { kind: "launch", name: "call", start: 12, end: 13, operation: 5, part: 2 }, { kind: "sync", name: "wait", start: 13, end: 14 },
   ] });
-  const shown = (filter) => [...shownSpans(model, filter)[0]];
+  const shown = (filter) => [...filterSpans(model, filter)[0].shown];
   assert.deepEqual(shown({ code: null, text: "matm" }), [1, 0, 1, 0, 0, 0]);
   assert.deepEqual(shown({ code: model.names.indexOf("add"), text: "" }), [0, 0, 0, 1, 1, 0]);
   assert.deepEqual(shown({ code: null, text: "wait" }), [0, 0, 0, 0, 0, 1]);
-  assert.equal(shownSpans(model, { code: null, text: "" }), null);
+  assert.equal(filterSpans(model, { code: null, text: "" }), null);
+  const [{ onDevice, onHost }] = filterSpans(model, { code: null, text: "a" });
+  assert.deepEqual([onDevice, onHost], [2, 4], "matmul and add, their calls, and the wait");
 });
 
 test("of a hundred thousand lanes the first are drawn, and the others counted", () => {

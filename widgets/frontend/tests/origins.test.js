@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import { describeSpan } from "../src/describe.js";
-import { shownSpans } from "../src/filter.js";
+import { filterSpans } from "../src/filter.js";
 import { fittingName, originOf } from "../src/origins.js";
 import { makeModel } from "./model.js";
 
@@ -37,6 +37,6 @@ test("a bar shows as much as fits", () => {
 });
 
 test("a label is found as a name is, with the calls", () => {
-  assert.deepEqual([...shownSpans(model, { code: null, text: "scores" })[0]], [1, 0, 1, 0]);
-  assert.deepEqual([...shownSpans(model, { code: null, text: "matmul" })[0]], [1, 1, 1, 1]);
+  assert.deepEqual([...filterSpans(model, { code: null, text: "scores" })[0].shown], [1, 0, 1, 0]);
+  assert.deepEqual([...filterSpans(model, { code: null, text: "matmul" })[0].shown], [1, 1, 1, 1]);
 });

@@ -1,0 +1,337 @@
+"""The timeline as an instrument, in Chromium: zoom to a stretch, arrange and align engines, find, add up, follow, save, link."""
+
+from __future__ import annotations
+
+import base64
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+from tests.widgets.conftest import until
+from tests.widgets.test_report_in_browser import CENTRE, TIMELINE, set_view, settle, terms, view
+
+from streamscope.trace.spans import SpanBuilder, SpanKind
+from streamscope_widgets.payload import as_groups, encode
+from streamscope_widgets.report import report
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("bundle")]
+
+
+@pytest.fixture
+def page(open_page, five_engines, tmp_path):
+    return open_page(report(five_engines(), tmp_path / "step.html", title="step"), permissions=["clipboard-read", "clipboard-write"])
+
+
+def shown(page):
+    return page.evaluate(f"{TIMELINE}.state.engines")
+
+
+def selected(page):
+    """Return engine, operation and kind of the selected span."""
+    return page.evaluate(
+        f"(({{ selected, model }}) => selected && [model.groups[selected.group].label, selected.operation,"
+        f" model.kinds.names[model.groups[selected.group].kind[selected.span]]])({TIMELINE})"
+    )
+
+
+def press(page, *keys):
+    page.locator(".ss-overlay").focus()
+    for key in keys:
+        page.keyboard.press(key)
+    settle(page)
+
+
+def drag(page, start, end, held=None):
+    if held:
+        page.keyboard.down(held)
+    page.mouse.move(*start)
+    page.mouse.down()
+    page.mouse.move(*end, steps=4)
+    page.mouse.up()
+    if held:
+        page.keyboard.up(held)
+    settle(page)
+
+
+def test_a_dragged_stretch_is_zoomed_to(page):
+    box = page.locator(".ss-overlay").bounding_box()
+    (t0, t1), plot = view(page), page.evaluate(f"{TIMELINE}.layout.plot")
+    per_pixel = (t1 - t0) / (plot["right"] - plot["left"])
+    start, end = (box["x"] + 400, box["y"] + 100), (box["x"] + 600, box["y"] + 140)
+    wanted = [t0 + (x - plot["left"]) * per_pixel for x in (400, 600)]
+    drag(page, start, end, "Control")
+    assert view(page) == pytest.approx(wanted)
+    press(page, "0")
+    page.get_by_role("button", name="Drag to zoom to a stretch").click()
+    drag(page, start, end)
+    assert view(page) == pytest.approx(wanted)
+    assert page.evaluate(f"{TIMELINE}.measure") is None
+
+
+def test_f_zooms_to_what_is_measured_and_to_the_selection(page):
+    page.evaluate(f"{TIMELINE}.measureStretch(200_000, 300_000)")
+    press(page, "f")
+    assert view(page) == pytest.approx([198_000, 302_000])  # a fiftieth of air
+    x, y, span = page.evaluate(CENTRE, [0, 30])
+    page.mouse.click(x, y)
+    press(page, "f")
+    t0, t1 = view(page)
+    start, end = page.evaluate(f"(span) => [{TIMELINE}.model.groups[0].start[span], {TIMELINE}.model.groups[0].end[span]]", span)
+    assert (t0, t1) == pytest.approx((start - (end - start), end + (end - start)))  # the span takes a third
+    press(page, "f")
+    starts = page.evaluate(f"{TIMELINE}.model.groups.map((g) => g.start[g.operation.findIndex((id, i) => id === 30 && g.kind[i] === 6)])")
+    t0, t1 = view(page)
+    assert t0 < min(starts) < max(starts) < t1
+
+
+def test_engines_are_hidden_pinned_collapsed_and_moved(page):
+    height = page.locator(".ss-overlay").bounding_box()["height"]
+    button = lambda name: page.get_by_role("button", name=name, exact=True)  # noqa: E731
+    button("Hide sync").dispatch_event("click")
+    assert shown(page) == ["async", "dual", "graph", "graph-dual"]
+    assert view(page)[1] < 800_000  # async, the longest that is left, ends at 770 µs
+    button("Pin to the top: graph").dispatch_event("click")
+    assert shown(page) == ["graph", "async", "dual", "graph-dual"]
+    button("Move down: graph").dispatch_event("click")  # would leave the pinned ones
+    button("Move up: dual").dispatch_event("click")
+    assert shown(page) == ["graph", "dual", "async", "graph-dual"]
+    button("Lanes of dual").dispatch_event("click")
+    assert button("Lanes of dual").get_attribute("aria-expanded") == "false"
+    assert page.evaluate(f"{TIMELINE}.layout.boxes[2].lanes.length") == 0
+    assert page.locator(".ss-overlay").bounding_box()["height"] < height - 80
+    button("Show sync again").click()
+    assert sorted(shown(page)) == sorted(["sync", "async", "dual", "graph", "graph-dual"])
+    for name in ("sync", "async", "dual", "graph"):
+        button(f"Hide {name}").dispatch_event("click")
+    button("Hide graph-dual").dispatch_event("click")  # one stays
+    assert shown(page) == ["graph-dual"]
+
+
+def test_an_engine_is_dragged_by_its_name(page):
+    box = page.locator(".ss-overlay").bounding_box()
+    tops = page.evaluate(f"{TIMELINE}.layout.groups.map(({{ top }}) => top)")
+    drag(page, (box["x"] + 60, box["y"] + tops[0] + 12), (box["x"] + 60, box["y"] + tops[2] + 20))
+    assert shown(page)[:3] == ["async", "dual", "sync"]
+
+
+def test_the_buttons_of_an_engine_are_one_stop_of_tab_and_arrows_go_on(page):
+    page.locator(".ss-collapse").first.focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert "sync" not in shown(page)
+    page.locator(".ss-collapse").first.focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Lanes of dual"
+
+
+def test_each_engine_at_its_own_scale_fills_the_width_and_says_so(page):
+    page.get_by_label("Align the engines").select_option("scale")
+    settle(page)
+    ends = page.evaluate(
+        f"(({{ model, parts }}) => model.groups.map((g, i) => {{ const p = {TIMELINE}.locate(i, g.end.indexOf(Math.max(...g.end)));"
+        " return p.x + p.width; }))(" + TIMELINE + ")"
+    )
+    assert ends == pytest.approx([ends[0]] * 5, abs=0.01)
+    # Under the pointer, and in a measured stretch, each engine has its own times.
+    x, y, _ = page.evaluate(CENTRE, [3, 100])
+    page.mouse.move(x, y)
+    assert terms(page)["operation"] == "#100"
+    assert page.evaluate(f"{TIMELINE}.layout.groups.every(({{ axis, top }}) => axis > top)")
+    whole = page.evaluate(f"{TIMELINE}.model.groups.map(({{ extent_ns }}) => extent_ns)")
+    page.evaluate(f"{TIMELINE}.measureStretch(0, {max(whole) / 2})")
+    running = [row.split("\t")[1] for row in page.locator(".ss-panel table").first.locator("tbody tr").all_inner_texts()]
+    assert [float(text.removesuffix(" µs").replace(",", "")) * 1e3 for text in running] == pytest.approx([end / 2 for end in whole], abs=1)
+
+
+def test_engines_are_aligned_at_an_operation(page):
+    x, y, _ = page.evaluate(CENTRE, [0, 35])
+    page.mouse.click(x, y)
+    press(page, "g")
+    at = [page.evaluate(CENTRE, [group, 35])[0] for group in range(5)]
+    assert at == pytest.approx([at[0]] * 5, abs=0.01)
+    press(page, "g")
+    assert page.get_by_label("Align the engines").input_value() == "time"
+
+
+def test_hits_are_counted_and_stepped_through(page):
+    press(page, "/")
+    page.keyboard.type("softmax")
+    assert page.locator(".ss-count").inner_text() == "200"  # 40 in each of five engines
+    page.keyboard.press("Enter")
+    assert (selected(page), page.locator(".ss-count").inner_text()) == (["sync", 4, "kernel"], "1 of 200")
+    page.keyboard.press("Enter")
+    assert selected(page) == ["sync", 9, "kernel"]
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.press("Shift+Enter")
+    assert (selected(page), page.locator(".ss-count").inner_text()) == (["graph-dual", 199, "kernel"], "200 of 200")
+    page.get_by_role("button", name="Next hit").click()
+    assert selected(page) == ["sync", 4, "kernel"]
+    page.get_by_placeholder("find by name").fill("nothing like it")
+    assert page.locator(".ss-count").inner_text() == "no hit"
+
+
+def test_an_area_is_added_up_by_name(page):
+    set_view(page, 100_000, 130_000)
+    first, y, _ = page.evaluate(CENTRE, [1, 34])
+    last, _, _ = page.evaluate(CENTRE, [1, 36])
+    drag(page, (first, y - 5), (last, y + 5), "Alt")
+    head, *rows = [row.split("\t") for row in page.locator(".ss-panel table").nth(1).locator("tr").all_inner_texts()]
+    assert head == ["name", "sync", "async", "dual", "graph", "graph-dual"]
+    # Half of softmax 34 (1.48 µs), all of matmul 35 (3.14 µs), half of bias add 36 (0.83 µs); nothing under the other engines.
+    told = {row[0]: row[1:] for row in rows}
+    assert set(told) == {"softmax", "matmul", "bias add"}
+    assert [cells[0] + cells[2] + cells[3] + cells[4] for cells in told.values()] == ["––––"] * 3
+    count, time, share = told["matmul"][1].split(" · ")
+    assert (count, time) == ("1 ×", "3.140 µs")
+    assert float(share.removesuffix(" %")) == pytest.approx(100 * 3.14 / (3.14 + 0.74 + 0.415), abs=0.7)  # a pixel is 25 ns
+
+
+def test_selection_is_followed_from_call_to_kernel_to_waits_and_dependents(page):
+    x, y, _ = page.evaluate(CENTRE, [2, 30])
+    page.mouse.click(x, y)
+    press(page, "l")
+    assert selected(page) == ["dual", 30, "launch"]
+    page.get_by_role("button", name="Go from the launch call to the kernel").click()
+    assert selected(page) == ["dual", 30, "kernel"]
+    press(page, "[")
+    before = selected(page)
+    press(page, "]")
+    assert before[1] < 30
+    assert selected(page) == ["dual", 30, "kernel"]
+    press(page, "ArrowDown")
+    assert selected(page) == ["graph", 30, "kernel"]
+    press(page, "ArrowUp", "ArrowUp")
+    assert selected(page) == ["async", 30, "kernel"]
+
+
+def test_two_fingers_zoom_and_one_selects(open_page, five_engines, tmp_path):
+    page = open_page(report(five_engines(), tmp_path / "touch.html", title="step"), has_touch=True)
+    box = page.locator(".ss-overlay").bounding_box()
+    before = view(page)
+    session = page.context.new_cdp_session(page)
+
+    def touch(kind, *places):
+        points = [{"x": box["x"] + x, "y": box["y"] + 100, "id": place} for place, x in enumerate(places)]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    touch("touchStart", 600)
+    touch("touchStart", 600, 700)
+    for step in range(1, 11):
+        touch("touchMove", 600 - 10 * step, 700 + 10 * step)
+    touch("touchEnd")
+    settle(page)
+    after = view(page)
+    assert (after[1] - after[0]) / (before[1] - before[0]) == pytest.approx(1 / 3, rel=0.02)  # 100 pixels became 300
+    set_view(page, 300_000, 330_000)
+    x, y, _ = page.evaluate(CENTRE, [1, 100])
+    page.touchscreen.tap(x, y)
+    assert selected(page)[:2] == ["async", 100]
+
+
+def test_question_mark_tells_the_keys(page):
+    press(page, "?")
+    help_card = page.get_by_role("dialog")
+    assert "Shift" in help_card.inner_text()
+    page.keyboard.press("Escape")
+    assert help_card.count() == 0
+    assert page.evaluate("document.activeElement.className") == "ss-overlay"
+
+
+def test_a_view_is_saved_as_a_picture(page, make_trace, open_page, tmp_path):
+    set_view(page, 100_000, 130_000)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="picture of pixels").click()
+    png = download.value.path().read_bytes()
+    width = page.evaluate(f"{TIMELINE}.layout.width")
+    assert png[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(png[16:20]) == 2 * width
+    with page.expect_download() as download:
+        page.get_by_role("button", name="picture of shapes").click()
+    svg = ET.fromstring(download.value.path().read_text(encoding="utf-8"))
+    assert (download.value.suggested_filename, float(svg.get("width"))) == ("step.svg", width)
+    words = {text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"sync", "graph-dual", "matmul", "110 µs"} <= words
+
+    hostile = "<img src=x onerror=alert(1)> & \x01"
+    builder = SpanBuilder(["main"])
+    builder.add(SpanKind.KERNEL, hostile, "main", 0, 9000)
+    other = open_page(report([make_trace("async", builder.build())], tmp_path / "h.html", title="h"))
+    with other.expect_download() as download:
+        other.get_by_role("button", name="picture of shapes").click()
+    svg = ET.fromstring(download.value.path().read_text(encoding="utf-8"))
+    assert "<img src=x onerror=alert(1)> & \ufffd" in {text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")}
+
+
+def test_a_link_opens_the_same_view(page):
+    set_view(page, 100_000, 130_000)
+    page.evaluate(f"{TIMELINE}.state = {{ engines: ['graph', 'sync'], selection: {{ engine: 'graph', operation: 7 }}, align: 'start' }}")
+    set_view(page, 100_000, 130_000)
+    state = page.evaluate(f"{TIMELINE}.state")
+    assert (state["engines"], state["align"], state["selection"]["operation"]) == (["graph", "sync"], "start", 7)
+    page.get_by_role("button", name="Copy a link").click()
+    page.reload()
+    until(page, f"{TIMELINE}?.layout")
+    assert page.evaluate(f"{TIMELINE}.state") == state
+    for broken in ("%7B", "null", "%5B%5D", '{"range":["a",null],"engines":["none"],"selection":5}'):
+        page.evaluate(f"location.hash = '#view={broken}'")
+        settle(page)
+    assert page.evaluate(f"{TIMELINE}.state.engines") == ["graph", "sync"]
+
+
+@pytest.fixture
+def bare(browser, bundle, five_engines):
+    """A page with the bundle, and in ``header()`` and ``block`` what it draws."""
+    payload = encode(as_groups(five_engines(40)))
+    page = browser.new_page(viewport={"width": 1000, "height": 700})
+    page.set_content("<!doctype html><div id='timeline'></div>")
+    page.add_script_tag(content=bundle.read_text(encoding="utf-8").partition("export default")[0])
+    page.evaluate(
+        """([header, block]) => {
+          window.header = () => JSON.parse(header);
+          window.block = Uint8Array.from(atob(block), (sign) => sign.charCodeAt(0));
+        }""",
+        [json.dumps(payload.header), base64.b64encode(payload.block).decode()],
+    )
+    yield page
+    page.close()
+
+
+def test_other_spans_are_shown_in_the_same_view(bare):
+    before = bare.evaluate(
+        """() => {
+          const timeline = window.timeline = streamscopeTimeline.mount(document.getElementById('timeline'), header(), block);
+          const selection = { engine: 'async', operation: 35 };
+          timeline.state = { engines: ['graph', 'async'], selection, range: [100e3, 130e3], pinned: ['graph'] };
+          return timeline.state;
+        }"""
+    )
+    assert before["selection"]["name"] == "matmul"
+    bare.evaluate(
+        """() => {
+          const other = header();
+          other.groups[4].label = 'a new engine';
+          timeline.replace(streamscopeTimeline.decode(other, block));
+        }"""
+    )
+    assert bare.evaluate("timeline.state") == before | {"engines": ["graph", "async", "a new engine"]}
+    assert bare.locator(".ss-panel strong").inner_text() == "matmul"
+    assert "a new engine" in bare.locator(".ss-overlay").get_attribute("aria-label")
+
+
+def test_of_twenty_timelines_only_those_in_sight_are_drawn(bare):
+    drawn = bare.evaluate(
+        """() => {
+          const boxes = Array.from({ length: 20 }, () => document.body.appendChild(document.createElement('div')));
+          boxes.forEach((box) => { box.style.minHeight = '900px'; });
+          window.many = boxes.map((box) => streamscopeTimeline.mount(box, header(), block));
+          // A canvas that nobody drew on is black.
+          window.drawn = () => many.map(({ stage }) => stage.baseContext.getImageData(5, 5, 1, 1).data[0] > 0);
+          return drawn();
+        }"""
+    )
+    assert drawn[0]
+    assert not any(drawn[2:])
+    bare.evaluate("many[12].root.scrollIntoView()")
+    until(bare, "drawn()[12]")
+    assert not bare.evaluate("drawn()[19]")

@@ -1,0 +1,67 @@
+// The strip at the foot: all of every run, where the device is busy, what was found, and where the view lies.
+
+import { onAxis } from "./align.js";
+
+const BUSY_SHADES = 12;
+// More hits than this are everywhere.
+const MOST_MARKS = 500;
+
+/** The strip at the foot: each engine's whole run with the times its device was busy, and where the view lies in it. */
+export function drawOverview(ctx, scene) {
+  const { geometry: g, theme, layout, view, bounds } = scene;
+  const { top, row } = layout.overview;
+  const width = g.right - g.left;
+  const pitch = (bounds.t1 - bounds.t0) / width;
+  const grain = g.px(3);
+  const x = (t) => g.left + Math.round((t - bounds.t0) / pitch);
+  layout.groups.forEach(({ index }, position) => {
+    const part = scene.groups[index];
+    const alignment = scene.alignments[index];
+    const y = g.px(top + 3 + position * row);
+    const height = g.px(row - 2);
+    const [from, to] = [x(onAxis(alignment, 0)), x(onAxis(alignment, part.group.extent_ns))];
+    ctx.fillStyle = theme.grid;
+    ctx.fillRect(from, y, Math.max(1, to - from), height);
+    const columns = Math.max(1, Math.ceil((to - from) / grain));
+    if (part.busyShare?.length !== columns) part.busyShare = busyShare(part, columns);
+    ctx.fillStyle = theme.faint;
+    // Neighbours of one shade are one rectangle.
+    for (let column = 0, next; column < columns; column = next) {
+      const shade = part.busyShare[column];
+      for (next = column + 1; next < columns && part.busyShare[next] === shade; ) next++;
+      if (!shade) continue;
+      ctx.globalAlpha = shade / BUSY_SHADES;
+      ctx.fillRect(from + column * grain, y, Math.min((next - column) * grain, to - from - column * grain), height);
+    }
+    ctx.globalAlpha = 1;
+    drawHits(ctx, scene, index, x, y);
+  });
+  if (view.t1 - view.t0 > 0.995 * (bounds.t1 - bounds.t0)) return;
+  const [x0, x1] = [x(view.t0), Math.max(x(view.t0) + g.px(3), x(view.t1))];
+  ctx.fillStyle = theme.accentWash;
+  ctx.fillRect(x0, g.px(top), x1 - x0, g.px(layout.overview.height));
+  ctx.strokeStyle = theme.accent;
+  ctx.lineWidth = Math.max(1, Math.round(g.dpr));
+  ctx.strokeRect(x0 + 0.5, g.px(top) + 0.5, x1 - x0 - 1, g.px(layout.overview.height) - 1);
+}
+
+/** How busy the device is in each of `length` equal parts of the run, from 0 to BUSY_SHADES. */
+function busyShare({ busy, group }, length) {
+  const columns = new Uint8Array(length);
+  const pitch = Math.max(group.extent_ns, 1) / length;
+  for (let column = 0, before = 0; column < length; column++) {
+    const until = busy.until((column + 1) * pitch);
+    columns[column] = Math.ceil(Math.min(1, (until - before) / pitch) * BUSY_SHADES);
+    before = until;
+  }
+  return columns;
+}
+
+/** A mark for each hit of the search. */
+function drawHits(ctx, { geometry: g, theme, model, alignments, finding }, index, x, y) {
+  if (!finding.shown) return;
+  const hits = finding.hitsOf(index);
+  if (hits.length > MOST_MARKS) return;
+  ctx.fillStyle = theme.accent;
+  for (const span of hits) ctx.fillRect(x(onAxis(alignments[index], model.groups[index].start[span])), y - g.px(1), g.px(2), g.px(5));
+}

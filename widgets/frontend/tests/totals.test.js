@@ -1,0 +1,54 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { alignmentsOf } from "../src/align.js";
+import { buildLayout } from "../src/layout.js";
+import { totalRows } from "../src/panel.js";
+import { totalsByName } from "../src/totals.js";
+import { buildLanes } from "../src/tracks.js";
+import { makeModel, randomSpans, seeded } from "./model.js";
+
+const partsOf = (model) => model.groups.map((group) => ({ group, lanes: buildLanes(group, model.kinds) }));
+
+test("an area counts what lies in it, with the part that does, under each engine", () => {
+  const model = makeModel({
+    async: [
+      { kind: "launch", name: "a", start: 0, end: 9 }, { kind: "kernel", name: "a", lane: 1, start: 10, end: 30 },
+      { kind: "kernel", name: "b", lane: 1, start: 30, end: 40 }, { kind: "kernel", name: "a", lane: 2, start: 35, end: 80 },
+    ],
+    graph: [{ kind: "kernel", name: "b", lane: 1, start: 0, end: 100 }],
+  });
+  const layout = buildLayout(partsOf(model), 900);
+  const alignments = alignmentsOf(model, "time", null, [0, 1]);
+  const told = totalsByName(model, layout, alignments, { from: 20, to: 60 });
+  assert.deepEqual(told.map(({ name, cells }) => [name, ...cells]), [
+    ["b", { count: 1, time: 10 }, { count: 1, time: 40 }],
+    ["a", { count: 2, time: 10 + 25 }, { count: 0, time: 0 }],
+  ]);
+  assert.deepEqual(totalRows(told, 2), [
+    ["b", "1 × · 0.010 µs · 22.2 %", "1 × · 0.040 µs · 100.0 %"], ["a", "2 × · 0.035 µs · 77.8 %", "–"],
+  ]);
+  const [host, main] = layout.groups[0].lanes;
+  const within = (lane) => totalsByName(model, layout, alignments, { from: 0, to: 60, top: lane.y + 3, bottom: lane.y + 4 });
+  assert.deepEqual(within(host).map(({ name, cells }) => [name, cells[0]]), [["a (call)", { count: 1, time: 9 }]]);
+  assert.deepEqual(within(main).map(({ name, cells }) => [name, cells[0].count]), [["a", 1], ["b", 1]]);
+});
+
+test("totals of any stretch equal a search through all spans", () => {
+  const random = seeded(5);
+  const spans = randomSpans(400, 6).map((span, i) => ({ ...span, name: `k${i % 3}` }));
+  const model = makeModel({ async: spans });
+  const layout = buildLayout(partsOf(model), 900);
+  const alignments = alignmentsOf(model, "scale", null, [0]);
+  for (let round = 0; round < 30; round++) {
+    const from = random() * spans.at(-1).end;
+    const to = from + random() * 5000;
+    const told = Object.fromEntries(totalsByName(model, layout, alignments, { from, to }).map(({ name, cells }) => [name, cells[0]]));
+    for (const name of ["k0", "k1", "k2"]) {
+      const inside = spans.filter((span) => span.name === name && span.end > from && span.start < to);
+      assert.equal(told[name]?.count ?? 0, inside.length);
+      const time = inside.reduce((sum, { start, end }) => sum + Math.min(end, to) - Math.max(start, from), 0);
+      assert.ok(Math.abs((told[name]?.time ?? 0) - time) < 1e-6);
+    }
+  }
+});
