@@ -30,7 +30,7 @@ Fail this cell, with the measured values, unless the last comparison is as expec
     %streamscope_assert overlap > 0.3
     %streamscope_assert graph.makespan_us < 120 and graph-dual.overlap >= 30 %
 
-A condition is about the fastest engine, or about the one whose name stands before it. --runs names the variable that holds the comparison."""
+A condition is about the fastest engine, or about the one whose name stands before it. --runs names the variable with the comparison."""
 
 
 def parser() -> argparse.ArgumentParser:
