@@ -97,15 +97,18 @@ class SimulatedBuffer:
     @property
     def values(self) -> Array:
         """What is in memory now: a read-only view, so that a reference that changes its arguments is found out."""
-        if self._block.memory is None:
+        memory = self._block.memory
+        if memory is None:
             return np.broadcast_to(np.asarray(_poison(self._spec.dtype), self._spec.dtype), self._spec.shape)
-        self.hold()
+        if memory is not self._memory:
+            self.hold()
         return self._view
 
     def hold(self) -> Array:
         """Return the array, for which memory is taken now if there is none."""
-        memory = self._block.take()
-        if self._memory is not memory:
+        memory = self._block.memory
+        if memory is None or self._memory is not memory:
+            memory = self._block.take()
             self._memory, self._array = memory, memory[: self._spec.nbytes].view(self._spec.dtype).reshape(self._spec.shape)
             self._view = read_only(self._array)
         return self._array
