@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import json
 import subprocess
 import sys
 from keyword import kwlist
@@ -350,6 +351,23 @@ def test_in_a_notebook():
 def test_a_failing_cell_stops_the_notebook():
     with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
         execute(f"%%streamscope {SIMULATED}\nss.ops.relu(x) * (1 / 0)", "'not reached'")
+
+
+def test_loading_the_extension_loads_nothing_of_what_runs(repository):
+    code = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+before = set(sys.modules)
+shell.run_line_magic("load_ext", "streamscope")
+print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - before})))
+print(json.dumps(sorted(name for name in sys.modules if name.startswith(("streamscope.comparing", "streamscope.engines")))))
+"""
+    environment = {"PYTHONPATH": f"{repository / 'toolkit'}:{repository / 'widgets'}", "HOME": "/nowhere"}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60)
+    packages, ours = map(json.loads, result.stdout.splitlines())
+    assert ours == []
+    assert not {"numpy", "pandas", "plotly", "pyarrow", "ipywidgets", "anywidget"} & set(packages)
 
 
 def test_importing_the_library_does_not_import_ipython(repository):
