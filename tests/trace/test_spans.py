@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from streamscope.errors import TraceError
 from streamscope.trace import Basis, SpanKind, SpanTable
-from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS
+from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS, SpanBuilder
 
 LIMIT = 2**53
 
@@ -121,3 +123,17 @@ def test_a_trace_has_no_more_spans_than_can_be_shown():
 
 def test_rows_can_be_taken_in_any_order():
     assert table().select(np.array([2, 0])).start_ns.tolist() == [20, 0]
+
+
+def test_more_lanes_than_a_trace_may_have_are_refused():
+    names = [f"lane {index}" for index in range(32_769)]
+    builder = SpanBuilder(names[:-1])
+    builder.add(SpanKind.KERNEL, "k", names[-2], 0, 5)
+    assert builder.build().lane.tolist() == [32_767]
+    builder = SpanBuilder(names)
+    builder.add(SpanKind.KERNEL, "k", names[-1], 0, 5)
+    with pytest.raises(TraceError, match="32,769 lanes is too wide: it may have 32,768"):
+        builder.build()
+    table = SpanBuilder(names[:1]).build()
+    with pytest.raises(TraceError, match="too wide"):
+        replace(table, lanes=tuple(names))

@@ -335,3 +335,38 @@ def test_of_twenty_timelines_only_those_in_sight_are_drawn(bare):
     bare.evaluate("many[12].root.scrollIntoView()")
     until(bare, "drawn()[12]")
     assert not bare.evaluate("drawn()[19]")
+
+
+def test_thousands_of_lanes_are_drawn_up_to_a_limit_that_is_told(open_page, make_trace, tmp_path):
+    names = [f"stream {index}" for index in range(2_000)]
+    builder = SpanBuilder(names)
+    for index, name in enumerate(names[:500]):
+        builder.add(SpanKind.KERNEL, "k", name, index * 10, index * 10 + 5, operation=index)
+    page = open_page(report([make_trace("async", builder.build())], tmp_path / "wide.html", title="t"))
+    assert page.evaluate(f"{TIMELINE}.layout.groups[0].lanes.length") == 100
+    assert page.evaluate(f"{TIMELINE}.model.groups[0].lanesLeftOut") == 400
+    # An operation whose lane is not drawn is selected all the same.
+    page.evaluate(f"{TIMELINE}.choosing.selectAndReveal(0, 450)")
+    settle(page)
+    assert "operation #450" in page.locator(".ss-panel-head").inner_text()
+
+
+def test_hours_beside_nanoseconds(open_page, make_trace, tmp_path):
+    hour = 3_600_000_000_000
+    builder = SpanBuilder(["main"])
+    for index, (start, end) in enumerate([(0, 1), (1, 1), (2, 5 * hour), (5 * hour, 5 * hour + 1), (5 * hour + 7, 5 * hour + 9)]):
+        builder.add(SpanKind.KERNEL, f"k{index}", "main", start, end, operation=index)
+    page = open_page(report([make_trace("async", builder.build())], tmp_path / "long.html", title="t"))
+    for operation, told in enumerate(["0.001 µs", "0.000 µs", "17,999,999,999.998 µs", "0.001 µs", "0.002 µs"]):
+        page.evaluate(f"{TIMELINE}.choosing.selectAndReveal(0, {operation})")
+        settle(page)
+        assert page.locator(".ss-panel tbody td").nth(3).inner_text() == told
+        place = page.evaluate(f"{TIMELINE}.locate(0, {operation})")
+        left, right = page.evaluate(f"[{TIMELINE}.layout.plot.left, {TIMELINE}.layout.plot.right]")
+        assert place["x"] < right
+        assert place["x"] + place["width"] >= left
+        if operation == 2:
+            page.evaluate(f"{TIMELINE}.viewer.show(null)")
+        else:
+            assert left - 1 <= place["x"]
+            assert place["x"] + place["width"] <= right + 1

@@ -127,6 +127,7 @@ class SpanTable:
         self._check_times()
 
     def _check_texts(self) -> None:
+        _check_lane_count(len(self.lanes))
         for column, texts in (("names", self.names), ("lanes", self.lanes)):
             if not is_tuple_of_texts(texts):
                 raise TraceError(f"{column} of spans must be a tuple of texts, not {shown(texts)}")
@@ -221,6 +222,14 @@ _LEAST = {"operation": -1, "correlation": -1, "start_ns": -MOST_NS, "end_ns": -M
 assert [f.name for f in fields(SpanTable)] == [*COLUMN_DTYPES, "names", "lanes"]
 
 
+def _check_lane_count(count: int) -> None:
+    most = int(np.iinfo(COLUMN_DTYPES["lane"]).max) + 1
+    if count > most:
+        raise TraceError(
+            f"a trace with {count:,} lanes is too wide: it may have {most:,}", hint="give each stream and each thread one lane"
+        )
+
+
 @dataclass
 class SpanBuilder:
     """Collects spans one by one and makes the sorted table of them.
@@ -263,6 +272,7 @@ class SpanBuilder:
 
     def build(self) -> SpanTable:
         """Return the spans added so far as a table sorted by start."""
+        _check_lane_count(len(self.lanes))
         columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * len(COLUMN_DTYPES)
         arrays = {name: np.array(column, dtype=COLUMN_DTYPES[name]) for name, column in zip(COLUMN_DTYPES, columns, strict=True)}
         order = np.argsort(arrays["start_ns"], kind="stable")

@@ -8,7 +8,7 @@ const MOST_ROWS = 8;
 const SLACK_NS = 200;
 
 /** More lanes than this nobody can see; the rest is told in numbers. */
-export const MOST_LANES = 200;
+export const MOST_LANES = 100;
 
 /**
  * The lanes of a group that hold any spans: {name, host, rows, band}, where `rows` are tracks and `band` is the track of

@@ -88,15 +88,17 @@ export class Viewer {
     return changes;
   }
 
-  /** Bring a span into view: moved, and zoomed in where the span would be too narrow to see. */
+  /** Bring a span into view: moved, and zoomed in where the span would be too narrow to see; of a longer one its start. */
   reveal(group, span) {
     const { start, end } = this.timeline.model.groups[group];
     const [from, to] = [start[span], end[span]].map((time) => onAxis(this.alignments[group], time));
     const { t0, t1 } = this.view;
     const wide = ((to - from) / (t1 - t0)) * this.plotWidth >= 3;
-    if (wide && from >= t0 && to <= t1) return;
+    const longer = to - from > t1 - t0;
+    if (wide && (longer ? from < t1 && to > t0 : from >= t0 && to <= t1)) return;
     const width = wide ? t1 - t0 : Math.min(t1 - t0, (Math.max(to - from, 1) * this.plotWidth) / LEAST_PIXELS);
-    this.glide({ t0: (from + to - width) / 2, t1: (from + to + width) / 2 });
+    const left = longer ? from - 0.1 * width : (from + to - width) / 2;
+    this.glide({ t0: left, t1: left + width });
   }
 
   /** Mark the stretch that zooming will show, from one place of the canvas to another. */
