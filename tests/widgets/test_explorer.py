@@ -126,6 +126,9 @@ def test_a_run_is_checked_kept_and_compared(explorer):
     assert said(explorer).startswith("Run 2 is ")
     assert "slower under async" in said(explorer)
     assert said(explorer, "because") == "Run 2 has length 16 instead of 8."
+    assert [title for title, _ in explorer.one.options[1:]] == [
+        "1 · branches: 2 streams, simulated", "2 · branches: length 16, 2 streams, simulated",
+    ]  # fmt: skip
     labels = [group.label for group in explorer.timeline.groups]
     assert labels[:4] == ["async · run 1", "async · run 2", "dual · run 1", "dual · run 2"]
     explorer.one.value = 0

@@ -148,5 +148,10 @@ def test_overlap_is_seen_and_switched(runs, browser, bundle, tmp_path):
     assert page.evaluate(f"{element}.layout.height") < height
     assert page.get_by_role("button", name="Show what runs at once").get_attribute("aria-pressed") == "false"
     assert page.evaluate(f"{element}.overlap.shows") == {"overlap": False, "path": False}
+    # Each switch is part of the view's state, which a link, Python and new spans restore.
+    assert page.evaluate(f"{element}.state.shows") == []
+    page.evaluate(f"{element}.state = {{ shows: ['critical path'] }}")
+    assert page.evaluate(f"{element}.overlap.shows") == {"overlap": False, "path": True}
+    assert page.get_by_role("button", name="Show what made each run").get_attribute("aria-pressed") == "true"
     assert errors == []
     page.close()

@@ -57,17 +57,19 @@ def test_it_is_displayed_as_a_picture_with_the_finding_and_then_as_the_widget(fi
 
 def test_traits_say_what_is_shown_and_are_observed(widget):
     seen = []
-    widget.observe(lambda change: seen.append((change["name"], change["new"])), ["range", "engines", "selection"])
-    assert (widget.selection, widget.range) == (None, None)
+    widget.observe(lambda change: seen.append((change["name"], change["new"])), ["range", "engines", "selection", "shows"])
+    assert (widget.selection, widget.range, widget.shows) == (None, None, ["overlap"])
     assert widget.engines == ["sync", "async", "dual", "graph", "graph-dual"]
     widget.range = (10, 2_000)
     widget.engines = ["graph", "async", "graph"]
     widget.selection = {"engine": "graph", "operation": 3}
+    widget.shows = ["critical path", "overlap", "overlap"]
     # What the browser sends goes the same way.
-    widget.set_state({"range": [100.5, 200], "selection": None, "engines": ["sync"]})
+    widget.set_state({"range": [100.5, 200], "selection": None, "engines": ["sync"], "shows": []})
     assert seen == [
         ("range", (10.0, 2000.0)), ("engines", ["graph", "async"]), ("selection", {"engine": "graph", "operation": 3}),
-        ("range", (100.5, 200.0)), ("selection", None), ("engines", ["sync"]),
+        ("shows", ["overlap", "critical path"]),
+        ("range", (100.5, 200.0)), ("selection", None), ("engines", ["sync"]), ("shows", []),
     ]  # fmt: skip
 
 
@@ -80,6 +82,7 @@ def test_traits_say_what_is_shown_and_are_observed(widget):
         ("range", (5, 5), "has no length"),
         ("range", (0, float("nan")), "has no length"),
         ("range", (0, float("inf")), "has no length"),
+        ("shows", ["overlap", "path"], "cannot show 'path'"),
     ],
 )
 def test_a_trait_refuses_what_cannot_be_shown(widget, trait, value, message):

@@ -22,13 +22,17 @@ if TYPE_CHECKING:
     from streamscope.kernels.compile.compilation_log import CompilationLog
 
 
+SHOWS = ("overlap", "critical path")
+"""What the trait ``shows`` may hold."""
+
+
 class TimelineWidget(anywidget.AnyWidget):
     """Timelines of traces, stacked on one time axis.
 
     The spans are not a trait: each view that asks for them gets one binary message. So a saved notebook does not hold them,
     and zooming needs no kernel. Where no kernel answers, the still picture that stands before the widget is shown.
 
-    Three traits follow what the reader does in the browser, and move the view when you set them; ``observe`` them to react.
+    Four traits follow what the reader does in the browser, and move the view when you set them; ``observe`` them to react.
 
     Parameters
     ----------
@@ -46,13 +50,16 @@ class TimelineWidget(anywidget.AnyWidget):
         First and last nanosecond in view; None shows everything.
     engines : list of str
         Labels of the engines that are shown, from top to bottom.
+    shows : list of str
+        What is shown besides the spans: ``"overlap"``, ``"critical path"``.
 
     Raises
     ------
     OutputError
         The front end was not built.
     TraceError
-        A trait was set to an engine that is not there, or to a range whose end does not lie after its start.
+        A trait was set to an engine that is not there, to something that cannot be shown, or to a range whose end does not lie after its
+        start.
 
     Examples
     --------
@@ -73,6 +80,7 @@ class TimelineWidget(anywidget.AnyWidget):
     selection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
     range = traitlets.Tuple(traitlets.CFloat(), traitlets.CFloat(), allow_none=True, default_value=None).tag(sync=True)
     engines = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    shows = traitlets.List(traitlets.Unicode(), default_value=["overlap"]).tag(sync=True)
 
     def __init__(self, groups: tuple[TimelineGroup, ...], finding: str = "", **kwargs: Any) -> None:
         self.groups = groups
@@ -112,6 +120,13 @@ class TimelineWidget(anywidget.AnyWidget):
         for label in proposal["value"]:
             self._check_label(label)
         return list(dict.fromkeys(proposal["value"])) or labels
+
+    @traitlets.validate("shows")
+    def _check_shows(self, proposal: Any) -> list[str]:
+        for name in proposal["value"]:
+            if name not in SHOWS:
+                raise TraceError(f"the timeline cannot show {name!r}", hint=f"it can show {listed(SHOWS)}")
+        return [name for name in SHOWS if name in proposal["value"]]
 
     @traitlets.validate("selection")
     def _check_selection(self, proposal: Any) -> dict[str, Any] | None:

@@ -3,8 +3,9 @@
 import { ofOperation } from "./grouping.js";
 
 /**
- * @returns {{range, selection, engines, pinned, collapsed, align, find}} `range` is [start, end] in nanoseconds on the axis, null for
- * everything; `selection` is {engine, operation, name, span}, null for none; engines are told by their labels
+ * @returns {{range, selection, engines, pinned, collapsed, align, shows, find}} `range` is [start, end] in nanoseconds on the axis, null for
+ * everything; `selection` is {engine, operation, name, span}, null for none; engines are told by their labels; `shows` is
+ * what is shown besides the spans: "overlap", "critical path"
  */
 export function readState(timeline) {
   const { model, viewer, arrangement, finding } = timeline;
@@ -16,6 +17,7 @@ export function readState(timeline) {
     pinned: labels(arrangement.pinned),
     collapsed: labels(arrangement.collapsed),
     align: viewer.mode,
+    shows: timeline.overlap.words,
     find: { name: finding.filter.code === null ? null : model.names[finding.filter.code], text: finding.filter.text },
   };
 }
@@ -36,6 +38,7 @@ export function applyState(timeline, state) {
     if (state.collapsed) arrangement.collapsed = new Set(indices(state.collapsed));
     if (state.engines && indices(state.engines).length) arrangement.show(indices(state.engines));
   });
+  if (Array.isArray(state.shows)) timeline.overlap.words = state.shows;
   if (state.find) toolbar.find(state.find.name === null ? null : model.names.indexOf(state.find.name), state.find.text);
   if (state.selection !== undefined) {
     const [group, span] = findSelection(model, state.selection);

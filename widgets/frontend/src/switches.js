@@ -43,6 +43,16 @@ export class OverlapSwitches {
     this.set({ ...this.shows, [name]: !this.shows[name] });
   }
 
+  /** What is shown, as a list of the buttons' words. */
+  get words() {
+    return Object.keys(SWITCHES).filter((name) => this.shows[name]).map((name) => SWITCHES[name][0]);
+  }
+
+  set words(words) {
+    if (JSON.stringify(words) === JSON.stringify(this.words)) return;
+    this.set(Object.fromEntries(Object.entries(SWITCHES).map(([name, [text]]) => [name, words.includes(text)])));
+  }
+
   /** Show what `shows` says: {overlap, path}. */
   set(shows) {
     const grows = shows.overlap !== this.shows.overlap;

@@ -1,6 +1,6 @@
 // The widget's traits and what a timeline shows, kept alike.
 
-const TRAITS = ["selection", "range", "engines"];
+const TRAITS = ["selection", "range", "engines", "shows"];
 // A glide, or a drag, is told when it pauses.
 const PAUSE_MS = 120;
 

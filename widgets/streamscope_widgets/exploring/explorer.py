@@ -269,6 +269,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
 
     def _fail(self, error: BaseException) -> None:
         """Say what was wrong and in which line; there is no picture of what cannot run."""
+        self._select(FORECAST, NOTHING)
         line = line_of_error(error)
         where = fill('<p class="because"><code>{}  {}</code></p>', line.where, line.source) if line else Html()
         self.says.value = fill('<div class="ss-x-says" role="alert"><p class="answer wrong">{}</p>{}</div>', mistake(error), where)

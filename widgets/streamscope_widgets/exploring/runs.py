@@ -12,6 +12,7 @@ from streamscope.comparing.compare import compare
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
+from streamscope.words import counted
 from streamscope_widgets.exploring.subjects import Subject
 
 BETWEEN_REPORTS_S = 0.1
@@ -76,11 +77,12 @@ class Past:
 
     @property
     def title(self) -> str:
-        """What the list of runs calls it."""
+        """What the list of runs calls it: the settings that are not the usual ones say most."""
+        usual = {knob.name: knob.value for knob in self.asked.subject.knobs}
+        values = [f"{name} {value:,}" for name, value in self.asked.values.items() if value != usual[name]]
         device = "simulated" if self.comparison.device.simulated else self.comparison.device.name
-        values = [f"{name} {value:,}" for name, value in self.asked.values.items()]
-        parts = [self.asked.subject.name, *values, f"{self.asked.streams} streams", *filter(None, [self.asked.dtype]), device]
-        return f"{self.number} · {', '.join(parts)}"
+        parts = [*values, counted(self.asked.streams, "stream"), *filter(None, [self.asked.dtype]), device]
+        return f"{self.number} · {self.asked.subject.name}: {', '.join(parts)}"
 
     def __repr__(self) -> str:
         return f"<run {self.title}>"
