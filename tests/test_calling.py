@@ -55,9 +55,10 @@ class TestEveryVerb:
         with pytest.raises(KeywordError, match=rf"{own}= is a keyword of ss\.{verb.__name__}, and .* functools\.partial"):
             verb(function, X, **{own: "simulated"})
 
-    def test_wants_a_function_or_a_program(self, verb):
-        with pytest.raises(ProgramError, match=rf"ss\.{verb.__name__} wants a function or a program, not a int"):
-            verb(3, X)
+    @pytest.mark.parametrize("wrong", [3, X, "step"])
+    def test_wants_a_function_or_a_program(self, verb, wrong):
+        with pytest.raises(ProgramError, match=rf"ss\.{verb.__name__} wants a function or a program, not a {type(wrong).__name__}"):
+            verb(wrong, X)
 
 
 def test_a_misspelled_keyword_of_a_verb():

@@ -10,7 +10,6 @@ import pytest
 
 import streamscope as ss
 from streamscope.advising.break_even import BRANCHED, WORTH, graph_pays
-from streamscope.errors import ProgramError
 from streamscope.workloads import WORKLOADS
 
 pytestmark = pytest.mark.usefixtures("costs")
@@ -117,8 +116,3 @@ def test_it_is_json():
     assert content["device"]["kind"] == "simulated"
     assert content["program"]["engines"]["async"]["speedup"] == 1
     assert content["second_stream_pays_ns"]["in_graph"]["4"] == [0, None]
-
-
-def test_what_is_no_program():
-    with pytest.raises(ProgramError, match="advise wants a function or a program"):
-        ss.advise(np.ones(3), device="simulated")

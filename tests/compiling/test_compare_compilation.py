@@ -119,7 +119,7 @@ def test_what_needs_no_kernel():
 
 @pytest.mark.parametrize("architecture", ["sm_1", "sm_90 ", "compute_90", "", b"sm_90", 90])
 def test_an_unknown_architecture(architecture):
-    with pytest.raises(CompilationError, match="is unknown to this NVRTC"):
+    with pytest.raises(CompilationError, match="architecture="):
         compare_compilation(step, X, architecture=architecture, progress=lambda *report: pytest.fail("compiled"))
 
 

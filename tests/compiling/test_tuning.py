@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.compiling.tuning import LEAST_GAIN, VARIANTS, TunedKernel, Tuning, fastest, tune
-from streamscope.errors import CacheWarning, DeviceError, ProgramError
+from streamscope.errors import CacheWarning, DeviceError
 from streamscope.kernels.compile.compilation_log import CompilationLog
 from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.compile.tuned_variants import TunedVariants, tuned_variants
@@ -35,11 +35,6 @@ def step(x, y):
 def test_a_simulated_device_has_nothing_to_time():
     with pytest.raises(DeviceError, match="simulated"):
         tune(step, X, X, device="simulated", progress=False)
-
-
-def test_what_is_no_program():
-    with pytest.raises(ProgramError, match=r"ss\.tune wants a function or a program, not a int"):
-        tune(3, X, progress=False)
 
 
 @given(st.dictionaries(st.sampled_from(VARIANTS[1:]), st.floats(1.0, 1e9)), st.floats(1.0, 1e9))

@@ -84,11 +84,10 @@ def test_a_program_of_no_kernels():
 @pytest.mark.parametrize(
     ("program", "inputs", "options", "error", "match"),
     [
-        (3, (X,), {}, ProgramError, "ss.warm wants a function or a program, not a int"),
         (step.trace(X), (X,), {}, ProgramError, "takes no inputs here, got 1"),
-        (step, (X,), {"architecture": "sm_123"}, CompilationError, "architecture='sm_123' is unknown to this NVRTC"),
-        (step, (X,), {"architecture": ""}, CompilationError, "architecture='' is unknown to this NVRTC"),
-        (step, (X,), {"architecture": b"sm_90"}, CompilationError, "architecture=b'sm_90' is unknown to this NVRTC"),
+        (step, (X,), {"architecture": "sm_123"}, CompilationError, "architecture='sm_123'"),
+        (step, (X,), {"architecture": ""}, CompilationError, "architecture=''"),
+        (step, (X,), {"architecture": b"sm_90"}, CompilationError, "architecture=b'sm_90'"),
         (step, (X,), {"workers": 0}, CompilationError, "workers=0"),
         (step, (X,), {"workers": "2"}, CompilationError, "workers='2'"),
     ],

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from streamscope.analysis.table import SIMULATED_CAPTION, device_words
 from streamscope.comparing.compare import compare
 from streamscope.comparing.comparison import PLAIN_CALL, Comparison, Run, load_comparison
 from streamscope.errors import OutputError
@@ -89,8 +90,8 @@ def test_the_answer_stands_before_the_timeline_and_the_rest_below(branches, tmp_
 
 def test_simulated_times_are_called_so_everywhere(branches, tmp_path):
     reader = Reader(written(branches, tmp_path))
-    assert "all times are simulated" in reader.text("h1")
-    assert "All times in this table are simulated." in reader.text("p")
+    assert device_words(branches.device) in reader.text("h1")
+    assert SIMULATED_CAPTION in reader.text("p")
     axes = [text for text in reader.texts["text"] if text.startswith(("time, µs", "time with", "launch latency,", "speed-up"))]
     assert len(axes) == 4
     assert all(axis.endswith(", simulated") for axis in axes)

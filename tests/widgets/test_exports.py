@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from streamscope.analysis.table import SIMULATED_CAPTION, device_words
 from streamscope.comparing.compare import compare
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.errors import OutputError, TraceError
@@ -54,14 +55,14 @@ def cells(line):
 
 def test_markdown_says_the_verdict_and_has_every_number(branches, tmp_path):
     text = branches.report(tmp_path / "r.md").read_text(encoding="utf-8")
-    assert text.startswith("# branches · simulated NVIDIA H200: all times are simulated\n\n")
+    assert text.startswith(f"# branches · {device_words(branches.device)}\n\n")
     assert branches.verdict in text
     table = [cells(line) for line in text.splitlines() if line.startswith("|")]
     assert [row[0] for row in table] == ["engine", "---", *branches]
     assert len({len(row) for row in table}) == 1
     makespans = {row[0]: float(row[1]) for row in table[2:]}
     assert makespans == {engine: pytest.approx(run.metrics.makespan_us, rel=0.005) for engine, run in branches.items()}
-    assert "*All times in this table are simulated.*" in text
+    assert f"*{SIMULATED_CAPTION}*" in text
     assert all(f"- {line}" in text for line in branches.assessment.evidence)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import json
 import subprocess
 import sys
 from keyword import kwlist
@@ -19,7 +20,9 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from traitlets.config import Config
 
+from streamscope.analysis.table import device_words
 from streamscope.comparing.comparison import Comparison, load_comparison
+from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import engine_names
 from streamscope.errors import NoDeviceError, ProgramError
 from streamscope_widgets.expectations import METRICS
@@ -28,6 +31,7 @@ from streamscope_widgets.magics import Session, run_assert
 
 pytestmark = pytest.mark.usefixtures("bundle")
 SIMULATED = "--device simulated"
+SIMULATED_WORDS = device_words(SimulatedDevice().info)
 SETUP = "%load_ext streamscope\nimport numpy as np, streamscope as ss\nx = np.ones((4, 4), np.float32)\nw = x / 4\nn = 2"
 
 
@@ -73,7 +77,7 @@ def test_the_comparison_is_assigned_and_shown(shell):
     assert runs["graph"].metrics.kernel_count == 2
     assert runs["graph"].correct
     (shown,) = captured.outputs
-    assert "all times are simulated" in shown.data["text/html"]
+    assert SIMULATED_WORDS in shown.data["text/html"]
     assert runs.verdict in shown.data["text/plain"]
     assert "h" not in shell.user_ns
     assert result.result is None
@@ -92,12 +96,12 @@ def test_the_timeline_comes_after_the_comparison(shell):
     result, captured = run(shell, f"%%streamscope {SIMULATED} {cell}")
     result.raise_error()
     comparison, widget = captured.outputs
-    assert "all times are simulated" in comparison.data["text/html"]
+    assert SIMULATED_WORDS in comparison.data["text/html"]
     assert "application/vnd.jupyter.widget-view+json" in widget.data
     result, captured = run(shell, f"%%streamscope {SIMULATED} --no-timeline {cell}")
     result.raise_error()
     (comparison,) = captured.outputs
-    assert "all times are simulated" in comparison.data["text/html"]
+    assert SIMULATED_WORDS in comparison.data["text/html"]
 
 
 def test_errors_of_the_cell_are_raised_and_point_at_its_line(shell):
@@ -336,7 +340,7 @@ def test_in_a_notebook():
     shown = [output.data for output in outputs if any(output.data.values())]
     still, live = ["text/html", "text/plain"], ["application/vnd.jupyter.widget-view+json", "text/html", "text/plain"]
     assert [sorted(data) for data in shown] == [still, live]
-    assert "all times are simulated" in shown[0]["text/html"]
+    assert SIMULATED_WORDS in shown[0]["text/html"]
     assert shown[0]["text/html"].count("<img") == 1
     assert "progress" not in str(outputs)
     assert notebook.cells[2].outputs[0].data["text/plain"] == str(list(engine_names()))
@@ -347,6 +351,23 @@ def test_in_a_notebook():
 def test_a_failing_cell_stops_the_notebook():
     with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
         execute(f"%%streamscope {SIMULATED}\nss.ops.relu(x) * (1 / 0)", "'not reached'")
+
+
+def test_loading_the_extension_loads_nothing_of_what_runs(repository):
+    code = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+before = set(sys.modules)
+shell.run_line_magic("load_ext", "streamscope")
+print(json.dumps(sorted({name.partition(".")[0] for name in set(sys.modules) - before})))
+print(json.dumps(sorted(name for name in sys.modules if name.startswith(("streamscope.comparing", "streamscope.engines")))))
+"""
+    environment = {"PYTHONPATH": f"{repository / 'toolkit'}:{repository / 'widgets'}", "HOME": "/nowhere"}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60)
+    packages, ours = map(json.loads, result.stdout.splitlines())
+    assert ours == []
+    assert not {"numpy", "pandas", "plotly", "pyarrow", "ipywidgets", "anywidget"} & set(packages)
 
 
 def test_importing_the_library_does_not_import_ipython(repository):

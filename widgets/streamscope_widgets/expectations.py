@@ -23,15 +23,6 @@ METRICS = {quantity.field: quantity for quantity in QUANTITIES}
 """What can be expected, by its public name: a field of `EngineMetrics` that tables show."""
 TIMES_US = {"": 1.0, "µs": 1.0, "μs": 1.0, "us": 1.0, "ns": 1e-3, "ms": 1e3, "s": 1e6}
 SHARES = {"": 1.0, "%": 0.01}
-USAGE = """usage: %streamscope_assert [--runs NAME] CONDITION [and CONDITION ...]
-
-Fail this cell, with the measured values, unless the last comparison is as expected:
-
-    %streamscope_assert overlap > 0.3
-    %streamscope_assert graph.makespan_us < 120 and graph-dual.overlap >= 30 %
-
-A condition is about the fastest engine, or about the one whose name stands before it. --runs names the variable that holds the comparison.
-Metrics: """
 _CONDITION = re.compile(
     rf"(?:(?P<engine>[\w-]+)\.)?(?P<metric>\w+)\s*(?P<sign>{'|'.join(SIGNS)})\s*"
     r"(?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>[^\W\d]+|%)?"

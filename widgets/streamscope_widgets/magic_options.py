@@ -13,10 +13,7 @@ from types import SimpleNamespace
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
-from streamscope.comparing.compare import AUTO
-from streamscope.engines import PLANNERS
 from streamscope.options import COMPARE_OPTIONS, DEVICE, ENGINES, FUSE, REPORT, SAVE, SET, WORKLOAD, Option
-from streamscope.workloads import WORKLOADS
 
 OPTIONS = (*COMPARE_OPTIONS, FUSE, WORKLOAD, SET, SAVE, REPORT)
 FLAGS = (*(option.flag for option in OPTIONS), "--output", "--timeline", "--no-timeline", "--help")
@@ -25,6 +22,15 @@ DESCRIPTION = (
     "Run the operations of this cell under several engines and compare them. The arrays that the cell reads are the inputs, its last "
     "expression is the result; what it assigns stays inside."
 )
+
+USAGE_OF_ASSERT = """usage: %streamscope_assert [--runs NAME] CONDITION [and CONDITION ...]
+
+Fail this cell, with the measured values, unless the last comparison is as expected:
+
+    %streamscope_assert overlap > 0.3
+    %streamscope_assert graph.makespan_us < 120 and graph-dual.overlap >= 30 %
+
+A condition is about the fastest engine, or about the one whose name stands before it. --runs names the variable with the comparison."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -85,6 +91,10 @@ def completions(event: SimpleNamespace) -> list[str]:
 
 
 def _values(flag: str, words: Sequence[str], typed: str) -> list[str]:
+    from streamscope.comparing.compare import AUTO  # only where somebody presses the tab key: it loads much
+    from streamscope.engines import PLANNERS
+    from streamscope.workloads import WORKLOADS
+
     if flag == ENGINES.flag:
         return [*PLANNERS] if "," in typed else [*PLANNERS, AUTO]
     if flag == SET.flag and WORKLOAD.flag in words[:-1]:

@@ -9,40 +9,25 @@
 The cell is a program (see `streamscope_widgets.cell_program`): the arrays that it reads are the inputs, its last expression is the
 result, and what it assigns stays inside. It is compiled once, outside the timing. Its errors are raised, so that a notebook that fails
 stops.
+
+What runs is loaded when a magic is first used, so that ``%load_ext streamscope`` is quick.
 """
 
 from __future__ import annotations
 
-import ast
 import re
-import sys
-from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from types import FrameType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
-from IPython.core.error import UsageError
-from IPython.display import display
-
-from streamscope.comparing.compare import compare, compared_engines
-from streamscope.comparing.comparison import Comparison
-from streamscope.errors import EngineError, StreamscopeError, WorkloadError
-from streamscope.options import Option, hint_on_a_line
-from streamscope.tracing import ProgramFunction, program
-from streamscope.workloads import workload
-from streamscope_widgets import expectations
-from streamscope_widgets.cell_program import CellProgram, cell_program
-from streamscope_widgets.comparison_view import show_with_timeline
-from streamscope_widgets.magic_options import completions, parsed, parser, setting_values
+from streamscope_widgets.magic_options import USAGE_OF_ASSERT, completions, parser
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-PROGRAM_NAME = "cell"
-Subject = tuple[ProgramFunction, Sequence[Any], dict[str, int] | None]
-"""What is compared: the program, its inputs, and the settings that it was made with."""
+    from streamscope.comparing.comparison import Comparison
 
 
 @dataclass
@@ -57,59 +42,23 @@ def register(shell: InteractiveShell) -> None:
     """Add ``%%streamscope``, ``%streamscope`` and ``%streamscope_assert`` to a shell, with completion."""
     session = Session(shell)
     compares, asserts = partial(run_magic, session), partial(run_assert, session)
-    compares.__doc__ = parser().format_help()
-    asserts.__doc__ = expectations.USAGE + ", ".join(expectations.METRICS)
+    compares.__doc__, asserts.__doc__ = parser().format_help(), f"{USAGE_OF_ASSERT}\n--help lists the metrics."
     shell.magics_manager.register_function(compares, "line_cell", "streamscope")
     shell.magics_manager.register_function(asserts, "line", "streamscope_assert")
-    for command in ("%streamscope", "%%streamscope"):
-        shell.set_hook("complete_command", lambda _, event: completions(event), str_key=command)  # type: ignore[no-untyped-call]
-    shell.set_hook(  # type: ignore[no-untyped-call]
-        "complete_command", lambda _, event: _metrics(session, event), str_key="%streamscope_assert"
-    )
+    hooks: dict[str, Callable[[SimpleNamespace], list[str]]] = {
+        "%streamscope": completions,
+        "%%streamscope": completions,
+        "%streamscope_assert": partial(_metrics, session),
+    }
+    for command, words in hooks.items():
+        shell.set_hook("complete_command", _hook(words), str_key=command)  # type: ignore[no-untyped-call]
 
 
 def run_magic(session: Session, line: str, cell: str | None = None) -> None:
-    """Compare the engines on a cell or on a workload, show the comparison, and below it the live timelines.
+    """Compare the engines on a cell or on a workload; see `cell_comparison.run`."""
+    from streamscope_widgets.cell_comparison import run
 
-    Raises
-    ------
-    UsageError
-        The options are wrong, or there is neither a cell nor a workload.
-    StreamscopeError
-        The cell is not a program, or cannot run; or a file cannot be written.
-    """
-    chosen = parsed(line)
-    if chosen.help:
-        print(parser().format_help())  # noqa: T201 — as every magic's help
-        return
-    _check_engines(chosen.engines, chosen.memory_limit)
-    function, inputs, settings = _subject(session.shell, chosen, line, cell)
-    try:
-        comparison = compare(
-            program(function, fuse=True) if chosen.fuse else function,
-            *inputs,
-            engines=chosen.engines,
-            device=chosen.device,
-            streams=chosen.streams,
-            repeats=chosen.repeats,
-            memory_limit=chosen.memory_limit,
-            name=chosen.name or chosen.workload,
-            settings=settings,
-        )
-    except StreamscopeError as error:
-        error.hint = hint_on_a_line(error.hint)
-        raise
-    session.latest = comparison
-    if chosen.output:
-        session.shell.user_ns[chosen.output] = comparison
-    if chosen.timeline:
-        show_with_timeline(comparison)
-    else:
-        display(comparison)  # type: ignore[no-untyped-call]
-    if chosen.save is not None:
-        print(f"Saved in {comparison.save(chosen.save)}")  # noqa: T201 — where the user looks for it
-    if chosen.report is not None:
-        print(f"Report: {comparison.report(chosen.report)}")  # noqa: T201
+    session.latest = run(session.shell, line, cell) or session.latest
 
 
 def run_assert(session: Session, line: str) -> None:
@@ -122,8 +71,13 @@ def run_assert(session: Session, line: str) -> None:
     ExpectationError
         The comparison is not as expected.
     """
+    from IPython.core.error import UsageError
+
+    from streamscope.comparing.comparison import Comparison
+    from streamscope_widgets import expectations
+
     if line.strip() in ("-h", "--help"):
-        print(expectations.USAGE + ", ".join(expectations.METRICS))  # noqa: T201
+        print(f"{USAGE_OF_ASSERT}\nMetrics: {', '.join(expectations.METRICS)}")  # noqa: T201
         return
     named = re.match(r"\s*--runs(?:\s+|=)(\S+)(.*)", line)
     comparison = session.latest if named is None else session.shell.user_ns.get(named[1])
@@ -136,53 +90,12 @@ def run_assert(session: Session, line: str) -> None:
 
 def _metrics(session: Session, event: SimpleNamespace) -> list[str]:
     """Return what a word of a condition may become: the metrics, and the engines that stand before them."""
+    from streamscope_widgets import expectations
+
     engine, dot, _ = event.symbol.rpartition(".")
     engines = [f"{name}." for name in session.latest or ()]
     return [f"{engine}{dot}{name}" for name in expectations.METRICS] + ([] if dot else ["--runs", *engines])
 
 
-def _subject(shell: InteractiveShell, chosen: Namespace, line: str, cell: str | None) -> Subject:
-    """Return what is compared: a workload, or the cell with the arrays that it reads."""
-    written = cell is not None and bool(cell.strip())
-    if chosen.workload is None:
-        if cell is None:
-            raise UsageError("streamscope needs a cell: write %%streamscope on its first line (%streamscope --help says more)")
-        if chosen.set:
-            raise UsageError("a setting needs a workload (--workload NAME)")
-        made = _program(shell, line, cell)
-        return ProgramFunction(made.function), [shell.user_ns[name] for name in made.inputs], None
-    if written:
-        raise UsageError("--workload brings its program: write %streamscope on one line")
-    values = setting_values(chosen.set)
-    try:
-        found = workload(chosen.workload)
-        function, inputs = found.build(**values)
-    except WorkloadError as error:
-        raise UsageError(str(error)) from None
-    return function, inputs, {name: int(values.get(name, setting.default)) for name, setting in found.settings.items()}
-
-
-def _program(shell: InteractiveShell, line: str, cell: str) -> CellProgram:
-    """Parse the cell and make a program of it, under the cell's own file name and line numbers."""
-    source = shell.transform_cell(cell)  # type: ignore[no-untyped-call]
-    filename = shell.compile.cache(f"%%streamscope {line}\n{source}", _cell_number(shell))
-    # The magic's own line is the cell's first one.
-    return cell_program(ast.parse(f"\n{source}", filename), shell.user_ns, name=PROGRAM_NAME, filename=filename)
-
-
-def _cell_number(shell: InteractiveShell) -> int:
-    """Return the number of the cell that runs; IPython counts on before a cell runs, or after, by its version."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 — as in `user_line`
-    while frame is not None:
-        named = shell.compile.format_code_name(frame.f_code.co_filename)
-        if named is not None and (number := re.search(r"\[(\d+)\]", named[1])):
-            return int(number[1])
-        frame = frame.f_back
-    return int(shell.execution_count)
-
-
-def _check_engines(names: str | None, memory_limit: str | None) -> None:
-    try:
-        compared_engines(names, memory_limit, Option.on_a_line)
-    except EngineError as error:
-        raise UsageError(str(error)) from None
+def _hook(words: Callable[[SimpleNamespace], list[str]]) -> Callable[[object, SimpleNamespace], list[str]]:
+    return lambda shell, event: words(event)

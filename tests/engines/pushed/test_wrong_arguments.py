@@ -66,7 +66,7 @@ def test_a_variable_that_is_written_twice_counts_once(engine, place):
 
 @pytest.mark.parametrize("wrong", [None, 5, "double", [], np.ones(3)])
 def test_of_what_is_run(engine, wrong):
-    with pytest.raises(ProgramError, match=r"engine\.run wants a function or a program|cannot be looked up"):
+    with pytest.raises(ProgramError, match=r"engine\.run wants|cannot be looked up"):
         engine.run(wrong, np.ones(3))
 
 

@@ -1,0 +1,124 @@
+"""What ``%%streamscope`` does with a cell, or with a workload: see `streamscope_widgets.magics`. Loaded when it is first used."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.display import display
+
+from streamscope.comparing.compare import compare, compared_engines
+from streamscope.comparing.comparison import Comparison
+from streamscope.errors import EngineError, StreamscopeError, WorkloadError
+from streamscope.options import Option, hint_on_a_line
+from streamscope.tracing import ProgramFunction, program
+from streamscope.workloads import workload
+from streamscope_widgets.cell_program import CellProgram, cell_program
+from streamscope_widgets.comparison_view import show_with_timeline
+from streamscope_widgets.magic_options import parsed, parser, setting_values
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+PROGRAM_NAME = "cell"
+Subject = tuple[ProgramFunction, Sequence[Any], dict[str, int] | None]
+"""What is compared: the program, its inputs, and the settings that it was made with."""
+
+
+def run(shell: InteractiveShell, line: str, cell: str | None) -> Comparison | None:
+    """Compare the engines on a cell or on a workload, show the comparison, and below it the live timelines; return it.
+
+    Where only help was asked for, there is none.
+
+    Raises
+    ------
+    UsageError
+        The options are wrong, or there is neither a cell nor a workload.
+    StreamscopeError
+        The cell is not a program, or cannot run; or a file cannot be written.
+    """
+    chosen = parsed(line)
+    if chosen.help:
+        print(parser().format_help())  # noqa: T201 — as every magic's help
+        return None
+    _check_engines(chosen.engines, chosen.memory_limit)
+    function, inputs, settings = _subject(shell, chosen, line, cell)
+    try:
+        comparison = compare(
+            program(function, fuse=True) if chosen.fuse else function,
+            *inputs,
+            engines=chosen.engines,
+            device=chosen.device,
+            streams=chosen.streams,
+            repeats=chosen.repeats,
+            memory_limit=chosen.memory_limit,
+            name=chosen.name or chosen.workload,
+            settings=settings,
+        )
+    except StreamscopeError as error:
+        error.hint = hint_on_a_line(error.hint)
+        raise
+    if chosen.output:
+        shell.user_ns[chosen.output] = comparison
+    if chosen.timeline:
+        show_with_timeline(comparison)
+    else:
+        display(comparison)  # type: ignore[no-untyped-call]
+    if chosen.save is not None:
+        print(f"Saved in {comparison.save(chosen.save)}")  # noqa: T201 — where the user looks for it
+    if chosen.report is not None:
+        print(f"Report: {comparison.report(chosen.report)}")  # noqa: T201
+    return comparison
+
+
+def _subject(shell: InteractiveShell, chosen: Namespace, line: str, cell: str | None) -> Subject:
+    """Return what is compared: a workload, or the cell with the arrays that it reads."""
+    written = cell is not None and bool(cell.strip())
+    if chosen.workload is None:
+        if cell is None:
+            raise UsageError("streamscope needs a cell: write %%streamscope on its first line (%streamscope --help says more)")
+        if chosen.set:
+            raise UsageError("a setting needs a workload (--workload NAME)")
+        made = _program(shell, line, cell)
+        return ProgramFunction(made.function), [shell.user_ns[name] for name in made.inputs], None
+    if written:
+        raise UsageError("--workload brings its program: write %streamscope on one line")
+    values = setting_values(chosen.set)
+    try:
+        found = workload(chosen.workload)
+        function, inputs = found.build(**values)
+    except WorkloadError as error:
+        raise UsageError(str(error)) from None
+    return function, inputs, {name: int(values.get(name, setting.default)) for name, setting in found.settings.items()}
+
+
+def _program(shell: InteractiveShell, line: str, cell: str) -> CellProgram:
+    """Parse the cell and make a program of it, under the cell's own file name and line numbers."""
+    source = shell.transform_cell(cell)  # type: ignore[no-untyped-call]
+    filename = shell.compile.cache(f"%%streamscope {line}\n{source}", _cell_number(shell))
+    # The magic's own line is the cell's first one.
+    return cell_program(ast.parse(f"\n{source}", filename), shell.user_ns, name=PROGRAM_NAME, filename=filename)
+
+
+def _cell_number(shell: InteractiveShell) -> int:
+    """Return the number of the cell that runs; IPython counts on before a cell runs, or after, by its version."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 — as in `user_line`
+    while frame is not None:
+        named = shell.compile.format_code_name(frame.f_code.co_filename)
+        if named is not None and (number := re.search(r"\[(\d+)\]", named[1])):
+            return int(number[1])
+        frame = frame.f_back
+    return int(shell.execution_count)
+
+
+def _check_engines(names: str | None, memory_limit: str | None) -> None:
+    try:
+        compared_engines(names, memory_limit, Option.on_a_line)
+    except EngineError as error:
+        raise UsageError(str(error)) from None
