@@ -23,7 +23,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "int64"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 def test_values(differing, dtype):
     cases = {}
     for shape, axis in SHAPES:

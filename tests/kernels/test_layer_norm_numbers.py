@@ -28,7 +28,7 @@ def backward(x, weight, dy):
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_values(differing, dtype):
     cases = {}
-    for shape in SHAPES:
+    for shape in SHAPES if dtype != "float64" else SHAPES[1::3]:
         x, weight, bias, dy = inputs(shape, dtype)
         cases[f"whole {shape}"] = ss.ops.layer_norm, x, weight, bias
         cases[f"backward {shape}"] = backward, x, weight, dy

@@ -107,6 +107,20 @@ def test_engines_are_hidden_pinned_collapsed_and_moved(page):
     assert shown(page) == ["graph-dual"]
 
 
+def test_buttons_of_an_engine_are_seen_before_they_can_be_clicked(page):
+    hide = page.get_by_role("button", name="Hide sync", exact=True)
+    box = hide.bounding_box()
+    middle = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    at_middle = "([x, y]) => document.elementFromPoint(x, y).getAttribute('aria-label')"
+    assert page.evaluate(at_middle, middle) != "Hide sync"
+    page.mouse.move(*middle)
+    page.mouse.move(middle[0] + 1, middle[1])
+    assert page.evaluate(at_middle, middle) == "Hide sync"
+    assert hide.evaluate("(button) => getComputedStyle(button.parentElement).opacity") == "1"
+    page.mouse.click(*middle)
+    assert "sync" not in shown(page)
+
+
 def test_an_engine_is_dragged_by_its_name(page):
     box = page.locator(".ss-overlay").bounding_box()
     tops = page.evaluate(f"{TIMELINE}.layout.groups.map(({{ top }}) => top)")

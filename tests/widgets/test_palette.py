@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from streamscope.trace import TimelineGroup
+from streamscope_widgets.charts import STRETCHES
 from streamscope_widgets.payload import encode, operator_order
 from streamscope_widgets.show import palette
 from streamscope_widgets.still_timeline import HOST_COLOURS, timeline_svg
@@ -76,3 +77,9 @@ def test_the_text_of_charts_that_know_no_theme_reads_on_both_grounds():
 def test_what_has_a_dark_colour_is_told_apart_by_its_light_one():
     assert len({*palette.HOST.values()}) == len(palette.HOST) == len(HOST_COLOURS)
     assert not {palette.ON_LIGHT, palette.ON_DARK, *palette.KERNELS} & {*palette.DARK}
+
+
+@pytest.mark.parametrize(("name", "bar", "ink"), [stretch[:3] for stretch in STRETCHES])
+def test_the_labels_of_bars_read_in_light_and_dark(name, bar, ink):
+    assert contrast(bar, ink) >= 4, name
+    assert contrast(palette.DARK.get(bar, bar), palette.DARK.get(ink, ink)) >= 4, name

@@ -37,7 +37,7 @@ STRETCHES: tuple[tuple[str, str, str, Callable[[EngineMetrics], float]], ...] = 
     ("one kernel", palette.BUSY, palette.ON_LIGHT, lambda m: m.gpu_busy_us - m.overlap_us),
     ("two or more kernels", palette.OVERLAPPED, palette.ON_DARK, lambda m: m.overlap_us),
     ("copies alone", palette.COPY, palette.ON_DARK, lambda m: m.copy_us),
-    ("host functions alone", palette.HOST_FUNCTION, "#ffffff", _host_functions_us),
+    ("host functions alone", palette.HOST_FUNCTION, palette.INK, _host_functions_us),
     ("host wait (not launched in time)", palette.HOST_WAIT, palette.ON_LIGHT, lambda m: max(0.0, m.host_wait_us - m.host_function_us)),
     ("kernel wait (between kernels)", palette.KERNEL_WAIT, palette.ON_LIGHT, lambda m: m.kernel_wait_us),
     ("other idle", palette.OTHER_IDLE, palette.ON_LIGHT, lambda m: m.other_idle_us - max(0.0, _host_functions_us(m) - m.host_wait_us)),

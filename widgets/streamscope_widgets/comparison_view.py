@@ -74,8 +74,8 @@ dd {{ margin: 0; color: var(--soft); }}
   details::details-content {{ content-visibility: visible; block-size: auto; }}
   summary {{ list-style: none; font-weight: 600; color: var(--ink); }}
   .screen {{ display: none; }} /* hundreds of operations are for a screen, or for the traces */
-  .charts {{ grid-template-columns: 1fr 1fr; gap: 14px 32px; }}
-  details dl {{ columns: 2; column-gap: 32px; max-width: none; font-size: 11px; line-height: 1.35; }}
+  .charts {{ grid-template-columns: 1fr 1fr; gap: 6px 32px; }} .changes {{ font-size: 13px; }} details {{ margin: 4px 0 0; }}
+  details dl {{ columns: 2; column-gap: 32px; max-width: none; font-size: 10px; line-height: 1.3; }}
   dl div, .charts > div {{ break-inside: avoid; }}
   dt {{ margin-top: 4px; }}
 }}

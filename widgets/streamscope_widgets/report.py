@@ -61,11 +61,12 @@ section img, noscript svg { max-width: 100%; height: auto; }
 footer { color: var(--soft); font-size: 12px; border-top: 1px solid var(--rule); padding-top: 10px; overflow-wrap: anywhere; }
 @media (max-width: 700px) { body { padding: 16px 14px 24px; } .verdict { font-size: 17px; } }
 @media print {
-  body { padding: 0; max-width: none; font-size: 12px; } section { background: none; overflow: visible; margin-bottom: 10px; }
+  body { padding: 0; max-width: none; font-size: 11px; line-height: 1.35; }
+  section { background: none; overflow: visible; margin-bottom: 10px; }
   #timeline, tr { break-inside: avoid; } .verdict { font-size: 17px; } #timeline { margin-bottom: 10px; min-height: 0; }
-  section :is(th, td) { padding: 2px 0 2px 10px; } .facts td + td { white-space: normal; }
+  section :is(th, td) { padding: 1px 0 1px 10px; } .facts td + td { white-space: normal; }
 }
-@page { size: A4 landscape; margin: 12mm; }
+@page { size: A4 landscape; margin: 10mm 12mm; }
 """
 
 STILL_WORDS = "This is a picture, since scripts are off. In JupyterLab, Trust HTML above the page makes it a timeline to zoom and search."

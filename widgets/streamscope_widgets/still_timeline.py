@@ -141,7 +141,7 @@ def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]
     on_device = np.isin(spans.kind, list(DEVICE_KINDS))
     colour = np.where(on_device, of_name[spans.name], of_kind[spans.kind])
     lanes, streams = [], 0
-    for code in np.unique(spans.lane):
+    for code in np.flatnonzero(np.bincount(spans.lane)):
         mask = spans.lane == code
         is_stream = bool((spans.kind[mask] >= SpanKind.KERNEL).any())
         streams += is_stream
@@ -170,9 +170,10 @@ def _at_once(found: Activity, zero_ns: float, scale: float, unit: float, column:
     colours = tuple(LOOKS[occupation.name.lower()][1] for occupation in Occupation if occupation)
     yield LaneBars("at once", left[idle[opens]], right[idle[closes]], cause[opens], colours, BAR - FOOT, FOOT)
     streams = _streams_in_columns(found, left, right, column)
-    steps = np.unique(streams, axis=1).T
-    for kernels, copies in steps[steps.any(axis=1)].tolist():
-        rows = np.flatnonzero((streams[0] == kernels) & (streams[1] == copies))
+    steps = streams[0] * (MOST_LEVELS + 1) + streams[1]
+    for step in np.flatnonzero(np.bincount(steps)[1:]) + 1:
+        rows = np.flatnonzero(steps == step)
+        kernels, copies = divmod(int(step), MOST_LEVELS + 1)
         below, above = (min(levels * unit, ABOVE_FOOT) for levels in (kernels, kernels + copies))
         for look, start, end in (("kernels" if kernels > 1 else "kernel", 0, below), ("copy", below, above)):
             if end > start:
@@ -195,7 +196,7 @@ def _streams_in_columns(found: Activity, left: Array, right: Array, column: floa
 
 def _looks(activities: Sequence[Activity]) -> list[tuple[str, str]]:
     """Return words and colours of what occurs in the lanes "at once"."""
-    found = {Occupation(code).name.lower() for one in activities for code in np.unique(one.occupation)}
+    found = {Occupation(code).name.lower() for one in activities for code in np.flatnonzero(np.bincount(one.occupation)).tolist()}
     found |= {"kernel"} if any((one.kernels == 1).any() for one in activities) else set()
     found |= {"kernels"} if any((one.kernels > 1).any() for one in activities) else set()
     found |= {"copy"} if any(one.copies.any() for one in activities) else set()

@@ -7,11 +7,12 @@ export class BusyTimes {
     const { kind, start, end, kindCounts } = group;
     const starts = new Float64Array(kindCounts[kinds.kernel] + kindCounts[kinds.copy]);
     const ends = new Float64Array(starts.length);
-    this.kernelStarts = new Float64Array(kindCounts[kinds.kernel]);
+    const kernelStarts = new Float64Array(kindCounts[kinds.kernel]);
+    const { kernel, copy } = kinds;
     let [count, kernels] = [0, 0];
     for (let i = 0; i < kind.length; i++) {
-      if (kind[i] !== kinds.kernel && kind[i] !== kinds.copy) continue;
-      if (kind[i] === kinds.kernel) this.kernelStarts[kernels++] = start[i];
+      if (kind[i] !== kernel && kind[i] !== copy) continue;
+      if (kind[i] === kernel) kernelStarts[kernels++] = start[i];
       if (count && start[i] <= ends[count - 1]) {
         if (end[i] > ends[count - 1]) ends[count - 1] = end[i];
       } else {
@@ -19,6 +20,7 @@ export class BusyTimes {
         ends[count++] = end[i];
       }
     }
+    this.kernelStarts = kernelStarts;
     this.starts = starts.subarray(0, count);
     this.ends = ends.subarray(0, count);
     this.before = new Float64Array(count + 1);

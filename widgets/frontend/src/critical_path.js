@@ -20,11 +20,11 @@ export function attachPaths(model, header, block) {
   header.paths.forEach((path, index) => (model.groups[index].path = decodePath(path, block)));
 }
 
-/** Height of each lane of a group at which the line runs: low in its first row, so that names stay legible. */
-function heights(scene, box) {
-  const found = new Map();
+/** Height of each lane of a group, by its index, at which the line runs: low in its first row, so that names stay legible; NaN for none. */
+function heights(scene, box, count) {
+  const found = new Float64Array(count).fill(NaN);
   for (const { lane, rows } of box.lanes) {
-    if (rows[0]) found.set(lane.index, scene.geometry.px(rows[0].y + rows[0].height - 1.5));
+    if (rows[0]) found[lane.index] = scene.geometry.px(rows[0].y + rows[0].height - 1.5);
   }
   return found;
 }
@@ -34,24 +34,36 @@ export function drawPath(ctx, scene, box) {
   const group = model.groups[box.index];
   const { path } = group;
   if (!path?.count || !box.lanes.length) return;
-  const at = heights(scene, box);
-  const heightOf = (k) => at.get(group.lane[path.span[k]]);
-  const host = at.get(box.lanes.find(({ lane }) => lane.host)?.lane.index);
-  ctx.beginPath();
+  const at = heights(scene, box, group.lanes.length);
+  const between = model.bounds.map((bound) => BETWEEN.has(bound));
+  const host = box.lanes.find(({ lane }) => lane.host)?.lane.index;
   let k = Math.max(0, upperBound(path.start, g.t0) - 1);
-  let [x, y] = [g.x(path.start[k]), (k ? heightOf(k - 1) : host) ?? heightOf(k) ?? host];
+  const before = k ? group.lane[path.span[k - 1]] : host;
+  let [x, y] = [g.x(path.start[k]), at[before ?? group.lane[path.span[k]]]];
+  ctx.beginPath();
   ctx.moveTo(x, y);
+  // Stretches that end in one pixel are one line from the highest to the lowest of them.
+  let [high, low] = [y, y];
   for (; k < path.count && path.start[k] < g.t1; k++) {
-    const height = heightOf(k);
-    const next = g.x(path.end[k]);
-    if (height === undefined || (next - x < 1 && height === y)) continue;
-    if (BETWEEN.has(model.bounds[path.bound[k]])) ctx.lineTo(next, height);
-    else {
-      if (height !== y) ctx.lineTo(g.x(path.start[k]), height);
-      ctx.lineTo(next, height);
+    const height = at[group.lane[path.span[k]]];
+    if (Number.isNaN(height)) continue;
+    const next = (path.end[k] - g.t0) / g.pitch + g.left;
+    if (next - x < 1) {
+      high = Math.min(high, height);
+      low = Math.max(low, height);
+      y = height;
+      continue;
     }
-    [x, y] = [next, height];
+    if (high !== low) {
+      ctx.lineTo(x, high);
+      ctx.lineTo(x, low);
+      ctx.lineTo(x, y);
+    }
+    if (!between[path.bound[k]] && height !== y) ctx.lineTo(g.x(path.start[k]), height);
+    ctx.lineTo(next, height);
+    [x, y, high, low] = [next, height, height, height];
   }
+  ctx.lineTo(x, y);
   ctx.lineJoin = "round";
   for (const [ink, width] of [[theme.ground, 4.5], [theme.path, 2]]) {
     ctx.strokeStyle = ink;

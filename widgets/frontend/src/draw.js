@@ -65,6 +65,7 @@ function drawLanes(ctx, scene, box) {
 /** The end of a run; and, in a report that had to leave spans out, the stretch that it does not hold. */
 function drawEnds(ctx, scene, box, group) {
   const { geometry: g, theme } = scene;
+  if (!box.lanes.length) return;
   const [top, bottom] = [g.px(box.body), g.px(box.bottom)];
   if (group.shown_until_ns !== null) {
     const [x, width] = stretch(g, group.shown_until_ns, group.extent_ns, 0);

@@ -3,7 +3,7 @@ import test from "node:test";
 
 import { Activity, COPIES, IDLE, KERNEL, KERNELS, OVERLAPPED, RUNNING } from "../src/activity.js";
 import { describeAtOnce } from "../src/at_once.js";
-import { decodePath } from "../src/critical_path.js";
+import { decodePath, drawPath } from "../src/critical_path.js";
 import { looksOf } from "../src/looks.js";
 import { decodeWaits, waitsOf } from "../src/waits.js";
 import { seeded } from "./model.js";
@@ -112,4 +112,21 @@ test("a path's stretches have ends", () => {
   const [spec, block] = columnsOf({ start: [0, 4], duration: [4, 6], bound: [1, 2], span: [0, 1] });
   const path = decodePath({ ...spec, words: "kernels 60 %" }, block);
   assert.deepEqual([[...path.start], [...path.end], path.words], [[0, 4], [4, 10], "kernels 60 %"]);
+});
+
+test("a path of many stretches costs a few lines a pixel, and touches each lane that it passes there", () => {
+  const count = 50_000;
+  const path = {
+    count, start: Float64Array.from({ length: count }, (_, k) => k), end: Float64Array.from({ length: count }, (_, k) => k + 1),
+    bound: new Uint8Array(count), span: Uint32Array.from({ length: count }, (_, k) => k % 2),
+  };
+  const lines = [];
+  const ctx = { beginPath() {}, moveTo() {}, stroke() {}, lineTo: (x, y) => lines.push([x, y]) };
+  const box = { index: 0, lanes: [{ lane: { index: 0, host: true }, rows: [{ y: 0, height: 10 }] }, { lane: { index: 1 }, rows: [{ y: 20, height: 10 }] }] };
+  const geometry = { dpr: 1, left: 0, right: 100, pitch: count / 100, t0: 0, t1: count, x: (t) => (t / count) * 100, px: Math.round };
+  const group = { path, lane: Uint8Array.of(0, 1), lanes: box.lanes };
+  drawPath(ctx, { geometry, theme: {}, model: { groups: [group], bounds: ["host"] } }, box);
+  assert.ok(lines.length < 6 * 101, `${lines.length} lines`);
+  assert.deepEqual([...new Set(lines.map(([, y]) => y))].sort((a, b) => a - b), [9, 29]);
+  assert.ok(lines.at(-1)[0] > 98);
 });

@@ -19,6 +19,9 @@ ON_ANY, FAINT_ON_ANY = "#777b82", "rgba(128,132,140,0.28)"
 
 COPY = "#7a4fb5"
 
+BOUNDARY = "#b5651d"
+"""A line between two regions."""
+
 FASTER, SLOWER = "#1a936f", "#d1495b"
 
 BUSY = "#6a9ef5"

@@ -123,7 +123,7 @@ def _add_cells(figure: go.Figure, cells: Cells, where: dict[str, int]) -> None:
 
 
 def _add_line(figure: go.Figure, line: Line, where: dict[str, int]) -> None:
-    looks = {"color": palette.HOST_FUNCTION, "width": 2, "dash": "dash"} if line.dashed else {"color": palette.INK, "width": 1}
+    looks = {"color": palette.BOUNDARY, "width": 2, "dash": "dash"} if line.dashed else {"color": palette.INK, "width": 1}
     if line.colour:
         looks = {"color": line.colour, "width": 2.5}
     shown = {"customdata": line.details, "hovertemplate": f"{line.hover}<extra></extra>"} if line.hover else {"hoverinfo": "skip"}

@@ -160,7 +160,7 @@ PLANE_STYLE = (
     f"text{{font:11.5px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;fill:{palette.INK}}}"
     f".soft{{fill:{palette.FAINT_INK}}}.head{{font-size:15px;font-weight:600}}.name{{font-size:13px;font-weight:600}}.mid{{text-anchor:middle}}"
     f".halo{{paint-order:stroke;stroke:#ffffffc0;stroke-width:4px}}.line{{fill:none;stroke:{palette.INK}}}"
-    f".dual{{fill:none;stroke:{palette.HOST_FUNCTION};stroke-width:2;stroke-dasharray:6 4}}"
+    f".dual{{fill:none;stroke:{palette.BOUNDARY};stroke-width:2;stroke-dasharray:6 4}}"
     # The cells are light in any theme, and so is the halo of what is written on them.
     f"@media screen and (prefers-color-scheme: dark){{text{{fill:{palette.DARK[palette.INK]}}}"
     f".soft{{fill:{palette.DARK[palette.FAINT_INK]}}}text.halo{{fill:{palette.INK}}}}}"

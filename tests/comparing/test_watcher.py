@@ -1,0 +1,63 @@
+"""Progress that also takes each engine's run as soon as it is recorded, in a thread of its own as the explorer has it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import streamscope as ss
+from streamscope.devices import open_device
+
+ENGINES = ("async", "dual", "graph", "graph-dual")
+
+
+class Watching:
+    """Notes the runs, and stops after some."""
+
+    def __init__(self, most=9):
+        self.runs, self.most, self.steps = [], most, 0
+
+    def __call__(self, what, step, steps, /):
+        self.steps += 1
+
+    def recorded(self, run):
+        self.runs.append(run)
+        if len(self.runs) > self.most:
+            raise RuntimeError("enough")
+
+
+def compared(device, watching):
+    def work():
+        opened = open_device(device)
+        opened.use()
+        function, inputs = ss.workload("branches").build(branches=2, length=2, size=1000, copies=1)
+        return ss.compare(function, *inputs, engines=ENGINES, device=opened, repeats=3, progress=watching)
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work).result()
+
+
+def test_it_takes_each_run_in_turn():
+    watching = Watching()
+    found = compared("simulated", watching)
+    assert [run.engine for run in watching.runs] == list(ENGINES)
+    assert all(found[run.engine] is run for run in watching.runs)
+    assert watching.steps > len(ENGINES)
+
+
+def test_what_it_raises_ends_the_comparison():
+    watching = Watching(most=1)
+    with pytest.raises(RuntimeError, match="enough"):
+        compared("simulated", watching)
+    assert [run.engine for run in watching.runs] == ["async", "dual"]
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_measured_in_another_thread_as_well():
+    watching = Watching()
+    found = compared("cuda", watching)
+    assert [run.engine for run in watching.runs] == list(ENGINES)
+    assert all(run.correct for run in found.values())
+    assert not found.device.simulated
+    assert compared("cuda", Watching())["graph"].correct
