@@ -78,6 +78,9 @@ def test_cost(launches):
         (lambda x: ss.ops.avg_pool(x.astype("int8"), 2), r"avg_pool: dtypes int8 do not fit"),
         (lambda x: ss.ops.avg_pool(x[0], 2), r"avg_pool: x of shape \(7, 6, 3\) has no four axes.*channels last"),
         (lambda x: ss.ops.max_pool_backward(x, x, x, 2), r"dy of shape .* does not fit x of shape .*its shape must be \(2, 3, 3, 3\)"),
+        (lambda x: ss.ops.avg_pool_backward(x, x[:, :3, :3].astype("float32"), 2), r"avg_pool_backward: x is float64 and dy is float32"),
+        (lambda x: ss.ops.max_pool_backward(x, x, x.astype("float32"), 2), r"max_pool_backward: x is float64 and dy is float32"),
+        (lambda x: ss.ops.avg_pool_backward(X, x[:, :3, :3], 2), r"avg_pool_backward: it takes variables, got a ndarray"),
     ],
 )
 def test_what_does_not_fit(use, said):

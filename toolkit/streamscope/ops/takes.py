@@ -12,7 +12,7 @@ import numpy as np
 from streamscope.kernels.reduce.reduction_plan import checked_axes
 from streamscope.kernels.source import PlannedKernel
 from streamscope.kernels.take import TakenShape, planned_take, planned_take_gradient
-from streamscope.ops.application import is_aligned, require, require_float, specs_of
+from streamscope.ops.application import is_aligned, require, require_float, shape_of_argument, specs_of
 from streamscope.ops.linear import accumulation_dtype
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
@@ -127,12 +127,6 @@ def _along(operator: str, x: object, axis: Axis) -> Axis:
     return axes[0]
 
 
-def _like(operator: str, x: object, dy: object) -> tuple[int, ...]:
-    specs = specs_of(operator, [x, dy])
-    require(specs[0].dtype == specs[1].dtype, operator, f"x is {specs[0].dtype.name} and dy is {specs[1].dtype.name}", "use one dtype")
-    return specs[0].shape
-
-
 @applies_operators
 def take(x: object, indices: object, axis: int | None = None, *, out: object = None) -> Symbol:
     """Return the elements of x at indices along an axis, as ``np.take`` does; without an axis, of all elements in order.
@@ -194,7 +188,7 @@ def take_backward(x: object, indices: object, dy: object, axis: int | None = Non
     ...     print(engine.run(ss.program(ss.ops.take_backward), x, indices, dy))
     [4. 0. 3.]
     """
-    shape = _like("take_backward", x, dy)
+    shape = shape_of_argument("take_backward", x, dy)
     return cast("Symbol", _take_gradient(indices, dy, out=out, shape=shape, along=_along("take_backward", x, axis)))
 
 
@@ -253,5 +247,5 @@ def embedding_backward(table: object, indices: object, dy: object, *, out: objec
     ...     print(engine.run(ss.program(ss.ops.embedding_backward), table, tokens, dy).ravel())
     [4. 3.]
     """
-    shape = _like("embedding_backward", table, dy)
+    shape = shape_of_argument("embedding_backward", table, dy)
     return cast("Symbol", _embedding_gradient(indices, dy, out=out, shape=shape, along=_along("embedding_backward", table, 0)))
