@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from streamscope.kernels.cumsum import planned_cumsum
-from streamscope.kernels.reduce.reduction_plan import checked_axes, in_turn
+from streamscope.kernels.reduce.reduction_plan import checked_axis, in_turn
 from streamscope.kernels.source import PlannedKernel
 from streamscope.ops.application import require, specs_of
 from streamscope.ops.linear import accumulation_dtype
@@ -96,7 +96,6 @@ def cumsum(x: object, axis: int | None = None, *, reverse: bool = False, out: ob
     [1 3 6] [6 5 3]
     """
     (spec,) = specs_of("cumsum", [x])
-    axes = checked_axes("cumsum", spec.shape, axis)
-    require(axis is None or len(axes) == 1, "cumsum", f"axis={axis} names several axes", "name one, or None for all elements in order")
+    along = None if axis is None else checked_axis("cumsum", spec.shape, axis)
     require(isinstance(reverse, bool), "cumsum", f"reverse={reverse!r} is neither True nor False")
-    return cast("Symbol", _operator(x, out=out, axis=None if axis is None else axes[0], reverse=reverse))
+    return cast("Symbol", _operator(x, out=out, axis=along, reverse=reverse))

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from streamscope.kernels.reduce.reduction_plan import checked_axes
+from streamscope.kernels.reduce.reduction_plan import checked_axis
 from streamscope.kernels.source import PlannedKernel
 from streamscope.kernels.take import TakenShape, planned_take, planned_take_gradient
 from streamscope.ops.application import is_aligned, require, require_float, shape_of_argument, specs_of
@@ -122,9 +122,7 @@ def _along(operator: str, x: object, axis: Axis) -> Axis:
     if axis is None:
         return None
     (spec,) = specs_of(operator, [x])
-    axes = checked_axes(operator, spec.shape, axis)
-    require(len(axes) == 1, operator, f"axis={axis} names several axes", "name one, or None for all elements in order")
-    return axes[0]
+    return checked_axis(operator, spec.shape, axis)
 
 
 @applies_operators

@@ -117,6 +117,20 @@ def checked_axes(operator: str, shape: Sequence[int], axis: Any) -> tuple[int, .
     return axes
 
 
+def checked_axis(operator: str, shape: Sequence[int], axis: Any) -> int:
+    """Return the one axis that ``axis`` means, counted from 0.
+
+    Raises
+    ------
+    ProgramError
+        It is no number, or the shape has no such axis.
+    """
+    axes = checked_axes(operator, shape, axis)
+    if axis is None or isinstance(axis, list | tuple):
+        raise ProgramError(f"{operator}: axis={axis!r} is not one axis", hint="give a whole number")
+    return axes[0]
+
+
 def reduced_shape(shape: Sequence[int], axes: Sequence[int], *, keepdims: bool) -> tuple[int, ...]:
     """Return the shape that is left when some axes are reduced."""
     if keepdims:
