@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Sequence
 from typing import Any, cast
@@ -53,12 +52,7 @@ def _build(application: Application) -> tuple[Launch, ...]:
         if len(kernels) > 1:
             totals = bench.stream.workspace(kernels[0].blocks * number.itemsize)
             places = [[reads[0], totals], [reads[0], totals, writes[0]]]
-        return in_turn(
-            [
-                bench.kernel(kernel.source, kernel.blocks, kernel.threads, [*arrays, *map(ctypes.c_longlong, kernel.numbers)])
-                for kernel, arrays in zip(kernels, places, strict=True)
-            ]
-        )
+        return in_turn([kernel.bind(bench, arrays) for kernel, arrays in zip(kernels, places, strict=True)])
 
     cost = Cost(application.nbytes + x.nbytes * (len(kernels) - 1), x.size, max(1, kernels[-1].blocks), kernels[-1].threads)
     return application.kernel("cumsum", cost, lambda arrays: [reference(arrays)[0].astype(result.dtype, copy=False)], cuda)

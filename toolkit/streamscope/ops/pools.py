@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -103,8 +102,7 @@ def _operator(name: str, reference: Callable[..., Array]) -> Operator:
 
         def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
             kernel = planned_pooling(name, shape, result.dtype.name, aligned=is_aligned(*reads, *writes))
-            number = ctypes.c_longlong if "_wide" in kernel.source.name else ctypes.c_int
-            return bench.kernel(kernel.source, kernel.blocks, kernel.threads, [*reads, *writes, *map(number, kernel.numbers)])
+            return kernel.bind(bench, [*reads, *writes])
 
         fresh = planned_pooling(name, shape, result.dtype.name, aligned=True)
         flops = shape.w[1] * shape.w[2] * int(np.prod(shape.y))
