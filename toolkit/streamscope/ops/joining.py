@@ -48,7 +48,7 @@ def _joining(axis: int) -> Operator:
         def reference(arrays: Sequence[Array]) -> Sequence[Array]:
             return [np.concatenate(arrays, axis)]
 
-        return application.kernel("concatenate", cost, reference, ConcatenateCall(axis))
+        return application.kernel("concatenate", cost, reference, ConcatenateCall(axis), exact=True)
 
     def reads_view(view: View) -> bool:
         return not view.spec.size or rows_of(view.spec.shape, view.strides, axis) is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -68,7 +67,8 @@ def _operator(name: str) -> Operator:
     def build(application: Application) -> tuple[Launch, ...]:
         (x, indices), (result,) = application.read_specs, application.write_specs
         shape = _shape(name, x.shape, x.dtype, indices, application.attributes["along"])
-        return _launch(application, name, shape, planned_take, _taken, 2 * result.nbytes + indices.nbytes, 0)
+        moved_bytes = 2 * result.nbytes + indices.nbytes
+        return _launch(application, name, shape, planned_take, _taken, moved_bytes, exact=True)
 
     return Operator(name, infer, build, reads_view=one_piece)
 
@@ -86,7 +86,8 @@ def _gradient_operator(name: str) -> Operator:
         (indices, dy), (result,) = application.read_specs, application.write_specs
         shape = _shape(name, result.shape, dy.dtype, indices, application.attributes["along"])
         looked_through = planned_take_gradient(shape, aligned=True).blocks * shape.places
-        return _launch(application, name, shape, planned_take_gradient, _taken_gradient, application.nbytes, dy.size + looked_through)
+        flops = dy.size + looked_through
+        return _launch(application, name, shape, planned_take_gradient, _taken_gradient, application.nbytes, flops)
 
     return Operator(name, infer, build, reads_view=one_piece)
 
@@ -98,7 +99,9 @@ def _launch(
     planned: Callable[..., PlannedKernel],
     function: Callable[..., Array],
     moved_bytes: int,
-    flops: int,
+    flops: int = 0,
+    *,
+    exact: bool = False,
 ) -> tuple[Launch, ...]:
     (result,) = application.write_specs
 
@@ -107,11 +110,10 @@ def _launch(
 
     def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
         kernel = planned(shape, aligned=is_aligned(*reads, *writes))
-        numbers = map(ctypes.c_longlong if shape.wide else ctypes.c_int, kernel.numbers)
-        return bench.kernel(kernel.source, kernel.blocks, kernel.threads, [*reads, *writes, *numbers])
+        return kernel.bind(bench, [*reads, *writes])
 
     fresh = planned(shape, aligned=True)
-    return application.kernel(name, Cost(moved_bytes, flops, max(1, fresh.blocks), fresh.threads), reference, cuda)
+    return application.kernel(name, Cost(moved_bytes, flops, max(1, fresh.blocks), fresh.threads), reference, cuda, exact=exact)
 
 
 _take, _take_gradient = _operator("take"), _gradient_operator("take_gradient")
