@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Event
 
 import numpy as np
 import pytest
@@ -124,3 +126,69 @@ def test_a_device_is_not_watched_any_more_afterwards():
     prepared.run()
     prepared.wait()
     assert len(told) == LAUNCHES
+
+
+def test_what_one_thread_raises_does_not_stop_another():
+    device, met = SimulatedDevice(), []
+    prepared = ss.prepare(step, X, device=device, progress=False)
+
+    def cancel(launch):
+        met.append(launch.name)
+        raise Cancelled
+
+    def run():
+        prepared.run()
+        prepared.wait()
+
+    with device.watched(cancel):
+        with ThreadPoolExecutor(1) as other:
+            error = other.submit(run).exception()
+        assert (error, met) == (None, [])
+        with pytest.raises(Cancelled):
+            run()
+    assert met == ["tanh"]
+    run()
+
+
+def test_blocks_of_two_threads_may_overlap():
+    device, mine, others = SimulatedDevice(), [], []
+    prepared = ss.prepare(step, X, device=device, progress=False)
+
+    def run():
+        prepared.run()
+        prepared.wait()
+
+    block = device.watched(lambda launch: others.append(launch.name))
+    with ThreadPoolExecutor(1) as other:
+        other.submit(block.__enter__).result()
+        with device.watched(lambda launch: mine.append(launch.name)):
+            other.submit(run).result()
+            other.submit(block.__exit__, None, None, None).result()
+            run()
+        other.submit(run).result()
+    run()
+    assert len(mine) == len(others) == LAUNCHES
+
+
+def test_a_comparison_that_is_cancelled_ends_in_its_own_thread_alone():
+    device, ends = SimulatedDevice(), Event()
+
+    def run_until_told():
+        prepared = ss.prepare(step, X, device=device, progress=False)
+        while not ends.is_set():
+            prepared.run()
+            prepared.wait()
+
+    def boom(what, step, steps):
+        if what.startswith("preparing async: exp"):
+            raise Cancelled
+
+    with ThreadPoolExecutor(1) as other:
+        running = other.submit(run_until_told)
+        try:
+            for _ in range(20):
+                with pytest.raises(Cancelled):
+                    ss.compare(step, X, device=device, engines="async,graph", progress=boom)
+        finally:
+            ends.set()
+        running.result()

@@ -158,7 +158,7 @@ class Device(Protocol):
     def watched(self, each: Callable[[Launch], None]) -> AbstractContextManager[None]:
         """Call a function before each launch that the block computes, where the device computes them itself, which takes long.
 
-        What the function raises ends the run that is under way, between two launches.
+        What the function raises ends the run that is under way, between two launches. Only the thread that opened the block calls it.
         """
 
     def pair(self, stream: Stream, auxiliary: Stream) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import count
-from threading import RLock, get_ident
+from threading import RLock, get_ident, local
 from typing import TYPE_CHECKING, TypeVar
 
 from streamscope.devices.cost_model import CostModel
@@ -113,6 +113,13 @@ class Timeline:
             appointment.action()
 
 
+class Watch(local):
+    """Who watches what a thread makes the device compute, and what they raised; each thread has its own."""
+
+    each: Callable[[Launch], None] | None = None
+    stop: BaseException | None = None
+
+
 class Core:
     """The state of one simulated device. Threads take turns, since there is one clock.
 
@@ -136,8 +143,7 @@ class Core:
         self.host_ns = 0.0
         self.replay_ids = count()
         self._delays = delays
-        self._watcher: Callable[[Launch], None] | None = None
-        self._stop: BaseException | None = None
+        self._watch = Watch()
         self._fault: BaseException | None = None
 
     def spend(self, call_ns: float) -> None:
@@ -149,7 +155,7 @@ class Core:
         """Simulate the device up to the host's clock. As everything that moves the device, it is not torn by Ctrl-C."""
         if self.timeline.is_due(self.host_ns):
             with self.lock, deferred() as interrupts:
-                self.timeline.run_to(self.host_ns, lambda: interrupts.due or self._stop is not None)
+                self.timeline.run_to(self.host_ns, lambda: interrupts.due or self._watch.stop is not None)
             self._raise_stop()
 
     def block(self, condition: Callable[[], bool], what: str) -> None:
@@ -162,7 +168,7 @@ class Core:
         """
         self.catch_up()
         with self.lock, deferred() as interrupts:
-            held = not self.timeline.run_until(lambda: condition() or interrupts.due or self._stop is not None)
+            held = not self.timeline.run_until(lambda: condition() or interrupts.due or self._watch.stop is not None)
             self.host_ns = max(self.host_ns, self.timeline.now_ns)
         self._raise_stop()
         if held:
@@ -173,24 +179,28 @@ class Core:
 
     @contextmanager
     def watched(self, each: Callable[[Launch], None]) -> Iterator[None]:
-        """Call a function before each launch that is computed; where it raises, the device stops between two launches, and it can go on."""
-        before, self._watcher = self._watcher, each
+        """Call a function before each launch that this thread lets the device compute.
+
+        Where the function raises, the device stops between two launches, and it can go on. Another thread's block is its own, and
+        another thread that moves the device neither calls the function nor gets what it raises.
+        """
+        before, self._watch.each = self._watch.each, each
         try:
             yield
             self._raise_stop()
         finally:
-            self._watcher, self._stop = before, None
+            self._watch.each, self._watch.stop = before, None
 
     def note(self, launch: Launch) -> None:
-        """Tell who watches that a launch is computed next."""
-        if self._watcher is not None and self._stop is None:
+        """Tell who watches this thread that a launch is computed next."""
+        if self._watch.each is not None and self._watch.stop is None:
             try:
-                self._watcher(launch)
+                self._watch.each(launch)
             except BaseException as error:  # noqa: BLE001 — raised by who waits for the device, which would be torn by it here
-                self._stop = error
+                self._watch.stop = error
 
     def _raise_stop(self) -> None:
-        stop, self._stop = self._stop, None
+        stop, self._watch.stop = self._watch.stop, None
         if stop is not None:
             raise stop
 
