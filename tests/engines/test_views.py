@@ -27,7 +27,7 @@ VIEWS = [
     lambda x: np.split(x, SIDE, axis=1)[1],
 ]
 VARIABLE, VIEW = st.integers(0, VARIABLES - 1), st.sampled_from(VIEWS)
-STEP = st.tuples(st.sampled_from(["add", "subtract", "in place", "matmul", "sum"]), VARIABLE, VARIABLE, VARIABLE, VIEW, VIEW)
+STEP = st.tuples(st.sampled_from(["add", "subtract", "in place", "back", "matmul", "sum"]), VARIABLE, VARIABLE, VARIABLE, VIEW, VIEW)
 
 
 def following(steps):
@@ -38,8 +38,11 @@ def following(steps):
         for kind, first, second, target, one, other in steps:
             a, b = one(state[first]), other(state[second])
             if kind == "in place":
-                # Of its own memory, or threads would read what others have written.
+                # One operation may not read a view of what it writes; `TestFusion` in tests/ops/test_views.py tries it.
                 np.add(state[target], b if second != target else 1.0, out=state[target])
+            elif kind == "back":
+                # Two may, one after the other, which fusion must leave two: `Launch` refuses to be both.
+                np.mod(one(state[target]) - b + state[first], 79.0, out=state[target])
             elif kind == "matmul":
                 product = a @ b
                 state[target] = np.mod(product + state[target], 97.0)

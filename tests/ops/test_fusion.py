@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -290,6 +292,38 @@ def test_comparing_and_auditing():
         assert not ss.audit(function, *BLOCK, engine=engine).findings
 
 
+# Each reads a view of a variable and then writes the variable: in one kernel, a thread would read what another one has written.
+OVER_A_VIEW = {
+    "reversed": lambda x: ss.ops.relu(x[::-1] + 1.0, out=x),
+    "transposed": lambda x: ss.ops.add(x.T * 2.0, x, out=x),
+    "a row of it": lambda x: ss.ops.add(np.broadcast_to(x[0], x.shape) * 2.0, x, out=x),
+    "a row of it, stretched": lambda x: ss.ops.relu(x[0] + x, out=x),
+    "seen twice": lambda x: ss.ops.subtract((x + 1.0) * x.T, x, out=x),
+}
+
+
+@pytest.mark.parametrize("function", OVER_A_VIEW.values(), ids=OVER_A_VIEW)
+def test_what_is_seen_through_a_view_is_not_written_by_the_same_kernel(function):
+    square = np.arange(64.0).reshape(8, 8)
+    operations = fused(function, square).operations
+    (seen,) = [operation for operation in operations if any(view is not None for _, view in operation.views)]
+    assert 0 not in seen.writes
+    assert operations[-1].writes == (0,)
+    assert_same_bits(run_reference(fused(function, square), [square]), run_reference(ss.program(function).trace(square), [square]))
+
+
+def test_other_views_do_not_keep_operations_apart():
+    assert names(lambda x, y: ss.ops.relu(y.T + 1.0, out=x), X, X.T.copy()) == ["add+relu"]
+
+
+def test_no_launch_sees_through_a_view_what_it_writes():
+    (launch,) = ss.program(lambda x: x[::-1] + 1.0).trace(X).launches()
+    with pytest.raises(
+        ProgramError, match=r"add \(operation 0, test_fusion.py:\d+\) reads %0\[::-1\], a view of the variable that it writes"
+    ):
+        replace(launch, writes=launch.reads)
+
+
 @pytest.mark.gpu
 class TestOnCuda:
     """Bits of the fused and the unfused program, where a contraction between operations would change them."""
@@ -341,6 +375,10 @@ class TestOnCuda:
 
         for dtype in ("float16", "float32"):
             assert_same_bits(*self.both(function, x.astype(dtype), row.astype(dtype), column.astype(np.int8)))
+
+    @pytest.mark.parametrize("function", OVER_A_VIEW.values(), ids=OVER_A_VIEW)
+    def test_over_a_view(self, function):
+        assert_same_bits(*self.both(function, np.random.default_rng(3).standard_normal((1500, 1500))))
 
     @settings(max_examples=40)
     @given(PROGRAMS.filter(distinct))

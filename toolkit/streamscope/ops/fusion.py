@@ -3,7 +3,7 @@
 A group is made from its last operation backwards. An operation joins if it is element-wise and of the same result shape, nobody outside
 the group reads its result, and nothing that it reads is overwritten between it and the end of the group, where the group runs. Then its
 result need not be written at all. No cycle can come of that: nobody outside waits for what a group has inside, and what it reads is there
-at its end as it was before.
+at its end as it was before. Nor does it see through a view what the group writes: a thread would read there what another one has written.
 """
 
 from __future__ import annotations
@@ -285,6 +285,7 @@ def _can_join(flow: _Flow, each: int, last: Operation, group: set[int]) -> bool:
         and each not in flow.kept
         and flow.readers[each] <= group
         and not any(flow.overwritten(variable, each, last.id, group) for variable in operations[each].reads)
+        and not any(view is not None and variable in last.writes for variable, view in operations[each].operands)
         and _fits(flow, [operations[index] for index in (*group, each)])
     )
 

@@ -150,6 +150,11 @@ class Launch(_WithFunctions):
         It only moves elements, and so rounds nothing.
     views : tuple of View or None
         For each of ``reads``, how it is seen; None, or no entry at all: as it is.
+
+    Raises
+    ------
+    ProgramError
+        It writes what it reads through a view: threads would read there what others have written.
     """
 
     _FUNCTIONS = "reference", "cuda"
@@ -173,6 +178,14 @@ class Launch(_WithFunctions):
     stateful: bool = False
     exact: bool = False
     views: tuple[View | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        raced = [f"%{variable}{view}" for variable, view in self.operands if view is not None and variable in self.writes]
+        if raced:
+            raise ProgramError(
+                f"{self} reads {raced[0]}, a view of the variable that it writes, so its threads would race",
+                hint="write another variable, or copy the view first: .copy()",
+            )
 
     @property
     def operands(self) -> list[tuple[int, View | None]]:
