@@ -236,7 +236,7 @@ class Tracer:
         if not isinstance(argument, Symbol):
             raise ProgramError(
                 f"{operator.name} at {where} got a {type(argument).__name__} instead of a variable of the program",
-                hint="pass arrays as inputs, in the order of the parameters and without names, or make them inside it with ss.empty",
+                hint="operands are variables and numbers: pass an array as an input of the program, or make one inside it with ss.empty",
             )
         if argument.tracer is not self:
             raise ProgramError(f"{operator.name} at {where} uses {argument.name!r}, which belongs to another program")
