@@ -68,6 +68,20 @@ def specs_of(operator: str, operands: Sequence[object]) -> list[ArraySpec]:
     return [cast("Symbol", operand).spec for operand in operands]
 
 
+def shape_of_argument(operator: str, x: object, dy: object) -> tuple[int, ...]:
+    """Return the shape of an argument that a gradient ``dy`` is passed back to.
+
+    Raises
+    ------
+    ProgramError
+        One of them is no variable, or their dtypes differ.
+    """
+    argument, gradient = specs_of(operator, [x, dy])
+    same = argument.dtype == gradient.dtype
+    require(same, operator, f"x is {argument.dtype.name} and dy is {gradient.dtype.name}", "use one dtype")
+    return argument.shape
+
+
 def is_aligned(*arrays: Any) -> bool:
     """Tell whether all arrays in device memory begin on a boundary of vectors."""
     return all(int(array.data.ptr) % VECTOR_BYTES == 0 for array in arrays)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from functools import partial
 from numbers import Real
@@ -90,10 +89,7 @@ def _operator(name: str) -> Operator:
 
         def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
             kernel = _kernel(name, spec, shared, aligned=is_aligned(*reads, *writes))
-            number = CTYPES[COMPUTE[spec.dtype.name]](eps)
-            return bench.kernel(
-                kernel.source, kernel.blocks, kernel.threads, [*reads, *writes, number, *map(ctypes.c_longlong, kernel.numbers)]
-            )
+            return kernel.bind(bench, [*reads, *writes, CTYPES[COMPUTE[spec.dtype.name]](eps)])
 
         fresh = _kernel(name, spec, shared, aligned=True)
         cost = Cost(application.nbytes, 8 * spec.size * len(inputs), max(1, fresh.blocks), fresh.threads)
