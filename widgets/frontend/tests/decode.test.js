@@ -28,7 +28,7 @@ test("host calls learn their operation's name from the device", () => {
     { kind: "launch", name: "cuLaunchKernel", start: 0, end: 3, operation: 4 }, { kind: "kernel", name: "relu", lane: 1, start: 3, end: 5, operation: 4 },
   ] });
   assert.equal(model.names[launchedName(model, model.groups[0], 0)], "relu");
-  assert.equal(model.operationName[0], -1);
+  assert.equal(model.launches.operationName[0], -1);
 });
 
 test("the launches of one operation wear the colours of what each puts on the device, whichever begins first", () => {
