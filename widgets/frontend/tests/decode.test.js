@@ -58,3 +58,13 @@ test("searches agree with a scan", () => {
     assert.equal(upperBound(values, limit), above < 0 ? 7 : above);
   }
 });
+
+test("what the first picture can do without is decoded when it is asked for, once", () => {
+  const [group] = makeModel({ async: [{ kind: "launch", start: 0, end: 5, operation: 7, correlation: 3 }] }).groups;
+  const waits = (column) => "get" in Object.getOwnPropertyDescriptor(group, column);
+  assert.deepEqual(["start", "correlation", "operation"].map(waits), [false, true, true]);
+  const { correlation } = group;
+  assert.deepEqual([...correlation], [3]);
+  assert.equal(group.correlation, correlation);
+  assert.deepEqual(["correlation", "operation"].map(waits), [false, true]);
+});
