@@ -82,6 +82,26 @@ def test_the_last_digits_of_one_operation_may_differ_and_no_more():
     assert share_used(case, [np.where(right < 0.1, 0, right)]) > 1
 
 
+MOVES = {
+    "copy": lambda x, places: x.T.flatten(),
+    "concatenate": lambda x, places: ss.ops.concatenate([x, x]),
+    "take": lambda x, places: ss.ops.take(x, places, axis=1),
+    "embedding": ss.ops.embedding,
+}
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_moving_elements_rounds_nothing(move):
+    case = case_of(lambda x, places: MOVES[move](x, places) - MOVES[move](x, places), normal((4, 4), "float32"), np.array([3, 0, 0]))
+    assert share_used(case, [np.full_like(case.expected[0], 1e-9)]) > 1
+
+
+def test_a_name_makes_no_operator_exact():
+    named = ss.elementwise("y = x * x", name="copy")
+    case = case_of(lambda x: named(x) - named(x), normal((4, 4), "float32"))
+    assert share_used(case, [np.full_like(case.expected[0], 1e-9)]) < 1
+
+
 def test_what_is_shown_where_all_is_equal_is_the_most_that_is_allowed():
     case = case_of(ss.ops.exp, normal(1000, "float32"))
     assert largest_error(case.expected, case.expected, case.allowed) == (0, case.allowed[0].max())

@@ -79,6 +79,7 @@ def test_a_cost_counts_what_is_moved():
         (lambda x: ss.ops.concatenate([x, x[0]]), r"shapes \(3, 4\) and \(4,\) differ in the number of axes"),
         (lambda x: ss.ops.concatenate([x], axis=2), r"concatenate: axis 2 is outside of shape \(3, 4\)"),
         (lambda x: ss.ops.concatenate([x], axis=(0, 1)), r"axis=\(0, 1\) is not one axis"),
+        (lambda x: ss.ops.stack([x], axis=None), r"stack: axis=None is not one axis"),
         (lambda x: ss.ops.concatenate([]) + x, "concatenate: there is nothing to join"),
         (ss.ops.concatenate, r"concatenate: it takes a list of variables.*\(give a list: \[a, b\]\)"),
         (lambda x: ss.ops.concatenate([x[0, 0]]), r"a variable without axes cannot be joined \(use ss\.ops\.stack\)"),

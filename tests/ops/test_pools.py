@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import itertools
+from ctypes import c_int, c_longlong
 
 import numpy as np
 import pytest
 
 import streamscope as ss
 from streamscope.errors import ProgramError
+from streamscope.kernels.library.cudnn import ConvolutionShape
+from streamscope.kernels.pooling import planned_pooling
+from streamscope.kernels.take import TakenShape, planned_take
 
 X = np.random.default_rng(3).standard_normal((2, 7, 6, 3))
 SETTINGS = [(2, None, 0), (3, 2, 1), (2, 3, 0), (3, 1, 2), (1, 2, 0), (6, 1, 0)]
@@ -68,6 +72,14 @@ def test_cost(launches):
     assert (launch.cost.bytes, launch.cost.flops, launch.cost.blocks) == (8 * (X.size + size), 9 * size, 1)
 
 
+@pytest.mark.parametrize(("images", "index", "number"), [(1, "int", c_int), (2**20, "long long", c_longlong)])
+def test_extents_are_passed_as_the_kernel_takes_them(images, index, number):
+    shape = ConvolutionShape((images, 32, 32, 8), (8, 2, 2, 8), 2, 0)
+    taken = TakenShape(images, 32, 32 * 8, 32, "float32", "int32")
+    for kernel in (planned_pooling("max_pool", shape, "float32", aligned=True), planned_take(taken, aligned=True)):
+        assert (f"typedef {index} index_t;" in kernel.source.code, kernel.number) == (True, number)
+
+
 @pytest.mark.parametrize(
     ("use", "said"),
     [
@@ -78,6 +90,9 @@ def test_cost(launches):
         (lambda x: ss.ops.avg_pool(x.astype("int8"), 2), r"avg_pool: dtypes int8 do not fit"),
         (lambda x: ss.ops.avg_pool(x[0], 2), r"avg_pool: x of shape \(7, 6, 3\) has no four axes.*channels last"),
         (lambda x: ss.ops.max_pool_backward(x, x, x, 2), r"dy of shape .* does not fit x of shape .*its shape must be \(2, 3, 3, 3\)"),
+        (lambda x: ss.ops.avg_pool_backward(x, x[:, :3, :3].astype("float32"), 2), r"avg_pool_backward: x is float64 and dy is float32"),
+        (lambda x: ss.ops.max_pool_backward(x, x, x.astype("float32"), 2), r"max_pool_backward: x is float64 and dy is float32"),
+        (lambda x: ss.ops.avg_pool_backward(X, x[:, :3, :3], 2), r"avg_pool_backward: it takes variables, got a ndarray"),
     ],
 )
 def test_what_does_not_fit(use, said):

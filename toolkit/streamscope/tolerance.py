@@ -57,9 +57,6 @@ MANY = 2**24
 BY_OPERANDS = frozenset({"digamma", "gammaln", "gamma_gradient", "gammaln_gradient"})
 """Launches whose operands are perturbed, too: near their zeros they are off by as much as elsewhere, since their terms are."""
 
-MOVING = frozenset({"copy", "concatenate"})
-"""Launches that only move elements, and so are exact."""
-
 
 def allowed_errors(
     program: Program, inputs: Sequence[Array], expected: Sequence[Array], begun: Callable[[Operation], None] = lambda operation: None
@@ -230,9 +227,9 @@ def perturbed_program(program: Program, operations: Sequence[Operation], perturb
 
 
 def _perturbed_launch(program: Program, operation: Operation, launch: Launch, perturbation: Perturbation | None) -> Launch:
-    """Return a launch with a perturbed reference; a copy stays as it is."""
+    """Return a launch with a perturbed reference; one that only moves elements stays as it is."""
     as_it_is = launch.reference
-    if launch.kind is not LaunchKind.KERNEL or launch.name in MOVING or as_it_is is None:
+    if launch.kind is not LaunchKind.KERNEL or launch.exact or as_it_is is None:
         return launch
     writes = [program.variables[variable].spec for variable in launch.writes]
     count = _joined(program, operation, launch)
@@ -256,7 +253,7 @@ def _perturbed_launch(program: Program, operation: Operation, launch: Launch, pe
 def _joined(program: Program, operation: Operation, launch: Launch) -> int:
     """Return how many elements are joined to a floating-point number, at most; 1 where it comes of one element of each operand."""
     reads, writes = program.read_specs(launch), [program.variables[variable].spec for variable in launch.writes]
-    if launch.name in MOVING or any(spec.dtype.kind != "f" for spec in writes):
+    if launch.exact or any(spec.dtype.kind != "f" for spec in writes):
         return 1
     if "axis" in operation.attributes:
         axes = checked_axes(operation.name, reads[0].shape, operation.attributes["axis"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import c_int, c_longlong
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -62,7 +63,7 @@ def planned_pooling(name: str, shape: ConvolutionShape, dtype: str, *, aligned: 
     wide = max(images * height * width, images * rows * columns) * channels >= INDEX32_LIMIT - THREADS
     form = PoolingForm(vector, shape.w[1], shape.stride, shape.padding, wide)
     numbers = (size, channels // vector, height, width, rows, columns)
-    return PlannedKernel(partial(pooling_source, name, dtype, form), -(-size // THREADS), THREADS, numbers)
+    return PlannedKernel(partial(pooling_source, name, dtype, form), -(-size // THREADS), THREADS, numbers, c_longlong if wide else c_int)
 
 
 @lru_cache(maxsize=256)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import c_int, c_longlong
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from streamscope.kernels.cuda import pieces
+from streamscope.program.launch import CudaBench, CudaCall
 
 HALF_CONVERSIONS, VECTORS = pieces("types").values()
 WRAPPING = pieces("wrapping")["wrapping"]
@@ -62,17 +65,24 @@ class PlannedKernel:
         Of the grid, and of each block.
     numbers : tuple of int
         Its arguments behind the pointers.
+    number : type
+        What each of ``numbers`` is passed as.
     """
 
     make: Callable[[], KernelSource]
     blocks: int
     threads: int
     numbers: tuple[int, ...]
+    number: type[c_int | c_longlong] = c_longlong
 
     @cached_property
     def source(self) -> KernelSource:
         """The kernel's source."""
         return self.make()
+
+    def bind(self, bench: CudaBench, arguments: Sequence[Any]) -> CudaCall:
+        """Prepare the launch with the arguments that come before the numbers."""
+        return bench.kernel(self.source, self.blocks, self.threads, [*arguments, *map(self.number, self.numbers)])
 
 
 def named_source(readable: str, code: str) -> KernelSource:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import c_int, c_longlong
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -53,13 +54,18 @@ class TakenShape:
         """Whether indices of elements need 64 bits."""
         return self.outer * self.inner * max(self.count, self.places) >= INDEX32_LIMIT - THREADS
 
+    @property
+    def number(self) -> type[c_int | c_longlong]:
+        """What the kernel takes extents as."""
+        return c_longlong if self.wide else c_int
+
 
 def planned_take(shape: TakenShape, *, aligned: bool) -> PlannedKernel:
     """Return the kernel ``(x, indices, out, ...)``."""
     vector = shape.vector(aligned=aligned)
     size = shape.outer * shape.places * shape.inner // vector
     source = partial(_source, "forward", shape.dtype, shape.index, vector, wide=shape.wide)
-    return PlannedKernel(source, -(-size // THREADS), THREADS, (size, shape.count, shape.places, shape.inner // vector))
+    return PlannedKernel(source, -(-size // THREADS), THREADS, (size, shape.count, shape.places, shape.inner // vector), shape.number)
 
 
 def planned_take_gradient(shape: TakenShape, *, aligned: bool) -> PlannedKernel:
@@ -68,7 +74,7 @@ def planned_take_gradient(shape: TakenShape, *, aligned: bool) -> PlannedKernel:
     inner = shape.inner // vector
     parts = -(-inner // THREADS)
     source = partial(_source, "backward", shape.dtype, shape.index, vector, wide=shape.wide)
-    return PlannedKernel(source, shape.outer * shape.count * parts, THREADS, (parts, shape.count, shape.places, inner))
+    return PlannedKernel(source, shape.outer * shape.count * parts, THREADS, (parts, shape.count, shape.places, inner), shape.number)
 
 
 @lru_cache(maxsize=256)

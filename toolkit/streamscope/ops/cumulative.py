@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Sequence
 from typing import Any, cast
@@ -10,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from streamscope.kernels.cumsum import planned_cumsum
-from streamscope.kernels.reduce.reduction_plan import checked_axes, in_turn
+from streamscope.kernels.reduce.reduction_plan import checked_axis, in_turn
 from streamscope.kernels.source import PlannedKernel
 from streamscope.ops.application import require, specs_of
 from streamscope.ops.linear import accumulation_dtype
@@ -53,12 +52,7 @@ def _build(application: Application) -> tuple[Launch, ...]:
         if len(kernels) > 1:
             totals = bench.stream.workspace(kernels[0].blocks * number.itemsize)
             places = [[reads[0], totals], [reads[0], totals, writes[0]]]
-        return in_turn(
-            [
-                bench.kernel(kernel.source, kernel.blocks, kernel.threads, [*arrays, *map(ctypes.c_longlong, kernel.numbers)])
-                for kernel, arrays in zip(kernels, places, strict=True)
-            ]
-        )
+        return in_turn([kernel.bind(bench, arrays) for kernel, arrays in zip(kernels, places, strict=True)])
 
     cost = Cost(application.nbytes + x.nbytes * (len(kernels) - 1), x.size, max(1, kernels[-1].blocks), kernels[-1].threads)
     return application.kernel("cumsum", cost, lambda arrays: [reference(arrays)[0].astype(result.dtype, copy=False)], cuda)
@@ -96,7 +90,6 @@ def cumsum(x: object, axis: int | None = None, *, reverse: bool = False, out: ob
     [1 3 6] [6 5 3]
     """
     (spec,) = specs_of("cumsum", [x])
-    axes = checked_axes("cumsum", spec.shape, axis)
-    require(axis is None or len(axes) == 1, "cumsum", f"axis={axis} names several axes", "name one, or None for all elements in order")
+    along = None if axis is None else checked_axis("cumsum", spec.shape, axis)
     require(isinstance(reverse, bool), "cumsum", f"reverse={reverse!r} is neither True nor False")
-    return cast("Symbol", _operator(x, out=out, axis=None if axis is None else axes[0], reverse=reverse))
+    return cast("Symbol", _operator(x, out=out, axis=along, reverse=reverse))

@@ -12,8 +12,8 @@ import numpy as np
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
 from streamscope.kernels.form import THREADS
-from streamscope.kernels.joining import MOST_PARTS, ConcatenateCall, joined, rows_of
-from streamscope.kernels.reduce.reduction_plan import checked_axes
+from streamscope.kernels.joining import MOST_PARTS, ConcatenateCall, Rows, joined, rows_of
+from streamscope.kernels.reduce.reduction_plan import checked_axis
 from streamscope.ops.application import require, specs_of
 from streamscope.ops.conversion import astype
 from streamscope.ops.views import expand_dims, ravel
@@ -21,7 +21,7 @@ from streamscope.program.launch import Array, Cost, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec
-from streamscope.program.view import View, whole
+from streamscope.program.view import View
 
 _HINT = "but for the axis along which they are joined, shapes must be equal"
 
@@ -40,15 +40,15 @@ def _joining(axis: int) -> Operator:
 
     def build(application: Application) -> tuple[Launch, ...]:
         (out,) = application.write_specs
-        seen = [whole(spec) for spec in application.read_specs if spec.size]
-        rows = [rows_of(view.spec.shape, view.strides, axis) for view in seen]
-        fresh = joined([part for part in rows if part is not None], out.dtype.itemsize, []) if rows else None
+        shapes = [spec.shape for spec in application.read_specs if spec.size]
+        rows = [Rows(math.prod(shape[:axis]), *[math.prod(shape[axis:])] * 2) for shape in shapes]
+        fresh = joined(rows, out.dtype.itemsize, []) if rows else None
         cost = Cost(application.nbytes, 0, fresh.blocks if fresh is not None else 1, THREADS)
 
         def reference(arrays: Sequence[Array]) -> Sequence[Array]:
             return [np.concatenate(arrays, axis)]
 
-        return application.kernel("concatenate", cost, reference, ConcatenateCall(axis))
+        return application.kernel("concatenate", cost, reference, ConcatenateCall(axis), exact=True)
 
     def reads_view(view: View) -> bool:
         return not view.spec.size or rows_of(view.spec.shape, view.strides, axis) is not None
@@ -88,8 +88,7 @@ def concatenate(arrays: Sequence[object], axis: int | None = 0, *, out: object =
     ranks = {len(array.shape) for array in given}
     shapes = " and ".join(dict.fromkeys(str(array.shape) for array in given))
     require(len(ranks) == 1, "concatenate", f"shapes {shapes} differ in the number of axes", _HINT)
-    (place,) = _one_axis("concatenate", given[0].shape, axis)
-    return _joined(given, place, out)
+    return _joined(given, checked_axis("concatenate", given[0].shape, axis), out)
 
 
 @applies_operators
@@ -120,7 +119,7 @@ def stack(arrays: Sequence[object], axis: int = 0, *, out: object = None) -> Sym
     given = _listed("stack", arrays)
     shapes = " and ".join(dict.fromkeys(str(array.shape) for array in given))
     require(len({array.shape for array in given}) == 1, "stack", f"shapes {shapes} differ", "stack arrays of one shape")
-    (place,) = _one_axis("stack", (*given[0].shape, 1), axis)
+    place = checked_axis("stack", (*given[0].shape, 1), axis)
     return _joined([expand_dims(array, place) for array in given], place, out)
 
 
@@ -133,12 +132,6 @@ def _listed(operator: str, arrays: object) -> list[Symbol]:
     require(bool(given), operator, "there is nothing to join", "give at least one variable")
     specs_of(operator, given)
     return given
-
-
-def _one_axis(operator: str, shape: Sequence[int], axis: object) -> tuple[int, ...]:
-    axes = checked_axes(operator, shape, axis)
-    require(isinstance(axis, int | np.integer), operator, f"axis={axis!r} is not one axis", "give a whole number")
-    return axes
 
 
 def _joined(arrays: Sequence[Symbol], axis: int, out: object) -> Symbol:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -15,7 +14,7 @@ from streamscope.arguments import whole_number
 from streamscope.errors import ProgramError
 from streamscope.kernels.library.cudnn import ConvolutionShape
 from streamscope.kernels.pooling import planned_pooling
-from streamscope.ops.application import is_aligned, require, require_float
+from streamscope.ops.application import is_aligned, require, require_float, shape_of_argument
 from streamscope.ops.linear import accumulation_dtype
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
@@ -103,8 +102,7 @@ def _operator(name: str, reference: Callable[..., Array]) -> Operator:
 
         def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
             kernel = planned_pooling(name, shape, result.dtype.name, aligned=is_aligned(*reads, *writes))
-            number = ctypes.c_longlong if "_wide" in kernel.source.name else ctypes.c_int
-            return bench.kernel(kernel.source, kernel.blocks, kernel.threads, [*reads, *writes, *map(number, kernel.numbers)])
+            return kernel.bind(bench, [*reads, *writes])
 
         fresh = planned_pooling(name, shape, result.dtype.name, aligned=True)
         flops = shape.w[1] * shape.w[2] * int(np.prod(shape.y))
@@ -190,7 +188,7 @@ def max_pool_backward(
     [0. 1. 0. 0.]
     """
     attributes = _attributes("max_pool_backward", window, stride, padding)
-    return cast("Symbol", _max_gradient(dy, x, y, out=out, x=getattr(x, "shape", ()), **attributes))
+    return cast("Symbol", _max_gradient(dy, x, y, out=out, x=shape_of_argument("max_pool_backward", x, dy), **attributes))
 
 
 @applies_operators
@@ -235,7 +233,7 @@ def avg_pool_backward(x: object, dy: object, window: int, *, stride: int | None 
     x : variable
         Shape (N, H, W, C); its values are not read.
     dy : variable
-        Shape (N, P, Q, C).
+        Shape (N, P, Q, C), of the dtype of x.
     window, stride, padding : int
         Those of the pooling.
     out : variable, optional
@@ -254,4 +252,4 @@ def avg_pool_backward(x: object, dy: object, window: int, *, stride: int | None 
     [0.25 0.25 0.25 0.25]
     """
     attributes = _attributes("avg_pool_backward", window, stride, padding)
-    return cast("Symbol", _avg_gradient(dy, out=out, x=getattr(x, "shape", ()), **attributes))
+    return cast("Symbol", _avg_gradient(dy, out=out, x=shape_of_argument("avg_pool_backward", x, dy), **attributes))

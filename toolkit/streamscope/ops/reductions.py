@@ -12,7 +12,7 @@ import numpy as np
 from streamscope.arguments import shown
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.reduce.reducers import FLOATS, REDUCERS, Reducer, power_norm
-from streamscope.kernels.reduce.reduction_plan import checked_axes, plan_reduction, reduced_shape
+from streamscope.kernels.reduce.reduction_plan import checked_axes, checked_axis, plan_reduction, reduced_shape
 from streamscope.ops.application import Request, apply_request, require, shape_of
 from streamscope.ops.examples import example_of
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
@@ -149,9 +149,8 @@ class Reduction:
     def _infer(self, specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[ArraySpec]:
         x, axis = specs[0], attributes["axis"]
         axes = checked_axes(self.__name__, x.shape, axis)
-        if self.reducer.located:
-            named = "several axes" if axes else "no axis"
-            require(axis is None or len(axes) == 1, self.__name__, f"axis={axis} names {named}", "name one, or None for all")
+        if self.reducer.located and axis is not None:
+            checked_axis(self.__name__, x.shape, axis)
         nothing = 0 in [x.shape[one] for one in axes]
         require(not nothing or self.reducer.name not in NEED_ELEMENTS, self.__name__, f"{x} has no elements to reduce over axis {axis}")
         return [ArraySpec(reduced_shape(x.shape, axes, keepdims=attributes["keepdims"]), self.result_dtype(x.dtype))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -149,8 +148,7 @@ def _operator(name: str, function: Callable[..., Array]) -> Operator:
 
         def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
             kernel = _kernel(name, spec, axis, inputs, aligned=is_aligned(*reads, *writes), add=add)
-            numbers = map(ctypes.c_longlong, kernel.numbers)
-            return bench.kernel(kernel.source, kernel.blocks, kernel.threads, [*reads[:inputs], *writes, *numbers])
+            return kernel.bind(bench, [*reads[:inputs], *writes])
 
         fresh = _kernel(name, spec, axis, inputs, aligned=True, add=add)
         cost = Cost(application.nbytes, 5 * spec.size, max(1, fresh.blocks), fresh.threads)

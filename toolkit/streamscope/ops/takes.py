@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
 
-from streamscope.kernels.reduce.reduction_plan import checked_axes
+from streamscope.kernels.reduce.reduction_plan import checked_axis
 from streamscope.kernels.source import PlannedKernel
 from streamscope.kernels.take import TakenShape, planned_take, planned_take_gradient
-from streamscope.ops.application import is_aligned, require, require_float, specs_of
+from streamscope.ops.application import is_aligned, require, require_float, shape_of_argument, specs_of
 from streamscope.ops.linear import accumulation_dtype
 from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
 from streamscope.program.symbol import Symbol
@@ -68,7 +67,8 @@ def _operator(name: str) -> Operator:
     def build(application: Application) -> tuple[Launch, ...]:
         (x, indices), (result,) = application.read_specs, application.write_specs
         shape = _shape(name, x.shape, x.dtype, indices, application.attributes["along"])
-        return _launch(application, name, shape, planned_take, _taken, 2 * result.nbytes + indices.nbytes, 0)
+        moved_bytes = 2 * result.nbytes + indices.nbytes
+        return _launch(application, name, shape, planned_take, _taken, moved_bytes, exact=True)
 
     return Operator(name, infer, build, reads_view=one_piece)
 
@@ -86,7 +86,8 @@ def _gradient_operator(name: str) -> Operator:
         (indices, dy), (result,) = application.read_specs, application.write_specs
         shape = _shape(name, result.shape, dy.dtype, indices, application.attributes["along"])
         looked_through = planned_take_gradient(shape, aligned=True).blocks * shape.places
-        return _launch(application, name, shape, planned_take_gradient, _taken_gradient, application.nbytes, dy.size + looked_through)
+        flops = dy.size + looked_through
+        return _launch(application, name, shape, planned_take_gradient, _taken_gradient, application.nbytes, flops)
 
     return Operator(name, infer, build, reads_view=one_piece)
 
@@ -98,7 +99,9 @@ def _launch(
     planned: Callable[..., PlannedKernel],
     function: Callable[..., Array],
     moved_bytes: int,
-    flops: int,
+    flops: int = 0,
+    *,
+    exact: bool = False,
 ) -> tuple[Launch, ...]:
     (result,) = application.write_specs
 
@@ -107,11 +110,10 @@ def _launch(
 
     def cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
         kernel = planned(shape, aligned=is_aligned(*reads, *writes))
-        numbers = map(ctypes.c_longlong if shape.wide else ctypes.c_int, kernel.numbers)
-        return bench.kernel(kernel.source, kernel.blocks, kernel.threads, [*reads, *writes, *numbers])
+        return kernel.bind(bench, [*reads, *writes])
 
     fresh = planned(shape, aligned=True)
-    return application.kernel(name, Cost(moved_bytes, flops, max(1, fresh.blocks), fresh.threads), reference, cuda)
+    return application.kernel(name, Cost(moved_bytes, flops, max(1, fresh.blocks), fresh.threads), reference, cuda, exact=exact)
 
 
 _take, _take_gradient = _operator("take"), _gradient_operator("take_gradient")
@@ -122,15 +124,7 @@ def _along(operator: str, x: object, axis: Axis) -> Axis:
     if axis is None:
         return None
     (spec,) = specs_of(operator, [x])
-    axes = checked_axes(operator, spec.shape, axis)
-    require(len(axes) == 1, operator, f"axis={axis} names several axes", "name one, or None for all elements in order")
-    return axes[0]
-
-
-def _like(operator: str, x: object, dy: object) -> tuple[int, ...]:
-    specs = specs_of(operator, [x, dy])
-    require(specs[0].dtype == specs[1].dtype, operator, f"x is {specs[0].dtype.name} and dy is {specs[1].dtype.name}", "use one dtype")
-    return specs[0].shape
+    return checked_axis(operator, spec.shape, axis)
 
 
 @applies_operators
@@ -194,7 +188,7 @@ def take_backward(x: object, indices: object, dy: object, axis: int | None = Non
     ...     print(engine.run(ss.program(ss.ops.take_backward), x, indices, dy))
     [4. 0. 3.]
     """
-    shape = _like("take_backward", x, dy)
+    shape = shape_of_argument("take_backward", x, dy)
     return cast("Symbol", _take_gradient(indices, dy, out=out, shape=shape, along=_along("take_backward", x, axis)))
 
 
@@ -253,5 +247,5 @@ def embedding_backward(table: object, indices: object, dy: object, *, out: objec
     ...     print(engine.run(ss.program(ss.ops.embedding_backward), table, tokens, dy).ravel())
     [4. 3.]
     """
-    shape = _like("embedding_backward", table, dy)
+    shape = shape_of_argument("embedding_backward", table, dy)
     return cast("Symbol", _embedding_gradient(indices, dy, out=out, shape=shape, along=_along("embedding_backward", table, 0)))

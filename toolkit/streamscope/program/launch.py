@@ -146,6 +146,8 @@ class Launch(_WithFunctions):
         The reference is the user's word for what a line of CUDA computes.
     stateful : bool
         Its results depend on state that it keeps from call to call, besides the variables.
+    exact : bool
+        It only moves elements, and so rounds nothing.
     views : tuple of View or None
         For each of ``reads``, how it is seen; None, or no entry at all: as it is.
 
@@ -174,6 +176,7 @@ class Launch(_WithFunctions):
     unknown: str = ""
     vouched: bool = False
     stateful: bool = False
+    exact: bool = False
     views: tuple[View | None, ...] = ()
 
     def __post_init__(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -74,11 +73,7 @@ class ReductionPlan:
         """Prepare the kernels on a bench; the result launches them one after the other."""
         scratch = [bench.stream.workspace(self.scratch_bytes)] if self.scratch_bytes else []
         places = [source, *scratch, target]
-        calls = [
-            bench.kernel(kernel.source, kernel.blocks, kernel.threads, [*places[at : at + 2], *map(ctypes.c_longlong, kernel.numbers)])
-            for at, kernel in enumerate(self.kernels)
-        ]
-        return in_turn(calls)
+        return in_turn([kernel.bind(bench, places[at : at + 2]) for at, kernel in enumerate(self.kernels)])
 
 
 def in_turn(calls: Sequence[Callable[[], None]]) -> Callable[[], None]:
@@ -115,6 +110,20 @@ def checked_axes(operator: str, shape: Sequence[int], axis: Any) -> tuple[int, .
     if len(set(axes)) != len(axes):
         raise ProgramError(f"{operator}: axis={axis!r} names an axis twice")
     return axes
+
+
+def checked_axis(operator: str, shape: Sequence[int], axis: Any) -> int:
+    """Return the one axis that ``axis`` means, counted from 0.
+
+    Raises
+    ------
+    ProgramError
+        It is no number, or the shape has no such axis.
+    """
+    axes = checked_axes(operator, shape, axis)
+    if axis is None or isinstance(axis, list | tuple):
+        raise ProgramError(f"{operator}: axis={axis!r} is not one axis", hint="give a whole number")
+    return axes[0]
 
 
 def reduced_shape(shape: Sequence[int], axes: Sequence[int], *, keepdims: bool) -> tuple[int, ...]:
