@@ -12,12 +12,14 @@ from typing import Any, overload
 import numpy as np
 
 from streamscope.errors import ProgramError
+from streamscope.frames import users_lines_shown
 from streamscope.ops.fusion import fused
 from streamscope.ops.operators import OF_SYMBOLS
 from streamscope.program import symbol
 from streamscope.program.operation import Program, Variable
 from streamscope.program.symbol import Symbol, SymbolView
 from streamscope.program.tracer import Tracer, applies_operators, is_tracing, tracing
+from streamscope.program.user_line import UserLine
 from streamscope.program.variable import Place, spec_of
 
 symbol.operators.update(OF_SYMBOLS)  # the symbols stand below the operators, and know them by name only
@@ -107,8 +109,9 @@ class ProgramFunction:
         tracer = Tracer(self.name)
         names = self._argument_names(arguments, attributes)
         inputs = [tracer.symbol(spec_of(value, name), name, None) for value, name in zip(arguments, names, strict=True)]
-        with tracing(tracer):
+        with users_lines_shown(), tracing(tracer):
             result = self.function(*inputs, **attributes)
+            tracer.lines.instead = UserLine(f"result of {self.name}", "")
             outputs, shapes = _placed_results(self._outputs(tracer, result), inputs)
         variables = tuple(Variable(s.id, s.name, s.spec, s.place or Place.DEVICE) for s in tracer.symbols)
         traced = Program(
