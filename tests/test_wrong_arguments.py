@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+from contextlib import suppress
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -354,3 +357,26 @@ def test_capturing_without_a_gpu_says_what_to_do_instead(monkeypatch):
 
     monkeypatch.setattr("streamscope.capturing.function.libraries", missing)
     check(lambda: ss.capture(relu, X), NoDeviceError, "no CUDA device", "@ss.program")
+
+
+JUNK = [None, 3.0, 0, -1, np.int64(0), 2**70, "F", [0, 1], (0,), [None], True, {}, object(), np.ones(2)]
+"""What is passed for the operands and options of operators; some of it is right for some of them."""
+
+
+@pytest.mark.parametrize("name", [name for name in ss.ops.__all__ if callable(getattr(ss.ops, name))])
+def test_operators_say_what_they_cannot_take(name):
+    operator = getattr(ss.ops, name)
+    wanted = inspect.signature(operator)
+
+    @ss.program
+    def applied(x, given):
+        operator(*(x if each is JUNK else each for each in given))
+        return x * 1
+
+    for given in [(one,) for one in JUNK] + [(JUNK, *rest) for count in (1, 2) for rest in product(JUNK[:: 2 * count - 1], repeat=count)]:
+        try:
+            wanted.bind(*given)
+        except TypeError:
+            continue
+        with suppress(ProgramError):
+            applied.trace(np.ones((2, 3, 4), np.float32), given=given)

@@ -82,6 +82,12 @@ def test_whichever_engines_ran_each_is_told_by_what_it_does():
                 assert (" in place of " in told or " with " in told) == (len(TRAITS[change.engine] ^ TRAITS[change.base]) > 1)
 
 
+def test_an_engine_of_unknown_traits_is_told_by_its_name():
+    judged = assess({"new": engine(50), "graph": engine(100), "graph-dual": engine(100)}, CARD)
+    assert judged.reference == "graph"
+    assert "New makes it 2.0× faster; a second stream inside a graph makes it neither" in judged.text
+
+
 def test_one_repeat_says_nothing_on_a_real_device():
     metrics = {"async": engine(100, noise=0, repeats=1), "graph": engine(50, noise=0, repeats=1)}
     assert "neither faster nor slower (one repeat cannot tell)" in verdict(metrics, CARD)

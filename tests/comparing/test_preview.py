@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.comparing.preview import Preview
-from streamscope.engines import PLANNERS
+from streamscope.engines import PLANNERS, graph_dual
 from streamscope.errors import EngineError
 from streamscope.workloads import WORKLOADS
 
@@ -66,6 +66,13 @@ def test_other_streams_are_the_work_of_the_engines_that_use_them():
     two, four = (preview.comparison(ENGINES, streams=streams) for streams in (2, 4))
     assert [engine for engine in ENGINES if two[engine] is not four[engine]] == ["dual", "graph-dual"]
     assert preview.comparison(["dual"], streams=2)["dual"] is two["dual"]
+
+
+def test_an_engine_that_is_new_has_the_streams_that_it_takes(monkeypatch):
+    function, specs = ss.workload("branches").outline()
+    monkeypatch.setitem(PLANNERS, "new", graph_dual.plan)
+    runs = Preview(function.trace(*specs)).comparison(["graph-dual", "new"], streams=4)
+    assert runs["new"].metrics.makespan_us == runs["graph-dual"].metrics.makespan_us
 
 
 def test_streams_out_of_range():

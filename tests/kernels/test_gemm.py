@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.errors import ProgramError
-from streamscope.kernels.gemm import gemm
+from streamscope.kernels.gemm import LIMIT, gemm
 from streamscope.program.reference import run_reference
 from streamscope.program.view import whole
 
@@ -97,6 +97,35 @@ def test_what_needs_no_copy(a, b, count, transposed):
 )
 def test_what_needs_one(a, b):
     assert gemm(a.shape, steps(a), b.shape, steps(b)) is None
+
+
+FAR = 3_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "others", "found"),
+    [
+        ((4, 64), (LIMIT - 1, 1), (64, 2), (1, 4, LIMIT - 1)),
+        ((4, 64), (LIMIT, 1), (64, 2), None),
+        ((64, 4), (1, FAR), (4, 2), None),
+        ((64,), (FAR,), (64, 2), None),
+        ((3, 4, 64), (4 * FAR, FAR, 1), (64, 2), None),
+        ((4, 1, 64), (LIMIT - 1, 64, 1), (64, 2), (1, 4, LIMIT - 1)),
+        ((4, 1, 64), (FAR, 64, 1), (64, 2), (4, 1, 64)),  # the distance of matrices is a long number
+        ((3, 2**29, 4), (2**31, 4, 1), (4, 2), (1, 3 * 2**29, 4)),
+        ((3, 2**30, 4), (2**32, 4, 1), (4, 2), (3, 2**30, 4)),  # too many rows for one matrix
+        ((2**31, 2, 4), (8, 4, 1), (4, 2), None),
+    ],
+)
+def test_numbers_are_those_of_c(shape, strides, others, found):
+    product = gemm(shape, strides, others, (others[1], 1))
+    assert (product and (product.count, product.rows, product.a.leading)) == found
+
+
+def test_what_lies_too_far_apart_is_copied():
+    table, w = np.broadcast_to(np.float16(0), (4, FAR)), np.ones((64, 2), np.float16)
+    program = ss.program(lambda x, w: x[:, :64] @ w).trace(table, w)
+    assert [operation.name for operation in program.operations] == ["copy", "matmul"]
 
 
 @pytest.mark.parametrize(

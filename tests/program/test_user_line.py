@@ -82,6 +82,22 @@ def test_a_program_that_is_an_operator_names_the_line_that_traced_it():
     assert lines(ss.ops.relu, X) == [f"test_user_line.py:{lines.__code__.co_firstlineno + 1}"]
 
 
+def test_a_result_that_must_be_copied_names_the_function_that_returned_it():
+    expected = []
+
+    @ss.program
+    def reversed_twice(x):
+        expected.append(here(1))
+        return x[::-1], ss.ops.relu(x)[::-1]
+
+    relu, *copies = reversed_twice.trace(X).operations
+    assert (relu.line, [copy.line for copy in copies]) == (
+        f"{expected[0]}: return x[::-1], ss.ops.relu(x)[::-1]",
+        ["result of reversed_twice"] * 2,
+    )
+    assert "copy (operation 1, result of reversed_twice)" in map(str, reversed_twice.trace(X).operations)
+
+
 def test_a_ready_workload_names_its_own_lines():
     program, inputs = ss.workload("cnn").build(size=3, channels=8, blocks=1)
     assert {operation.where.partition(":")[0] for operation in program.trace(*inputs).operations} == {"programs.py"}

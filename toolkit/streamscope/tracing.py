@@ -18,6 +18,7 @@ from streamscope.program import symbol
 from streamscope.program.operation import Program, Variable
 from streamscope.program.symbol import Symbol, SymbolView
 from streamscope.program.tracer import Tracer, applies_operators, is_tracing, tracing
+from streamscope.program.user_line import UserLine
 from streamscope.program.variable import Place, spec_of
 
 symbol.operators.update(OF_SYMBOLS)  # the symbols stand below the operators, and know them by name only
@@ -109,6 +110,7 @@ class ProgramFunction:
         inputs = [tracer.symbol(spec_of(value, name), name, None) for value, name in zip(arguments, names, strict=True)]
         with tracing(tracer):
             result = self.function(*inputs, **attributes)
+            tracer.lines.instead = UserLine(f"result of {self.name}", "")
             outputs, shapes = _placed_results(self._outputs(tracer, result), inputs)
         variables = tuple(Variable(s.id, s.name, s.spec, s.place or Place.DEVICE) for s in tracer.symbols)
         traced = Program(

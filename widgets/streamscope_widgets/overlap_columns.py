@@ -58,7 +58,7 @@ def encode_activity(trace: Trace, spans: SpanTable, block: ColumnBlock) -> dict[
         The spans of it that are sent.
     block : ColumnBlock
     """
-    if not np.isin(spans.kind, list(DEVICE_KINDS)).any():
+    if not spans.is_kind(DEVICE_KINDS).any():
         return None
     found = activity(spans, multiprocessors_of(trace))
     return {
@@ -68,9 +68,7 @@ def encode_activity(trace: Trace, spans: SpanTable, block: ColumnBlock) -> dict[
         "kernels": block.add(np.minimum(found.kernels, 255)),
         "copies": block.add(np.minimum(found.copies, 255)),
         "occupation": block.add(found.occupation),
-        "fullness": block.add(
-            np.where(np.isnan(found.fullness), FULLNESS_UNKNOWN, np.round(np.nan_to_num(found.fullness) * FULLNESS_STEPS))
-        ),
+        "fullness": block.add(np.where(np.isnan(found.fullness), FULLNESS_UNKNOWN, np.round(found.fullness * FULLNESS_STEPS))),
     }
 
 

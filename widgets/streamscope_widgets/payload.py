@@ -94,7 +94,7 @@ def operator_order(groups: Sequence[TimelineGroup]) -> tuple[str, ...]:
     taken_ns: dict[str, int] = {}
     for group in groups:
         spans = group.trace.spans
-        chosen = np.isin(spans.kind, [int(kind) for kind in DEVICE_KINDS])
+        chosen = spans.is_kind(DEVICE_KINDS)
         codes = spans.name[chosen]
         counts, totals = np.bincount(codes), np.bincount(codes, spans.duration_ns[chosen])
         for code in np.flatnonzero(counts):
@@ -211,13 +211,12 @@ def _details(group: TimelineGroup, extent_ns: int) -> list[list[str]]:
 
 def _host_lanes(spans: SpanTable) -> npt.NDArray[np.bool_]:
     """Tell of each lane whether it is a host lane: one with host calls on it."""
-    host = np.zeros(len(spans.lanes), dtype=bool)
-    host[spans.lane[np.isin(spans.kind, [int(kind) for kind in HOST_KINDS])]] = True
+    host: npt.NDArray[np.bool_] = np.bincount(spans.lane, spans.is_kind(HOST_KINDS), minlength=len(spans.lanes)) > 0
     return host
 
 
 def _encode_columns(spans: SpanTable, names: dict[str, int], block: ColumnBlock) -> dict[str, Any]:
-    used = np.unique(spans.name)
+    used = np.flatnonzero(np.bincount(spans.name))
     codes = np.zeros(len(spans.names), dtype=np.int64)
     for code in used:
         codes[code] = names.setdefault(spans.names[code], len(names))

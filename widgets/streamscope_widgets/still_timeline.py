@@ -134,12 +134,13 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
 
 def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:
     """Make lanes that hold anything: the host's first, then at most six streams and a line that says how many were left out."""
-    spans = spans.select(spans.kind != SpanKind.GRAPH)
+    drawn = spans.kind != SpanKind.GRAPH
+    spans = spans if drawn.all() else spans.select(drawn)
     colours = (*HOST_COLOURS.values(), *palette.KERNELS)
     of_kind = np.zeros(max(SpanKind) + 1, np.int64)
     of_kind[list(HOST_COLOURS)] = np.arange(len(HOST_COLOURS))
     of_name = np.array([len(HOST_COLOURS) + names.get(name, 0) % len(palette.KERNELS) for name in spans.names] or [0])
-    on_device = np.isin(spans.kind, list(DEVICE_KINDS))
+    on_device = spans.is_kind(DEVICE_KINDS)
     colour = np.where(on_device, of_name[spans.name], of_kind[spans.kind])
     lanes, streams = [], 0
     for code in np.flatnonzero(np.bincount(spans.lane)):
@@ -288,7 +289,7 @@ def _axis(start_ns: float, end_ns: float, scale: float, bottom: float, *, simula
 
 
 def _legend(groups: Sequence[TimelineGroup], names: dict[str, int]) -> list[str]:
-    present = {int(kind) for group in groups for kind in np.unique(group.trace.spans.kind)}
+    present = {int(kind) for group in groups for kind in np.flatnonzero(np.bincount(group.trace.spans.kind))}
     entries = [(label, HOST_COLOURS[kind]) for kind, label in HOST_WORDS.items() if kind in present]
     entries += [(name, palette.KERNELS[number % len(palette.KERNELS)]) for name, number in list(names.items())[:MOST_NAMES]]
     parts, end = lane_legend([(shortened(label, LONGEST_NAME), colour) for label, colour in entries], MARGIN)

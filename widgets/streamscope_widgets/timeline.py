@@ -92,7 +92,7 @@ class TimelineWidget(anywidget.AnyWidget):
 
     @property
     def payload(self) -> Payload:
-        """What the front end draws, encoded when the first view asks."""
+        """What the front end draws, encoded once."""
         if self._payload is None:
             self._payload = encode(self.groups)
         return self._payload
@@ -169,10 +169,14 @@ class TimelineWidget(anywidget.AnyWidget):
         self.show_live()
 
     def show_live(self) -> None:
-        """Show the widget alone, below an output that ends with a still picture."""
+        """Show the widget alone, below an output that ends with a still picture.
+
+        The spans are encoded while the browser makes a view, which then asks for them.
+        """
         found = self._repr_mimebundle_()
         widget = found[0] if isinstance(found, tuple) else found
         display({**(widget or {}), **EMPTY}, raw=True)  # type: ignore[no-untyped-call]
+        _ = self.payload
 
     def _answer(self, _widget: TimelineWidget, content: Any, _buffers: Any) -> None:
         # A message reaches every view of this model; each takes only the answer to its own request.

@@ -107,10 +107,9 @@ def best(
     allowed = checked_streams(streams)
     case, opened = Case.of(program, inputs, "ss.best", attributes), open_device(device)
     case.warn_if_short_of_memory(opened, len(names))
-    parts = case.parts(opened)
     rounds = 1 if opened.info.exact else MOST_ROUNDS
     with showing("choosing an engine", progress=progress) as said:
-        steps = Steps(said, case.reference_steps + len(names) * (max(1, CHECKED_RUNS * parts) + parts) + rounds)
+        steps = Steps(said, case.reference_steps + case.measuring_steps(opened, len(names), rounds=rounds))
         selection = Selection(case.with_reference(steps), opened, limit)
         with opened.watched(lambda launch: steps.part(launch.name)):
             selection.prepare(names, allowed, steps)

@@ -65,9 +65,7 @@ class Forecast:
 
 def forecast_steps(case: Case, device: Device) -> int:
     """Return how many steps `forecast` has."""
-    parts = case.parts(device)
-    rounds = SIMULATED_ROUNDS if device.info.exact else ROUNDS
-    return len(BRANCHED) * max(1, CHECKED_RUNS * parts) + max(1, parts) + rounds * max(1, len(BRANCHED) * parts)
+    return case.measuring_steps(device, len(BRANCHED), rounds=SIMULATED_ROUNDS if device.info.exact else ROUNDS, recorded=1)
 
 
 def forecast(case: Case, device: Device, costs: DeviceCosts, steps: Steps) -> Forecast:

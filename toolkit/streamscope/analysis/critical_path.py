@@ -97,7 +97,7 @@ def critical_path(trace: Trace) -> CriticalPath:
     [(0, 5000, 'LAUNCH'), (5000, 25000, 'KERNEL'), (25000, 27000, 'HOST')]
     """
     spans = trace.spans
-    complete = trace.origins.complete or len(np.unique(spans.lane[np.isin(spans.kind, list(DEVICE_KINDS))])) <= 1
+    complete = trace.origins.complete or len(np.unique(spans.lane[spans.is_kind(DEVICE_KINDS)])) <= 1
     work = np.flatnonzero(spans.kind != SpanKind.GRAPH)
     if not len(work):
         none = np.zeros(0, np.int64)
@@ -140,9 +140,9 @@ class _Before:
 
     def follow_host(self, spans: SpanTable, waited: IntArray) -> None:
         """Say what host spans follow: the one before on the thread; a wait, the device; a host function, the launch that it waited for."""
-        host = np.flatnonzero(np.isin(spans.kind, list(HOST_KINDS)))
+        host = np.flatnonzero(spans.is_kind(HOST_KINDS))
         self._take(host, (earlier := _before_on_lane(spans, host)), np.where(earlier >= 0, spans.end_ns[earlier], spans.start_ns[host]))
-        device = np.flatnonzero(np.isin(spans.kind, list(DEVICE_KINDS)))
+        device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
         device = device[np.argsort(spans.end_ns[device], kind="stable")]
         syncs = np.flatnonzero(spans.kind == SpanKind.SYNC)
         at = np.searchsorted(spans.end_ns[device], spans.end_ns[syncs], side="right") - 1
@@ -158,7 +158,7 @@ class _Before:
 
     def follow_device(self, spans: SpanTable, waited: IntArray) -> None:
         """Say what kernels and copies follow: the call, the stream's last, or what it waited for; whichever made it ready last."""
-        device = np.flatnonzero(np.isin(spans.kind, list(DEVICE_KINDS)))
+        device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
         call = call_rows(spans, device)
         launch_ns = shortest_launch_ns(spans, device, call)
         ready_ns = np.full(len(device), np.iinfo(np.int64).min)

@@ -188,7 +188,7 @@ def shortest_launch_ns(spans: SpanTable, device: IntArray, call: IntArray) -> in
 
 
 def _work(spans: SpanTable, launch_ns: int | None) -> _Work:
-    device = np.flatnonzero(np.isin(spans.kind, list(DEVICE_KINDS)))  # The table is in the order of starts.
+    device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))  # The table is in the order of starts.
     call = call_rows(spans, device)
     known = call >= 0
     shortest_ns = shortest_launch_ns(spans, device, call) if launch_ns is None else launch_ns

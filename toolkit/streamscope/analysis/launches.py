@@ -146,7 +146,7 @@ def api_time_ns(spans: SpanTable) -> int:
     >>> ss.analysis.api_time_ns(builder.build())  # two calls of 3 ns
     6
     """
-    return int(spans.duration_ns[np.isin(spans.kind, CALL_KINDS)].sum())
+    return int(spans.duration_ns[spans.is_kind(CALL_KINDS)].sum())
 
 
 def queue_length(spans: SpanTable, lane: str | None = None) -> Steps:
@@ -209,7 +209,7 @@ def call_rows(spans: SpanTable, device_rows: IntArray) -> IntArray:
 def _kernels_and_nodes(spans: SpanTable) -> SpanTable:
     """Kernels, and the copies of graph replays."""
     replays = spans.correlation[(spans.kind == SpanKind.GRAPH_LAUNCH) & (spans.correlation >= 0)]
-    nodes = np.isin(spans.kind, list(DEVICE_KINDS)) & np.isin(spans.correlation, replays)
+    nodes = spans.is_kind(DEVICE_KINDS) & np.isin(spans.correlation, replays)
     return spans.select((spans.kind == SpanKind.KERNEL) | nodes)
 
 
@@ -219,7 +219,7 @@ def _calls(spans: SpanTable) -> SpanTable:
 
 
 def _call_rows(spans: SpanTable) -> IntArray:
-    rows = np.flatnonzero(np.isin(spans.kind, CALL_KINDS) & (spans.correlation >= 0))
+    rows = np.flatnonzero(spans.is_kind(CALL_KINDS) & (spans.correlation >= 0))
     return rows[_first_of_each(spans.correlation[rows])]
 
 

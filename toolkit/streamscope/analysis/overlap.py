@@ -105,7 +105,7 @@ class StreamPair:
 
 def occupied(spans: SpanTable, *kinds: SpanKind) -> Intervals:
     """Return the union of all spans of the given kinds."""
-    chosen = np.isin(spans.kind, kinds)
+    chosen = spans.is_kind(kinds)
     return union(spans.start_ns[chosen], spans.end_ns[chosen])
 
 
@@ -248,7 +248,7 @@ def concurrency(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)
 
 def busy_on_lanes(spans: SpanTable, kinds: Iterable[SpanKind]) -> Intervals:
     """Return when each lane is busy with some kinds, one lane after the other: intervals of one lane are disjoint."""
-    rows = np.flatnonzero(np.isin(spans.kind, list(kinds)))
+    rows = np.flatnonzero(spans.is_kind(kinds))
     lane, start_ns, end_ns = spans.lane[rows], spans.start_ns[rows], spans.end_ns[rows]
     none = np.zeros(0, np.int64)
     busy = [union(start_ns[mask], end_ns[mask]) for mask in (lane == one for one in np.unique(lane))]

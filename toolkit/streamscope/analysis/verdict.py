@@ -22,19 +22,19 @@ AS_RATIO_FROM = 1.5
 """From this factor on, a difference is told as a factor, below it in per cent."""
 WORTH_SAYING = 0.01
 """Shares of the makespan below this are not told."""
-REFERENCES = ("async", "dual", "sync", "graph", "graph-dual")
-"""The engine whose metrics classify the program is the first of these that was run."""
 WAITING, STREAM, GRAPH = "waiting after every operation", "a second stream", "a CUDA graph"
 TRAITS: Mapping[str, frozenset[str]] = {
-    "sync": frozenset({WAITING}),
     "async": frozenset(),
     "dual": frozenset({STREAM}),
+    "sync": frozenset({WAITING}),
     "graph": frozenset({GRAPH}),
     "graph-dual": frozenset({STREAM, GRAPH}),
 }
-"""What our engines add to ``async``, each in words."""
-NEAREST = {"graph-dual": ("graph", "dual")}
-"""The engines that one is compared with, the first that ran, rather than with the reference: they differ from it in one thing."""
+"""What engines add to ``async``, each in words.
+
+The first that was run is the reference: its metrics classify the program. An engine is compared with the last that was run and to which it
+adds a single thing, or else with the reference. One that is not listed is told by its name.
+"""
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ class Verdict:
         """One sentence: what each other engine changes; empty where there is none."""
         clauses = []
         for change in self.changes:
-            whom = "it" if change.base == self.reference else {"graph": "the graph"}.get(change.base, change.base)
+            whom = "it" if change.base == self.reference else "the graph" if TRAITS.get(change.base) == frozenset({GRAPH}) else change.base
             words = change.words if change.told else f"neither faster nor slower ({change.words})"
             clauses.append(f"{what_differs(change.engine, change.base)} makes {whom} {words}")
         return f"{capitalised('; '.join(clauses))}." if clauses else ""
@@ -309,7 +309,7 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> Verdict:
     if not metrics:
         raise TraceError("there are no engines to judge", hint="run at least one")
     reference, best = reference_engine(metrics), fastest(metrics)
-    bases = {engine: next((near for near in NEAREST.get(engine, ()) if near in metrics), reference) for engine in metrics}
+    bases = {engine: _base(engine, metrics, reference) for engine in metrics}
     return Verdict(
         device=device,
         reference=reference,
@@ -324,7 +324,14 @@ def assess(metrics: Mapping[str, EngineMetrics], device: DeviceInfo) -> Verdict:
 
 def reference_engine(metrics: Mapping[str, EngineMetrics]) -> str:
     """Return the engine that the others are compared with: async, or what comes closest to it among those that ran."""
-    return next((engine for engine in REFERENCES if engine in metrics), next(iter(metrics)))
+    return next((engine for engine in TRAITS if engine in metrics), next(iter(metrics)))
+
+
+def _base(engine: str, metrics: Mapping[str, EngineMetrics], reference: str) -> str:
+    """Return the engine that one is compared with."""
+    ours = TRAITS.get(engine, frozenset())
+    near = [other for other, theirs in TRAITS.items() if other in metrics and theirs < ours and len(ours - theirs) == 1]
+    return near[-1] if near else reference
 
 
 def what_differs(engine: str, base: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -29,18 +29,6 @@ from streamscope.tracing import ProgramFunction
 
 AUTO = "auto"
 """What ``engines`` says when one of them is to be chosen."""
-
-
-@runtime_checkable
-class Watcher(Protocol):
-    """Progress that also wants to see each engine's run as soon as it is recorded, as the explorer does."""
-
-    def __call__(self, what: str, step: int, steps: int, /) -> None:
-        """Learn what is done next."""
-
-    def recorded(self, run: Run) -> None:
-        """Take the run of one more engine."""
-
 
 SIMULATED_REPEATS = 3
 """A simulated device repeats itself to the nanosecond, so more would show nothing."""
@@ -125,28 +113,8 @@ def compare(
         raise ProgramError(f"name={shown(name)} must be a string", hint='for example name="first layer"')
     case = Case.of(program, inputs, "ss.compare", attributes)
     opened = open_device(device)
-    count = min(wanted, SIMULATED_REPEATS) if opened.info.exact else wanted
     case.warn_if_short_of_memory(opened, len(compared.names))
-    engine_count, parts = len(compared.names), case.parts(opened)
-    timed = engine_count * parts
-    simulated = engine_count * (max(1, CHECKED_RUNS * parts) + max(1, parts)) + count * max(1, timed)
-    with showing("comparing engines", progress=progress) as said:
-        steps = Steps(said, case.reference_steps + simulated)
-        case = case.with_reference(steps)
-        with opened.watched(lambda launch: steps.part(launch.name)):
-            recorded = progress.recorded if isinstance(progress, Watcher) else _unseen
-            runs, choice = _measured(case, opened, compared, allowed, count, steps, recorded)
-    title = "" if name is None else str(name)
-    against = NUMPY if case.captured is None else PLAIN_CALL
-    return Comparison(
-        title or case.program.name,
-        opened.info,
-        runs,
-        choice=choice,
-        settings=kept,
-        checked_against=against,
-        not_checked=case.unchecked,
-    )
+    return comparison_of(case, opened, compared, allowed, wanted, progress=progress, title=str(name or ""), settings=kept)
 
 
 @dataclass(frozen=True)
@@ -217,6 +185,40 @@ def _checked_settings(settings: object) -> dict[str, int]:
 
 def _unseen(run: Run) -> None:
     """Show a run to nobody."""
+
+
+def comparison_of(
+    case: Case,
+    device: Device,
+    compared: Compared,
+    streams: int,
+    repeats: int,
+    *,
+    progress: bool | Progress = True,
+    title: str = "",
+    settings: Mapping[str, int] | None = None,
+    recorded: Callable[[Run], None] = _unseen,
+) -> Comparison:
+    """Compare engines as `compare` does, with arguments that are checked.
+
+    Each engine's run is given to ``recorded`` as soon as there is one; what that raises ends the comparison.
+    """
+    count = min(repeats, SIMULATED_REPEATS) if device.info.exact else repeats
+    engines = len(compared.names)
+    with showing("comparing engines", progress=progress) as said:
+        steps = Steps(said, case.reference_steps + case.measuring_steps(device, engines, rounds=count, recorded=engines))
+        case = case.with_reference(steps)
+        with device.watched(lambda launch: steps.part(launch.name)):
+            runs, choice = _measured(case, device, compared, streams, count, steps, recorded)
+    return Comparison(
+        title or case.program.name,
+        device.info,
+        runs,
+        choice=choice,
+        settings=settings or {},
+        checked_against=NUMPY if case.captured is None else PLAIN_CALL,
+        not_checked=case.unchecked,
+    )
 
 
 def _measured(

@@ -10,15 +10,12 @@ import numpy as np
 from streamscope.advising.simulation import without_data
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.engines import PLANNERS
+from streamscope.engines import PLANNERS, takes_streams
 from streamscope.engines.plan import checked_streams
 from streamscope.engines.prepared import Prepared
 from streamscope.program.operation import Program
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.origins import origins_of
-
-SEVERAL_STREAMS = ("dual", "graph-dual")
-"""The engines whose plan depends on how many streams are allowed."""
 
 
 class Preview:
@@ -43,7 +40,7 @@ class Preview:
         ----------
         engines : sequence of str
         streams : int
-            Compute streams that ``dual`` and ``graph-dual`` may use.
+            Compute streams that engines may use that take several, as ``dual`` does.
 
         Raises
         ------
@@ -53,7 +50,7 @@ class Preview:
             An operation cannot run on the simulated device.
         """
         allowed = checked_streams(streams)
-        runs = [self._run(engine, allowed if engine in SEVERAL_STREAMS else 1) for engine in engines]
+        runs = [self._run(engine, allowed if takes_streams(engine) else 1) for engine in engines]
         return Comparison(self.program.name, runs[0].trace.info.device, runs)
 
     def _run(self, engine: str, streams: int) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from inspect import signature
 from typing import Protocol
 
 from streamscope.arguments import shown
@@ -16,7 +17,7 @@ class Planner(Protocol):
     """Makes the plan of one engine."""
 
     def __call__(self, program: Program, estimate: Estimate, streams: int = ...) -> Plan:
-        """Plan a program; ``streams`` is how many compute streams an engine with auxiliary ones may use."""
+        """Plan a program; ``streams`` is how many compute streams it may use: by default several, if the engine has auxiliary ones."""
 
 
 PLANNERS: Mapping[str, Planner] = {
@@ -27,6 +28,12 @@ PLANNERS: Mapping[str, Planner] = {
     "graph-dual": graph_dual.plan,
 }
 """The engines by name, from the simplest on: by how much there is to understand, and by the memory that they hold at least."""
+
+
+def takes_streams(engine: str) -> bool:
+    """Tell whether an engine's plan depends on how many streams are allowed."""
+    allowed: int = signature(PLANNERS[engine]).parameters["streams"].default
+    return allowed > 1
 
 
 def engine_names(names: Sequence[str] | str | None = None) -> tuple[str, ...]:

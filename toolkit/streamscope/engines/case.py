@@ -183,6 +183,11 @@ class Case:
         """Return how many launches of a run a device computes itself, and so can tell of: none on a GPU."""
         return sum(1 for _ in self.program.launches()) if device.info.exact else 0
 
+    def measuring_steps(self, device: Device, engines: int, *, rounds: int, recorded: int = 0) -> int:
+        """Return how many steps it takes to prepare so many engines, to let them take turns, and to record some of them."""
+        parts = self.parts(device)
+        return engines * max(1, CHECKED_RUNS * parts) + rounds * max(1, engines * parts) + recorded * max(1, parts)
+
     def prepare(self, engine: str, device: Device, streams: int) -> Checked:
         """Prepare the program for an engine, run it until its graphs are captured and replayed, and check the results."""
         prepared = prepare_traced(self.program, engine, device, streams=streams)

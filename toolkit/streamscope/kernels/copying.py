@@ -10,13 +10,13 @@ from functools import cache, lru_cache
 from typing import Any
 
 from streamscope.kernels.cuda import fill, pieces
-from streamscope.kernels.elementwise.specialization import bind, specialized
+from streamscope.kernels.elementwise.specialization import bind, specialized_fresh
 from streamscope.kernels.form import THREADS
 from streamscope.kernels.layout import StridedLayout, compact
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.kernels.source import PLACE_OF_NAME, VECTORS, KernelSource, named_source
 from streamscope.program.launch import CudaBench, CudaCall
-from streamscope.program.view import View, row_major
+from streamscope.program.variable import ArraySpec
 
 _CUDA = pieces("transpose")
 
@@ -99,11 +99,9 @@ def _copy_signature(itemsize: int) -> Signature:
     return Signature("copy", (Parameter("x", word, word),), word, "x", word)
 
 
-def copy_blocks(view: View) -> int:
-    """Return how many blocks copy a view."""
-    shape, strides = view.spec.shape, (view.strides, row_major(view.spec.shape))
-    turned = tiled(compact(shape, strides))
-    return turned.blocks if turned is not None else specialized(_copy_signature(view.spec.dtype.itemsize), (shape, shape), strides).blocks
+def copy_blocks(spec: ArraySpec) -> int:
+    """Return how many blocks copy what lies without gaps."""
+    return specialized_fresh(_copy_signature(spec.dtype.itemsize), (spec.shape, spec.shape)).blocks
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 
 from streamscope.kernels.layout import one_stride
 
+LIMIT = 2**31
+"""Libraries take extents, counts and leading dimensions as a C ``int``: ctypes would hand over what is left of a longer number."""
+
 
 @dataclass(frozen=True)
 class Matrices:
@@ -55,10 +58,12 @@ def matrices(shape: Sequence[int], strides: Sequence[int]) -> Matrices | None:
     if apart is None or apart < 0:
         return None
     if (along == 1 or columns == 1) and (across >= columns or rows == 1):
-        return Matrices(transposed=False, leading=columns if rows == 1 else across, apart=apart)
-    if (across == 1 or rows == 1) and (along >= rows or columns == 1):
-        return Matrices(transposed=True, leading=rows if columns == 1 else along, apart=apart)
-    return None
+        found = Matrices(transposed=False, leading=columns if rows == 1 else across, apart=apart)
+    elif (across == 1 or rows == 1) and (along >= rows or columns == 1):
+        found = Matrices(transposed=True, leading=rows if columns == 1 else along, apart=apart)
+    else:
+        return None
+    return found if max(rows, columns, found.leading) < LIMIT else None
 
 
 def gemm(a_shape: Sequence[int], a_strides: Sequence[int], b_shape: Sequence[int], b_strides: Sequence[int]) -> Gemm | None:
@@ -74,12 +79,12 @@ def gemm(a_shape: Sequence[int], a_strides: Sequence[int], b_shape: Sequence[int
     batches = math.prod(a_shape[:-2]), math.prod(b_shape[:-2])
     count = max(batches)
     a, b = matrices(a_shape, a_strides), matrices(b_shape, b_strides)
-    if a is None or b is None or (min(batches) > 1 and tuple(a_shape[:-2]) != tuple(b_shape[:-2])):
+    if a is None or b is None or count >= LIMIT or (min(batches) > 1 and tuple(a_shape[:-2]) != tuple(b_shape[:-2])):
         return None
     a, b = (replace(each, apart=0) if batch == 1 else each for each, batch in zip((a, b), batches, strict=True))
     if count > 1 and b.apart == 0 and not a.transposed:
-        if rows == 1 and a.apart >= inner:
+        if rows == 1 and inner <= a.apart < LIMIT:
             return Gemm(1, count, inner, columns, replace(a, leading=a.apart, apart=0), b)
-        if rows > 1 and a.apart == rows * a.leading:
+        if rows > 1 and a.apart == rows * a.leading and count * rows < LIMIT:
             return Gemm(1, count * rows, inner, columns, replace(a, apart=0), b)
     return Gemm(count, rows, inner, columns, a, b)

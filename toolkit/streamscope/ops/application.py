@@ -10,7 +10,7 @@ from streamscope.errors import ProgramError
 from streamscope.kernels.form import VECTOR_BYTES
 from streamscope.kernels.reduce.reducers import FLOATS
 from streamscope.program.symbol import Symbol
-from streamscope.program.tracer import Attributes, Operator, current_tracer
+from streamscope.program.tracer import AN_INPUT, Attributes, Operator, current_tracer
 from streamscope.program.variable import ArraySpec
 
 Request = Literal["write", "add", "null"]
@@ -64,9 +64,7 @@ def specs_of(operator: str, operands: Sequence[object]) -> list[ArraySpec]:
         An operand is none.
     """
     for operand in operands:
-        require(
-            isinstance(operand, Symbol), operator, f"it takes variables, got a {type(operand).__name__}", "pass a variable of the program"
-        )
+        require(isinstance(operand, Symbol), operator, f"it takes variables, got a {type(operand).__name__}", AN_INPUT)
     return [cast("Symbol", operand).spec for operand in operands]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
 from streamscope.kernels.form import THREADS
-from streamscope.kernels.joining import MOST_PARTS, ConcatenateCall, joined, rows_of
+from streamscope.kernels.joining import MOST_PARTS, ConcatenateCall, Rows, joined, rows_of
 from streamscope.kernels.reduce.reduction_plan import checked_axis
 from streamscope.ops.application import require, specs_of
 from streamscope.ops.conversion import astype
@@ -21,7 +21,7 @@ from streamscope.program.launch import Array, Cost, Launch
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators, current_tracer
 from streamscope.program.variable import ArraySpec
-from streamscope.program.view import View, whole
+from streamscope.program.view import View
 
 _HINT = "but for the axis along which they are joined, shapes must be equal"
 
@@ -40,9 +40,9 @@ def _joining(axis: int) -> Operator:
 
     def build(application: Application) -> tuple[Launch, ...]:
         (out,) = application.write_specs
-        seen = [whole(spec) for spec in application.read_specs if spec.size]
-        rows = [rows_of(view.spec.shape, view.strides, axis) for view in seen]
-        fresh = joined([part for part in rows if part is not None], out.dtype.itemsize, []) if rows else None
+        shapes = [spec.shape for spec in application.read_specs if spec.size]
+        rows = [Rows(math.prod(shape[:axis]), *[math.prod(shape[axis:])] * 2) for shape in shapes]
+        fresh = joined(rows, out.dtype.itemsize, []) if rows else None
         cost = Cost(application.nbytes, 0, fresh.blocks if fresh is not None else 1, THREADS)
 
         def reference(arrays: Sequence[Array]) -> Sequence[Array]:

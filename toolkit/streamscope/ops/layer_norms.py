@@ -14,7 +14,7 @@ from streamscope.kernels.layer_norm import INPUTS, layer_norm_source
 from streamscope.kernels.rows import row_form
 from streamscope.kernels.signature import CTYPES
 from streamscope.kernels.source import COMPUTE, PlannedKernel
-from streamscope.ops.application import is_aligned, require, require_float
+from streamscope.ops.application import is_aligned, require, require_float, specs_of
 from streamscope.ops.definition import Definition
 from streamscope.ops.elementwise_operator import Elementwise
 from streamscope.ops.linear import accumulation_dtype
@@ -186,10 +186,11 @@ def layer_norm_backward(x: Any, weight: Any, dy: Any, *, eps: float = 1e-5, out:
     [[0. 0.]] [-1.  3.] [1. 3.]
     """
     number = checked_eps("layer_norm_backward", eps)
-    shared = () if weight is None else ("weight",)
+    weights = [] if weight is None else [weight]
+    spec, *_ = specs_of("layer_norm_backward", [dy, x, *weights])
     dweight = None
     if weight is not None:
         _, dweight = _scaling.gradient(dy, layer_norm(x, eps=number), weight)
-    dbias = sum_of(dy, axis=tuple(range(len(dy.shape) - 1)))
-    dx = _of_x(dy, x, *([] if weight is None else [weight]), out=out, shared=shared, eps=number, axis=-1)
+    dbias = sum_of(dy, axis=tuple(range(len(spec.shape) - 1)))
+    dx = _of_x(dy, x, *weights, out=out, shared=("weight",)[: len(weights)], eps=number, axis=-1)
     return cast("Symbol", dx), dweight, dbias

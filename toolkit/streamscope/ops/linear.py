@@ -71,9 +71,9 @@ def _build(application: Application) -> tuple[Launch, ...]:
 
 def _reads_view(view: View) -> bool:
     """Tell whether a library takes matrices as a view has them."""
-    if len(view.spec.shape) < 2:
-        return all(stride > 0 for stride in view.strides)
-    return matrices(view.spec.shape, view.strides) is not None
+    shape, strides = view.spec.shape, view.strides
+    vector = len(shape) < 2
+    return matrices((1, *shape) if vector else shape, (0, *strides) if vector else strides) is not None
 
 
 _matmul = Operator("matmul", _infer, _build, reads_view=_reads_view)

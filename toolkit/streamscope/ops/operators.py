@@ -98,7 +98,7 @@ def _viewed(function: Callable[..., Any], arguments: Sequence[object], options: 
     signature = inspect.signature(function)
     bound = signature.bind(*arguments, **options).arguments
     operator = FUNCTIONS[function]
-    taken = len(inspect.signature(operator).parameters)
+    taken = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in inspect.signature(operator).parameters.values())
     names = list(signature.parameters)
     unknown = [name for name in names[taken:] if name in bound and bound[name] != signature.parameters[name].default]
     if unknown:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from operator import index as whole_number
+from operator import itemgetter
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from streamscope.arguments import shown
 from streamscope.errors import ProgramError
@@ -18,7 +21,7 @@ from streamscope.program.symbol import Symbol, operators, symbol_of, view_of
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec
-from streamscope.program.view import View, any_view, whole
+from streamscope.program.view import View, any_view
 
 Axes = int | Sequence[int] | None
 Made = TypeVar("Made")
@@ -30,7 +33,7 @@ def _infer_copy(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[
 
 def _build_copy(application: Application) -> tuple[Launch, ...]:
     (source,), (target,) = application.read_specs, application.write_specs
-    cost = Cost(application.nbytes, 0, max(1, copy_blocks(whole(source))), THREADS)
+    cost = Cost(application.nbytes, 0, max(1, copy_blocks(source)), THREADS)
 
     def reference(arrays: Sequence[Array]) -> Sequence[Array]:
         return [np.array(arrays[0], order="C").reshape(target.shape)]
@@ -214,9 +217,8 @@ def squeeze(x: object, axis: Axes = None) -> Symbol:
     <lambda>: 1 operation, 2 variables
          0  %1:float64[3] = exp(%0.squeeze():float64[3])    # ...
     """
-    function: Any = np.squeeze
-    given = axis if axis is None or isinstance(axis, int) else tuple(axis)
-    return _viewed("squeeze", x, lambda array: function(array, given), f".squeeze({'' if axis is None else _listed(axis)})")
+    given: Any = tuple(axis) if isinstance(axis, list) else axis
+    return _viewed("squeeze", x, lambda array: np.squeeze(array, given), f".squeeze({'' if axis is None else _listed(axis)})")
 
 
 @applies_operators
@@ -334,11 +336,24 @@ def split(x: object, sections: int | Sequence[int], axis: int = 0) -> tuple[Symb
     """
     specs_of("split", [x])
     symbol = cast("Symbol", x)
-    given = sections if isinstance(sections, int | np.integer) else list(sections)
-    how = f".split({_listed(sections)}{f', axis={axis}' if axis else ''})"
     hint = "give a number that divides the axis, or where the parts begin: [2, 5]"
-    parts = _made("split", symbol, lambda view: view.through_all(lambda array: np.split(array, cast("Any", given), axis), how), hint)
-    return tuple(symbol_of(symbol, part) for part in parts)
+    along = _made("split", symbol, lambda view: normalize_axis_index(axis, len(view.spec.shape)))
+    edges = _edges(sections, symbol.shape[along])
+    require(bool(edges), "split", f"{symbol.name!r}, which is {symbol.spec}, has no parts {shown(sections)} at {user_line()}", hint)
+    how = f".split({_listed(sections)}{f', axis={along}' if along else ''})"
+    keys = [(slice(None),) * along + (slice(begin, end),) for begin, end in pairwise(edges)]
+    return tuple(_viewed("split", x, itemgetter(key), f"{how}[{number}]") for number, key in enumerate(keys))
+
+
+def _edges(sections: Any, extent: int) -> list[int]:
+    """Return where the parts of an axis begin, and where the last one ends; nothing where it has no such parts."""
+    try:
+        if isinstance(sections, Sequence | np.ndarray):
+            return [0, *map(whole_number, sections), extent]
+        count = whole_number(sections)
+    except TypeError:
+        return []
+    return [extent * number // count for number in range(count + 1)] if count > 0 and extent % count == 0 else []
 
 
 def matrix_transposed(x: Symbol) -> Symbol:
@@ -371,12 +386,27 @@ def index(x: Symbol, key: Any) -> Symbol:
             allowed = "whole numbers, slices, ... and None, or one variable of whole numbers beside slices"
             raise ProgramError(
                 f"{x.name!r} is indexed with {kind} at {user_line()}: a program takes {allowed}",
-                hint="shapes must be known while the program is traced: for a condition, use np.where",
+                hint=_instead_of(keys, each),
             )
     plain = tuple(each if _makes_axes(each) else whole_number(each) for each in keys)
     # With an ellipsis, a single element is an array, too, and not its value.
     full = plain if Ellipsis in plain else (*plain, Ellipsis)
     return _viewed("indexing", x, lambda array: array[full], f"[{', '.join(map(_shown_key, plain))}]")
+
+
+def _instead_of(keys: tuple[Any, ...], key: Any) -> str:
+    """Say what to write instead of a key that a program cannot follow."""
+    dtype = bool if isinstance(key, list) and {*map(type, key)} == {bool} else int if isinstance(key, list) else type(key)
+    kind = np.dtype(getattr(key, "dtype", dtype)).kind
+    if kind == "b":
+        return "shapes must be known while the program is traced: for a condition, use np.where"
+    if kind not in "iu":
+        return "make it whole numbers first, with int(...) or .astype('int32')"
+    if not isinstance(key, Symbol):
+        return "take the number out of the array: int(...)" if np.ndim(key) == 0 else "pass the indices as an input of the program"
+    if sum(isinstance(one, Symbol) for one in keys) > 1:
+        return "for pairs of indices, say where each element is: x.ravel()[i * x.shape[1] + j]"
+    return "index in two steps, with the numbers first: x[0][i] for x[0, i]"
 
 
 def _makes_axes(key: object) -> bool:
@@ -402,7 +432,7 @@ def _made(operator: str, x: Symbol, make: Callable[[View], Made], hint: str | No
         return make(view_of(x))
     except ProgramError:
         raise
-    except (IndexError, ValueError, TypeError) as error:
+    except (ArithmeticError, IndexError, ValueError, TypeError) as error:
         raise ProgramError(f"{operator} of {x.name!r}, which is {x.spec}, at {user_line()}: {error}", hint=hint) from None
 
 

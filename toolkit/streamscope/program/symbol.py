@@ -25,7 +25,7 @@ class UnknownAttributeError(ProgramError, AttributeError):
     """A symbol was used like an array; an `AttributeError` too, so that ``hasattr`` and ``getattr`` with a default work."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Symbol:
     """What a traced function sees instead of an array: a variable of the program that is being made.
 
@@ -106,26 +106,31 @@ class Symbol:
         """Return a view without axes of extent 1; see `ss.ops.squeeze`."""
         return self._rearranged("squeeze", axis)
 
-    def reshape(self, *shape: Any) -> Symbol:
+    def reshape(self, *shape: Any, order: str = "C") -> Symbol:
         """Return the elements in another shape, a view where that is possible, else a copy; see `ss.ops.reshape`."""
-        return self._rearranged("reshape", shape[0] if len(shape) == 1 else shape)
+        return self._rearranged("reshape", shape[0] if len(shape) == 1 else shape, order=order)
 
-    def ravel(self) -> Symbol:
+    def ravel(self, order: str = "C") -> Symbol:
         """Return the elements along one axis, a view where that is possible, else a copy; see `ss.ops.ravel`."""
-        return self._rearranged("ravel")
+        return self._rearranged("ravel", order=order)
 
-    def flatten(self) -> Symbol:
+    def flatten(self, order: str = "C") -> Symbol:
         """Return a copy of the elements along one axis."""
-        return self._rearranged("flatten")
+        return self._rearranged("flatten", order=order)
 
-    def copy(self) -> Symbol:
+    def copy(self, order: str = "C") -> Symbol:
         """Return a copy in memory of its own; see `ss.ops.copy`."""
-        return self._rearranged("copy")
+        return self._rearranged("copy", order=order)
 
     def __getitem__(self, key: object) -> Symbol:
         return self._rearranged("index", key)
 
-    def _rearranged(self, how: str, *arguments: object) -> Symbol:
+    def _rearranged(self, how: str, *arguments: object, order: object = "C") -> Symbol:
+        if order != "C":
+            raise ProgramError(
+                f"{how} of {self.name!r} with order={order!r} at {user_line()}: a program goes through elements last axis fastest",
+                hint="leave order out; x.T has the axes in reverse",
+            )
         result: Symbol = operators[how](self, *arguments)
         return result
 
@@ -224,7 +229,7 @@ class Symbol:
             hint="branch on shapes or Python values only, or move the branch into a host function",
         )
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{self.name}:{self.spec}"
 
     def _unsupported(self, operation: str) -> ProgramError:

@@ -20,6 +20,8 @@ from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import View, Viewing, like_new
 from streamscope.program.widening import origin_of
 
+AN_INPUT = "make it an input, by position or by the name of a parameter before any *; ss.empty makes variables inside a program"
+"""What to do with an array, or a list, that an operator is given."""
 Attributes = Mapping[str, Any]
 Thing = TypeVar("Thing", bound=Callable[..., Any])
 
@@ -236,7 +238,7 @@ class Tracer:
         if not isinstance(argument, Symbol):
             raise ProgramError(
                 f"{operator.name} at {where} got a {type(argument).__name__} instead of a variable of the program",
-                hint="pass arrays as inputs, in the order of the parameters and without names, or make them inside it with ss.empty",
+                hint=AN_INPUT,
             )
         if argument.tracer is not self:
             raise ProgramError(f"{operator.name} at {where} uses {argument.name!r}, which belongs to another program")

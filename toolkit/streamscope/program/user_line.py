@@ -26,14 +26,23 @@ class UserLine(NamedTuple):
 
 
 class UserLines:
-    """Finds the user's lines of one program, each looked up once."""
+    """Finds the user's lines of one program, each looked up once.
+
+    Attributes
+    ----------
+    instead : UserLine, optional
+        What stands for all of them from now on: the user's function has returned, and the nearest line is one that called us.
+    """
 
     def __init__(self) -> None:
+        self.instead: UserLine | None = None
         self._found: dict[tuple[str, int], UserLine] = {}
         self._files: set[str] = set()
 
     def here(self) -> UserLine:
         """Return the line that `user_line` names, and its text."""
+        if self.instead is not None:
+            return self.instead
         frame = _user_frame()
         key = frame.f_code.co_filename, frame.f_lineno
         line = self._found.get(key)

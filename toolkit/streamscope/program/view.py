@@ -60,20 +60,10 @@ class View:
 
     def through(self, function: Callable[[Array], Array], how: str) -> View:
         """Return what a function of NumPy's that makes a view makes of it: NumPy decides, and raises what it raises."""
-        array = self._without_values()
-        return self._seen(array, function(array), how)
-
-    def through_all(self, function: Callable[[Array], Sequence[Array]], how: str) -> list[View]:
-        """Return what a function of NumPy's that makes several views makes of it."""
-        array = self._without_values()
-        return [self._seen(array, part, f"{how}[{number}]") for number, part in enumerate(function(array))]
-
-    def _without_values(self) -> Array:
-        """Return an array with this shape and these strides, of bytes, so that addresses count elements. Its memory is not there."""
-        return np.lib.stride_tricks.as_strided(_ORIGIN, self.spec.shape, self.strides, writeable=False)
-
-    def _seen(self, whole: Array, part: Array, how: str) -> View:
-        if part.size and not np.may_share_memory(part, whole):
+        # Bytes in the place of elements, so that addresses count elements; the memory is not there.
+        seen = np.lib.stride_tricks.as_strided(_ORIGIN, self.spec.shape, self.strides, writeable=False)
+        part = function(seen)
+        if part.size and not np.may_share_memory(part, seen):
             raise ValueError("the result is not a view")
         spec = ArraySpec(part.shape, self.spec.dtype)
         if not spec.size:
@@ -81,7 +71,7 @@ class View:
         regular = row_major(spec.shape)
         # The stride of an axis with one entry means nothing.
         strides = tuple(step if extent != 1 else usual for step, extent, usual in zip(part.strides, spec.shape, regular, strict=True))
-        return View(spec, strides, self.offset + _address(part) - _address(whole), _behind(self.how, how))
+        return View(spec, strides, self.offset + _address(part) - _address(seen), _behind(self.how, how))
 
     def of(self, values: Array) -> Array:
         """Return what is seen of a variable's values, read-only, and without a copy where they lie in one piece."""

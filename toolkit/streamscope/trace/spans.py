@@ -162,7 +162,7 @@ class SpanTable:
             raise TraceError(f"span {row} starts before span {row - 1}, but spans must be in the order of their starts")
         if self.duration_ns.sum(dtype=np.float64) > MOST_NS:
             raise TraceError(f"the spans take {self.duration_ns.sum(dtype=np.float64):.3g} ns in all, more than {MOST_NS:,}")
-        measured = np.flatnonzero((self.basis == Basis.MEASURED) & np.isin(self.kind, list(DEVICE_KINDS)))
+        measured = np.flatnonzero((self.basis == Basis.MEASURED) & self.is_kind(DEVICE_KINDS))
         row_in = measured[np.lexsort((end_ns[measured], start_ns[measured], self.lane[measured]))]
         before, after = row_in[:-1], row_in[1:]
         overlaps = (self.lane[before] == self.lane[after]) & (end_ns[before] > start_ns[after])
@@ -189,7 +189,14 @@ class SpanTable:
 
     def of_kind(self, kinds: Iterable[SpanKind]) -> SpanTable:
         """Return the spans whose kind is one of ``kinds``."""
-        return self.select(np.isin(self.kind, [int(kind) for kind in kinds]))
+        return self.select(self.is_kind(kinds))
+
+    def is_kind(self, kinds: Iterable[SpanKind]) -> npt.NDArray[np.bool_]:
+        """Tell of each span whether its kind is one of ``kinds``."""
+        found = np.zeros(len(self.kind), dtype=bool)
+        for kind in kinds:
+            found |= self.kind == kind
+        return found
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table as a DataFrame, with names, lanes, kinds and bases as categories."""

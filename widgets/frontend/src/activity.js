@@ -22,18 +22,18 @@ export class Activity {
     this.sum = new Float64Array(this.width);
     /** Most streams at once. */
     this.most = 0;
-    for (let i = 0; i < count; i++) this.most = Math.max(this.most, this.kernels[i] + this.copies[i]);
+    const { kernels, copies } = this;
+    for (let i = 0; i < count; i++) if (kernels[i] + copies[i] > this.most) this.most = kernels[i] + copies[i];
   }
 
   chunkSums() {
     const { width, count } = this;
     const before = new Float64Array((Math.floor(count / CHUNK) + 1) * width);
     const sum = new Float64Array(width);
-    for (let i = 0; i < count; i++) {
-      if (i % CHUNK === 0) before.set(sum, (i / CHUNK) * width);
-      this.add(sum, i);
+    for (let i = 0, place = 0; place < before.length; ) {
+      for (let k = 0; k < width; k++) before[place++] = sum[k];
+      for (const last = Math.min(i + CHUNK, count); i < last; i++) this.add(sum, i);
     }
-    if (count % CHUNK === 0) before.set(sum, (count / CHUNK) * width);
     return before;
   }
 
@@ -68,6 +68,19 @@ export class Activity {
     return sum;
   }
 
+  /** Nanoseconds of [from, to) with a kernel or a copy. */
+  busyWithin(from, to) {
+    return this.busyUntil(to) - this.busyUntil(from);
+  }
+
+  /** The same before time `t`. */
+  busyUntil(t) {
+    const i = upperBound(this.start, t) - 1;
+    if (i < 0) return 0;
+    const runs = this.kernels[i] || this.copies[i];
+    return this.sumOf(0, i)[RUNNING] + (runs ? Math.min(t, this.end[i]) - this.start[i] : 0);
+  }
+
   /** Names of the looks that occur. */
   looks(occupations) {
     const sum = this.sumOf(0, this.count);
@@ -80,7 +93,9 @@ export class Activity {
 
   /** Whether the fullness of any kernel's stretch is known. */
   tellsFullness(unknown) {
-    return this.fullness.some((full, i) => this.kernels[i] && full !== unknown);
+    const { fullness, kernels, count } = this;
+    for (let i = 0; i < count; i++) if (fullness[i] !== unknown && kernels[i]) return true;
+    return false;
   }
 
   /** The stretch at time `t`; -1 for none. */

@@ -11,7 +11,10 @@ export function parseColour(text, backdrop = [255, 255, 255]) {
 /** `share` of colour `a`, the rest `b`. */
 export const mix = (a, b, share) => a.map((part, i) => part * share + b[i] * (1 - share));
 
-export const css = (rgb, alpha = 1) => `rgb(${rgb.map(Math.round).join(" ")}${alpha < 1 ? ` / ${alpha}` : ""})`;
+const hex = (part) => Math.round(part).toString(16).padStart(2, "0");
+
+/** As "#rrggbb" or "#rrggbbaa": what a canvas reads quickest. */
+export const css = (rgb, alpha = 1) => `#${rgb.map(hex).join("")}${alpha < 1 ? hex(255 * alpha) : ""}`;
 
 const linear = (part) => (part <= 10.31475 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4);
 

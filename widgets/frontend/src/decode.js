@@ -5,23 +5,44 @@ import { decodePath } from "./critical_path.js";
 import { decodeColumn } from "./decode_column.js";
 import { decodeWaits } from "./waits.js";
 
-const COLUMNS = [
-  "kind", "name", "lane", "start", "duration", "operation", "part", "correlation", "basis", "blocks", "threads",
-  "bytes", "flops",
-];
+const COLUMNS = ["kind", "name", "lane", "start", "duration", "basis"];
+// What the first picture can do without is decoded when it is first asked for.
+const LATER = ["operation", "part", "correlation", "blocks", "threads", "bytes", "flops"];
 
-function decodeGroup(header, index, block, occupations) {
+/** Give an object a property that is worked out when it is first read. */
+function later(object, name, make) {
+  const define = (more) => Object.defineProperty(object, name, { configurable: true, enumerable: true, ...more });
+  define({ get: () => {
+    const value = make();
+    define({ value, writable: true });
+    return value;
+  } });
+}
+
+function decodeGroup(header, index, block, kinds, occupations) {
   const { columns, activity, waits, path, origins, ...described } = header;
   const group = { ...described, index, lanes: header.lanes.map((lane, code) => ({ ...lane, index: code })) };
   for (const column of COLUMNS) group[column] = decodeColumn(columns[column], block, header.count);
-  const { start, duration } = group;
-  group.end = new Float64Array(header.count);
-  for (let i = 0; i < start.length; i++) group.end[i] = start[i] + duration[i];
+  for (const column of LATER) later(group, column, () => decodeColumn(columns[column], block, header.count));
+  group.end = endsOf(group);
+  group.kindCounts = countKinds(group, kinds);
   group.activity = activity ? new Activity(activity, block, occupations) : null;
   group.waits = waits ? decodeWaits(waits, block) : { count: 0 };
   group.path = path ? decodePath(path, block) : null;
   group.origins = decodeOrigins(origins ?? { count: 0 }, block);
   return group;
+}
+
+function endsOf({ start, duration, count }) {
+  const end = new Float64Array(count);
+  for (let i = 0; i < count; i++) end[i] = start[i] + duration[i];
+  return end;
+}
+
+function countKinds({ kind, count }, kinds) {
+  const counts = new Uint32Array(kinds.names.length);
+  for (let i = 0; i < count; i++) counts[kind[i]]++;
+  return counts;
 }
 
 /** Codes of the texts that say where each operation comes from, by its id; -1 for none. */
@@ -42,8 +63,8 @@ function decodeKinds(names) {
  */
 export function decode(header, block) {
   const kinds = decodeKinds(header.kinds);
-  const groups = header.groups.map((group, index) => decodeGroup(group, index, block, header.occupations));
-  return {
+  const groups = header.groups.map((group, index) => decodeGroup(group, index, block, kinds, header.occupations));
+  const model = {
     kinds,
     groups,
     names: header.names,
@@ -59,8 +80,9 @@ export function decode(header, block) {
     simulated: groups.some((group) => group.device.kind === "simulated"),
     extent: Math.max(0, ...groups.map((group) => group.extent_ns)),
     count: groups.reduce((sum, group) => sum + group.count, 0),
-    ...survey(groups, kinds),
   };
+  later(model, "launches", () => survey(groups, kinds));
+  return model;
 }
 
 const LARGEST_TABLE = 1 << 24;
@@ -70,7 +92,6 @@ const PARTS = 1 << 16;
 /**
  * What one pass over all spans tells. `operationName`: name codes of what operations put on the device, so that host calls can wear its
  * colour, for each operation id that of its first part, -1 for none; `partName`: those of further parts, which may be other kernels.
- * Each group gets `kindCounts`.
  */
 function survey(groups, kinds) {
   let largest = -1;
@@ -79,16 +100,13 @@ function survey(groups, kinds) {
   const partName = new Map();
   for (const group of groups) {
     const { operation, part, kind, name } = group;
-    const kindCounts = new Uint32Array(kinds.names.length);
     for (let i = 0; i < kind.length; i++) {
-      kindCounts[kind[i]]++;
       if (kind[i] < kinds.kernel) continue;
       const id = operation[i];
       if (id < 0 || id >= operationName.length) continue;
       if (part[i]) partName.set(id * PARTS + part[i], name[i]);
       else if (operationName[id] < 0) operationName[id] = name[i];
     }
-    group.kindCounts = kindCounts;
   }
   return { operationName, partName };
 }
@@ -96,14 +114,16 @@ function survey(groups, kinds) {
 /** Name code of what a host call put on the device, or of what a device span itself is; -1 for none. */
 export function launchedName(model, group, span) {
   const [operation, part] = [group.operation[span], group.part[span]];
-  return (part ? model.partName.get(operation * PARTS + part) : model.operationName[operation]) ?? -1;
+  if (operation < 0) return -1;
+  const { operationName, partName } = model.launches;
+  return (part ? partName.get(operation * PARTS + part) : operationName[operation]) ?? -1;
 }
 
 /** The same of all spans of a group, worked out once. */
 export function launchedNames(model, group) {
   if (group.launched) return group.launched;
   const { operation, part } = group;
-  const { operationName } = model;
+  const { operationName } = model.launches;
   group.launched = new Int32Array(group.count);
   for (let i = 0; i < group.count; i++) {
     const id = operation[i];

@@ -7,7 +7,8 @@ export function decodeColumn(spec, block, count) {
   const Array = ARRAYS[spec.dtype];
   let values;
   if ("constant" in spec) {
-    values = new Array(count).fill(spec.constant);
+    values = new Array(count);
+    if (spec.constant) values.fill(spec.constant);
   } else {
     const from = block.byteOffset + spec.offset;
     // A view handed over by a browser's message channel may start at any byte; typed arrays may not.

@@ -73,7 +73,8 @@ export function highlightOf(model, groupIndex, span) {
     }
     if (chosen.length) members.push({ group: index, ...membersOf(group, kinds, chosen) });
   });
-  const named = model.operationName[operation] >= 0 ? model.operationName[operation] : home.name[span];
+  const launched = model.launches.operationName[operation] ?? -1;
+  const named = launched >= 0 ? launched : home.name[span];
   return { operation, name: model.names[named], nameCode: named, group: groupIndex, span, members };
 }
 

@@ -23,7 +23,7 @@ export function drawOverview(ctx, scene) {
     ctx.fillStyle = theme.grid;
     ctx.fillRect(from, y, Math.max(1, to - from), height);
     const columns = Math.max(1, Math.ceil((to - from) / grain));
-    if (part.busyShare?.length !== columns) part.busyShare = busyShare(part, columns);
+    if (part.busyShare?.length !== columns) part.busyShare = busyShare(part.group, columns);
     ctx.fillStyle = theme.faint;
     // Neighbours of one shade are one rectangle.
     for (let column = 0, next; column < columns; column = next) {
@@ -46,11 +46,12 @@ export function drawOverview(ctx, scene) {
 }
 
 /** How busy the device is in each of `length` equal parts of the run, from 0 to BUSY_SHADES. */
-function busyShare({ busy, group }, length) {
+function busyShare({ activity, extent_ns }, length) {
   const columns = new Uint8Array(length);
-  const pitch = Math.max(group.extent_ns, 1) / length;
+  if (!activity) return columns;
+  const pitch = Math.max(extent_ns, 1) / length;
   for (let column = 0, before = 0; column < length; column++) {
-    const until = busy.until((column + 1) * pitch);
+    const until = activity.busyUntil((column + 1) * pitch);
     columns[column] = Math.ceil(Math.min(1, (until - before) / pitch) * BUSY_SHADES);
     before = until;
   }

@@ -5,6 +5,7 @@ import { make, makeButton, makeSwatch } from "./dom.js";
 import { grouped, micros, percent } from "./format.js";
 import { latencyCallOf, launchOf } from "./join.js";
 import { originOf } from "./origins.js";
+import { lowerBound } from "./search.js";
 import { totalsByName } from "./totals.js";
 
 /** Rows [engine, stream, start, kernel time, API time, launch latency] of a highlighted operation. */
@@ -24,18 +25,26 @@ export function operationRows(model, highlight) {
 }
 
 /** Rows [engine, running, GPU busy, busy share, idle, kernels] of a stretch of the axis. */
-export function measureRows(parts, from, to, alignments = null) {
-  return parts.map(({ group, busy }) => {
+export function measureRows(model, groups, from, to, alignments = null) {
+  return groups.map((group) => {
     const ends = alignments ? [from, to].map((position) => offAxis(alignments[group.index], position)) : [from, to];
     const [start, end] = [Math.max(ends[0], 0), Math.min(ends[1], group.extent_ns)];
     const running = Math.max(0, end - start);
     if (!running) return [group.label, "–", "–", "–", "–", "–"];
-    const busyTime = busy.within(start, end);
+    const busyTime = group.activity?.busyWithin(start, end) ?? 0; // Without activity it has no kernels and no copies.
     return [
       group.label, micros(running), micros(busyTime), percent(busyTime / running), micros(running - busyTime),
-      grouped(busy.kernelsWithin(start, end)),
+      grouped(kernelsWithin(group, model.kinds.kernel, start, end)),
     ];
   });
+}
+
+/** Kernels that start in [from, to). */
+function kernelsWithin({ kind, start }, kernel, from, to) {
+  const last = lowerBound(start, to);
+  let count = 0;
+  for (let i = lowerBound(start, from); i < last; i++) if (kind[i] === kernel) count++;
+  return count;
 }
 
 /** Rows [name, a cell an engine] of totals: how often, how long, and which share of all that the engine did there. */
@@ -81,18 +90,18 @@ export class Panel {
   }
 
   showMeasure(measure) {
-    const { model, layout, viewer, parts, choosing } = this.timeline;
+    const { model, layout, viewer, choosing } = this.timeline;
     const { from, to } = measure;
-    const shown = layout.groups.map(({ index }) => parts[index]);
+    const shown = layout.groups.map(({ index }) => model.groups[index]);
     const totals = totalsByName(model, layout, viewer.alignments, measure);
     const own = viewer.mode === "scale";
     const title = own ? "measured" : micros(to - from);
     const detail = own ? "each engine at its own scale" : `from ${micros(from)} to ${micros(to)}`;
-    const names = table(["name", ...shown.map(({ group }) => group.label)], totalRows(totals, shown.length).slice(0, MOST_NAMES));
+    const names = table(["name", ...shown.map(({ label }) => label)], totalRows(totals, shown.length).slice(0, MOST_NAMES));
     const rest = totals.length - MOST_NAMES;
     this.fill(
       null, title, detail, [makeButton("zoom to it", "Zoom to this stretch (F)", () => choosing.fit())],
-      table(MEASURE_HEAD, measureRows(shown, from, to, viewer.alignments)),
+      table(MEASURE_HEAD, measureRows(model, shown, from, to, viewer.alignments)),
       totals.length ? names : null, rest > 0 ? make("div", "ss-more", `+ ${rest} more names`) : null,
     );
   }

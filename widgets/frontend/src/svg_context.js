@@ -25,9 +25,9 @@ export class SvgContext {
 
   /** Colour and opacity apart, which every program that reads SVG understands. */
   paint(what, style) {
-    const [, numbers, alpha] = /^rgb\(([\d ]+)(?: \/ ([\d.]+))?\)$/.exec(style) ?? [];
-    const opacity = this.globalAlpha * Number(alpha ?? 1);
-    return `${what}="${escaped(numbers ? `rgb(${numbers.split(" ").join(",")})` : style)}"${opacity < 1 ? ` ${what}-opacity="${short(opacity)}"` : ""}`;
+    const [, colour = style, alpha = "ff"] = /^(#[\da-f]{6})([\da-f]{2})$/.exec(style) ?? [];
+    const opacity = this.globalAlpha * (parseInt(alpha, 16) / 255);
+    return `${what}="${escaped(colour)}"${opacity < 1 ? ` ${what}-opacity="${short(opacity)}"` : ""}`;
   }
 
   open(tag) {

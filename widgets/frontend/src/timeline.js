@@ -3,7 +3,6 @@
 import { onAxis } from "./align.js";
 import { Arrangement } from "./arrangement.js";
 import { rowOf } from "./arrows.js";
-import { BusyTimes } from "./busy.js";
 import { Choosing } from "./choosing.js";
 import { launchedNames } from "./decode.js";
 import { drawBase } from "./draw.js";
@@ -69,7 +68,7 @@ export class Timeline {
     this.seen = isNear(root);
     this.sight = new IntersectionObserver(([entry]) => this.see(entry.isIntersecting), { rootMargin: `${NEAR}px` });
     this.sight.observe(root);
-    this.resizes = new ResizeObserver(() => this.resize());
+    this.resizes = new ResizeObserver(() => this.resized());
     this.applyTheme();
     this.resizes.observe(this.stage.box);
   }
@@ -79,18 +78,20 @@ export class Timeline {
     this.stopPreparing();
     this.model = model;
     this.ranking = rankNames(model);
-    this.parts = model.groups.map((group) => ({
-      group, lanes: buildLanes(group, model.kinds), busy: new BusyTimes(group, model.kinds),
-    }));
+    this.parts = model.groups.map((group) => ({ group, lanes: buildLanes(group, model.kinds) }));
     this.arrangement = new Arrangement(model.groups.length);
     this.selected = this.hovered = this.measure = this.rubber = this.cursor = null;
     this.viewer = new Viewer(this);
     this.pointing = new Pointing(this);
     this.choosing = new Choosing(this);
     this.finding = new Finding(this);
-    this.stopPreparing = whenIdle(model.groups.flatMap((group) => [
-      () => ofCorrelation(group, 0), () => ofOperation(group, 0), () => launchedNames(model, group),
-    ]));
+    this.stopPreparing = whenIdle([
+      ...model.groups.map((group) => () => group.operation),
+      () => model.launches,
+      ...model.groups.flatMap((group) => [
+        () => launchedNames(model, group), () => ofCorrelation(group, 0), () => ofOperation(group, 0),
+      ]),
+    ]);
   }
 
   /** Show another model, of spans that came later or of another run, in the same way as far as it has the same engines. */
@@ -137,6 +138,12 @@ export class Timeline {
     this.overlap.applyTheme(this.theme);
     this.toolbar.fill();
     this.resize();
+  }
+
+  /** What has the size that it was drawn for is not drawn again, as when it is first observed. */
+  resized() {
+    const drawn = this.layout?.width === this.stage.box.clientWidth && this.dpr === (window.devicePixelRatio || 1);
+    if (!drawn) this.resize();
   }
 
   resize() {

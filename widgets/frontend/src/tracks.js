@@ -15,14 +15,12 @@ export const MOST_LANES = 100;
  * graph replays, which enclose kernels and so are drawn apart. No more than `MOST_LANES`.
  */
 export function buildLanes(group, kinds) {
-  const { count } = group;
   const drawn = firstLanes(group);
   const place = new Int32Array(group.lanes.length).fill(-1);
   drawn.forEach((index, position) => (place[index] = position));
   const slots = MOST_ROWS + 1; // Each lane has a slot for each of its rows, and one for its band.
-  const slot = assignSlots(group, kinds, place, slots, drawn.length * slots);
   const sizes = new Uint32Array(drawn.length * slots + 1);
-  for (let i = 0; i < count; i++) sizes[slot[i]]++;
+  const slot = assignSlots(group, kinds, place, slots, sizes);
   const lists = spansBySlot(slot, sizes);
   return drawn.map((index, position) => {
     const tracks = lists.slice(position * slots, (position + 1) * slots).map((spans) => (spans.length ? new Track(group, spans) : null));
@@ -33,20 +31,26 @@ export function buildLanes(group, kinds) {
 /** Indices of the lanes that are drawn; how many others hold spans is left with the group. */
 function firstLanes(group) {
   const used = new Uint8Array(group.lanes.length);
-  for (let i = 0; i < group.count; i++) used[group.lane[i]] = 1;
+  const { lane, count } = group;
+  for (let i = 0; i < count; i++) used[lane[i]] = 1;
   const indices = [...used.keys()].filter((index) => used[index]);
   group.lanesLeftOut = Math.max(0, indices.length - MOST_LANES);
   return indices.slice(0, MOST_LANES);
 }
 
-/** The slot of each span: the first row of its lane in which nothing runs when it starts; `none` for lanes that are not drawn. */
-function assignSlots({ lane, kind, start, end, basis, count }, kinds, place, slots, none) {
+/**
+ * The slot of each span: the first row of its lane in which nothing runs when it starts; the last for lanes that are not drawn.
+ * Counts in `sizes` how many each slot gets.
+ */
+function assignSlots({ lane, kind, start, end, basis, count }, kinds, place, slots, sizes) {
+  const none = sizes.length - 1;
+  const { graph } = kinds;
   const slot = new Uint16Array(count);
   const rowEnds = new Float64Array(none).fill(-Infinity);
   for (let i = 0; i < count; i++) {
     const first = place[lane[i]] * slots;
     if (first < 0) slot[i] = none;
-    else if (kind[i] === kinds.graph) slot[i] = first + MOST_ROWS;
+    else if (kind[i] === graph) slot[i] = first + MOST_ROWS;
     else {
       const from = start[i] + (basis[i] ? SLACK_NS : 0);
       let row = first;
@@ -54,6 +58,7 @@ function assignSlots({ lane, kind, start, end, basis, count }, kinds, place, slo
       if (end[i] > rowEnds[row]) rowEnds[row] = end[i];
       slot[i] = row;
     }
+    sizes[slot[i]]++;
   }
   return slot;
 }

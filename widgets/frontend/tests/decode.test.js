@@ -28,7 +28,7 @@ test("host calls learn their operation's name from the device", () => {
     { kind: "launch", name: "cuLaunchKernel", start: 0, end: 3, operation: 4 }, { kind: "kernel", name: "relu", lane: 1, start: 3, end: 5, operation: 4 },
   ] });
   assert.equal(model.names[launchedName(model, model.groups[0], 0)], "relu");
-  assert.equal(model.operationName[0], -1);
+  assert.equal(model.launches.operationName[0], -1);
 });
 
 test("the launches of one operation wear the colours of what each puts on the device, whichever begins first", () => {
@@ -57,4 +57,14 @@ test("searches agree with a scan", () => {
     const above = values.findIndex((value) => value > limit);
     assert.equal(upperBound(values, limit), above < 0 ? 7 : above);
   }
+});
+
+test("what the first picture can do without is decoded when it is asked for, once", () => {
+  const [group] = makeModel({ async: [{ kind: "launch", start: 0, end: 5, operation: 7, correlation: 3 }] }).groups;
+  const waits = (column) => "get" in Object.getOwnPropertyDescriptor(group, column);
+  assert.deepEqual(["start", "correlation", "operation"].map(waits), [false, true, true]);
+  const { correlation } = group;
+  assert.deepEqual([...correlation], [3]);
+  assert.equal(group.correlation, correlation);
+  assert.deepEqual(["correlation", "operation"].map(waits), [false, true]);
 });

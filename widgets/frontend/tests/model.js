@@ -1,8 +1,10 @@
 // A model as `decode` makes it, from rows that are easy to read.
 
+import { Activity } from "../src/activity.js";
 import { decode } from "../src/decode.js";
 
 export const KINDS = ["launch", "graph_launch", "event", "sync", "host", "compile", "kernel", "copy", "graph"];
+export const OCCUPATIONS = ["running", "host_function", "host_wait", "kernel_wait", "other"];
 const COLUMNS = ["kind", "name", "lane", "start", "duration", "operation", "part", "correlation", "basis", "blocks", "threads", "bytes", "flops"];
 
 /** @param groups {label: [{kind, name, lane, start, end, …}]}; lane 0 is the host's */
@@ -56,4 +58,22 @@ export function randomSpans(count, seed) {
     now = start + Math.ceil(random() * (random() < 0.02 ? 20000 : 40));
     return { kind: "kernel", name: "k", lane: 1, start, end: now };
   });
+}
+
+/** Columns as payload.py describes them, all as doubles. */
+export function columnsOf(columns) {
+  const names = Object.keys(columns);
+  const count = columns[names[0]].length;
+  const block = new Uint8Array(Float64Array.from(names.flatMap((name) => columns[name])).buffer);
+  return [{ count, ...Object.fromEntries(names.map((name, at) => [name, { dtype: "f64", offset: 8 * count * at }])) }, block];
+}
+
+/** What the device does, from stretches {start, end, kernels, copies, occupation, full}. */
+export function activityOf(stretches) {
+  const [spec, block] = columnsOf({
+    start: stretches.map(({ start }) => start), kernels: stretches.map(({ kernels = 0 }) => kernels),
+    copies: stretches.map(({ copies = 0 }) => copies), occupation: stretches.map(({ occupation = 0 }) => occupation),
+    fullness: stretches.map(({ full = 255 }) => full),
+  });
+  return new Activity({ ...spec, end_ns: stretches.at(-1).end }, block, OCCUPATIONS);
 }

@@ -1,32 +1,14 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { Activity, COPIES, IDLE, KERNEL, KERNELS, OVERLAPPED, RUNNING } from "../src/activity.js";
+import { COPIES, IDLE, KERNEL, KERNELS, OVERLAPPED, RUNNING } from "../src/activity.js";
 import { describeAtOnce } from "../src/at_once.js";
 import { decodePath, drawPath } from "../src/critical_path.js";
 import { looksOf } from "../src/looks.js";
 import { decodeWaits, waitsOf } from "../src/waits.js";
-import { seeded } from "./model.js";
+import { activityOf, columnsOf, OCCUPATIONS, seeded } from "./model.js";
 
-const OCCUPATIONS = ["running", "host_function", "host_wait", "kernel_wait", "other"];
 const LOOKS = Object.fromEntries(["kernel", "kernels", "copy", ...OCCUPATIONS.slice(1)].map((name) => [name, [name, "#808080", "#404040"]]));
-
-/** Columns as payload.py describes them, all as doubles. */
-function columnsOf(columns) {
-  const names = Object.keys(columns);
-  const count = columns[names[0]].length;
-  const block = new Uint8Array(Float64Array.from(names.flatMap((name) => columns[name])).buffer);
-  return [{ count, ...Object.fromEntries(names.map((name, at) => [name, { dtype: "f64", offset: 8 * count * at }])) }, block];
-}
-
-function activityOf(stretches) {
-  const [spec, block] = columnsOf({
-    start: stretches.map(({ start }) => start), kernels: stretches.map(({ kernels = 0 }) => kernels),
-    copies: stretches.map(({ copies = 0 }) => copies), occupation: stretches.map(({ occupation = 0 }) => occupation),
-    fullness: stretches.map(({ full = 255 }) => full),
-  });
-  return new Activity({ ...spec, end_ns: stretches.at(-1).end }, block, OCCUPATIONS);
-}
 
 function randomStretches(count, random) {
   let start = 0;
@@ -36,6 +18,23 @@ function randomStretches(count, random) {
     return { start: from, end: start, kernels, copies, occupation: kernels + copies ? 0 : 1 + Math.floor(random() * 4) };
   });
 }
+
+test("busy time is that with a kernel or a copy, nanosecond by nanosecond", () => {
+  const random = seeded(11);
+  const stretches = randomStretches(120, random);
+  const activity = activityOf(stretches);
+  const { end } = stretches.at(-1);
+  for (let turn = 0; turn < 40; turn++) {
+    const [from, to] = [random() * end * 1.1, random() * end * 1.1].map(Math.floor).sort((a, b) => a - b);
+    let count = 0;
+    for (const stretch of stretches) {
+      if (stretch.kernels || stretch.copies) count += Math.max(0, Math.min(to, stretch.end) - Math.max(from, stretch.start));
+    }
+    assert.equal(activity.busyWithin(from, to), count);
+  }
+  const one = activityOf([{ start: 0, end: 10, occupation: 2 }, { start: 10, end: 40, kernels: 1 }, { start: 40, end: 90, occupation: 4 }]);
+  assert.deepEqual([[0, 100], [15, 65], [41, 59], [20, 20]].map(([from, to]) => one.busyWithin(from, to)), [30, 25, 0, 0]);
+});
 
 test("sums over any run of stretches are those of its stretches", () => {
   const random = seeded(7);

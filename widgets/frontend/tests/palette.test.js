@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { contrast, luminance, mix, parseColour } from "../src/colours.js";
+import { contrast, css, luminance, mix, parseColour } from "../src/colours.js";
 import { hostColours, inkOn, operatorColour, rankNames } from "../src/palette.js";
 
 // Viénot, Brettel and Mollon (1999): how dichromats see, as matrices over linear RGB.
@@ -55,6 +55,9 @@ test("operators take their ranks in the order of the header, and host names have
 
 test("colours are read as browsers write them", () => {
   assert.deepEqual(parseColour("rgb(1, 2, 3)"), [1, 2, 3]);
+  assert.equal(css([1, 127.6, 255]), "#0180ff");
+  assert.equal(css([0, 16, 255], 0.2), "#0010ff33");
+  assert.deepEqual(parseColour(css([1, 2, 250])), [1, 2, 250]);
   assert.deepEqual(parseColour("#0072b2"), [0, 114, 178]);
   assert.deepEqual(parseColour("rgba(0, 0, 0, 0.5)", [255, 255, 255]), [127.5, 127.5, 127.5]);
   assert.deepEqual(parseColour("color(srgb 1 0.5 0)"), [255, 127.5, 0]);

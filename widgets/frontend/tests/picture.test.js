@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
+import { css } from "../src/colours.js";
 import { readLink, writeLink } from "../src/link.js";
 import { SvgContext } from "../src/svg_context.js";
 
 test("shapes, clips and text become SVG, and no name can end it", () => {
   const ctx = new SvgContext(100, 50, { measureText: (text) => ({ width: text.length }) });
-  ctx.fillStyle = "rgb(1 2 3 / 0.5)";
+  ctx.fillStyle = css([1, 2, 3], 0.5);
   ctx.fillRect(0, 0, 10.123, 5);
   ctx.fillRect(0, 0, 0, 5);
   ctx.save();
@@ -20,7 +21,7 @@ test("shapes, clips and text become SVG, and no name can end it", () => {
   ctx.strokeStyle = "url(#hatch)";
   ctx.strokeRect(1, 2, 3, 4);
   const text = ctx.toString("<pattern/>");
-  assert.match(text, /<rect x="0" y="0" width="10\.12" height="5" fill="rgb\(1,2,3\)" fill-opacity="0\.5"\/><clipPath/);
+  assert.match(text, /<rect x="0" y="0" width="10\.12" height="5" fill="#010203" fill-opacity="0\.5"\/><clipPath/);
   assert.ok(text.includes("&lt;/text&gt;&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;\uFFFD</text>"));
   assert.ok(text.includes("600 11px &quot;Liberation Sans&quot;, sans-serif"));
   assert.ok(!text.includes("<script"));

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { BusyTimes } from "../src/busy.js";
 import { buildLayout, hitTest } from "../src/layout.js";
 import { buildLanes } from "../src/tracks.js";
 import { makeModel, randomSpans } from "./model.js";
@@ -35,30 +34,6 @@ test("kernels that ran at once get rows; derived ones that only touch do not", (
   assert.equal(pair(0, 100), 2);
   assert.equal(pair(1, 100), 1);
   assert.equal(pair(1, 500), 2);
-});
-
-test("busy time is the union over streams", () => {
-  const model = makeModel({ dual: [
-    { kind: "kernel", lane: 1, start: 10, end: 30 }, { kind: "kernel", lane: 2, start: 20, end: 40 },
-    { kind: "launch", start: 25, end: 90 }, { kind: "copy", lane: 2, start: 60, end: 70 }, { kind: "graph", lane: 1, start: 0, end: 99 },
-  ].sort((a, b) => a.start - b.start) });
-  const busy = new BusyTimes(model.groups[0], model.kinds);
-  assert.equal(busy.within(0, 100), 40);
-  assert.equal(busy.within(15, 65), 30);
-  assert.equal(busy.within(41, 59), 0);
-  assert.equal(busy.kernelsWithin(0, 20), 1);
-  assert.equal(busy.kernelsWithin(10, 21), 2);
-});
-
-test("busy time over a range equals a count of its nanoseconds", () => {
-  const spans = [...randomSpans(60, 1), ...randomSpans(60, 2).map((span) => ({ ...span, lane: 2 }))].sort((a, b) => a.start - b.start);
-  const model = makeModel({ dual: spans });
-  const busy = new BusyTimes(model.groups[0], model.kinds);
-  for (const [from, to] of [[0, 500], [123, 777], [700, 701]]) {
-    let count = 0;
-    for (let t = from; t < to; t++) count += spans.some(({ start, end }) => start <= t && t < end);
-    assert.equal(busy.within(from, to), count);
-  }
 });
 
 test("every row's middle is hit as that row", () => {

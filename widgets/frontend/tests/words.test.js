@@ -1,12 +1,11 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-import { BusyTimes } from "../src/busy.js";
 import { describeSpan } from "../src/describe.js";
 import { grouped, micros, percent, prefixed, significant } from "../src/format.js";
 import { firstOnDevice, highlightExtent, highlightOf } from "../src/join.js";
 import { measureRows, operationRows } from "../src/panel.js";
-import { makeModel } from "./model.js";
+import { activityOf, makeModel } from "./model.js";
 
 const model = makeModel({
   async: [
@@ -87,12 +86,16 @@ test("a graph's launch belongs to the whole replay", () => {
 });
 
 test("a measured stretch tells running, busy and idle time of each engine", () => {
-  const parts = model.groups.map((group) => ({ group, busy: new BusyTimes(group, model.kinds) }));
-  assert.deepEqual(measureRows(parts, 3000, 7500), [
+  const activities = [
+    activityOf([{ start: 0, end: 4900, occupation: 2 }, { start: 4900, end: 6900, kernels: 1 }]),
+    activityOf([{ start: 0, end: 2000, occupation: 2 }, { start: 2000, end: 8000, kernels: 1 }]),
+  ];
+  const groups = model.groups.map((group, index) => ({ ...group, activity: activities[index] }));
+  assert.deepEqual(measureRows(model, groups, 3000, 7500), [
     ["async", "3.900 µs", "2.000 µs", "51.3 %", "1.900 µs", "1"], // ends at 6.900; busy 4.900 to 6.900
     ["graph", "4.500 µs", "4.500 µs", "100.0 %", "0.000 µs", "1"],
   ]);
-  assert.deepEqual(measureRows(parts, 7000, 7500)[0], ["async", "–", "–", "–", "–", "–"]);
+  assert.deepEqual(measureRows(model, groups, 7000, 7500)[0], ["async", "–", "–", "–", "–", "–"]);
 });
 
 test("a replay of a hundred thousand kernels is highlighted at once, up to a limit", () => {

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from threading import Event, Thread
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
-from streamscope.comparing.compare import compare
+from streamscope.comparing.compare import compared_engines, comparison_of
 from streamscope.comparing.comparison import Comparison, Run
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
+from streamscope.engines.case import Case
 from streamscope.words import counted
 from streamscope_widgets.exploring.subjects import Subject
 
@@ -136,7 +138,7 @@ class BackgroundRun:
         return not self._thread.is_alive()
 
     def __call__(self, what: str, step: int, steps: int, /) -> None:
-        """Stop here if that is asked for, else report: it is the comparison's `Watcher`."""
+        """Stop here if that is asked for, else report: it is the comparison's progress."""
         if self._stop.is_set():
             raise StoppedError
         if monotonic() - self._reported_s >= BETWEEN_REPORTS_S:
@@ -164,5 +166,7 @@ class BackgroundRun:
         device.use()
         function, inputs = asked.subject.built(asked.values, asked.dtype)
         self("starting", 0, 1)
-        options: dict[str, Any] = {"engines": asked.engines, "device": device, "streams": asked.streams, "repeats": asked.repeats}
-        return compare(function, *inputs, **options, progress=self, settings=dict(asked.values) or None, **asked.subject.attributes)
+        case, engines = Case.of(function, inputs, "ss.compare", asked.subject.attributes), compared_engines(asked.engines, None)
+        case.warn_if_short_of_memory(device, len(engines.names))
+        told = partial(comparison_of, progress=self, recorded=self.recorded)
+        return told(case, device, engines, asked.streams, asked.repeats, settings=dict(asked.values))

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
+from streamscope.engines import takes_streams
 from streamscope.engines.plan import checked_streams
 from streamscope.engines.pushed.arguments import checked_count, checked_name, checked_place, chosen_engine, listed
 from streamscope.engines.pushed.catalogue import Catalogue
@@ -107,7 +108,7 @@ class Engine:
         synchronous = self._name == "sync"
         titles = [] if synchronous else ["streamscope worker", "streamscope priority worker"]
         pools = tuple(Workers(title, count, self._device.use) for title, count in zip(titles, counts, strict=False))
-        issuer = Issuer(self._device, synchronous=synchronous, streams=streams if self._name.endswith("dual") else 1)
+        issuer = Issuer(self._device, synchronous=synchronous, streams=streams if takes_streams(self._name) else 1)
         self._issuer = issuer
         self._scheduler = Scheduler(issuer, pools)
         self._catalogue = Catalogue(issuer)

@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 from streamscope.errors import DeviceError, NoDeviceError
-from streamscope.kernels.gemm import gemm
+from streamscope.kernels.gemm import LIMIT, gemm
 from streamscope.kernels.library.libraries import INSTALL_HINT
 from streamscope.program.launch import CudaCall
 
@@ -68,7 +68,8 @@ class CublasHandle:
         """
         product = gemm(a.shape, _steps(a), b.shape, _steps(b))
         if product is None:
-            raise DeviceError(f"cuBLAS cannot multiply arrays of shapes {a.shape} and {b.shape} as they lie", hint="copy them first")
+            hint = f"copy them first; cuBLAS counts rows, columns and matrices up to {LIMIT - 1:,}"
+            raise DeviceError(f"cuBLAS cannot multiply arrays of shapes {a.shape} and {b.shape} as they lie", hint=hint)
         dtype = a.dtype.name
         scalar = ctypes.c_double if dtype == "float64" else ctypes.c_float
         one, zero, data = scalar(1), scalar(0), _DATA_TYPES[dtype]

@@ -1,4 +1,4 @@
-"""Progress that also takes each engine's run as soon as it is recorded, in a thread of its own as the explorer has it."""
+"""Each engine's run is handed on as soon as it is recorded, in a thread of its own as the explorer has it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import streamscope as ss
+from streamscope.comparing.compare import compared_engines, comparison_of
 from streamscope.devices import open_device
+from streamscope.engines.case import Case
 
 ENGINES = ("async", "dual", "graph", "graph-dual")
 
@@ -32,7 +34,8 @@ def compared(device, watching):
         opened = open_device(device)
         opened.use()
         function, inputs = ss.workload("branches").build(branches=2, length=2, size=1000, copies=1)
-        return ss.compare(function, *inputs, engines=ENGINES, device=opened, repeats=3, progress=watching)
+        case, engines = Case.of(function, inputs, "ss.compare"), compared_engines(ENGINES, None)
+        return comparison_of(case, opened, engines, 2, 3, progress=watching, recorded=watching.recorded)
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(work).result()
