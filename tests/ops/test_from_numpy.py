@@ -60,7 +60,7 @@ def test_every_ufunc_means_in_a_program_what_it_means_in_numpy(function):
 
 @pytest.mark.parametrize(
     "function",
-    [each for each in FUNCTIONS if each not in (np.shape, np.ndim, np.size, *VIEW_FUNCTIONS)],
+    [each for each in FUNCTIONS if each not in (np.shape, np.ndim, np.size, np.astype, np.cumsum, np.take, np.var, *VIEW_FUNCTIONS)],
     ids=lambda each: each.__name__,
 )
 def test_every_other_function_too(function):
