@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import pickle
 
 import pytest
+from ipykernel.compiler import XCachingCompiler
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from traitlets.config import Config
@@ -101,7 +103,61 @@ def test_the_users_error_that_led_to_ours_is_shown_with_its_line(shell):
     assert "streamscope/" not in said
 
 
-def test_an_error_of_the_users_own_is_shown_as_ever(shell):
-    said = shown(shell, "ss.compare(lambda x: 1 / 0, x, device='simulated', progress=False)")
-    assert "ZeroDivisionError" in said
-    assert "comparing/compare.py" in said
+@pytest.mark.parametrize("kernel", [False, True])
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_in_the_magic_the_listing_and_the_sentence_agree(shell, monkeypatch, kernel, wrong):
+    if kernel:  # whose cells are files that do not exist, which IPython lists in another way
+        monkeypatch.setattr(shell, "compile", XCachingCompiler())
+    lines = ["", f"y{wrong} = x @ x", "y2 = x @ x"]
+    lines[wrong] = f"y{wrong} = x @ x[:3]"
+    said = shown(shell, "\n".join(["%%streamscope --device simulated", *lines, "ss.ops.relu(y2)"]))
+    assert f"----> {wrong + 2} {lines[wrong]}" in said
+    assert f":{wrong + 2}\n" in said
+
+
+@pytest.mark.parametrize(
+    ("cell", "line", "error"),
+    [
+        ("ss.compare(lambda x: 1 / 0, x, device='simulated', progress=False)", "ss.compare(", "ZeroDivisionError: division by zero"),
+        ("%%streamscope --device simulated\ny = x + 1\ny + nothing", "----> 3 y + nothing", "NameError: name 'nothing'"),
+        ("%%streamscope --device simulated\nss.ops.softmaxx(x)", "----> 2 ss.ops.softmaxx(x)", "no attribute 'softmaxx'"),
+        (
+            "def step(x):\n    signal.raise_signal(signal.SIGINT)\n    return x\nss.compare(step, x, device='simulated', progress=False)",
+            "----> 2     signal.raise_signal(signal.SIGINT)",
+            "KeyboardInterrupt",
+        ),
+    ],
+)
+def test_what_is_raised_in_a_verb_shows_the_users_lines(shell, cell, line, error):
+    shell.run_cell("import signal")
+    said = shown(shell, cell)
+    assert line in said
+    assert error in said
+    assert "streamscope/" not in said
+    assert said.rstrip().endswith("(%tb shows what Streamscope did)")
+    assert "comparing/compare.py" in shown(shell, "%tb")
+
+
+def test_an_interrupt_below_us_shows_the_line_that_called_us(shell):
+    interrupts = "unittest.mock.Mock(side_effect=KeyboardInterrupt)"  # which raises it in a line of Python's own
+    said = shown(shell, f"import unittest.mock\nss.compare(lambda x: x + 1, x, device='simulated', progress={interrupts})")
+    assert "----> 2 ss.compare(" in said
+    assert "mock.py" not in said
+    assert "streamscope/" not in said
+
+
+def test_an_error_that_was_caught_is_the_users_to_do_with_as_ever(shell):
+    cell = (
+        "try:\n    ss.compare(lambda x: 1 / 0, x, device='simulated', progress=False)\nexcept ZeroDivisionError as error:\n    kept = error"
+    )
+    shell.run_cell(cell).raise_error()
+    kept = shell.user_ns.pop("kept")
+    assert type(kept) is ZeroDivisionError
+    assert kept.args == ("division by zero",)
+    assert pickle.loads(pickle.dumps(kept)).args == kept.args
+
+
+def test_an_error_that_has_nothing_to_do_with_us_is_shown_as_ever(shell):
+    said = shown(shell, "np.linalg.inv(np.zeros((2, 3)))")
+    assert "linalg.py" in said
+    assert "Streamscope" not in said

@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from streamscope.capturing.function import CapturedFunction
 from streamscope.errors import KeywordError, ProgramError
+from streamscope.frames import users_lines_shown
 from streamscope.program.operation import Program
 from streamscope.program.user_line import user_line
 from streamscope.tracing import ProgramFunction
@@ -39,11 +40,12 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def called(*arguments: P.args, **keywords: P.kwargs) -> R:
-        program, inputs = (as_program(arguments[0]), arguments[1:]) if arguments else (None, ())
-        check_keywords(f"ss.{function.__name__}", own, program, inputs, keywords)
-        if isinstance(program, ProgramFunction) and keywords.keys() - own:
-            inputs, keywords = program.by_position(inputs, keywords)  # type: ignore[assignment]
-        return function(program, *inputs, **keywords) if arguments else function(**keywords)  # type: ignore[call-arg, arg-type]
+        with users_lines_shown():
+            program, inputs = (as_program(arguments[0]), arguments[1:]) if arguments else (None, ())
+            check_keywords(f"ss.{function.__name__}", own, program, inputs, keywords)
+            if isinstance(program, ProgramFunction) and keywords.keys() - own:
+                inputs, keywords = program.by_position(inputs, keywords)  # type: ignore[assignment]
+            return function(program, *inputs, **keywords) if arguments else function(**keywords)  # type: ignore[call-arg, arg-type]
 
     return called
 

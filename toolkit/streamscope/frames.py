@@ -1,11 +1,12 @@
-"""Which frames of a traceback are the user's, and what a notebook shows of an error of ours: the user's lines and our sentence."""
+"""Which frames of a traceback are the user's, and what a notebook shows of an error that left a verb: the user's lines and a sentence."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
+from typing import Any
 
 BETWEEN = ("streamscope_widgets", "IPython", "ipykernel", "traitlets", "contextlib", "functools")
 """What stands between the user's lines and ours."""
@@ -17,11 +18,43 @@ def is_ours(module: str) -> bool:
     return module.startswith("streamscope.") and not module.startswith("streamscope.workloads.")
 
 
-def notebook_traceback(error: BaseException) -> list[str]:
-    """Return what IPython shows of an error of ours, in the shell's own style; ``%tb`` gets everything."""
-    from IPython import get_ipython
+def is_known(module: str) -> bool:
+    """Tell whether a module is ours, Python's, or installed: its lines are not the user's."""
+    top = module.partition(".")[0]
+    return top in ("numpy", "cupy", *BETWEEN) or top in sys.stdlib_module_names - {"__main__"} or is_ours(module)
 
-    shell = get_ipython()
+
+@contextmanager
+def users_lines_shown() -> Iterator[None]:
+    """Let a notebook show the user's lines of what is raised in the block, Ctrl-C and errors of the user's own; those are raised on.
+
+    IPython asks an error whether it wants to be shown in a way of its own, so errors that never came here are shown as ever.
+    """
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        if _shell() is not None and not hasattr(error, "_render_traceback_"):
+            with suppress(Exception):  # a class of the user's may take no attribute
+                # The function does not hold the error: it and all that its frames hold would stay until the next garbage collection.
+                error._render_traceback_ = _traceback_now  # type: ignore[union-attr]
+        raise
+
+
+def _traceback_now() -> list[str]:
+    """Return what IPython shows of the error that it is showing."""
+    _, error, _ = _shell()._get_exc_info()  # noqa: SLF001 — as it found the error itself
+    return notebook_traceback(error)
+
+
+def _shell() -> Any:
+    """Return IPython's shell, if this runs in one."""
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None else None
+
+
+def notebook_traceback(error: BaseException) -> list[str]:
+    """Return what IPython shows of an error, in the shell's own style: the user's lines alone. ``%tb`` gets everything."""
+    shell = _shell()
     if _is_asked_for_all():
         return list(shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__))
     with _users_frames_only(error):
@@ -39,19 +72,20 @@ def _users_frames_only(error: BaseException) -> Iterator[None]:
         reached = reached.__cause__ or (None if reached.__suppress_context__ else reached.__context__)
     try:
         for one, trace in before.items():
-            one.__traceback__ = _without_ours(trace)
+            one.__traceback__ = _without_ours(trace, interrupted=isinstance(error, KeyboardInterrupt))
         yield
     finally:
         for one, trace in before.items():
             one.__traceback__ = trace
 
 
-def _without_ours(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback of the user's frames, and of those of other libraries below them."""
+def _without_ours(trace: TracebackType | None, *, interrupted: bool) -> TracebackType | None:
+    """Return a traceback of the user's frames, and of those of other libraries below them, but for where Ctrl-C happened to arrive."""
     if trace is None:
         return None
-    rest = _without_ours(trace.tb_next)
-    if _is_between(trace.tb_frame) or _calls_magic(trace):
+    rest = _without_ours(trace.tb_next, interrupted=interrupted)
+    module = str(trace.tb_frame.f_globals.get("__name__", ""))
+    if is_ours(module) or module.partition(".")[0] in BETWEEN or (interrupted and is_known(module)) or _calls_magic(trace):
         return rest
     return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
@@ -64,11 +98,6 @@ def _calls_magic(trace: TracebackType) -> bool:
         and called.f_code.co_name in ("run_cell_magic", "run_line_magic")
         and called.f_globals.get("__name__") == "IPython.core.interactiveshell"
     )
-
-
-def _is_between(frame: FrameType) -> bool:
-    module = str(frame.f_globals.get("__name__", ""))
-    return is_ours(module) or module.partition(".")[0] in BETWEEN
 
 
 def _is_asked_for_all() -> bool:

@@ -12,6 +12,7 @@ from typing import Any, overload
 import numpy as np
 
 from streamscope.errors import ProgramError
+from streamscope.frames import users_lines_shown
 from streamscope.ops.fusion import fused
 from streamscope.ops.operators import OF_SYMBOLS
 from streamscope.program import symbol
@@ -108,7 +109,7 @@ class ProgramFunction:
         tracer = Tracer(self.name)
         names = self._argument_names(arguments, attributes)
         inputs = [tracer.symbol(spec_of(value, name), name, None) for value, name in zip(arguments, names, strict=True)]
-        with tracing(tracer):
+        with users_lines_shown(), tracing(tracer):
             result = self.function(*inputs, **attributes)
             tracer.lines.instead = UserLine(f"result of {self.name}", "")
             outputs, shapes = _placed_results(self._outputs(tracer, result), inputs)

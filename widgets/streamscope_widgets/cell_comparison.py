@@ -7,6 +7,7 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from itertools import takewhile
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +101,9 @@ def _subject(shell: InteractiveShell, chosen: Namespace, line: str, cell: str | 
 
 def _program(shell: InteractiveShell, line: str, cell: str) -> CellProgram:
     """Parse the cell and make a program of it, under the cell's own file name and line numbers."""
-    source = shell.transform_cell(cell)  # type: ignore[no-untyped-call]
+    lines = cell.splitlines(keepends=True)
+    empty = "".join(takewhile(str.isspace, lines))  # IPython would take these lines away, and the numbers of the others with them
+    source = f"{empty}{shell.transform_cell(cell)}"  # type: ignore[no-untyped-call]
     filename = shell.compile.cache(f"%%streamscope {line}\n{source}", _cell_number(shell))
     # The magic's own line is the cell's first one.
     return cell_program(ast.parse(f"\n{source}", filename), shell.user_ns, name=PROGRAM_NAME, filename=filename)

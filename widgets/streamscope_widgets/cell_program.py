@@ -67,9 +67,12 @@ def cell_program(cell: ast.Module, namespace: dict[str, Any], *, name: str, file
     )
     body = [*cell.body[:-1], ast.copy_location(ast.Return(last.value), last)]
     definition = ast.copy_location(ast.FunctionDef(name, parameters, body, decorator_list=[]), cell.body[0])
+    definition.lineno = 1
     module = ast.fix_missing_locations(ast.Module([definition], type_ignores=[]))
     made: dict[str, Any] = {}
     exec(compile(module, filename, "exec", dont_inherit=True), namespace, made)  # noqa: S102 — it is the user's own cell.
+    # Who lists the lines of a function looks for its `def`, which the cell has not: like a module's, its lines are those of the file.
+    made[name].__code__ = made[name].__code__.replace(co_name="<module>")
     return CellProgram(made[name], tuple(inputs))
 
 

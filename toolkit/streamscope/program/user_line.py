@@ -9,7 +9,7 @@ from traceback import walk_tb
 from types import FrameType
 from typing import NamedTuple
 
-from streamscope.frames import is_ours
+from streamscope.frames import is_known, is_ours
 
 
 def user_line() -> str:
@@ -60,19 +60,13 @@ class UserLines:
 
 def line_of_error(error: BaseException) -> UserLine | None:
     """Return the last of the user's lines that an error came through; None if it came through none."""
-    frames = [(frame, number) for frame, number in walk_tb(error.__traceback__) if not _is_known(frame.f_globals.get("__name__", ""))]
+    frames = [(frame, number) for frame, number in walk_tb(error.__traceback__) if not is_known(frame.f_globals.get("__name__", ""))]
     if not frames:
         return None
     frame, number = frames[-1]
     path = frame.f_code.co_filename
     linecache.checkcache(path)
     return UserLine(_where(path, number), linecache.getline(path, number, frame.f_globals).strip())
-
-
-def _is_known(module: str) -> bool:
-    """Tell whether a module is ours, Python's, or installed: its lines are not the user's."""
-    top = module.partition(".")[0]
-    return top in ("streamscope_widgets", "numpy", "cupy") or top in sys.stdlib_module_names - {"__main__"} or is_ours(module)
 
 
 def _user_frame() -> FrameType:
