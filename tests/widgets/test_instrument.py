@@ -168,6 +168,51 @@ def test_engines_are_aligned_at_an_operation(page):
     assert page.get_by_label("Align the engines").input_value() == "time"
 
 
+def test_without_a_selected_operation_nothing_is_aligned(page):
+    press(page, "g")
+    assert page.locator(".ss-nudge.ss-shown").inner_text() == "Select an operation first: click its bar, or press N"
+    choice = page.get_by_label("Align the engines")
+    assert (choice.input_value(), page.evaluate(f"{TIMELINE}.viewer.mode")) == ("time", "time")
+    choice.select_option("operation")
+    assert (choice.input_value(), page.evaluate(f"{TIMELINE}.viewer.mode")) == ("time", "time")
+
+
+def test_the_tooltip_tells_what_lies_under_the_pointer_when_the_picture_moves(page):
+    set_view(page, 100_000, 130_000)
+    x, y, _ = page.evaluate(CENTRE, [1, 35])
+    box = page.locator(".ss-overlay").bounding_box()
+
+    def told_and_there():
+        settle(page)
+        told = terms(page)["operation"] if page.locator(".ss-tip").is_visible() else None
+        picked = page.evaluate(
+            f"([x, y]) => (({{ pointing, model }}) => {{ const at = pointing.pick({{ x, y }});"
+            f" return at && `#${{model.groups[at.group].operation[at.span]}}`; }})({TIMELINE})",
+            [x - box["x"], y - box["y"]],
+        )
+        return told, picked
+
+    page.mouse.move(x, y)
+    assert told_and_there() == ("#35", "#35")
+    page.evaluate(f"{TIMELINE}.setView({{ t0: 115000, t1: 145000 }})")
+    told, there = told_and_there()
+    assert told == there != "#35"
+    set_view(page, 100_000, 130_000)
+    page.mouse.click(x, y)
+    press(page, "f", "f")  # zooms to the operation in all engines, which takes its bar away from the pointer
+    told, there = told_and_there()
+    assert told == there != "#35"
+    set_view(page, 100_000, 130_000)
+    assert told_and_there() == ("#35", "#35")
+    press(page, "Escape")
+    assert told_and_there() == (None, "#35")
+    page.mouse.move(x + 1, y)
+    assert told_and_there() == ("#35", "#35")
+    press(page, "0")
+    told, there = told_and_there()
+    assert told == there != "#35"
+
+
 def test_hits_are_counted_and_stepped_through(page):
     press(page, "/")
     page.keyboard.type("softmax")

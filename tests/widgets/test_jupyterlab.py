@@ -106,6 +106,14 @@ def point_at(page, operation: int) -> tuple[float, float]:
     )
 
 
+# How much of a list's width its terms and their meanings fill, in its first row; JupyterLab's own style floats them.
+SHARES_OF_LISTS = """(card) => [...document.querySelectorAll(`${card}:is(:popover-open, dialog) dl`)].map((list) => {
+  const [term, meaning, all] = [list.children[0], list.children[1], list].map((part) => part.getBoundingClientRect());
+  const gap = parseFloat(getComputedStyle(list).columnGap);
+  return Math.round((100 * (term.width + gap + meaning.width)) / all.width) / 100;
+})"""
+
+
 def test_the_timeline_in_jupyterlab(notebook, folder):
     page = notebook
     x, y = point_at(page, 35)
@@ -113,8 +121,16 @@ def test_the_timeline_in_jupyterlab(notebook, folder):
     assert page.locator(".ss-tip:popover-open .ss-tip-title").inner_text() == "matmul"
     assert "113.050 µs" in page.locator(".ss-tip:popover-open").inner_text()
 
+    assert page.evaluate(SHARES_OF_LISTS, ".ss-tip") == [1]
+
     page.mouse.click(x, y)
     assert page.locator(".ss-panel:visible").first.locator("tbody tr").count() == 5
+
+    page.keyboard.press("?")
+    assert page.evaluate(SHARES_OF_LISTS, ".ss-help") == [1]
+    heights = page.evaluate("[...document.querySelectorAll('.ss-help dt')].map((term) => term.getClientRects()[0].height)")
+    assert max(heights) < 40  # two lines at most
+    page.keyboard.press("Escape")
 
     page.locator(".ss-filter").first.click()
     page.keyboard.type("add00")

@@ -83,3 +83,10 @@ def test_what_has_a_dark_colour_is_told_apart_by_its_light_one():
 def test_the_labels_of_bars_read_in_light_and_dark(name, bar, ink):
     assert contrast(bar, ink) >= 4, name
     assert contrast(palette.DARK.get(bar, bar), palette.DARK.get(ink, ink)) >= 4, name
+
+
+def test_overlap_stands_out_from_one_kernel_on_light_and_on_dark_cards():
+    one, more = palette.BUSY, palette.OVERLAPPED
+    assert contrast(palette.CARD, more) >= 1.7 * contrast(palette.CARD, one)
+    card = palette.DARK[palette.CARD]
+    assert contrast(card, palette.DARK[more]) >= 1.7 * contrast(card, palette.DARK.get(one, one))

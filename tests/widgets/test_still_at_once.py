@@ -74,3 +74,16 @@ def test_both_lengths_are_told_where_recording_stretched_the_run(svg):
 def test_threads_that_compile_have_no_such_lane():
     svg = timeline_svg([TimelineGroup(traced((SpanKind.COMPILE, "host", 0, 1000)))])
     assert "at once" not in svg
+
+
+def test_the_still_says_how_engines_compare_and_a_long_label_leaves_room(five_engines):
+    traces = five_engines(20)
+    groups = [
+        TimelineGroup(traces["async"], 1000.0, comparison=""),
+        TimelineGroup(traces["graph"], 500.0, label="graph-dual · run 2", comparison="2.0× faster (against async)"),
+    ]
+    svg = timeline_svg(groups)
+    assert f"{time_text(500)} without recording; 2.0× faster (against async)" in svg
+    at = {text: float(x) for x, text in re.findall(r'<text x="([\d.]+)"[^>]*>([^<]*)</text>', svg)}
+    label, words = "graph-dual · run 2", next(text for text in at if "faster" in text)
+    assert at[words] > at[label] + 7 * len(label)

@@ -63,11 +63,13 @@ def test_traits_say_what_is_shown_and_are_observed(widget):
     widget.range = (10, 2_000)
     widget.engines = ["graph", "async", "graph"]
     widget.selection = {"engine": "graph", "operation": 3}
+    widget.selection = {"engine": "graph", "operation": None, "name": "synchronize", "span": 0}  # a wait, as the browser tells it
     widget.shows = ["critical path", "overlap", "overlap"]
     # What the browser sends goes the same way.
     widget.set_state({"range": [100.5, 200], "selection": None, "engines": ["sync"], "shows": []})
     assert seen == [
         ("range", (10.0, 2000.0)), ("engines", ["graph", "async"]), ("selection", {"engine": "graph", "operation": 3}),
+        ("selection", {"engine": "graph", "operation": None, "name": "synchronize", "span": 0}),
         ("shows", ["overlap", "critical path"]),
         ("range", (100.5, 200.0)), ("selection", None), ("engines", ["sync"]), ("shows", []),
     ]  # fmt: skip
@@ -79,6 +81,9 @@ def test_traits_say_what_is_shown_and_are_observed(widget):
         ("engines", ["graphs"], "no engine 'graphs'"),
         ("selection", {"engine": "graph"}, "says no operation"),
         ("selection", {"operation": 3}, "no engine None"),
+        ("selection", {"engine": "graph", "operation": 999}, r"graph has no operation 999 \(its operations are 0 to 19\)"),
+        ("selection", {"engine": "graph", "operation": -1}, "graph has no operation -1"),
+        ("selection", {"engine": "graph", "operation": None, "span": 10**6}, "graph has no span 1000000"),
         ("range", (5, 5), "has no length"),
         ("range", (0, float("nan")), "has no length"),
         ("range", (0, float("inf")), "has no length"),

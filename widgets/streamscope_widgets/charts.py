@@ -35,7 +35,7 @@ def _host_functions_us(m: EngineMetrics) -> float:
 
 STRETCHES: tuple[tuple[str, str, str, Callable[[EngineMetrics], float]], ...] = (
     ("one kernel", palette.BUSY, palette.ON_LIGHT, lambda m: m.gpu_busy_us - m.overlap_us),
-    ("two or more kernels", palette.OVERLAPPED, palette.ON_DARK, lambda m: m.overlap_us),
+    ("two or more kernels", palette.OVERLAPPED, palette.ON_OVERLAPPED, lambda m: m.overlap_us),
     ("copies alone", palette.COPY, palette.ON_DARK, lambda m: m.copy_us),
     ("host functions alone", palette.HOST_FUNCTION, palette.INK, _host_functions_us),
     ("host wait (not launched in time)", palette.HOST_WAIT, palette.ON_LIGHT, lambda m: max(0.0, m.host_wait_us - m.host_function_us)),

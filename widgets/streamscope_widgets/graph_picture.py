@@ -33,7 +33,7 @@ MOST_HEIGHT = 640
 STYLE = """
 .g { --card: #ffffff; --band: #f4f6f9; --box: #ffffff; --ink: #1f2430; --soft: #5b6472; --rule: #c3cad4; --arrow: #8b93a1; }
 @media (prefers-color-scheme: dark) {
-.g { --card: #15181e; --band: #1c2028; --box: #262b35; --ink: #e8eaee; --soft: #a3abb8; --rule: #424956; --arrow: #7d8697; } }
+.g { --card: #121212; --band: #1c2028; --box: #262b35; --ink: #e8eaee; --soft: #a3abb8; --rule: #424956; --arrow: #7d8697; } }
 .g text { font: 11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif; fill: var(--ink); }
 .g .title { font-size: 12.5px; font-weight: 600; } .g .soft { fill: var(--soft); font-size: 10px; }
 .g .card { fill: var(--card); } .g .band { fill: var(--band); }

@@ -18,7 +18,7 @@ from streamscope.trace import SpanKind, SpanTable, TimelineGroup
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS
 from streamscope.words import shortened, time_text
 from streamscope_widgets.overlap_columns import LOOKS
-from streamscope_widgets.payload import operator_order, stretch_words
+from streamscope_widgets.payload import compare_makespans, operator_order, stretch_words
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, block, image, lead, still
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, ticks
@@ -44,6 +44,7 @@ HOST_WORDS = {
     SpanKind.COMPILE: "compilation",
 }
 MOST_NAMES, LONGEST_NAME = 5, 24
+LETTER = 7.2
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,9 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
     activities = [activity(group.trace.spans) for group in groups]
     unit = ABOVE_FOOT / min(MOST_LEVELS, max([2, *map(_most, activities)]))
     body, y = [], 44.0
-    for group, found in zip(groups, activities, strict=True):
+    for group, found, comparison in zip(groups, activities, compare_makespans(groups), strict=True):
         lanes = _lanes(group.trace.spans, start_ns, scale, names)
-        body += _heading(group, y)
+        body += _heading(group, comparison, y)
         for row, lane in enumerate(lanes):
             top = y + 6 + row * ROW
             body.append(small_text(GUTTER - 8, top + 10, lane.label, "end"))
@@ -264,14 +265,17 @@ def _opacity(strength: int) -> str | None:
     return None if strength == STRENGTHS else f"{0.15 + 0.85 * strength / STRENGTHS:.2f}"
 
 
-def _heading(group: TimelineGroup, y: float) -> list[str]:
+def _heading(group: TimelineGroup, comparison: str, y: float) -> list[str]:
     info = group.trace.info
-    parts = [text(MARGIN, y, group.label or info.engine, font_size=12.5, fill=palette.INK, text_anchor="start", font_weight=600)]
-    if group.makespan_ns is not None:
-        simulated = ", simulated" if info.device.simulated else ""
-        stretched = f"; {words}" if (words := stretch_words(group)) else ""
-        parts.append(small_text(GUTTER, y, f"{time_text(group.makespan_ns)} without recording{simulated}{stretched}"))
-    return parts
+    label = group.label or info.engine
+    parts = [text(MARGIN, y, label, font_size=12.5, fill=palette.INK, text_anchor="start", font_weight=600)]
+    told = [] if group.makespan_ns is None else [f"{time_text(group.makespan_ns)} without recording"]
+    if told and info.device.simulated:
+        told[0] += ", simulated"
+    told += [words for words in (comparison, stretch_words(group)) if words]
+    # The label is written in letters of at most this width, in most fonts.
+    left = max(GUTTER, MARGIN + LETTER * len(label) + 8)
+    return [*parts, small_text(left, y, "; ".join(told))] if told else parts
 
 
 def _axis(start_ns: float, end_ns: float, scale: float, bottom: float, *, simulated: bool) -> list[str]:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import anywidget
+import numpy as np
 import traitlets
 from IPython.display import display
 
@@ -58,8 +59,8 @@ class TimelineWidget(anywidget.AnyWidget):
     OutputError
         The front end was not built.
     TraceError
-        A trait was set to an engine that is not there, to something that cannot be shown, or to a range whose end does not lie after its
-        start.
+        A trait was set to an engine or an operation that is not there, to something that cannot be shown, or to a range whose end does
+        not lie after its start.
 
     Examples
     --------
@@ -133,8 +134,17 @@ class TimelineWidget(anywidget.AnyWidget):
         if (chosen := proposal["value"]) is None:
             return None
         self._check_label(chosen.get("engine"))
-        if not isinstance(chosen.get("operation", chosen.get("span")), int):
+        spans = next(group.trace.spans for group in self.groups if group.label == chosen["engine"])
+        # The front end says of a wait, say, that it belongs to no operation.
+        operation, span = chosen.get("operation"), chosen.get("span")
+        if not isinstance(span if operation is None else operation, int):
             raise TraceError(f"{chosen!r} says no operation", hint='write {"engine": "graph", "operation": 3}')
+        if operation is not None and (operation < 0 or not (spans.operation == operation).any()):
+            known = np.unique(spans.operation[spans.operation >= 0])
+            hint = f"its operations are {known[0]} to {known[-1]}" if len(known) else "its trace tells no operations"
+            raise TraceError(f"{chosen['engine']} has no operation {operation}", hint=hint)
+        if operation is None and not 0 <= span < len(spans):
+            raise TraceError(f"{chosen['engine']} has no span {span}", hint=f"it has {len(spans):,}, counted from 0")
         return dict(chosen)
 
     @traitlets.validate("range")

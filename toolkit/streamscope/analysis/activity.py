@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.idle import Gaps, device_gaps
-from streamscope.analysis.overlap import IntArray, Intervals, busy_on_lanes, occupied
+from streamscope.analysis.overlap import IntArray, Intervals, UpAndDown, busy_on_lanes, occupied, sums_over_time
 from streamscope.trace.spans import SpanKind, SpanTable
 
 FloatArray = npt.NDArray[np.floating[Any]]
@@ -84,17 +84,18 @@ def activity(spans: SpanTable, multiprocessors: int | None = None) -> Activity:
     >>> ss.analysis.Occupation(found.occupation[0]).name
     'HOST_WAIT'
     """
-    gaps = device_gaps(spans)
+    gaps, host_functions = device_gaps(spans), occupied(spans, SpanKind.HOST)
     # A kernel of no length divides a gap.
     divided_ns = gaps.start_ns[1:][gaps.start_ns[1:] == gaps.end_ns[:-1]]
-    found = _counted(spans, divided_ns)
-    begin_ns = min(0, int(found.time_ns[0])) if len(found.time_ns) else 0
-    found = found.between(begin_ns, max(begin_ns, int(spans.end_ns.max(initial=0))))
-    running = (found.kernels > 0) | (found.copies > 0)
+    marks_ns = np.append(divided_ns, [0, max(0, int(spans.end_ns.max(initial=0)))])
+    copying = busy_on_lanes(spans, [SpanKind.COPY])
+    others = [(each.start_ns, each.end_ns, 1) for each in (copying, host_functions, Intervals(marks_ns, marks_ns))]
+    time_ns, (kernels, known, blocks, copies, host, _) = sums_over_time(*_filling(spans), *others)
+    running = (kernels > 0) | (copies > 0)
     occupation = np.where(running, Occupation.RUNNING, Occupation.HOST_FUNCTION)
-    idle = np.flatnonzero(~running & (found.host == 0))
-    occupation[idle] = _causes_at(found.time_ns[idle], gaps)
-    return _merged(found, occupation, found.fullness(multiprocessors))
+    idle = np.flatnonzero(~running & (host == 0))
+    occupation[idle] = _causes_at(time_ns[idle], gaps)
+    return _merged(time_ns, kernels, copies, occupation, _fullness(kernels, known, blocks, multiprocessors))
 
 
 def fullness(spans: SpanTable, multiprocessors: int | None) -> tuple[IntArray, FloatArray]:
@@ -122,57 +123,23 @@ def fullness(spans: SpanTable, multiprocessors: int | None) -> tuple[IntArray, F
     >>> list(zip(time_ns.tolist(), share.tolist()))
     [(0, 0.5), (20, 0.75), (30, 0.25), (60, 0.0)]
     """
-    found = _counted(spans, np.zeros(0, np.int64))
-    return found.time_ns, found.fullness(multiprocessors)
+    time_ns, (kernels, known, blocks) = sums_over_time(*_filling(spans))
+    return time_ns, _fullness(kernels, known, blocks, multiprocessors)
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """How many run from each time up to the next: lanes with kernels and with copies, host functions, blocks, kernels with known blocks."""
-
-    time_ns: IntArray
-    kernels: IntArray
-    copies: IntArray
-    host: IntArray
-    blocks: IntArray
-    known: IntArray
-
-    def between(self, begin_ns: int, end_ns: int) -> _Counted:
-        """Return the same with steps at both times, of which the second is the last end."""
-        first = not len(self.time_ns) or self.time_ns[0] > begin_ns
-        last = end_ns > (self.time_ns[-1] if len(self.time_ns) else begin_ns)
-        ends = (np.full(int(first), begin_ns), np.full(int(last), end_ns))
-        rest = ((np.zeros(int(first), np.int64), column, np.zeros(int(last), np.int64)) for column in list(vars(self).values())[1:])
-        return _Counted(np.concatenate([ends[0], self.time_ns, ends[1]]), *map(np.concatenate, rest))
-
-    def fullness(self, multiprocessors: int | None) -> FloatArray:
-        """Return `fullness` from each time up to the next."""
-        if not multiprocessors:
-            return np.where(self.kernels > 0, np.nan, 0.0)
-        share = np.minimum(self.blocks / multiprocessors, 1.0)
-        unknown = (self.known < self.kernels) & (share < 1)
-        return np.where(self.kernels == 0, 0.0, np.where(unknown, np.nan, share))
+def _filling(spans: SpanTable) -> list[UpAndDown]:
+    """Return what `sums_over_time` takes to count the streams with kernels, the kernels whose blocks are known, and these blocks."""
+    busy, (launched, blocks) = busy_on_lanes(spans, [SpanKind.KERNEL]), _one_at_a_time(spans)
+    return [(each.start_ns, each.end_ns, weight) for each, weight in ((busy, 1), (launched, 1), (launched, blocks))]
 
 
-def _counted(spans: SpanTable, steps_ns: IntArray) -> _Counted:
-    """Count everything in one pass over all starts and ends, with steps at some more times."""
-    kernels, copies = busy_on_lanes(spans, [SpanKind.KERNEL]), busy_on_lanes(spans, [SpanKind.COPY])
-    host, (launched, blocks) = occupied(spans, SpanKind.HOST), _one_at_a_time(spans)
-    parts = (kernels, copies, host, launched, Intervals(steps_ns, steps_ns))
-    time_ns = np.concatenate([times for part in parts for times in (part.start_ns, part.end_ns)])
-    order = np.argsort(time_ns, kind="stable")
-    time_ns = time_ns[order]
-    last = np.flatnonzero(np.diff(time_ns, append=time_ns[-1:] + 1))
-    one = np.ones(1, np.int64)
-
-    def count(counted: Intervals, weight: IntArray = one) -> IntArray:
-        steps = [np.zeros(2 * len(part.start_ns), np.int64) for part in parts]
-        own = next(step for step, part in zip(steps, parts, strict=True) if part is counted)
-        half = len(own) // 2
-        own[:half], own[half:] = weight, -weight
-        return np.cumsum(np.concatenate(steps)[order])[last]
-
-    return _Counted(time_ns[last], count(kernels), count(copies), count(host), count(launched, blocks), count(launched))
+def _fullness(kernels: IntArray, known: IntArray, blocks: IntArray, multiprocessors: int | None) -> FloatArray:
+    """Return `fullness` where so many streams run kernels, so many of these have known blocks, and so many blocks."""
+    if not multiprocessors:
+        return np.where(kernels > 0, np.nan, 0.0)
+    share = np.minimum(blocks / multiprocessors, 1.0)
+    unknown = (known < kernels) & (share < 1)
+    return np.where(kernels == 0, 0.0, np.where(unknown, np.nan, share))
 
 
 def _one_at_a_time(spans: SpanTable) -> tuple[Intervals, IntArray]:
@@ -200,11 +167,11 @@ _OF_CAUSE = np.array([Occupation.HOST_WAIT, Occupation.KERNEL_WAIT, Occupation.O
 """By `IdleCause`."""
 
 
-def _merged(found: _Counted, occupation: IntArray, share: FloatArray) -> Activity:
-    """Return stretches of what was counted; neighbours that are alike are one."""
-    columns = (found.kernels[:-1], found.copies[:-1], occupation[:-1], share[:-1])
-    opens = np.ones(max(0, len(found.time_ns) - 1), bool)
+def _merged(time_ns: IntArray, kernels: IntArray, copies: IntArray, occupation: IntArray, share: FloatArray) -> Activity:
+    """Return the stretches between times; neighbours that are alike are one."""
+    columns = (kernels[:-1], copies[:-1], occupation[:-1], share[:-1])
+    opens = np.ones(len(time_ns) - 1, bool)
     opens[1:] = np.any([column[1:] != column[:-1] for column in (*columns[:3], np.nan_to_num(columns[3], nan=-1))], axis=0)
     rows = np.flatnonzero(opens)
-    end_ns = np.append(found.time_ns[rows[1:]], found.time_ns[-1:]) if len(rows) else found.time_ns[:0]
-    return Activity(found.time_ns[rows], end_ns, *(column[rows] for column in columns))  # type: ignore[arg-type]
+    end_ns = np.append(time_ns[rows[1:]], time_ns[-1:]) if len(rows) else time_ns[:0]
+    return Activity(time_ns[rows], end_ns, *(column[rows] for column in columns))  # type: ignore[arg-type]

@@ -77,8 +77,10 @@ def critical_path(trace: Trace) -> CriticalPath:
     Formula: a kernel or copy begins after the last of these: the end of what came before it on its stream, the end of what its stream
     waited for, the start of its launch call and the shortest launch latency of the trace. The path goes on with that one. From a call, it
     goes to what the host did before; from a wait of the host, to the kernel or copy whose end it noticed: the last one within the wait;
-    from a host function, to the launch that it waited for, if the host was there before. Unit: ns. The lengths of the stretches add up to
-    the run's. Source: the critical path of Holistic Trace Analysis, with waits by the engine's plan where that one infers them.
+    from a host function, to the launch that it waited for, if the host was there before. Unit: ns. The path
+    stops at what began after nothing, or where clocks that disagree would lead it round in a ring; where that is not the run's first start,
+    the path is shorter than the run. The definition is ours. Holistic Trace Analysis takes the longest path through the begins and ends of
+    all spans; here the last cause is followed back, and waits are those of the engine's plan, not inferred.
 
     Parameters
     ----------

@@ -16,6 +16,8 @@ import numpy.typing as npt
 from streamscope.trace.spans import SpanKind, SpanTable
 
 IntArray = npt.NDArray[np.integer[Any]]
+UpAndDown = tuple[IntArray, IntArray, IntArray | int]
+"""At which times a sum goes up, at which it goes down, and by how much: one number for all, or one for each time up and each down."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,37 @@ def intersection_ns(first: Intervals, second: Intervals) -> int:
 
 def count_steps(up_ns: IntArray, down_ns: IntArray) -> Steps:
     """Return the count that goes up by one at each time of ``up_ns`` and down by one at each of ``down_ns``."""
-    # Stable sorts are quick on what is nearly sorted, as traces are; np.unique hashes, which is not.
-    up_ns, down_ns = np.sort(up_ns, kind="stable"), np.sort(down_ns, kind="stable")
-    time_ns = np.sort(np.concatenate([up_ns, down_ns]), kind="stable")
-    time_ns = time_ns[np.diff(time_ns, prepend=time_ns[:1] - 1) > 0]
-    return Steps(time_ns, np.searchsorted(up_ns, time_ns, side="right") - np.searchsorted(down_ns, time_ns, side="right"))
+    time_ns, (count,) = sums_over_time((up_ns, down_ns, 1))
+    return Steps(time_ns, count)
+
+
+def sums_over_time(*columns: UpAndDown) -> tuple[IntArray, list[IntArray]]:
+    """Return sums that go up and down, from each time at which any of them may change up to the next.
+
+    Parameters
+    ----------
+    *columns : UpAndDown
+        One for each sum.
+
+    Returns
+    -------
+    time_ns : int64 array
+        Strictly increasing.
+    sums : list of int64 array
+    """
+    time_ns = np.concatenate([times for up_ns, down_ns, _ in columns for times in (up_ns, down_ns)])
+    # A stable sort is quick on what is nearly sorted, as traces are; np.unique hashes, which is not.
+    order = np.argsort(time_ns, kind="stable")
+    time_ns = time_ns[order]
+    last, first = np.flatnonzero(np.diff(time_ns, append=time_ns[-1:] + 1)), 0
+    sums: list[IntArray] = []
+    for up_ns, down_ns, weight in columns:
+        middle, end = first + len(up_ns), first + len(up_ns) + len(down_ns)
+        change = np.zeros(len(time_ns), np.int64)
+        change[first:middle], change[middle:end] = weight, -weight
+        sums.append(np.cumsum(change[order])[last])
+        first = end
+    return time_ns[last], sums
 
 
 @dataclass(frozen=True)

@@ -242,8 +242,7 @@ class Comparison(Mapping[str, Run]):
         Parameters
         ----------
         path : str or Path
-            Its ending says the format. ``.html``: with live timelines; it needs no network. ``.pdf``: the same page, printed by a Chromium
-            of this machine. ``.md``: the verdict and the table.
+            Its ending says the format: ``.html``, ``.pdf`` or ``.md``.
 
         Raises
         ------
@@ -265,7 +264,7 @@ class Comparison(Mapping[str, Run]):
         Parameters
         ----------
         path : str or Path
-            It ends with ``.svg``, or with ``.png``, which a Chromium of this machine draws.
+            Its ending says the format: ``.svg`` or ``.png``.
         of : {"timeline", "makespans", "speedups", "overlaps", "launches"}
 
         Raises
@@ -290,7 +289,7 @@ class Comparison(Mapping[str, Run]):
         Parameters
         ----------
         path : str or Path
-            It ends with ``.csv`` or ``.parquet``. `save` writes traces that `load_comparison` reads again.
+            Its ending says the format: ``.csv`` or ``.parquet``.
 
         Raises
         ------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -146,15 +146,3 @@ def _joined(arrays: Sequence[Symbol], axis: int, out: object) -> Symbol:
         groups = [parts[first : first + of_one] for first in range(0, len(parts), of_one)]
         parts = [_joining(axis)(*group) if len(group) > 1 else group[0] for group in groups]
     return cast("Symbol", _joining(axis)(*parts, out=out))
-
-
-def _numpys(operator: Callable[..., Symbol]) -> Callable[..., Symbol]:
-    def call(arrays: object, /, axis: int | None = 0, out: object = None, *, casting: str = "same_kind") -> Symbol:
-        require(casting == "same_kind", operator.__name__, f"casting={casting!r} is not an option here", "leave casting out")
-        return operator(arrays, axis, out=out)
-
-    return call
-
-
-JOINING_FUNCTIONS: dict[Any, Callable[..., Any]] = {np.concatenate: _numpys(concatenate), np.stack: _numpys(stack)}
-"""NumPy's functions, by what they are here."""

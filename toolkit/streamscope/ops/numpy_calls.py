@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 
 from streamscope.errors import ProgramError
+from streamscope.ops.application import require
 from streamscope.ops.binary import maximum, minimum
-from streamscope.ops.conversion import astype
-from streamscope.ops.cumulative import cumsum
-from streamscope.ops.reductions import Axis
+from streamscope.ops.joining import concatenate, stack
 from streamscope.ops.selection import clip, where
-from streamscope.ops.takes import take
-from streamscope.ops.variances import var
 from streamscope.program.symbol import Symbol
 from streamscope.program.user_line import user_line
 
@@ -45,28 +42,18 @@ def _clip(
     return maximum(a, low, out=out) if high is None else clip(a, low, high, out=out)
 
 
-def _astype(x: object, dtype: Any, /, *, copy: bool = True) -> Symbol:
-    return astype(x, dtype, copy=copy)
+def _joining(operator: Callable[..., Symbol]) -> Callable[..., Symbol]:
+    def call(arrays: object, /, axis: int | None = 0, out: object = None, *, casting: str = "same_kind") -> Symbol:
+        require(casting == "same_kind", operator.__name__, f"casting={casting!r} is not an option here", "leave casting out")
+        return operator(arrays, axis, out=out)
 
-
-def _var(a: object, axis: Axis = None, *, out: object = None, ddof: float = 0, keepdims: bool = False) -> Symbol:
-    return var(a, axis, ddof=ddof, keepdims=keepdims, out=out)
-
-
-def _take(a: object, indices: object, axis: int | None = None, out: object = None) -> Symbol:
-    return take(a, indices, axis, out=out)
-
-
-def _cumsum(a: object, axis: int | None = None, *, out: object = None) -> Symbol:
-    return cumsum(a, axis, out=out)
+    return call
 
 
 ADAPTED: Mapping[Any, Callable[..., Any]] = {
     np.where: _where,
     np.clip: _clip,
-    np.astype: _astype,
-    np.var: _var,
-    np.take: _take,
-    np.cumsum: _cumsum,
+    np.concatenate: _joining(concatenate),
+    np.stack: _joining(stack),
 }
 """What is called for each, with the arguments that NumPy's function got."""

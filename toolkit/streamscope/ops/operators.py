@@ -14,11 +14,12 @@ import numpy as np
 from streamscope.errors import ProgramError
 from streamscope.ops import activations, binary, reductions, selection, unary, views
 from streamscope.ops.conversion import astype
+from streamscope.ops.cumulative import cumsum
 from streamscope.ops.elementwise_operator import Elementwise
-from streamscope.ops.joining import JOINING_FUNCTIONS
 from streamscope.ops.linear import matmul
 from streamscope.ops.numpy_calls import ADAPTED
 from streamscope.ops.takes import take
+from streamscope.ops.variances import var
 from streamscope.program.symbol import Symbol
 from streamscope.program.user_line import user_line
 
@@ -39,6 +40,7 @@ FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     **{getattr(np, name): each for name, each in vars(reductions).items() if isinstance(each, reductions.Reduction)},
     **{getattr(np, name): OPERATORS[name] for name in ("fix", "isposinf", "isneginf", "round")},
     **views.VIEW_FUNCTIONS,
+    **{getattr(np, each.__name__): each for each in (astype, cumsum, take, var)},
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: len(a.shape),
     np.size: lambda a: a.spec.size,
@@ -53,6 +55,9 @@ INSTEAD: Mapping[Any, str] = {
     **dict.fromkeys((np.array_split, np.hsplit, np.vsplit), "use np.split, or slices"),
 }
 
+OWN = "call NumPy in an ss.host_function, or make an ss.operator of your own"
+"""The way out where there is no operator for a function."""
+
 
 def apply_ufunc(function: np.ufunc, method: str, inputs: Sequence[object], options: Mapping[str, Any]) -> Any:
     """Apply the operator that a ufunc means.
@@ -65,7 +70,7 @@ def apply_ufunc(function: np.ufunc, method: str, inputs: Sequence[object], optio
     if method != "__call__":
         raise _refused(f"{function.__name__}.{method}", "use np.sum, np.max and the like" if method == "reduce" else "")
     if function not in UFUNCS:
-        raise _refused(function.__name__, INSTEAD.get(function, ""))
+        raise _refused(function.__name__, INSTEAD.get(function, f"write it as one line with ss.elementwise, or {OWN}"))
     out = options.get("out", (None,))
     return _applied(function.__name__, UFUNCS[function], inputs, {**options, "out": out[0] if len(out) == 1 else out})
 
@@ -78,32 +83,19 @@ def apply_function(function: Callable[..., Any], arguments: Sequence[object], op
     ProgramError
         There is no such operator, or it has no such option.
     """
-    name = function.__name__
-    adapted = ADAPTED.get(function) or JOINING_FUNCTIONS.get(function)
-    if adapted is not None:
-        return _adapted(name, adapted, arguments, options)
+    if function in ADAPTED:
+        return _adapted(function.__name__, ADAPTED[function], arguments, options)
     if function not in FUNCTIONS:
-        raise _refused(name, INSTEAD.get(function, ""))
-    if function in views.VIEW_FUNCTIONS:
-        return _viewed(function, arguments, options)
-    bound = inspect.signature(function).bind(*arguments, **options).arguments
-    variable = bound.pop(next(iter(bound)))
-    if bound.get("decimals") == 0:
-        del bound["decimals"]
-    return _applied(name, FUNCTIONS[function], [variable], bound)
-
-
-def _viewed(function: Callable[..., Any], arguments: Sequence[object], options: Mapping[str, Any]) -> Any:
-    """Apply what a function of NumPy's that rearranges arrays is here; options that are NumPy's defaults may be given."""
+        raise _refused(function.__name__, INSTEAD.get(function, ""))
     signature = inspect.signature(function)
-    bound = signature.bind(*arguments, **options).arguments
-    operator = FUNCTIONS[function]
-    taken = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in inspect.signature(operator).parameters.values())
-    names = list(signature.parameters)
-    unknown = [name for name in names[taken:] if name in bound and bound[name] != signature.parameters[name].default]
-    if unknown:
-        raise _refused(f"{function.__name__} with {', '.join(f'{name}={bound[name]!r}' for name in unknown)}", f"leave {unknown[0]} out")
-    return operator(*(bound[name] for name in names[:taken] if name in bound))
+    (_, variable), *others = signature.bind(*arguments, **options).arguments.items()
+    given = {option: value for option, value in others if not _is_same(value, signature.parameters[option].default)}
+    return _applied(function.__name__, FUNCTIONS[function], [variable], given)
+
+
+def _is_same(value: object, default: object) -> bool:
+    """Tell whether an option is NumPy's default, which changes nothing."""
+    return value is default or (isinstance(value, int | str) and value == default)
 
 
 def _adapted(name: str, call: Callable[..., Any], arguments: Sequence[object], options: Mapping[str, Any]) -> Any:
@@ -118,19 +110,19 @@ def _adapted(name: str, call: Callable[..., Any], arguments: Sequence[object], o
 
 
 def _applied(name: str, operator: Callable[..., Any], inputs: Sequence[object], options: Mapping[str, Any]) -> Any:
-    kept = {option: value for option, value in options.items() if value is not None}
-    unknown = sorted(kept.keys() - {"out", "axis", "keepdims"})
+    others = options.keys() - {"out"}
+    unknown = sorted(others - inspect.signature(operator).parameters.keys()) if others else []
     if unknown:
         raise _refused(f"{name} with {', '.join(f'{option}=' for option in unknown)}", f"leave {' and '.join(unknown)} out")
-    if not isinstance(kept.get("out"), Symbol | None):
+    if not isinstance(options.get("out"), Symbol | None):
         raise _refused(f"{name} with an array for out=", "give a variable, or take what the function returns")
-    return operator(*inputs, **kept)
+    return operator(*inputs, **options)
 
 
 def _refused(what: str, hint: str) -> ProgramError:
     return ProgramError(
         f"a program has no operator for NumPy's {what} at {user_line()}",
-        hint=hint or "write it as one line with ss.elementwise, call NumPy in an ss.host_function, or make an ss.operator of your own",
+        hint=hint or OWN,
     )
 
 

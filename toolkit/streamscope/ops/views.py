@@ -488,7 +488,7 @@ VIEW_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.broadcast_to: broadcast_to,
     np.reshape: reshape,
     np.ravel: ravel,
-    np.split: split,
+    np.split: lambda ary, indices_or_sections, axis=0: split(ary, indices_or_sections, axis),
     np.copy: copy,
 }
-"""NumPy's functions, by what they are here; the arguments have the same order."""
+"""NumPy's functions, by what they are here; but for the first, the arguments have the same names."""

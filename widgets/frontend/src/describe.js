@@ -1,7 +1,7 @@
 // What a tooltip says about a span, as rows of [term, value]. Pure, so that it can be tested without a browser.
 
 import { grouped, micros, prefixed } from "./format.js";
-import { launchOf } from "./join.js";
+import { latencyCallOf } from "./join.js";
 import { originOf } from "./origins.js";
 
 const KIND_WORDS = {
@@ -35,7 +35,7 @@ export function describeSpan(model, group, span) {
       ...sizeRows(group, span),
       ...(group.operation[span] >= 0 ? [["operation", operationText(group, span)]] : []),
     ],
-    notes: [...(line ? [line] : []), `Times: ${model.bases[group.basis[span]]}.`],
+    notes: [...(line ? [line] : []), ...(simulated ? [] : [`Times: ${model.bases[group.basis[span]]}.`])],
   };
 }
 
@@ -43,9 +43,9 @@ function operationText(group, span) {
   return group.part[span] ? `#${group.operation[span]}, part ${group.part[span]}` : `#${group.operation[span]}`;
 }
 
-/** Launch latency: start of the call to start of the kernel. Queue time: end of the call to start, only where positive. */
+/** Launch latency: start of the call to start of the first kernel. Queue time: end of the call to there, only where positive. */
 export function launchRows(model, group, span) {
-  const launch = launchOf(group, model.kinds, span);
+  const launch = latencyCallOf(group, model.kinds, span);
   if (launch < 0) return [];
   const queued = group.start[span] - group.end[launch];
   return [

@@ -35,6 +35,7 @@ export function showHelp(timeline) {
     card.remove();
     timeline.stage.overlay.focus({ preventScroll: true });
   });
+  timeline.pointing.leave();
   timeline.root.append(card);
   card.showModal();
 }

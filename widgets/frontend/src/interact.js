@@ -40,6 +40,7 @@ export function attach(canvas, timeline) {
     if (fingers.size > 1) pinch(timeline, fingers, event.pointerId, at);
     else if (!drag) timeline.pointing.hover(at);
     else if (drag.moved || Math.hypot(at.x - drag.start.x, at.y - drag.start.y) >= CLICK_SLACK) {
+      if (!drag.moved) timeline.pointing.leave();
       drag.moved = true;
       if (CURSORS[drag.mode]) canvas.classList.add(CURSORS[drag.mode]);
       DRAGS[drag.mode](timeline, drag, at);

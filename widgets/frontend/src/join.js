@@ -17,6 +17,17 @@ export function launchOf(group, kinds, span) {
   return ofCorrelation(group, id).find((i) => isLaunch(group.kind[i], kinds)) ?? -1;
 }
 
+/**
+ * The call whose launch latency a device span tells, or -1. A graph's launch has one, to its first kernel or copy, as in
+ * analysis/launches.py: what comes later in the replay waited for what came before it.
+ */
+export function latencyCallOf(group, kinds, span) {
+  const launch = launchOf(group, kinds, span);
+  if (launch < 0 || group.kind[span] === kinds.graph) return launch;
+  const isNode = (i) => group.kind[i] === kinds.kernel || group.kind[i] === kinds.copy;
+  return ofCorrelation(group, group.correlation[span]).find(isNode) === span ? launch : -1;
+}
+
 /** What a launch call put on the device: the graph's own span before its kernels; -1 for none. */
 export function firstOnDevice(group, kinds, id) {
   const spans = ofCorrelation(group, id);

@@ -26,5 +26,8 @@ export const KEYS = {
   "/": (timeline) => timeline.toolbar.search.input.focus(),
   Enter: (timeline, event) => timeline.finding.step(event.shiftKey ? -1 : 1),
   "?": showHelp,
-  Escape: (timeline) => timeline.clear(),
+  Escape: (timeline) => {
+    timeline.pointing.leave();
+    timeline.clear();
+  },
 };

@@ -3,7 +3,7 @@
 import { offAxis } from "./align.js";
 import { make, makeButton, makeSwatch } from "./dom.js";
 import { grouped, micros, percent } from "./format.js";
-import { launchOf } from "./join.js";
+import { latencyCallOf, launchOf } from "./join.js";
 import { originOf } from "./origins.js";
 import { lowerBound } from "./search.js";
 import { totalsByName } from "./totals.js";
@@ -17,7 +17,7 @@ export function operationRows(model, highlight) {
     return (onDevice.length ? onDevice : spans).slice(0, 12).map((i) => {
       const launch = launchOf(group, kinds, i);
       const inGraph = launch >= 0 && group.kind[launch] === kinds.graph_launch;
-      const latency = launch >= 0 ? micros(group.start[i] - group.start[launch]) : "–";
+      const latency = latencyCallOf(group, kinds, i) >= 0 ? micros(group.start[i] - group.start[launch]) : "–";
       const call = launch < 0 ? "–" : inGraph ? "in graph" : micros(group.duration[launch]);
       return [group.label, group.lanes[group.lane[i]].name, micros(group.start[i]), micros(group.duration[i]), call, latency];
     });

@@ -14,6 +14,8 @@ export class Pointing {
   constructor(timeline) {
     this.timeline = timeline;
     this.key = "";
+    /** Where the pointer rests; null where nothing is told about what lies there. */
+    this.place = null;
   }
 
   /** What dragging from a point does. */
@@ -42,6 +44,17 @@ export class Pointing {
   }
 
   hover(at) {
+    this.place = at;
+    this.look(at);
+    this.timeline.redraw(false);
+  }
+
+  /** The picture moved under the pointer: tell what lies there now. */
+  follow() {
+    if (this.place) this.look(this.place);
+  }
+
+  look(at) {
     const { timeline } = this;
     const { plot } = timeline.layout;
     const hit = hitTest(timeline.layout, at.y);
@@ -55,7 +68,6 @@ export class Pointing {
     }
     timeline.heads.hover(hit.area === "header" ? hit.group.index : null);
     this.showTip(found, hit, at);
-    timeline.redraw(false);
   }
 
   showTip(found, hit, { clientX, clientY }) {
@@ -76,7 +88,7 @@ export class Pointing {
   }
 
   leave() {
-    this.timeline.cursor = this.timeline.hovered = null;
+    this.timeline.cursor = this.timeline.hovered = this.place = null;
     this.key = "";
     this.timeline.heads.hover(null);
     this.timeline.tooltip.hide();
@@ -91,8 +103,7 @@ export class Pointing {
 
   measureBetween(from, to) {
     const [start, end] = [from, to].map((at) => snapToEdge(this.timeline, at));
-    this.timeline.cursor = this.timeline.hovered = null;
-    this.timeline.tooltip.hide();
+    this.leave();
     this.timeline.measureStretch(start, end);
   }
 
@@ -102,8 +113,7 @@ export class Pointing {
     const { left, right } = layout.plot;
     const [start, end] = [from, to].map(({ x }) => timeAt(view, layout.plot, Math.min(Math.max(x, left), right)));
     const [top, bottom] = [Math.min(from.y, to.y), Math.max(from.y, to.y)];
-    this.timeline.cursor = this.timeline.hovered = null;
-    this.timeline.tooltip.hide();
+    this.leave();
     this.timeline.measureStretch(start, end, { top: Math.max(top, layout.axis), bottom: Math.min(bottom, layout.overview.top - 8) });
   }
 

@@ -3,6 +3,7 @@
 import { make } from "./dom.js";
 
 const NUDGE_MS = 1200;
+const HOW_TO_ZOOM = "Click the timeline first, or hold Ctrl, to zoom with the wheel";
 const HINT = [
   "click, then ", ["wheel"], " zooms · drag pans · ", ["Shift"], "-drag measures · ", ["Ctrl"], "-drag zooms · click selects in every engine · ",
   ["W"], " ", ["A"], " ", ["S"], " ", ["D"], " move · ", ["0"], " resets · ", ["?"], " all keys",
@@ -20,8 +21,8 @@ export function buildStage(root, model) {
   const overlay = make("canvas", "ss-overlay");
   overlay.tabIndex = 0;
   overlay.setAttribute("role", "application");
-  const nudge = make("div", "ss-nudge", "Click the timeline first, or hold Ctrl, to zoom with the wheel");
-  nudge.setAttribute("aria-hidden", "true");
+  const nudge = make("div", "ss-nudge");
+  nudge.setAttribute("role", "status");
   const box = make("div", "ss-stage", base, overlay, nudge);
   root.append(box, make("div", "ss-hint", ...HINT.map((part) => (Array.isArray(part) ? make("kbd", "", part[0]) : part))));
 
@@ -41,7 +42,8 @@ export function buildStage(root, model) {
     describe(shown) {
       overlay.setAttribute("aria-label", describe(shown));
     },
-    nudge() {
+    nudge(words = HOW_TO_ZOOM) {
+      nudge.textContent = words;
       nudge.classList.add("ss-shown");
       clearTimeout(timer);
       timer = setTimeout(() => nudge.classList.remove("ss-shown"), NUDGE_MS);

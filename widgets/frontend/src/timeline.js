@@ -195,6 +195,7 @@ export class Timeline {
 
   drawDirty() {
     if (!this.seen) return;
+    if (this.dirty.base) this.pointing.follow();
     const scene = buildScene(this);
     if (this.dirty.base) drawBase(this.stage.baseContext, scene);
     if (this.dirty.overlay) drawOverlay(this.stage.overlayContext, scene, this);
@@ -241,9 +242,12 @@ export class Timeline {
 
   /** Align the engines on the axis; `mode` is a key of ALIGNMENTS. */
   align(mode) {
-    this.viewer.align(mode, mode === "operation" ? this.choosing.operation : null);
+    const operation = mode === "operation" ? this.choosing.operation : null;
+    const known = mode !== "operation" || operation !== null;
+    if (known) this.viewer.align(mode, operation);
+    else this.stage.nudge("Select an operation first: click its bar, or press N");
     this.toolbar.refresh();
-    this.resize();
+    if (known) this.resize();
   }
 
   /** Change which engines are shown and how, and lay them out anew. */

@@ -45,12 +45,22 @@ test("a kernel is described with latency, queue time, size, rates and the basis 
     ["operation", "#7"],
   ]);
   assert.deepEqual(text.notes, ["Times: derived."]);
+  const simulated = describeSpan(model, { ...plain, device: { kind: "simulated" } }, 1);
+  assert.equal(simulated.where, "kernel · async · main · simulated time");
+  assert.deepEqual(simulated.notes, []);
 });
 
 test("queue time is reported only where positive", () => {
   const rows = Object.fromEntries(describeSpan(model, graph, 2).rows);
   assert.equal(rows["launch latency"], "1.500 µs"); // 2.000 − 0.500
   assert.equal(rows["queue time"], undefined); // began 0.1 µs before the call returned
+});
+
+test("launch latency and queue time are told of the first node of a replay alone: the others waited for nodes, not for the call", () => {
+  const rows = Object.fromEntries(describeSpan(model, graph, 3).rows);
+  assert.deepEqual([rows["launch latency"], rows["queue time"]], [undefined, undefined]);
+  assert.equal(Object.fromEntries(describeSpan(model, graph, 1).rows)["launch latency"], "1.500 µs"); // the replay's own span
+  assert.deepEqual(operationRows(model, highlightOf(model, 1, 3)), [["graph", "main", "4.000 µs", "4.000 µs", "in graph", "–"]]);
 });
 
 test("an operation is found under every engine, with its launches", () => {

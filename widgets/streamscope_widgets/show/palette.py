@@ -33,6 +33,8 @@ BOX = "rgba(106,158,245,0.35)"
 
 ON_LIGHT, ON_DARK = "#1f2431", "#fffffe"
 """Ink on light and on dark bars: no theme changes it, as none changes the bars. So it is not in `DARK`."""
+ON_OVERLAPPED = "#fffffd"
+"""Ink on the bars of `OVERLAPPED`, which stand out by darkness in light surroundings and by light in dark ones."""
 
 HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442")
 """Okabe and Ito's palette (https://jfly.uni-koeln.de/color/), told apart under every common form of colour blindness."""
@@ -77,10 +79,12 @@ HOST_CALL, EVENT_CALL, SYNC, HOST_FUNCTION = HOST["launch"], HOST["event"], HOST
 KERNELS = tuple(operator_colour(rank) for rank in range(3 * len(HUES)))
 
 DARK = {
-    CARD: "#15181e",
+    CARD: "#121212",
     INK: "#e8eaee",
     FAINT_INK: "#a3abb8",
     RULE: "#30353c",
+    OVERLAPPED: "#c9dcff",
+    ON_OVERLAPPED: ON_LIGHT,
     **{colour: host_colour(kind, dark=True) for kind, colour in HOST.items()},
 }
 """What stands in the place of a light colour in dark surroundings. Colours that read on both are not here."""

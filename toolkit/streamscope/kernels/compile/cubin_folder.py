@@ -93,9 +93,8 @@ class CubinFolder:
             return None
         try:
             _check_private(self.path)
-            cubin = self._read(
-                f"{self.path}{os.sep}{key}{SUFFIX}"
-            )  # A program may have thousands, and to make a `Path` takes as long as to read.
+            # A program may have thousands, and to make a `Path` takes as long as to read.
+            cubin = self._read(f"{self.path}{os.sep}{key}{SUFFIX}")
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -178,9 +177,8 @@ class CubinFolder:
         """Return what a file holds, and note that it was used; None where that is not a whole cubin, which is not read to its end."""
         # Not `trace.stored.opened`, which follows links and raises errors: here a link is a miss, as is whatever else is not a file.
         try:
-            file = os.open(
-                path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-            )  # A FIFO would wait for somebody to write to it.
+            # Without O_NONBLOCK, a FIFO would wait for somebody to write to it.
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
                 return None

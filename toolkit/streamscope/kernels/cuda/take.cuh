@@ -12,7 +12,7 @@ __device__ inline index_t found($number given, index_t count)
     return place >= 0 && place < count ? (index_t)place : -1;
 }
 
-//@ forward: a thread for each vector of the result; of what is not there, NaN or 0.
+//@ forward: a thread for each vector of the result. Where an index is out of range, that is NaN, or 0 of whole numbers.
 extern "C" __global__ void __launch_bounds__($threads)
 $name(const $element* x, const $number* indices, $element* out, index_t size, index_t count, index_t places, index_t inner)
 {
