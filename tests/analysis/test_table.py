@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
-from streamscope.analysis.table import SIMULATED_CAPTION, device_words
-from streamscope.trace.trace import DeviceInfo
+import pytest
+
+from streamscope.analysis import measure
+from streamscope.analysis.table import INTERVAL, device_words, metrics_table
+from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
 
 
 def test_simulated_times_are_called_so():
     assert device_words(DeviceInfo("simulated", "simulated NVIDIA H200")) == "simulated NVIDIA H200: all times are simulated"
     assert device_words(DeviceInfo("cuda", "NVIDIA H200")) == "NVIDIA H200"
-    assert SIMULATED_CAPTION == "All times in this table are simulated."
+
+
+def table_of(*makespans_ns, kind="cuda"):
+    builder = SpanBuilder(["host", "main"])
+    builder.add(SpanKind.KERNEL, "a", "main", 0, 10_000, operation=0)
+    trace = Trace(builder.build(), TraceInfo("async", "step", DeviceInfo(kind, "H200")))
+    return metrics_table({"async": measure(trace, makespans_ns)})
+
+
+@pytest.mark.parametrize(("last_ns", "kind", "shown"), [(168_000, "simulated", "166 to 168"), (166_000, "cuda", "166 to 166")])
+def test_an_interval_is_shown_where_it_says_something(last_ns, kind, shown):
+    table = table_of(166_000, 166_000, last_ns, kind=kind)
+    assert table.cells["async"][table.headings.index(INTERVAL)] == shown
+
+
+def test_an_interval_of_simulated_times_that_are_alike_is_left_out():
+    same = table_of(166_000, 166_000.01, 166_000.02, kind="simulated")
+    assert INTERVAL not in same.headings
+    assert len(same.headings) == len(same.definitions) == len(same.first) == len(same.cells["async"])
+
+
+def test_the_makespan_says_what_it_is_before_how_it_is_computed():
+    table = table_of(1_000, 2_000, 3_000)
+    meanings = dict(zip(table.headings, table.definitions, strict=True))
+    assert meanings["makespan, µs"].startswith("From the first call until the host knows that all is done")
+    assert "Binomial" not in meanings["makespan, µs"]
+    assert meanings[INTERVAL].startswith("Median of the repeats, with its 95 % confidence interval.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from types import SimpleNamespace
 
@@ -66,7 +67,7 @@ def test_it_opens_on_a_question_with_its_answer_and_the_picture(explorer):
 
 
 def test_a_knob_that_moves_changes_the_words_and_sends_the_picture(explorer, sent):
-    knob(explorer, "kernel length").value = 1 << 20
+    knob(explorer, "size").value = 1 << 20
     assert said(explorer) == "Yes: a second stream makes it 14 % faster, and inside a CUDA graph 4 % faster."
     assert sent[-1][0] == encode(explorer.timeline.groups).header
     makespans = [group.makespan_ns for group in explorer.timeline.groups]
@@ -88,7 +89,7 @@ def test_a_knob_that_moves_changes_the_words_and_sends_the_picture(explorer, sen
 )
 def test_it_says_why(explorer, settings, because):
     for name, value in settings.items():
-        knob(explorer, "kernel length" if name == "size" else name).value = value
+        knob(explorer, name).value = value
     assert because in said(explorer, "because")
 
 
@@ -252,10 +253,31 @@ def test_exports_are_files_beside_the_notebook(explorer, tmp_path, monkeypatch):
     for button in explorer.exports.values():
         assert not button.disabled
         button.click()
-    assert explorer.written.value == "Written: streamscope-parallel_branches-1.svg"
-    assert (tmp_path / "streamscope-parallel_branches-1.html").stat().st_size > 50_000
-    assert (tmp_path / "streamscope-parallel_branches-1.svg").read_text().startswith("<svg")
-    assert ss.load_comparison(tmp_path / "streamscope-parallel_branches-1").settings["length"] == 8
+    # They have the name that the list of programs has, and "Spans" is what `runs.spans` writes.
+    assert explorer.written.value == "Written: streamscope-branches-1"
+    assert (tmp_path / "streamscope-branches-1.html").stat().st_size > 50_000
+    assert (tmp_path / "streamscope-branches-1.svg").read_text().startswith("<svg")
+    assert (tmp_path / "streamscope-branches-1.csv").read_text().startswith('"engine","device",')
+    assert ss.load_comparison(tmp_path / "streamscope-branches-1").settings["length"] == 8
+
+
+def test_equal_names_say_where_they_come_from(sent):
+    def attention(x, w):
+        return x @ w
+
+    explorer = ss.explore(attention, *SQUARES, device="simulated")
+    offered = dict(explorer.controls.program.options)
+    assert next(iter(offered)) == "attention (passed)"
+    assert "attention" not in offered
+    explorer.controls.program.value = offered["attention (workload)"]
+    explorer.controls.offer([*offered.values(), NamedProgram("step", {})])  # a cell defines another program
+    assert explorer.controls.asked.subject is offered["attention (workload)"]
+
+
+def test_the_knob_of_sizes_says_what_its_two_numbers_are(explorer):
+    size = knob(explorer, "size")
+    assert re.fullmatch(r"size: [\d.]+ µs a kernel", size.description)
+    assert size.label == "65,536 elements"
 
 
 def test_text_is_escaped(sent):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.analysis import assess, measure
-from streamscope.analysis.table import SIMULATED_CAPTION, metrics_text
+from streamscope.analysis.table import device_words, metrics_text
 from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, TimelineGroup, Trace, TraceInfo
 from streamscope.trace.spans import COLUMN_DTYPES
 from streamscope_widgets.comparison_view import summary_html
@@ -141,9 +141,9 @@ def test_simulated_times_are_labelled_everywhere():
     device, groups, metrics, verdict = comparison("simulated")
     html = summary_html("chain", device, groups, metrics, verdict)
     assert "Simulated times" in html
-    assert SIMULATED_CAPTION in html
+    assert device_words(device) in html
     assert any("simulated time" in text for text in texts(picture_of(html)))
-    assert SIMULATED_CAPTION in metrics_text("chain", device, metrics, verdict)
+    assert metrics_text("chain", device, metrics, verdict).startswith(f"chain · {device_words(device)}\nSimulated times")
     measured = summary_html("chain", *comparison())
     assert "imulated" not in measured
     assert "imulated" not in picture_of(measured)

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamscope.analysis.metrics import EngineMetrics
 from streamscope.analysis.operations import OperationTable, operation_table
-from streamscope.analysis.table import ENGINE, SIMULATED_CAPTION, MetricsTable, device_words, metrics_table
+from streamscope.analysis.table import ENGINE, MetricsTable, device_words, metrics_table
 from streamscope.analysis.verdict import Verdict
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, TimelineGroup
@@ -59,7 +59,6 @@ STYLE = f"""<style>{still_chart.STYLE}
 .warning {{ font-size: 18px; font-weight: 600; color: var(--alarm); margin: 0 0 8px; }}
 .changes {{ font-size: 15px; max-width: 68em; margin: 0; text-wrap: pretty; }}
 .best {{ font-weight: 700; }}
-.simulated {{ color: var(--soft); font-style: italic; margin: 8px 0 2px; }}
 .notes {{ color: var(--soft); font-size: 12.5px; margin: 8px 0 0; }}
 details {{ margin: 8px 0 0; }}
 summary {{ cursor: pointer; color: var(--soft); }}
@@ -112,7 +111,7 @@ def summary_html(
     title : str
         What was compared, for example the program's name.
     device : DeviceInfo
-        If it is simulated, verdict, table and picture say so.
+        If it is simulated, title, verdict and picture say so.
     groups : sequence of TimelineGroup
         For the picture; may be empty.
     metrics : mapping of str to EngineMetrics
@@ -126,7 +125,7 @@ def summary_html(
     return block(
         above(f"{title} · {device_words(device)}"),
         lead(str(verdict)),
-        _summary_metrics(found, device),
+        _summary_metrics(found),
         small(note_lines(found)),
         "" if isinstance(verdict, str) else folded("What the verdict rests on", lines(verdict.evidence)),
         still(picture) if live else picture,
@@ -148,12 +147,11 @@ def rows_of(found: MetricsTable) -> list[Row]:
     return [Row((found.names[engine], *cells), bold=engine in found.best) for engine, cells in found.cells.items()]
 
 
-def _summary_metrics(found: MetricsTable, device: DeviceInfo) -> Html:
+def _summary_metrics(found: MetricsTable) -> Html:
     if not found.cells:
         return Html()
-    caption = fill('<p style="margin:0 0 4px 0;font-style:italic">{}</p>', SIMULATED_CAPTION) if device.simulated else Html()
     main, more = (table(columns_of(part), rows_of(part)) for part in (found.part(first=True), found.part(first=False)))
-    return joined([caption, main, folded(MORE_NUMBERS, more)])
+    return joined([main, folded(MORE_NUMBERS, more)])
 
 
 def comparison_report(comparison: Comparison, path: Path) -> Path:
@@ -171,7 +169,7 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
         comparison.groups(),
         path,
         title=f"{comparison.program} · {device_words(comparison.device)}",
-        sections=[STYLE + _verdict(comparison), _metrics(table, comparison)],
+        sections=[STYLE + _verdict(comparison), _metrics(table)],
         below=[_charts(comparison), _more_numbers(table), _operations(comparison), _meanings(table), _provenance(comparison)],
     )
 
@@ -190,10 +188,9 @@ def _verdict(comparison: Comparison) -> Html:
     return joined([*shown, _folded("What this rests on", evidence)])
 
 
-def _metrics(table: MetricsTable, comparison: Comparison) -> Html:
-    caption = fill('<p class="simulated">{}</p>', SIMULATED_CAPTION) if comparison.device.simulated else Html()
+def _metrics(table: MetricsTable) -> Html:
     first = table.part(first=True)
-    return joined([caption, page_table(columns_of(first), rows_of(first)), fill('<p class="notes">{}</p>', note_lines(table))])
+    return joined([page_table(columns_of(first), rows_of(first)), fill('<p class="notes">{}</p>', note_lines(table))])
 
 
 def _more_numbers(table: MetricsTable) -> Html:
@@ -204,7 +201,7 @@ def _more_numbers(table: MetricsTable) -> Html:
 def _meanings(table: MetricsTable) -> Html:
     meanings: dict[str, str] = {}
     for heading, meaning in zip(table.headings, table.definitions, strict=True):
-        meanings.setdefault(meaning, heading)  # "low to high" has the definition of the makespan that it belongs to
+        meanings.setdefault(meaning, heading)
     entries = [fill("<div><dt>{}</dt><dd>{}</dd></div>", heading, meaning) for meaning, heading in meanings.items()]
     return _folded("What the numbers mean", fill("<dl>{}</dl>", entries))
 
@@ -241,10 +238,11 @@ def _operations(comparison: Comparison) -> Html:
     slowdown = table.slowdown() if table.engines else table.duration_ns
     columns = [Column("operation"), *(Column(f"{engine}, µs") for engine in table.engines)]
     shown = f"The {MOST_OPERATIONS} longest of {total:,}. " if total > MOST_OPERATIONS else ""
-    brackets = f"In brackets: how much longer than under {_reference(table)}, from {HINDERED_FROM}× on: what its neighbours cost it."
+    hindered = table.engines and (slowdown[_shown(table)] >= HINDERED_FROM).any()
+    beside = f"In brackets: how much longer than under {_reference(table)}, which is what its neighbours cost it." if hindered else ""
     listed = _folded(
         f"Each operation under every engine ({total:,})",
-        fill('<p class="notes">{}</p>', shown + brackets),
+        fill('<p class="notes">{}</p>', shown + beside),
         page_table(columns, [_operation_row(table, slowdown, row) for row in _shown(table)]),
     )
     return fill('<div class="screen">{}</div>', listed)

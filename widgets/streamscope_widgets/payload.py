@@ -29,7 +29,7 @@ ALIKE = 0.01
 """Two makespans closer than this share are called equally fast."""
 
 BASIS_WORDS = {
-    Basis.MEASURED: "both ends read from a clock",
+    Basis.MEASURED: "both ends measured",
     Basis.DERIVED: "end measured; start is the end less the duration of the gated pass",
     Basis.PLACED: "duration measured; position worked out from order and dependencies",
 }

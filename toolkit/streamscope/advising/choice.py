@@ -73,8 +73,8 @@ class Candidate:
             self.engine,
             self.standing.value,
             format_us(makespan.median / 1e3) if makespan else "–",
-            f"{format_us(makespan.low / 1e3)} to {format_us(makespan.high / 1e3)}" if makespan else "–",
-            f"{ratio.median:.3f} ({ratio.low:.3f} to {ratio.high:.3f})" if ratio else "–",
+            _interval_text(format_us(makespan.low / 1e3), format_us(makespan.high / 1e3)) or "–" if makespan else "–",
+            _ratio_text(ratio) if ratio else "–",
             format_mib(self.device_bytes) if self.device_bytes is not None else "–",
             self.why,
         )
@@ -239,6 +239,16 @@ def _candidate(content: Mapping[str, Any]) -> Candidate:
         content["device_bytes"],
         content["against"],
     )
+
+
+def _interval_text(low: str, high: str) -> str:
+    """Return an interval; empty where its ends read alike, as those of simulated times do."""
+    return f"{low} to {high}" if low != high else ""
+
+
+def _ratio_text(ratio: MedianInterval) -> str:
+    interval = _interval_text(f"{ratio.low:.3f}", f"{ratio.high:.3f}")
+    return f"{ratio.median:.3f} ({interval})" if interval else f"{ratio.median:.3f}"
 
 
 def _interval_json(interval: MedianInterval | None) -> dict[str, Any] | None:

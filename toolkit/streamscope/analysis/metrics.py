@@ -133,7 +133,7 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
     (40.0, 20.0, 0.5, 5.0)
     """
     spans = trace.spans
-    makespan = median_interval(makespans_ns)
+    makespan = makespan_ns(makespans_ns)
     busy_ns, overlapped_ns = gpu_busy_ns(spans), overlap_ns(spans)
     unused_ns = idle_ns(makespan.median, busy_ns)
     copy_ns = min(exposed_copy_ns(spans), unused_ns)
@@ -175,6 +175,14 @@ def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:
         copy_overlap=copy_compute_overlap(spans) if SpanKind.COPY in spans.kind else None,
         host_overlap=host_device_overlap(spans) if SpanKind.HOST in spans.kind else None,
     )
+
+
+def makespan_ns(repeats_ns: npt.ArrayLike) -> MedianInterval:
+    """From the first call until the host knows that all is done, in runs without recording.
+
+    Formula: median of the repeats. Unit: ns.
+    """
+    return median_interval(repeats_ns)
 
 
 def idle_ns(makespan_ns: float, busy_ns: float) -> float:

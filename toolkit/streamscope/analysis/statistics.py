@@ -55,8 +55,9 @@ class Ranking(Enum):
 def median_interval(samples: npt.ArrayLike) -> MedianInterval:
     """Median of the repeats, with its 95 % confidence interval.
 
-    Formula: from the order statistics x(k) and x(n + 1 - k), with the largest k for which P(Binomial(n, 1/2) < k) is at most 2.5 %; nothing
-    is assumed about the distribution. With fewer than 6 repeats the interval is the minimum and the maximum. Unit: that of the samples.
+    With fewer than 6 repeats the interval is the minimum and the maximum. Nothing is assumed about the distribution.
+    Formula: from the k-th shortest to the k-th longest of n repeats, with the largest k for which P(Binomial(n, 1/2) < k) is at most 2.5 %.
+    Unit: that of the samples.
     Source: David and Nagaraja, Order Statistics, section 7.1.
 
     Raises

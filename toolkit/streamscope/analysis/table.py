@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from streamscope.analysis.launches import api_time_ns, launch_latency_ns, queue_time_ns
-from streamscope.analysis.metrics import EngineMetrics, busy_fraction, device_memory_bytes, idle_ns, recording_cost
+from streamscope.analysis.metrics import EngineMetrics, busy_fraction, device_memory_bytes, idle_ns, makespan_ns, recording_cost
 from streamscope.analysis.overlap import copy_compute_overlap, gpu_busy_ns, host_device_overlap, kernel_count, overlap_fraction
 from streamscope.analysis.statistics import median_interval
 from streamscope.analysis.verdict import Verdict, difference, fastest, reference_engine
@@ -69,7 +69,7 @@ class Quantity:
 
 
 QUANTITIES = (
-    Quantity("makespan_us", "makespan", "µs", median_interval),
+    Quantity("makespan_us", "makespan", "µs", makespan_ns),
     Quantity("gpu_busy_us", "GPU busy", "µs", gpu_busy_ns),
     Quantity("busy_fraction", "GPU busy", "%", busy_fraction),
     Quantity("idle_us", "idle", "µs", idle_ns),
@@ -101,7 +101,6 @@ def definition_of(function: Callable[..., Any]) -> str:
 ENGINE = "engine"
 """Heading of the first column."""
 INTERVAL = "low to high"
-SIMULATED_CAPTION = "All times in this table are simulated."
 
 
 @dataclass(frozen=True)
@@ -153,14 +152,23 @@ def metrics_table(metrics: Mapping[str, EngineMetrics]) -> MetricsTable:
         return MetricsTable((), (), (), {}, {}, "", (), ())
     makespan, *others = (quantity for quantity in QUANTITIES if any(getattr(m, quantity.field) is not None for m in metrics.values()))
     against = f"{AGAINST.label} {reference_engine(metrics)}" if len(metrics) > 1 else ""
+    # A simulated clock has no noise, so an interval of its times says nothing.
+    varied = any(
+        not m.simulated or makespan.show_value(m.makespan_low_us) != makespan.show_value(m.makespan_high_us) for m in metrics.values()
+    )
+    head = [
+        (makespan.heading, makespan.definition),
+        *([(against, AGAINST.definition)] if against else []),
+        *([(INTERVAL, definition_of(median_interval))] if varied else []),
+    ]
     notes = tuple(dict.fromkeys(flag for m in metrics.values() for flag in m.flags))
     best = fastest(metrics)
     return MetricsTable(
-        headings=(makespan.heading, *([against] if against else []), INTERVAL, *(quantity.heading for quantity in others)),
-        definitions=tuple(q.definition for q in (makespan, *([AGAINST] if against else []), makespan, *others)),
-        first=(True, *([True] if against else []), True, *(quantity.field in FIRST for quantity in others)),
+        headings=(*(heading for heading, _ in head), *(quantity.heading for quantity in others)),
+        definitions=(*(meaning for _, meaning in head), *(quantity.definition for quantity in others)),
+        first=(*(True for _ in head), *(quantity.field in FIRST for quantity in others)),
         names={engine: _name(m, notes) for engine, m in metrics.items()},
-        cells={engine: _cells(metrics, engine, makespan, others) for engine in metrics},
+        cells={engine: _cells(metrics, engine, makespan, others, varied=varied) for engine in metrics},
         against=against,
         best=best if len(best) < len(metrics) else (),
         notes=notes,
@@ -171,9 +179,8 @@ def metrics_text(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMet
     """Return a comparison as plain text: title, verdict, aligned table, notes."""
     table = metrics_table(metrics)
     rows = [[ENGINE, *table.headings], *([table.names[engine], *cells] for engine, cells in table.cells.items())]
-    caption = [SIMULATED_CAPTION] if device.simulated else []
     notes = [f"[{number}] {note}" for number, note in enumerate(table.notes, 1)]
-    parts = [f"{title} · {device_words(device)}", str(verdict), "", *aligned(rows, numbers=True), *caption, *notes]
+    parts = [f"{title} · {device_words(device)}", str(verdict), "", *aligned(rows, numbers=True), *notes]
     return printable("\n".join(parts))
 
 
@@ -183,11 +190,10 @@ def metrics_markdown(title: str, device: DeviceInfo, metrics: Mapping[str, Engin
     rows = [(ENGINE, *table.headings), ("---", *["---:"] * len(table.headings))]
     rows += [(table.names[engine], *cells) for engine, cells in table.cells.items()]
     lines = [" | ".join(["", *map(_in_markdown, cells), ""]).strip() for cells in rows]
-    caption = [f"*{SIMULATED_CAPTION}*"] if device.simulated else []
     notes = [f"\\[{number}\\] {_in_markdown(note)}  " for number, note in enumerate(table.notes, 1)]
     evidence = ["What the verdict rests on:", "", *(f"- {_in_markdown(line)}" for line in verdict.evidence)]
     head = [f"# {_in_markdown(title)} · {_in_markdown(device_words(device))}", "", _in_markdown(verdict.text), ""]
-    return printable("\n".join([*head, *lines, "", *caption, *notes, *([""] if caption or notes else []), *evidence, ""]))
+    return printable("\n".join([*head, *lines, "", *notes, *([""] if notes else []), *evidence, ""]))
 
 
 def _in_markdown(text: str) -> str:
@@ -205,8 +211,11 @@ def _name(metrics: EngineMetrics, notes: tuple[str, ...]) -> str:
     return f"{metrics.engine} [{numbers}]" if numbers else metrics.engine
 
 
-def _cells(metrics: Mapping[str, EngineMetrics], engine: str, makespan: Quantity, others: list[Quantity]) -> tuple[str, ...]:
+def _cells(
+    metrics: Mapping[str, EngineMetrics], engine: str, makespan: Quantity, others: list[Quantity], *, varied: bool
+) -> tuple[str, ...]:
     values, reference = metrics[engine], reference_engine(metrics)
-    interval = f"{makespan.show_value(values.makespan_low_us)} to {makespan.show_value(values.makespan_high_us)}"
+    low, high = makespan.show_value(values.makespan_low_us), makespan.show_value(values.makespan_high_us)
+    interval = [f"{low} to {high}"] if varied else []
     against = ["–" if engine == reference else difference(values, metrics[reference])] if len(metrics) > 1 else []
-    return (makespan.show(values), *against, interval, *(quantity.show(values) for quantity in others))
+    return (makespan.show(values), *against, *interval, *(quantity.show(values) for quantity in others))

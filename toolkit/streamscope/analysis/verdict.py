@@ -408,9 +408,10 @@ def _evidence(metrics: Mapping[str, EngineMetrics], reference: str, device: Devi
     word, unranked = ("simulated", "are the same within 1 %") if simulated else ("measured", "have overlapping intervals")
     lines = [f"Times {word} on {device.name}; the bottleneck is that of {reference}; engines that {unranked} are not ranked."]
     for engine, m in metrics.items():
-        interval = f"{format_us(m.makespan_low_us)} to {format_us(m.makespan_high_us)}, {m.makespan_basis}, {m.repeats} repeats"
+        low, high = format_us(m.makespan_low_us), format_us(m.makespan_high_us)
+        varied = f"{low} to {high}, {m.makespan_basis}, " if low != high or not simulated else ""
         busy = f"GPU busy {percent(m.busy_fraction)}, overlap {percent(m.overlap)} of GPU busy, {m.kernel_count} kernels"
         shares = Beside(engine, m.copy_overlap, m.host_overlap).shares("copies beside kernels", "host functions beside the device")
-        lines.append(f"{engine}: {format_us(m.makespan_us)} µs ({interval}), {', '.join(filter(None, (busy, shares)))}.")
+        lines.append(f"{engine}: {format_us(m.makespan_us)} µs ({varied}{m.repeats} repeats), {', '.join(filter(None, (busy, shares)))}.")
         lines.extend(f"{engine}: {flag}." for flag in m.flags)
     return tuple(lines)

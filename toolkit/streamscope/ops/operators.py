@@ -55,6 +55,9 @@ INSTEAD: Mapping[Any, str] = {
     **dict.fromkeys((np.array_split, np.hsplit, np.vsplit), "use np.split, or slices"),
 }
 
+OWN = "call NumPy in an ss.host_function, or make an ss.operator of your own"
+"""The way out where there is no operator for a function."""
+
 
 def apply_ufunc(function: np.ufunc, method: str, inputs: Sequence[object], options: Mapping[str, Any]) -> Any:
     """Apply the operator that a ufunc means.
@@ -67,7 +70,7 @@ def apply_ufunc(function: np.ufunc, method: str, inputs: Sequence[object], optio
     if method != "__call__":
         raise _refused(f"{function.__name__}.{method}", "use np.sum, np.max and the like" if method == "reduce" else "")
     if function not in UFUNCS:
-        raise _refused(function.__name__, INSTEAD.get(function, ""))
+        raise _refused(function.__name__, INSTEAD.get(function, f"write it as one line with ss.elementwise, or {OWN}"))
     out = options.get("out", (None,))
     return _applied(function.__name__, UFUNCS[function], inputs, {**options, "out": out[0] if len(out) == 1 else out})
 
@@ -119,13 +122,14 @@ def _applied(name: str, operator: Callable[..., Any], inputs: Sequence[object], 
 def _refused(what: str, hint: str) -> ProgramError:
     return ProgramError(
         f"a program has no operator for NumPy's {what} at {user_line()}",
-        hint=hint or "write it as one line with ss.elementwise, call NumPy in an ss.host_function, or make an ss.operator of your own",
+        hint=hint or OWN,
     )
 
 
 OF_SYMBOLS: Mapping[str, Callable[..., Any]] = {
     **OPERATORS,
     **views.OF_SYMBOLS,
+    **{name: getattr(reductions, name) for name in ("sum", "mean", "prod", "max", "min", "any", "all", "argmax", "argmin")},
     "matmul": matmul,
     "astype": astype,
     "take": take,

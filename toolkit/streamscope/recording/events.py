@@ -252,9 +252,9 @@ def host_span_name(step: Step | None) -> str:
         case WaitEvent():
             return "stream waits for event"
         case HostWait():
-            return "host waits for event"
+            return "wait for an event"
         case Synchronize():
-            return "synchronize stream"
+            return "wait for the stream"
         case CallHost(call):
             return call.name
 

@@ -35,7 +35,7 @@ export function describeSpan(model, group, span) {
       ...sizeRows(group, span),
       ...(group.operation[span] >= 0 ? [["operation", operationText(group, span)]] : []),
     ],
-    notes: [...(line ? [line] : []), `Times: ${model.bases[group.basis[span]]}.`],
+    notes: [...(line ? [line] : []), ...(simulated ? [] : [`Times: ${model.bases[group.basis[span]]}.`])],
   };
 }
 

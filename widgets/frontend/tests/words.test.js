@@ -45,6 +45,9 @@ test("a kernel is described with latency, queue time, size, rates and the basis 
     ["operation", "#7"],
   ]);
   assert.deepEqual(text.notes, ["Times: derived."]);
+  const simulated = describeSpan(model, { ...plain, device: { kind: "simulated" } }, 1);
+  assert.equal(simulated.where, "kernel · async · main · simulated time");
+  assert.deepEqual(simulated.notes, []);
 });
 
 test("queue time is reported only where positive", () => {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,18 +74,20 @@ class Controls:
 
     def offer(self, offered: Sequence[Subject]) -> None:
         """Offer other programs; the one that is chosen stays so, if it is still there."""
-        if [subject.name for subject in offered] == [name for name, _ in self.program.options]:
+        options = _named(offered)
+        if [name for name, _ in options] == [name for name, _ in self.program.options]:
             return
-        kept = next((subject for subject in offered if subject.name == self._subject.name), offered[0])
+        same = (self._subject.name, self._subject.source)
+        kept = next((subject for subject in offered if (subject.name, subject.source) == same), offered[0])
         self._quiet = True
-        self.program.options = _named(offered)
+        self.program.options = options
         self._quiet = False
         self.program.value = kept
 
     def tell_kernel_length(self, text: str) -> None:
         """Say how long a kernel of this size runs."""
         if SIZE in self._knobs:
-            self._knobs[SIZE].description = f"kernel length: {text}" if text else SIZE
+            self._knobs[SIZE].description = f"{SIZE}: {text} a kernel" if text else SIZE
 
     def enable(self, *, enabled: bool) -> None:
         """Let the user move them, or not."""
@@ -108,11 +111,14 @@ class Controls:
 
 
 def _named(offered: Sequence[Subject]) -> list[tuple[str, Subject]]:
-    return [(subject.name, subject) for subject in offered]
+    """Return subjects with what the list calls them; of equal names, each says where it comes from."""
+    count = Counter(subject.name for subject in offered)
+    return [(f"{one.name} ({one.source})" if count[one.name] > 1 else one.name, one) for one in offered]
 
 
 def _control(knob: Knob) -> Any:
     if knob.name == COPIES:
         return w.Checkbox(bool(knob.value), description="copies in and out", indent=False, tooltip=knob.meaning)
-    options = [(f"{value:,}", value) for value in knob.values]
+    unit = " elements" if knob.name == SIZE and knob.meaning.startswith("elements") else ""
+    options = [(f"{value:,}{unit}", value) for value in knob.values]
     return w.SelectionSlider(description=knob.name, options=options, value=knob.value, tooltip=knob.meaning)

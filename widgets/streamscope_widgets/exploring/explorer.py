@@ -82,8 +82,9 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self.other = w.Dropdown(description="beside")
         self.exports = {
             "Report": w.Button(description="Report", tooltip="One HTML file with verdict, charts and timelines"),
-            "Spans": w.Button(description="Spans", tooltip="A folder with comparison.json and a Parquet trace for each engine"),
+            "Spans": w.Button(description="Spans", tooltip="The spans of all engines as one CSV file, for pandas or a spreadsheet"),
             "Picture": w.Button(description="Picture", tooltip="The timelines as one SVG file"),
+            "Save": w.Button(description="Save", tooltip="A folder to open again: double-click its comparison.json, or ss.load_comparison"),
         }
         self.written = w.HTML().add_class("ss-x-note")
         super().__init__(self._layout())
@@ -278,14 +279,17 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
     def _export(self, kind: str, _button: w.Button) -> None:
         """Write the run that is shown into the folder of the notebook."""
         assert self._shown is not None
-        name = f"streamscope-{self._shown.program.strip('<>')}-{self.one.value}"
+        past = self.past[self.one.value - 1]
+        name = f"streamscope-{past.asked.subject.name.strip('<>')}-{past.number}"
         try:
             if kind == "Report":
                 path = self._shown.report(f"{name}.html")
             elif kind == "Spans":
-                path = self._shown.save(name)
-            else:
+                path = self._shown.spans(f"{name}.csv")
+            elif kind == "Picture":
                 path = self._shown.picture(f"{name}.svg")
+            else:
+                path = self._shown.save(name)
         except OutputError as error:
             self.written.value = fill("{}", mistake(error))
         else:

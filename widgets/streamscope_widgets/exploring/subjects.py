@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import Parameter, signature
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -53,6 +53,10 @@ class Subject(Protocol):
         """What the list of programs calls it."""
 
     @property
+    def source(self) -> str:
+        """Where it comes from, which the list says of equal names."""
+
+    @property
     def knobs(self) -> tuple[Knob, ...]:
         """Its settings."""
 
@@ -71,6 +75,7 @@ class Subject(Protocol):
 class ReadyProgram:
     """A workload."""
 
+    source: ClassVar[str] = "workload"
     workload: Workload
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -99,6 +104,7 @@ class ReadyProgram:
 class OwnProgram:
     """A function of the user's with its inputs, or captured code."""
 
+    source: ClassVar[str] = "passed"
     name: str
     function: Any
     inputs: Sequence[Any] = ()
@@ -119,6 +125,7 @@ class OwnProgram:
 class NamedProgram:
     """A program that the user's namespace holds when it is asked for; arrays with the names of its parameters are its inputs."""
 
+    source: ClassVar[str] = "notebook"
     name: str
     namespace: Mapping[str, Any]
     knobs: tuple[Knob, ...] = ()
