@@ -79,7 +79,10 @@ class TestWrittenWhole:
         assert contents(tmp_path) == []
 
     def test_no_folder(self, tmp_path):
-        with pytest.raises(OutputError, match=r"cannot write .*a\.txt: No such file"), written_whole(tmp_path / "none" / "a.txt"):
+        with (
+            pytest.raises(OutputError, match=r"cannot write .*a\.txt: there is no folder .*make it first"),
+            written_whole(tmp_path / "none" / "a.txt"),
+        ):
             pytest.fail("the body must not run")
 
     def test_the_name_is_a_folders(self, tmp_path):

@@ -95,7 +95,8 @@ def test_every_name_resolves_and_is_listed(name):
 
 
 def test_the_operators_are_in_a_namespace_of_their_own():
-    assert set(ss.ops.__all__) <= set(dir(ss.ops))
+    assert dir(ss.ops) == ss.ops.__all__
+    assert dir(ss) == ss.__all__
     for name in ss.ops.__all__:
         assert getattr(ss.ops, name) is getattr(ss.ops, name)
         assert inspect.getdoc(getattr(ss.ops, name))

@@ -247,7 +247,10 @@ class TestMisuse:
     @pytest.mark.parametrize(
         ("use", "said"),
         [
-            (lambda x: x.sum(), r"\.sum at test_tracing\.py:\d+ is not something that 'x' has: .*\(use the operator: ss\.ops\.sum"),
+            (
+                lambda x: x.cumsum(),
+                r"\.cumsum at test_tracing\.py:\d+ is not something that 'x' has: .*use the operator: ss\.ops\.cumsum",
+            ),
             (lambda x: x.dot(x), r"\.dot at .*ss\.ops\.matmul\(a, b\)"),
             (lambda x: x.diagonal(), r"\.diagonal at .*change the array before it goes into the program, or .* ss\.operator"),
             (lambda x: x.view("int32"), r"\.view at test_tracing\.py:\d+"),
@@ -258,9 +261,20 @@ class TestMisuse:
         with pytest.raises(ProgramError, match=said):
             trace(use, X)
 
+    def test_a_branch_on_a_sum_is_told_what_is_wrong_at_once(self):
+        with pytest.raises(ProgramError, match="branches on the value of"):
+            trace(lambda x: x if x.sum() > 0 else -x, X)
+
+    @pytest.mark.parametrize("name", ["sum", "mean", "prod", "max", "min", "any", "all", "argmax", "argmin"])
+    def test_methods_reduce_as_numpys_do(self, name):
+        with ss.Engine("sync", device="simulated") as engine:
+            for keywords in ({}, {"axis": 0}, {"axis": 1, "keepdims": True}):
+                found = engine.run(lambda x: getattr(x, name)(**keywords), X)  # noqa: B023 — it runs at once
+                np.testing.assert_allclose(found, getattr(X, name)(**keywords), rtol=1e-6)
+
     def test_a_variable_can_be_asked_what_it_is_and_be_copied(self):
         def function(x):
-            assert not hasattr(x, "sum")
+            assert not hasattr(x, "cumsum")
             assert getattr(x, "__cuda_array_interface__", None) is None
             twin = copy.copy(x)
             assert (twin.id, twin.spec, twin.tracer) == (x.id, x.spec, x.tracer)
@@ -328,6 +342,12 @@ class TestMisuse:
     def test_outside_a_program(self):
         with pytest.raises(ProgramError, match="relu was called outside a program"):
             ss.ops.relu(X)
+
+        def attention(x):
+            return ss.ops.softmax(x)
+
+        with pytest.raises(ProgramError, match=r"softmax was called outside a program .*ss\.compare\(attention, \.\.\.\)"):
+            attention(X)
         with pytest.raises(ProgramError, match=r"ss\.empty was called outside a program"):
             ss.empty(3)
 

@@ -246,6 +246,12 @@ def test_a_foreign_parquet_file(tmp_path):
         Trace.from_parquet(tmp_path / "f.parquet")
 
 
+def test_a_table_of_spans_says_what_to_open_instead(tmp_path):
+    pq.write_table(pa.table({"engine": ["sync"], "device": ["simulated"], "kind": ["kernel"]}), tmp_path / "f.parquet")
+    with pytest.raises(TraceError, match=r"spans of several engines.*comparison\.json"):
+        Trace.from_parquet(tmp_path / "f.parquet")
+
+
 def test_a_newer_schema(tmp_path, trace):
     path = trace.to_parquet(tmp_path / "t.parquet")
     rewrite(path, schema=3)

@@ -33,6 +33,8 @@ def written_whole(path: Path) -> Iterator[Path]:
         The folder does not exist or cannot be written, something else than a file has the name, or the disk is full.
     """
     temporary = None
+    if not path.parent.exists():
+        raise OutputError(f"cannot write {path}: there is no folder {path.parent}", hint="make it first, or choose another folder")
     try:
         check_ordinary(path)
         with deferred():  # else Ctrl-C could leave a file that nobody knows of

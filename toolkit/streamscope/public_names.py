@@ -34,7 +34,7 @@ def public_names(package: str, *defined: str) -> tuple[Callable[[str], Any], Cal
         return value
 
     def __dir__() -> list[str]:  # noqa: N807
-        return sorted({*vars(sys.modules[package]), *__getattr__("__all__")})
+        return list(__getattr__("__all__"))
 
     return __getattr__, __dir__
 

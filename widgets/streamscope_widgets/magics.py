@@ -16,7 +16,7 @@ What runs is loaded when a magic is first used, so that ``%load_ext streamscope`
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -25,9 +25,14 @@ from typing import TYPE_CHECKING
 from streamscope_widgets.magic_options import USAGE_OF_ASSERT, completions, parser
 
 if TYPE_CHECKING:
+    from IPython.core.completer import Matcher
     from IPython.core.interactiveshell import InteractiveShell
 
     from streamscope.comparing.comparison import Comparison
+
+MATCHER = "streamscope"
+Words = Callable[[SimpleNamespace], list[str]]
+"""Takes a line until the cursor and the word there; returns what the word may become."""
 
 
 @dataclass
@@ -45,13 +50,14 @@ def register(shell: InteractiveShell) -> None:
     compares.__doc__, asserts.__doc__ = parser().format_help(), f"{USAGE_OF_ASSERT}\n--help lists the metrics."
     shell.magics_manager.register_function(compares, "line_cell", "streamscope")
     shell.magics_manager.register_function(asserts, "line", "streamscope_assert")
-    hooks: dict[str, Callable[[SimpleNamespace], list[str]]] = {
+    words: dict[str, Words] = {
         "%streamscope": completions,
         "%%streamscope": completions,
         "%streamscope_assert": partial(_metrics, session),
     }
-    for command, words in hooks.items():
-        shell.set_hook("complete_command", _hook(words), str_key=command)  # type: ignore[no-untyped-call]
+    matchers = shell.Completer.custom_matchers
+    matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", None) != MATCHER]
+    matchers.append(_matcher(words))
 
 
 def run_magic(session: Session, line: str, cell: str | None = None) -> None:
@@ -97,5 +103,16 @@ def _metrics(session: Session, event: SimpleNamespace) -> list[str]:
     return [f"{engine}{dot}{name}" for name in expectations.METRICS] + ([] if dot else ["--runs", *engines])
 
 
-def _hook(words: Callable[[SimpleNamespace], list[str]]) -> Callable[[object, SimpleNamespace], list[str]]:
-    return lambda shell, event: words(event)
+def _matcher(words: Mapping[str, Words]) -> Matcher:
+    """Return what completes our magics' lines, in IPython's terms: Python's names have no place there, so they are left out."""
+    from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
+
+    @context_matcher(identifier=MATCHER)  # type: ignore[untyped-decorator]
+    def matches(context: CompletionContext) -> SimpleMatcherResult:
+        line, word = context.text_until_cursor, context.token
+        command = line.lstrip().partition(" ")[0]
+        found = words[command](SimpleNamespace(text_until_cursor=line, symbol=word)) if command in words and word != command else []
+        return {"completions": [SimpleCompletion(text) for text in found if text.startswith(word)], "suppress": True}
+
+    made: Matcher = matches
+    return made

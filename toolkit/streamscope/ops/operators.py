@@ -129,6 +129,7 @@ def _refused(what: str, hint: str) -> ProgramError:
 OF_SYMBOLS: Mapping[str, Callable[..., Any]] = {
     **OPERATORS,
     **views.OF_SYMBOLS,
+    **{name: getattr(reductions, name) for name in ("sum", "mean", "prod", "max", "min", "any", "all", "argmax", "argmin")},
     "matmul": matmul,
     "astype": astype,
     "take": take,

@@ -122,6 +122,18 @@ class Symbol:
         """Return a copy in memory of its own; see `ss.ops.copy`."""
         return self._rearranged("copy", order=order)
 
+    def _reduced(operator: str) -> Callable[..., Symbol]:  # type: ignore[misc]  # noqa: N805 — makes methods, is none.
+        def method(self: Symbol, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False) -> Symbol:
+            result: Symbol = operators[operator](self, axis, keepdims=keepdims)
+            return result
+
+        method.__name__, method.__doc__ = operator, f"Reduce the array, or some of its axes: see `ss.ops.{operator}`."
+        return method
+
+    sum, mean, prod, max, min = _reduced("sum"), _reduced("mean"), _reduced("prod"), _reduced("max"), _reduced("min")
+    any, all, argmax, argmin = _reduced("any"), _reduced("all"), _reduced("argmax"), _reduced("argmin")
+    del _reduced
+
     def __getitem__(self, key: object) -> Symbol:
         return self._rearranged("index", key)
 

@@ -15,7 +15,7 @@ from streamscope.errors import ProgramError, printable
 from streamscope.program.launch import Cost, CudaBuilder, HostCall, Launch, LaunchKind, Reference, labelled
 from streamscope.program.operation import Operation
 from streamscope.program.symbol import Symbol, SymbolView, operators
-from streamscope.program.user_line import UserLines, user_line
+from streamscope.program.user_line import UserLines, user_function, user_line
 from streamscope.program.variable import ArraySpec, Place
 from streamscope.program.view import View, Viewing, like_new
 from streamscope.program.widening import origin_of
@@ -167,8 +167,7 @@ class Tracer:
             specs = operator.infer([source.spec for source in sources], attributes)
         except ProgramError as error:
             names = ", ".join(f"{source.name!r}" for source in sources)
-            hint = "; ".join(filter(None, (self._origin(sources), error.hint)))
-            raise ProgramError(f"{error.message}, applied to {names} at {where}", hint=hint or None) from None
+            raise ProgramError(f"{error.message}, applied to {names} at {where}", hint=self._origin(sources) or error.hint) from None
         viewing = any(isinstance(source, SymbolView) for source in sources)
         if viewing or out is not None:
             self._check_out(operator, sources, out, where)
@@ -343,7 +342,9 @@ def current_tracer(what: str) -> Tracer:
     """
     tracer = _tracer.get()
     if tracer is None:
-        raise ProgramError(f"{what} was called outside a program", hint="call it in a function decorated with @ss.program")
+        raise ProgramError(
+            f"{what} was called outside a program", hint=f"run the function that calls it: ss.compare({user_function()}, ...)"
+        )
     return tracer
 
 

@@ -18,6 +18,12 @@ def user_line() -> str:
     return _where(frame.f_code.co_filename, frame.f_lineno)
 
 
+def user_function() -> str:
+    """Return the name of the function in which that line stands; "function" where it stands in none."""
+    name = _user_frame().f_code.co_name
+    return name if name.isidentifier() else "function"
+
+
 class UserLine(NamedTuple):
     """A line of the user's: ``"file.py:12"``, and its text, which is empty where the source is not to be had."""
 

@@ -23,6 +23,7 @@ from streamscope.errors import TraceError
 from streamscope.files import written_whole
 from streamscope.trace.origins import Origins
 from streamscope.trace.pages import checked_columns
+from streamscope.trace.span_files import SPANS_COLUMNS
 from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS, Basis, SpanKind, SpanTable
 from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, opened, parsed, with_digest
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
@@ -116,6 +117,8 @@ def _read(data: bytes) -> Trace:
     try:
         texts = [column for column in checked_columns(data, MOST_SPANS) if column in TEXT_COLUMNS]
         with pq.ParquetFile(source, read_dictionary=texts, page_checksum_verification=True) as file:
+            if SPANS_COLUMNS.issubset(file.schema_arrow.names):
+                raise TraceError("it holds the spans of several engines, as a table for other programs", hint="open comparison.json")
             layout = _layout(file.schema_arrow.metadata)
             _check_columns(file.schema_arrow.names)
             table = file.read(columns=list(COLUMN_DTYPES))

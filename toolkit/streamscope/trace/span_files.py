@@ -12,6 +12,9 @@ from streamscope.trace.trace import Trace
 if TYPE_CHECKING:
     import pyarrow as pa
 
+SPANS_COLUMNS = frozenset({"engine", "device"})
+"""Which columns come first, and tell such a table from a trace."""
+
 
 def write_spans(traces: Sequence[Trace], path: Path) -> Path:
     """Write the spans of traces below each other, whole or not at all, and return the path.
