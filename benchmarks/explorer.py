@@ -31,7 +31,7 @@ class Knobs:
         self.sent_s = 0.0
         TimelineWidget.send = lambda widget, content, buffers=None: self._sent()
         self.explorer = ss.explore(device="simulated")
-        names = {"branches": "branches", "length": "length", "kernel length": "size"}
+        names = {"branches": "branches", "length": "length", "size": "size"}
         offered = self.explorer.controls.knobs.children
         found = {name: next(each for each in offered if each.description.startswith(label)) for label, name in names.items()}
         self.controls: dict[str, Any] = {**found, "streams": self.explorer.controls.streams}
