@@ -311,6 +311,11 @@ def test_a_view_is_saved_as_a_picture(page, make_trace, open_page, tmp_path):
     assert (download.value.suggested_filename, float(svg.get("width"))) == ("step.svg", width)
     words = {text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")}
     assert {"sync", "graph-dual", "matmul", "110 µs"} <= words
+    # Arrows from calls, which are curves, are drawn before the bars, whose names they would cross out: here those of dual.
+    drawn = ["".join(part.itertext()) or part.get("d", "") for part in svg.iter() if part.tag.endswith(("}path", "}text"))]
+    at_once, host = ([place for place, text in enumerate(drawn) if text == label][2] for label in ("at once", "host"))
+    assert at_once < host
+    assert any("C" in path for path in drawn[at_once:host])
 
     hostile = "<img src=x onerror=alert(1)> & \x01"
     builder = SpanBuilder(["main"])

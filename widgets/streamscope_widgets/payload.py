@@ -241,7 +241,7 @@ def compare_makespans(groups: Sequence[TimelineGroup]) -> list[str]:
     known = [group.makespan_ns for group in groups if group.makespan_ns is not None]
     lengths = known if len(known) == len(groups) else [float(group.extent_ns) for group in groups]
     base = next((index for index, group in enumerate(groups) if group.label == BASELINE), 0)
-    program = groups[base].trace.info.program
+    program = groups[base].trace.info.program if groups else ""
     worked_out = [
         "" if index == base or group.trace.info.program != program else _comparison(length, lengths[base], groups[base].label)
         for index, (group, length) in enumerate(zip(groups, lengths, strict=True))

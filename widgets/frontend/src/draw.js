@@ -45,6 +45,8 @@ function drawLaneGrounds(ctx, scene, box) {
 function drawLanes(ctx, scene, box) {
   const { geometry: g, theme, layout, model } = scene;
   const group = model.groups[box.index];
+  // Arrows pass behind the bars, whose names they would cross out.
+  within(ctx, g, () => drawAllArrows(ctx, scene, box.index));
   for (const lane of box.lanes) {
     if (lane.band) drawRow(ctx, scene, lane.band);
     for (const row of lane.rows) drawRow(ctx, scene, row);
@@ -52,13 +54,19 @@ function drawLanes(ctx, scene, box) {
     const first = lane.rows[0] ?? lane.band;
     ctx.fillText(fitted(ctx, lane.lane.name, g.px(layout.plot.left - 14)), g.px(6), g.px(first.y + first.height / 2));
   }
+  within(ctx, g, () => {
+    drawEnds(ctx, scene, box, group);
+    drawOverlapAbove(ctx, scene, box);
+  });
+}
+
+/** Draw between the edges of the plot alone. */
+function within(ctx, g, draw) {
   ctx.save();
   ctx.beginPath();
   ctx.rect(g.left, 0, g.right - g.left, ctx.canvas.height);
   ctx.clip();
-  drawAllArrows(ctx, scene, box.index);
-  drawEnds(ctx, scene, box, group);
-  drawOverlapAbove(ctx, scene, box);
+  draw();
   ctx.restore();
 }
 

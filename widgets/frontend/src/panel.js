@@ -47,13 +47,17 @@ function kernelsWithin({ kind, start }, kernel, from, to) {
   return count;
 }
 
-/** Rows [name, a cell an engine] of totals: how often, how long, and which share of all that the engine did there. */
+/** Rows [name, a cell an engine] of totals: what TOTALS_WORDS says. Calls are never added to what ran on the device. */
 export function totalRows(totals, columns) {
-  const whole = Array.from({ length: columns }, (_, column) => totals.reduce((sum, { cells }) => sum + cells[column].time, 0));
-  return totals.map(({ name, cells }) => [name, ...cells.map(({ count, time }, column) => (
-    count ? `${grouped(count)} × · ${micros(time)} · ${percent(time / (whole[column] || 1))}` : "–"
+  const wholes = [false, true].map((calls) => Array.from({ length: columns }, (_, column) => (
+    totals.reduce((sum, { call, cells }) => sum + (call === calls ? cells[column].time : 0), 0)
+  )));
+  return totals.map(({ name, call, cells }) => [name, ...cells.map(({ count, time }, column) => (
+    count ? `${grouped(count)} × · ${micros(time)} · ${percent(time / (wholes[Number(call)][column] || 1))}` : "–"
   ))]);
 }
+
+const TOTALS_WORDS = "How often · how long · share of the time of the engine's kernels and copies there; of a call: of its calls and waits there.";
 
 const OPERATION_HEAD = ["engine", "lane", "start", "duration", "API time", "launch latency"];
 const MEASURE_HEAD = ["engine", "running", "GPU busy", "busy share", "idle", "kernels started"];
@@ -102,7 +106,7 @@ export class Panel {
     this.fill(
       null, title, detail, [makeButton("zoom to it", "Zoom to this stretch (F)", () => choosing.fit())],
       table(MEASURE_HEAD, measureRows(model, shown, from, to, viewer.alignments)),
-      totals.length ? names : null, rest > 0 ? make("div", "ss-more", `+ ${rest} more names`) : null,
+      totals.length ? names : null, totals.length ? make("div", "ss-more", TOTALS_WORDS) : null, rest > 0 ? make("div", "ss-more", `+ ${rest} more names`) : null,
     );
   }
 

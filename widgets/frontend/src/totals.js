@@ -12,8 +12,8 @@ export function rowsWithin(box, { top = null, bottom = null }) {
 
 /**
  * @param {{from, to, top?, bottom?}} area a stretch of the axis
- * @returns {Array<{name: string, cells: Array<{count, time}>}>} longest in total first; a cell for each shown engine; spans that reach
- * out of the area count with what lies in it
+ * @returns {Array<{name: string, call: boolean, cells: Array<{count, time}>}>} what ran on the device, then calls and waits of the host,
+ * longest in total first; a cell for each shown engine; spans that reach out of the area count with what lies in it
  */
 export function totalsByName(model, layout, alignments, area) {
   const perName = new Map();
@@ -29,8 +29,8 @@ export function totalsByName(model, layout, alignments, area) {
     });
   });
   const total = (cells) => cells.reduce((sum, { time }) => sum + time, 0);
-  return [...perName].map(([key, cells]) => ({ name: model.names[key >> 1] + (key & 1 ? " (call)" : ""), cells, total: total(cells) }))
-    .sort((a, b) => b.total - a.total);
+  return [...perName].map(([key, cells]) => ({ name: model.names[key >> 1] + (key & 1 ? " (call)" : ""), call: Boolean(key & 1), cells, total: total(cells) }))
+    .sort((a, b) => a.call - b.call || b.total - a.total);
 }
 
 /** Keys are twice the name's code, and one more for host calls, which are often called like the kernel that they launch. */

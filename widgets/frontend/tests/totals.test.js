@@ -52,3 +52,14 @@ test("totals of any stretch equal a search through all spans", () => {
     }
   }
 });
+
+test("calls and what ran on the device have shares of their own, and calls stand below", () => {
+  const cell = (count, time) => [{ count, time }];
+  const rows = totalRows([
+    { name: "a", call: false, cells: cell(2, 3000) }, { name: "b", call: false, cells: cell(1, 1000) },
+    { name: "a (call)", call: true, cells: cell(2, 6000) },
+  ], 1);
+  assert.deepEqual(rows, [
+    ["a", "2 × · 3.000 µs · 75.0 %"], ["b", "1 × · 1.000 µs · 25.0 %"], ["a (call)", "2 × · 6.000 µs · 100.0 %"],
+  ]);
+});

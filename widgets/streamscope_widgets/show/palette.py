@@ -85,6 +85,7 @@ DARK = {
     RULE: "#30353c",
     OVERLAPPED: "#c9dcff",
     ON_OVERLAPPED: ON_LIGHT,
+    OTHER_IDLE: "#868d98",
     **{colour: host_colour(kind, dark=True) for kind, colour in HOST.items()},
 }
 """What stands in the place of a light colour in dark surroundings. Colours that read on both are not here."""
