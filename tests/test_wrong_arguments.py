@@ -311,7 +311,7 @@ class TestWriting:
 
     def test_a_folder_and_a_folder_that_is_not_there(self, writers, writer, tmp_path):
         check(partial(writers[writer], tmp_path), OutputError, "it is a folder")
-        check(partial(writers[writer], str(tmp_path / "none" / "file")), OutputError, "No such file")
+        check(partial(writers[writer], str(tmp_path / "none" / "file")), OutputError, "there is no folder")
         assert list(tmp_path.iterdir()) == []
 
     def test_any_name_that_the_system_allows(self, writers, writer, tmp_path):
