@@ -26,7 +26,12 @@ export class Finding {
   /** How many hits the shown engines have: spans on the device, or, where there are none, the host's. */
   get count() {
     if (!this.groups) return 0;
-    return this.timeline.arrangement.shown.reduce((sum, index) => sum + (this.groups[index].onDevice || this.groups[index].onHost), 0);
+    return this.timeline.arrangement.shown.reduce((sum, index) => sum + this.countOf(index), 0);
+  }
+
+  /** How many hits a group has. */
+  countOf(index) {
+    return this.groups[index].onDevice || this.groups[index].onHost;
   }
 
   /** Positions of a group's hits; listed when first asked for. */

@@ -60,9 +60,7 @@ function busyShare({ activity, extent_ns }, length) {
 
 /** A mark for each hit of the search. */
 function drawHits(ctx, { geometry: g, theme, model, alignments, finding }, index, x, y) {
-  if (!finding.shown) return;
-  const hits = finding.hitsOf(index);
-  if (hits.length > MOST_MARKS) return;
+  if (!finding.shown || finding.countOf(index) > MOST_MARKS) return;
   ctx.fillStyle = theme.accent;
-  for (const span of hits) ctx.fillRect(x(onAxis(alignments[index], model.groups[index].start[span])), y - g.px(1), g.px(2), g.px(5));
+  for (const span of finding.hitsOf(index)) ctx.fillRect(x(onAxis(alignments[index], model.groups[index].start[span])), y - g.px(1), g.px(2), g.px(5));
 }
