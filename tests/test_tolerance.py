@@ -274,8 +274,9 @@ def test_what_an_h200_computed_is_right(repository, name):
     recorded = ss.load_comparison(repository / "notebooks" / "recorded" / name)
     function, inputs = ss.workload(name).build(**recorded.settings)
     case = Case.of(function, inputs, "compare").with_reference()
-    most = min(float(np.max(allowed)) for allowed in case.allowed)
-    assert all(run.max_abs_error <= most for run in recorded.values())
+    # A recording does not say which output its error is of; what it was allowed must be allowed today, too.
+    most = max(float(np.max(allowed)) for allowed in case.allowed)
+    assert all(run.max_abs_error <= run.tolerance <= most for run in recorded.values())
 
 
 def test_what_stands_on_a_step_may_fall_to_either_side():
