@@ -214,16 +214,24 @@ class Lab:
         (self.folder / path).write_text(json.dumps(content), encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def lab(shared_lab: Lab) -> Lab:
+    """The tests' JupyterLab with the settings that it starts with: it keeps those that another module's tests changed, as the theme."""
+    folder = shared_lab.folder.parent / "settings"
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, settings in LAB_SETTINGS.items():
+        file = folder / name
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps(settings))
+    return shared_lab
+
+
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[Lab]:
+def shared_lab(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[Lab]:
     """A JupyterLab of its own, on an empty folder."""
     temporary = tmp_path_factory.mktemp("lab")
     home = temporary / "home"
     home.mkdir()
-    for name, settings in LAB_SETTINGS.items():
-        file = temporary / "settings" / name
-        file.parent.mkdir(parents=True)
-        file.write_text(json.dumps(settings))
     _install_extension(repository, temporary / "prefix")
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
