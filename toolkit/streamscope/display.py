@@ -160,11 +160,14 @@ def console(*, stderr: bool) -> Console:
 
 @contextmanager
 def _terminal_progress(title: str) -> Iterator[Callable[[str, int, int], None]]:
+    # In a file, a bar would leave an empty line.
+    if not sys.stderr.isatty():
+        yield lambda what, step, steps: None
+        return
     from rich.progress import Progress
 
-    # No thread of its own draws it: that would run while times are measured. In a file, it would leave an empty line.
-    screen = console(stderr=True)
-    with Progress(console=screen, transient=True, auto_refresh=False, disable=not screen.is_terminal) as bar:
+    # No thread of its own draws it: that would run while times are measured.
+    with Progress(console=console(stderr=True), transient=True, auto_refresh=False) as bar:
         task = bar.add_task(title, total=None)
         yield lambda what, step, steps: bar.update(task, completed=step, total=steps, description=what, refresh=True)
 

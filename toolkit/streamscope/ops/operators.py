@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.errors import ProgramError
-from streamscope.ops import activations, binary, reductions, selection, unary, views
+from streamscope.ops import activations, binary, indexing, reductions, selection, unary, views
 from streamscope.ops.conversion import astype
 from streamscope.ops.cumulative import cumsum
 from streamscope.ops.elementwise_operator import Elementwise
@@ -129,6 +129,7 @@ def _refused(what: str, hint: str) -> ProgramError:
 OF_SYMBOLS: Mapping[str, Callable[..., Any]] = {
     **OPERATORS,
     **views.OF_SYMBOLS,
+    "index": indexing.index,
     **{name: getattr(reductions, name) for name in ("sum", "mean", "prod", "max", "min", "any", "all", "argmax", "argmin")},
     "matmul": matmul,
     "astype": astype,

@@ -17,7 +17,7 @@ from streamscope.kernels.copying import CopyCall, copy_blocks
 from streamscope.kernels.form import THREADS
 from streamscope.ops.application import require, specs_of
 from streamscope.program.launch import Array, Cost, Launch
-from streamscope.program.symbol import Symbol, operators, symbol_of, view_of
+from streamscope.program.symbol import Symbol, symbol_of, view_of
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.user_line import user_line
 from streamscope.program.variable import ArraySpec
@@ -92,7 +92,7 @@ def transpose(x: object, axes: Sequence[int] | None = None) -> Symbol:
      [3. 5.]]
     """
     how = ".T" if axes is None else f".transpose({_listed(axes)})"
-    return _viewed("transpose", x, lambda array: np.transpose(array, axes), how, "name each axis once, for example (0, 2, 1)")
+    return viewed("transpose", x, lambda array: np.transpose(array, axes), how, "name each axis once, for example (0, 2, 1)")
 
 
 @applies_operators
@@ -115,7 +115,7 @@ def swapaxes(x: object, axis1: int, axis2: int) -> Symbol:
     <lambda>: 1 operation, 2 variables
          0  %1:float64[4, 3, 2] = exp(%0.swapaxes(0, 2):float64[4, 3, 2])    # ...
     """
-    return _viewed("swapaxes", x, lambda array: np.swapaxes(array, axis1, axis2), f".swapaxes({axis1}, {axis2})")
+    return viewed("swapaxes", x, lambda array: np.swapaxes(array, axis1, axis2), f".swapaxes({axis1}, {axis2})")
 
 
 @applies_operators
@@ -139,7 +139,7 @@ def moveaxis(x: object, source: Axes, destination: Axes) -> Symbol:
          0  %1:float64[3, 4, 2] = exp(%0.moveaxis(0, -1):float64[3, 4, 2])    # ...
     """
     function: Any = np.moveaxis
-    return _viewed(
+    return viewed(
         "moveaxis", x, lambda array: function(array, source, destination), f".moveaxis({_listed(source)}, {_listed(destination)})"
     )
 
@@ -166,7 +166,7 @@ def flip(x: object, axis: Axes = None) -> Symbol:
     [-3.  0.  3.]
     """
     function: Any = np.flip
-    return _viewed(
+    return viewed(
         "flip", x, lambda array: function(array, axis) if array.ndim else array, f".flip({'' if axis is None else _listed(axis)})"
     )
 
@@ -193,7 +193,7 @@ def expand_dims(x: object, axis: Axes) -> Symbol:
          0  %1:float64[3, 1] = exp(%0.expand_dims(1):float64[3, 1])    # ...
     """
     function: Any = np.expand_dims
-    return _viewed("expand_dims", x, lambda array: function(array, axis), f".expand_dims({_listed(axis)})")
+    return viewed("expand_dims", x, lambda array: function(array, axis), f".expand_dims({_listed(axis)})")
 
 
 @applies_operators
@@ -218,7 +218,7 @@ def squeeze(x: object, axis: Axes = None) -> Symbol:
          0  %1:float64[3] = exp(%0.squeeze():float64[3])    # ...
     """
     given: Any = tuple(axis) if isinstance(axis, list) else axis
-    return _viewed("squeeze", x, lambda array: np.squeeze(array, given), f".squeeze({'' if axis is None else _listed(axis)})")
+    return viewed("squeeze", x, lambda array: np.squeeze(array, given), f".squeeze({'' if axis is None else _listed(axis)})")
 
 
 @applies_operators
@@ -243,7 +243,7 @@ def broadcast_to(x: object, shape: int | Sequence[int]) -> Symbol:
      [2. 4. 6.]]
     """
     hint = "from the right, extents must be equal or 1"
-    return _viewed("broadcast_to", x, lambda array: np.broadcast_to(array, cast("Any", shape)), f".broadcast_to({_listed(shape)})", hint)
+    return viewed("broadcast_to", x, lambda array: np.broadcast_to(array, cast("Any", shape)), f".broadcast_to({_listed(shape)})", hint)
 
 
 @applies_operators
@@ -342,7 +342,7 @@ def split(x: object, sections: int | Sequence[int], axis: int = 0) -> tuple[Symb
     require(bool(edges), "split", f"{symbol.name!r}, which is {symbol.spec}, has no parts {shown(sections)} at {user_line()}", hint)
     how = f".split({_listed(sections)}{f', axis={along}' if along else ''})"
     keys = [(slice(None),) * along + (slice(begin, end),) for begin, end in pairwise(edges)]
-    return tuple(_viewed("split", x, itemgetter(key), f"{how}[{number}]") for number, key in enumerate(keys))
+    return tuple(viewed("split", x, itemgetter(key), f"{how}[{number}]") for number, key in enumerate(keys))
 
 
 def _edges(sections: Any, extent: int) -> list[int]:
@@ -360,70 +360,12 @@ def matrix_transposed(x: Symbol) -> Symbol:
     """Return ``x.mT``."""
     hint = "use .T for a vector" if len(x.shape) < 2 else None
     require(len(x.shape) >= 2, ".mT", f"{x.name!r} of shape {x.shape} is not a matrix", hint)
-    return _viewed(".mT", x, lambda array: np.swapaxes(array, -1, -2), ".T" if len(x.shape) == 2 else ".mT")
+    return viewed(".mT", x, lambda array: np.swapaxes(array, -1, -2), ".T" if len(x.shape) == 2 else ".mT")
 
 
 def flattened(x: Symbol) -> Symbol:
     """Return ``x.flatten()``: a copy, always."""
     return cast("Symbol", _copy(x, shape=(x.spec.size,)))
-
-
-def index(x: Symbol, key: Any) -> Symbol:
-    """Return ``x[key]``: a view where the key has whole numbers, slices, ``...`` and ``None`` only; `take` where one is a variable.
-
-    Raises
-    ------
-    ProgramError
-        The key has something else, or is out of bounds.
-    """
-    keys = key if isinstance(key, tuple) else (key,)
-    places = [place for place, each in enumerate(keys) if isinstance(each, Symbol) and each.dtype.kind in "iu"]
-    if len(places) == 1 and all(_makes_axes(each) for place, each in enumerate(keys) if place != places[0]):
-        return _taken(x, keys, places[0])
-    for each in keys:
-        if not _makes_axes(each) and not _is_whole(each):
-            kind = f"the variable {each.name!r}" if isinstance(each, Symbol) else shown(each)
-            allowed = "whole numbers, slices, ... and None, or one variable of whole numbers beside slices"
-            raise ProgramError(
-                f"{x.name!r} is indexed with {kind} at {user_line()}: a program takes {allowed}",
-                hint=_instead_of(keys, each),
-            )
-    plain = tuple(each if _makes_axes(each) else whole_number(each) for each in keys)
-    # With an ellipsis, a single element is an array, too, and not its value.
-    full = plain if Ellipsis in plain else (*plain, Ellipsis)
-    return _viewed("indexing", x, lambda array: array[full], f"[{', '.join(map(_shown_key, plain))}]")
-
-
-def _instead_of(keys: tuple[Any, ...], key: Any) -> str:
-    """Say what to write instead of a key that a program cannot follow."""
-    dtype = bool if isinstance(key, list) and {*map(type, key)} == {bool} else int if isinstance(key, list) else type(key)
-    kind = np.dtype(getattr(key, "dtype", dtype)).kind
-    if kind == "b":
-        return "shapes must be known while the program is traced: for a condition, use np.where"
-    if kind not in "iu":
-        return "make it whole numbers first, with int(...) or .astype('int32')"
-    if not isinstance(key, Symbol):
-        return "take the number out of the array: int(...)" if np.ndim(key) == 0 else "pass the indices as an input of the program"
-    if sum(isinstance(one, Symbol) for one in keys) > 1:
-        return "for pairs of indices, say where each element is: x.ravel()[i * x.shape[1] + j]"
-    return "index in two steps, with the numbers first: x[0][i] for x[0, i]"
-
-
-def _makes_axes(key: object) -> bool:
-    return key is None or key is Ellipsis or isinstance(key, slice)
-
-
-def _is_whole(key: object) -> bool:
-    return hasattr(type(key), "__index__") and not isinstance(key, bool | np.bool_ | np.ndarray)
-
-
-def _taken(x: Symbol, keys: tuple[Any, ...], place: int) -> Symbol:
-    """Return ``x[keys]``, one of which is a variable of indices: what the others see of x, taken along the variable's axis."""
-    used = sum(each is not None and each is not Ellipsis for each in keys)
-    axis = sum(len(x.shape) - used if each is Ellipsis else 1 for each in keys[:place])
-    seen = index(x, (*keys[:place], slice(None), *keys[place + 1 :]))
-    result: Symbol = operators["take"](seen, keys[place], axis)
-    return result
 
 
 def _made(operator: str, x: Symbol, make: Callable[[View], Made], hint: str | None = None) -> Made:
@@ -436,7 +378,14 @@ def _made(operator: str, x: Symbol, make: Callable[[View], Made], hint: str | No
         raise ProgramError(f"{operator} of {x.name!r}, which is {x.spec}, at {user_line()}: {error}", hint=hint) from None
 
 
-def _viewed(operator: str, x: object, function: Callable[[Array], Array], how: str, hint: str | None = None) -> Symbol:
+def viewed(operator: str, x: object, function: Callable[[Array], Array], how: str, hint: str | None = None) -> Symbol:
+    """Return the view of a variable that a function of arrays makes; ``how`` is what printed programs show.
+
+    Raises
+    ------
+    ProgramError
+        It is not a variable, or NumPy cannot see it so.
+    """
     specs_of(operator, [x])
     symbol = cast("Symbol", x)
     return symbol_of(symbol, _made(operator, symbol, lambda view: view.through(function, how), hint))
@@ -459,13 +408,6 @@ def _shape(x: Symbol, shape: object) -> tuple[int, ...]:
     return tuple(x.spec.size // known if extent == -1 else extent for extent in extents)
 
 
-def _shown_key(key: object) -> str:
-    if isinstance(key, slice):
-        parts = ["" if part is None else str(part) for part in (key.start, key.stop, key.step)]
-        return ":".join(parts if parts[2] else parts[:2])
-    return "..." if key is Ellipsis else str(key)
-
-
 def _listed(numbers: object) -> str:
     return ", ".join(map(str, numbers)) if isinstance(numbers, Sequence) else str(numbers)
 
@@ -473,7 +415,6 @@ def _listed(numbers: object) -> str:
 OF_SYMBOLS: dict[str, Callable[..., Any]] = {
     "mT": matrix_transposed,
     "flatten": flattened,
-    "index": index,
     **{function.__name__: function for function in (transpose, swapaxes, squeeze, reshape, ravel, copy)},
 }
 """What variables of a program call for their attributes and methods."""

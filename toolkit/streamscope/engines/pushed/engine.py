@@ -361,10 +361,9 @@ class Engine:
     def run(self, program: Callable[..., Any] | ProgramFunction | CapturedFunction | Program, /, *inputs: Any, **attributes: Any) -> Any:
         """Run a function or a program and return its outputs: a NumPy array, or a tuple, as the program does.
 
-        It is prepared once for such shapes and attributes, so run the same function object again, not a new ``lambda`` each time. Threads
-        that run it at a time each have a preparation of their own, and so replay side by side. Preparations are kept as long as there is
-        memory; when it gets short, those that were not used for longest go first (see `EngineStatistics`). It does not wait for what was
-        pushed, whose variables it does not use.
+        The engine prepares it once for its shapes and attributes, so run the same function object again, not a new ``lambda`` each time.
+        When memory gets short, preparations that were not used for longest go first (see `EngineStatistics`). Threads that run it replay
+        side by side. A run does not wait for pushed operations.
 
         Parameters
         ----------
@@ -373,8 +372,7 @@ class Engine:
         *inputs : array
             NumPy or CuPy arrays; none for captured code, which has its own.
         **attributes : object
-            Passed on to the function as they are: ``engine.run(net, x, training=True)`` calls ``net(x, training=True)`` to trace it. They
-            are part of what a preparation is kept for, so that ``training=False`` has one of its own.
+            Passed on to the function as they are, for example ``training=True``. Each value has a preparation of its own.
 
         Raises
         ------
@@ -401,8 +399,8 @@ class Engine:
     def close(self) -> None:
         """Wait for all that was pushed, stop the threads, free the memory; then raise what no wait has raised.
 
-        It waits for operations that host operations push, too. It refuses those that other threads push meanwhile, and leaves out what they
-        have in an open bulk. Closing twice does nothing; closing again after Ctrl-C goes on.
+        It waits for operations that host operations push, too. It refuses those that other threads push, and leaves out their open bulks.
+        Closing twice does nothing; closing again after Ctrl-C goes on.
         """
         if not self._finalizer.alive:
             return
