@@ -40,7 +40,7 @@ def test_what_is_neither_a_truth_value_nor_a_function(progress):
 
 def test_in_a_terminal_it_goes_to_standard_error(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
-    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     with showing("title", progress=True) as shown:
         shown("half of it", 1, 2)
@@ -51,7 +51,6 @@ def test_in_a_terminal_it_goes_to_standard_error(capsys, monkeypatch):
 
 def test_where_there_is_no_terminal_nothing_is_drawn(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
     with showing("title", progress=True) as shown:
         shown("half of it", 1, 2)
     assert capsys.readouterr() == ("", "")
@@ -59,7 +58,7 @@ def test_where_there_is_no_terminal_nothing_is_drawn(capsys, monkeypatch):
 
 def test_a_terminal_is_drawn_again_for_something_new_or_after_a_while(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
-    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     now_s = [0.0]
     monkeypatch.setattr(display, "monotonic", lambda: now_s[0])
