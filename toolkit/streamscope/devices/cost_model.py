@@ -270,7 +270,7 @@ class CostModel:
 
     def _busy_ns(self, cost: Cost, held: Residency) -> float:
         share = held.multiprocessors / self.multiprocessors * self.throughput(held.load)
-        flops_per_ns = 1e3 * (self.matrix_tflops if cost.matrix else self.plain_tflops)
+        flops_per_ns = 1e3 * (self.matrix_tflops if cost.product is not None and cost.product.dtype == "float16" else self.plain_tflops)
         return max(cost.bytes / self.memory_gb_s, cost.flops / flops_per_ns) / share
 
 

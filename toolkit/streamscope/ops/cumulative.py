@@ -54,7 +54,8 @@ def _build(application: Application) -> tuple[Launch, ...]:
             places = [[reads[0], totals], [reads[0], totals, writes[0]]]
         return in_turn([kernel.bind(bench, arrays) for kernel, arrays in zip(kernels, places, strict=True)])
 
-    cost = Cost(application.nbytes + x.nbytes * (len(kernels) - 1), x.size, max(1, kernels[-1].blocks), kernels[-1].threads)
+    moved_bytes = application.nbytes + x.nbytes * (len(kernels) - 1)
+    cost = Cost(moved_bytes, x.size, max(1, kernels[-1].blocks), kernels[-1].threads, max(1, len(kernels)))
     return application.kernel("cumsum", cost, lambda arrays: [reference(arrays)[0].astype(result.dtype, copy=False)], cuda)
 
 

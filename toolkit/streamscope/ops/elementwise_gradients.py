@@ -144,12 +144,12 @@ def summing_launch(application: Application, signature: Signature, scalars: Numb
     (target,) = application.write_specs
     shapes = tuple(spec.shape for spec in (*specs, target))
     walked = shapes[0]  # the shape of the result's gradient, which all are broadcast to
-    blocks = _fresh_kernels(signature, shapes)[0].blocks
+    kernels = _fresh_kernels(signature, shapes)
 
     def summing(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
         return bind_sum(bench, signature, [*reads[: len(specs)], *writes], scalars)
 
-    cost = Cost(application.nbytes, 4 * math.prod(walked), max(1, blocks), THREADS)
+    cost = Cost(application.nbytes, 4 * math.prod(walked), max(1, kernels[0].blocks), THREADS, len(kernels))
     reference, unknown = _reference(signature, scalars, target)
     cuda = ElementwiseCall(signature, scalars) if walked == target.shape else summing
     return application.kernel(signature.name, cost, reference, cuda, unknown=unknown)

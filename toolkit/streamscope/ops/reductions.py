@@ -172,7 +172,7 @@ class Reduction:
             fitted = plan_reduction(self.reducer, x, result, axes, strides=strides, address=int(source.data.ptr) % 256, add=add)
             return fitted.bind(bench, source, writes[0])
 
-        cost = Cost(application.nbytes, x.size, plan.blocks or 1, THREADS)
+        cost = Cost(application.nbytes, x.size, plan.blocks or 1, THREADS, len(plan.kernels) or 1)
         return application.kernel(self.__name__, cost, reference, cuda)
 
     def _reference(self, x: Array, result: ArraySpec, attributes: Attributes, axes: tuple[int, ...]) -> Array:

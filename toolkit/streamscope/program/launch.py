@@ -88,6 +88,28 @@ class _WithFunctions:
 
 
 @dataclass(frozen=True)
+class Product:
+    """The matrix products that a launch of a library consists of; those of a convolution are what it is without its windows.
+
+    Attributes
+    ----------
+    kind : str
+        ``"matmul"``, ``"convolution"``, ``"data_gradient"`` or ``"weight_gradient"``.
+    dtype : str
+        Of the operands.
+    count, rows, inner, columns : int
+        So many times (rows, inner) by (inner, columns).
+    """
+
+    kind: str
+    dtype: str
+    count: int
+    rows: int
+    inner: int
+    columns: int
+
+
+@dataclass(frozen=True)
 class Cost:
     """What one launch takes from the device, by the operator's formula.
 
@@ -99,15 +121,18 @@ class Cost:
         Floating-point operations; a multiply-add is two.
     blocks, threads : int
         Blocks in the grid and threads in a block: exact for our own kernels, an estimate for library calls.
-    matrix : bool
-        The arithmetic runs on the matrix units (tensor cores).
+    kernels : int
+        Kernels that it launches one after the other; 1 for a library call, where the number is not known.
+    product : Product, optional
+        Of a matrix product or a convolution, what is multiplied.
     """
 
     bytes: int
     flops: int = 0
     blocks: int = 1
     threads: int = 256
-    matrix: bool = False
+    kernels: int = 1
+    product: Product | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,327 @@
+"""How far the simulated device is from a GPU: makespans of programs under each engine, and the durations of their launches.
+
+On a GPU, measure:      python benchmarks/cost_model_accuracy.py measure [MEASURED.json] [SECONDS]
+Anywhere, compare:      python benchmarks/cost_model_accuracy.py score [MEASURED.json]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from provenance import provenance
+
+import streamscope as ss
+from streamscope import ops
+from streamscope.advising.probes import chain, forked
+from streamscope.advising.simulation import simulated_ns, without_data
+from streamscope.comparing.preview import Preview
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines import PLANNERS
+from streamscope.engines.case import run_ns
+from streamscope.engines.prepared import Prepared, prepare_traced
+from streamscope.files import written_whole
+from streamscope.program.operation import Program
+from streamscope.program.variable import ArraySpec
+from streamscope.tracing import ProgramFunction, program
+from streamscope.workloads import WORKLOADS
+
+RESULT = Path(__file__).parent / "results" / "cost_model_accuracy.json"
+ROUNDS = 30
+F16, F32, F64 = "float16", "float32", "float64"
+SETTINGS: dict[str, Sequence[dict[str, int]]] = {
+    "elementwise-chain": ({}, {"length": 50, "size": 1 << 20}, {"length": 20, "size": 1 << 24}),
+    "conv-backward": ({}, {"channels": 256, "size": 14, "batch": 32}, {"channels": 128, "size": 28, "batch": 8}),
+    "branches": ({}, {"size": 1 << 20}, {"branches": 8, "length": 4, "size": 16_384}, {"copies": 1, "size": 1 << 18}),
+    "pipeline": ({}, {"size": 32_768}, {"size": 1 << 20}),
+    "cnn": ({}, {"size": 64, "channels": 128, "batch": 4}, {"batch": 32}),
+    "attention": ({}, {"length": 512, "batch": 4}, {"length": 1024, "heads": 16, "batch": 2}),
+    "lstm": ({}, {"steps": 8, "width": 1024, "batch": 64}, {"steps": 32}),
+    "resnet-block": ({}, {"size": 28, "channels": 128, "batch": 8}, {"size": 56, "batch": 32}),
+}
+"""Sizes of each workload."""
+
+Made = tuple[ProgramFunction, tuple[ArraySpec, ...]]
+
+
+def spec(dtype: str, *shape: int) -> ArraySpec:
+    return ArraySpec(shape, np.dtype(dtype))
+
+
+def further() -> Iterator[tuple[str, Made]]:
+    """Yield programs that are no workloads: attention, convolution, wide branches, copies."""
+
+    @program
+    def attention_single(x: Any, wq: Any, wk: Any, wv: Any, wo: Any) -> Any:
+        batch, length, width = x.shape
+        q, k, v = (ops.matmul(x, w).reshape(batch, length, 4, width // 4).swapaxes(1, 2) for w in (wq, wk, wv))
+        y = ops.softmax(q @ k.mT * 0.125) @ v
+        return ops.matmul(y.swapaxes(1, 2).reshape(batch, length, width), wo)
+
+    yield "attention, float32", (attention_single, (spec(F32, 2, 256, 256), *[spec(F32, 256, 256)] * 4))
+
+    @program
+    def transformer_block(x: Any, scale: Any, shift: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> Any:
+        for _ in range(3):
+            y = ops.layer_norm(x, scale, shift)
+            h = ops.bias_add(y @ w1, b1)
+            h = h * ops.sigmoid(h)
+            x = x + ops.bias_add(h @ w2, b2)
+        return x
+
+    width = 768
+    weights = (spec(F16, width), spec(F16, width), spec(F16, width, 4 * width), spec(F16, 4 * width), spec(F16, 4 * width, width))
+    yield "transformer blocks, float16", (transformer_block, (spec(F16, 512, width), *weights, spec(F16, width)))
+
+    @program
+    def network(x: Any, *weights: Any) -> Any:
+        for index, w in enumerate(weights):
+            x = ops.relu(ops.convolution(x, w, stride=1 + index % 2, padding=1))
+        return ops.mean(ops.max_pool(x, 2), axis=(1, 2))
+
+    layers = [(32, 3, 3, 8), (64, 3, 3, 32), (64, 3, 3, 64), (128, 3, 3, 64), (128, 3, 3, 128)]
+    yield "convolutions, float32", (network, (spec(F32, 4, 64, 64, 8), *(spec(F32, *w) for w in layers)))
+    yield "convolutions, float16", (network, (spec(F16, 16, 64, 64, 8), *(spec(F16, *w) for w in layers)))
+
+    @program
+    def wide(x: Any, *weights: Any) -> Any:
+        ends = [ops.tanh(x @ w) for w in weights]
+        ends = [ops.softmax(end) * x for end in ends]
+        while len(ends) > 1:
+            ends = [ops.add(*pair) for pair in zip(ends[::2], ends[1::2], strict=True)]
+        return ends[0]
+
+    yield "wide branches", (wide, (spec(F32, 192, 192), *[spec(F32, 192, 192)] * 16))
+
+    @program
+    def copied(w: Any, *parts: Any) -> Any:
+        return tuple(ops.to_host(ops.relu(ops.to_device(part) @ w)) for part in parts)
+
+    yield "copies and products", (copied, (spec(F32, 512, 512), *[spec(F32, 1024, 512)] * 6))
+
+    @program
+    def statistics(x: Any, scale: Any, shift: Any) -> Any:
+        z = ops.layer_norm(x, scale, shift)
+        deviations = ops.var(x, axis=0)
+        best = ops.argmax(z, axis=1)
+        return ops.cumsum(ops.sum(z, axis=1), axis=0), deviations + ops.mean(z, axis=0), best
+
+    yield "reductions", (statistics, (spec(F32, 4096, 512), spec(F32, 512), spec(F32, 512)))
+
+    @program
+    def products(a: Any, b: Any) -> Any:
+        for _ in range(6):
+            a = a @ b * 0.01
+        return a
+
+    yield "products, float64", (products, (spec(F64, 384, 384), spec(F64, 384, 384)))
+    yield "products, float32", (products, (spec(F32, 1024, 1024), spec(F32, 1024, 1024)))
+
+
+def programs() -> Iterator[tuple[str, Made]]:
+    """Yield all programs that the accuracy is of, the default sizes first."""
+    most = max(map(len, SETTINGS.values()))
+    for number in range(most):
+        for name, settings in SETTINGS.items():
+            if number < len(settings):
+                chosen = settings[number]
+                said = ", ".join(f"{key}={value}" for key, value in chosen.items())
+                yield f"{name}{f' ({said})' if said else ''}", WORKLOADS[name].outline(**chosen)
+        if not number:
+            yield from further()
+
+
+def probes() -> Iterator[tuple[str, Made]]:
+    """Yield small programs, whose times show what calls cost."""
+    for count in (1, 2, 5, 20, 100):
+        function, inputs = chain(count, 4096)
+        yield f"chain of {count}", (function, tuple(ArraySpec(x.shape, x.dtype) for x in inputs))
+    for blocks, length, columns in ((1, 1, 256), (4, 1, 256), (4, 4, 256), (4, 1, 32_768)):
+        function, inputs = forked(blocks, length, columns)
+        yield f"forked {blocks} x {length} of {columns}", (function, tuple(ArraySpec(x.shape, x.dtype) for x in inputs))
+
+    def repeated(count: int, apply: Callable[..., Any]) -> ProgramFunction:
+        @program
+        def repeated(x: Any, w: Any) -> Any:
+            for _ in range(count):
+                x = apply(x, w)
+            return x
+
+        return repeated
+
+    for count in (1, 4, 16):
+        for dtype in (F16, F32):
+            yield f"{count} products {dtype}", (repeated(count, ops.matmul), (spec(dtype, 128, 128), spec(dtype, 128, 128)))
+            yield f"{count} batched products {dtype}", (repeated(count, ops.matmul), (spec(dtype, 8, 64, 64), spec(dtype, 8, 64, 64)))
+            yield f"{count} convolutions {dtype}", (
+                repeated(count, lambda x, w: ops.convolution(x, w, padding=1)),
+                (spec(dtype, 1, 16, 16, 32), spec(dtype, 32, 3, 3, 32)),
+            )
+
+    @program
+    def of_shapes(x: Any, *weights: Any) -> Any:
+        return tuple(x @ w for w in weights)
+
+    yield "12 products of shapes", (of_shapes, (spec(F16, 64, 128), *(spec(F16, 128, 64 + 32 * n) for n in range(12))))
+
+    @program
+    def mixed(x: Any, w: Any) -> Any:
+        for _ in range(8):
+            x = ops.relu(ops.matmul(x, w)) * 0.5
+        return x
+
+    yield "8 products and 16 kernels", (mixed, (spec(F16, 128, 128), spec(F16, 128, 128)))
+
+
+def filled(prepared: Prepared) -> Prepared:
+    """Fill the inputs with random numbers, on the device where they are there."""
+    random = np.random.default_rng(0)
+    inputs = []
+    for variable in prepared.program.inputs:
+        one = prepared.program.variables[variable].spec
+        inputs.append((random.standard_normal(one.shape, dtype=np.float32) / max(1, one.shape[-1]) ** 0.5).astype(one.dtype))
+    prepared.load(inputs)
+    for _ in range(4):
+        prepared.run()
+        prepared.wait()
+    return prepared
+
+
+def measured(device: Any, traced: Program) -> tuple[dict[str, Any], dict[str, Prepared]]:
+    """Return medians of issue time and makespan by engine, in ns, the engines in turns; and what is prepared."""
+    prepared = {engine: filled(prepare_traced(traced, engine, device)) for engine in PLANNERS}
+    rounds = 1 if device.info.exact else ROUNDS
+    random, times = np.random.default_rng(0), {engine: [] for engine in PLANNERS}
+    for _ in range(rounds):
+        for engine in map(str, random.permutation(list(prepared))):
+            times[engine].append(run_ns(prepared[engine]))
+    return {engine: np.median(each, axis=0).tolist() for engine, each in times.items()}, prepared
+
+
+def recorded(device: Any, prepared: Mapping[str, Prepared]) -> dict[str, Any]:
+    """Return when each launch ran, by CUPTI, in ns from the first: [operation, part, start, end] by engine."""
+    from streamscope.recording.cupti import CuptiRecorder
+    from streamscope.trace.spans import DEVICE_KINDS, SpanKind
+
+    found: dict[str, Any] = {}
+    for engine in ("async", "graph", "graph-dual"):
+        everything = CuptiRecorder(device).record(prepared[engine], 3)[-1].spans
+        spans = everything.of_kind(DEVICE_KINDS)
+        found[f"{engine} host functions"] = everything.of_kind([SpanKind.HOST]).duration_ns.tolist()
+        first = spans.start_ns.min()
+        columns = (spans.operation, spans.part, spans.start_ns - first, spans.end_ns - first)
+        found[engine] = np.stack(columns, axis=1).astype(int).tolist()
+    return found
+
+
+def measure(target: Path, seconds: float, kind: str) -> None:
+    device: Any = ss.open_device(kind)
+    begin, results, kept = time.monotonic(), {}, {}
+    for name, (function, specs) in (*probes(), *programs()):
+        if time.monotonic() - begin > 0.7 * seconds:
+            print(f"out of time before {name}", flush=True)
+            break
+        if device.info.simulated and sum(one.nbytes for one in specs) > 1 << 21:
+            continue
+        try:
+            traced = function.trace(*specs)
+            times, kept[name] = measured(device, traced)
+        except Exception as error:  # noqa: BLE001 — the others are still worth the machine's time
+            print(f"{name}: {type(error).__name__}: {error}", flush=True)
+            continue
+        results[name] = {"times": times}
+        print(f"{time.monotonic() - begin:5.1f} s {name}: {', '.join(f'{e} {t[1] / 1e3:.1f}' for e, t in times.items())}", flush=True)
+    save(target, device, results)
+    if not device.info.simulated:  # CUPTI comes last: it makes graph launches dearer from then on.
+        for name, prepared in reversed(kept.items()):
+            if time.monotonic() - begin > seconds:
+                print(f"CUPTI: out of time before {name}", flush=True)
+                break
+            try:
+                results[name]["launches"] = recorded(device, prepared)
+            except Exception as error:  # noqa: BLE001
+                print(f"CUPTI, {name}: {type(error).__name__}: {error}", flush=True)
+        save(target, device, results)
+
+
+def save(target: Path, device: Any, results: Mapping[str, Any]) -> None:
+    content = {"what": "medians of issue time and makespan in ns by engine; launches by CUPTI", "rounds": ROUNDS, **provenance(device)}
+    text = ",\n".join(f"{json.dumps(name)}: {json.dumps(one)}" for name, one in results.items())
+    with written_whole(target) as path:
+        path.write_text(json.dumps(content, indent=1)[:-2] + ',\n "programs": {\n' + text + "\n}}\n")
+
+
+def scored(name: str, found: Mapping[str, Any], traced: Program) -> dict[str, Any]:
+    """Compare one program: makespans, those with the launches as long as CUPTI says, and the launches."""
+    simulated = Preview(traced).comparison(list(found["times"]))
+    device, launches = SimulatedDevice(), {(one.operation, one.part): one for one in traced.launches()}
+    row: dict[str, Any] = {
+        "engines": {
+            engine: {"measured_us": makespan_ns / 1e3, "simulated_us": simulated.metrics[engine].makespan_us}
+            for engine, (_, makespan_ns) in found["times"].items()
+        }
+    }
+    if "launches" not in found:
+        return row
+    taken: dict[tuple[int, int], float] = {}
+    for operation, part, start, end in found["launches"]["async"]:
+        taken[operation, part] = taken.get((operation, part), 0.0) + end - start
+    row["launches"] = [
+        [str(launches[key].cost.product and launches[key].cost.product.kind or launches[key].name), taken[key], device.estimate_ns(launches[key])]
+        for key in taken
+    ]
+    for engine, one in row["engines"].items():
+        plan = without_data(PLANNERS[engine](traced, device.estimate_ns, streams=2))
+        known = simulated_ns(plan, lambda launch: taken.get((launch.operation, launch.part), device.estimate_ns(launch)), device.model)
+        one["with_measured_launches_us"] = known[1] / 1e3
+    return row
+
+
+def score(source: Path) -> dict[str, Any]:
+    """Compare all programs of a file with the simulated device, and print tables."""
+    found = json.loads(source.read_text(encoding="utf-8"))["programs"]
+    made = {name: function.trace(*specs) for name, (function, specs) in (*probes(), *programs()) if name in found}
+    rows = {name: scored(name, found[name], traced) for name, traced in made.items()}
+    small = [name for name, _ in probes()]
+    for what, names in {"probes": [n for n in rows if n in small], "programs": [n for n in rows if n not in small]}.items():
+        print(f"\n{what:48}", *(f"{engine:>19}" for engine in PLANNERS))
+        for name in names:
+            engines = rows[name]["engines"]
+            cells = (f"{e['measured_us']:8.1f} {_off(e, 'simulated_us'):+5.0%} {_off(e, 'with_measured_launches_us'):+5.0%}" for e in engines.values())
+            print(f"{name[:48]:48}", *(f"{cell:>20}" for cell in cells))
+        for key in ("simulated_us", "with_measured_launches_us"):
+            for engine in (*PLANNERS, None):
+                off = [abs(_off(each, key)) for name in names for e, each in rows[name]["engines"].items() if engine in (e, None) and key in each]
+                if off:
+                    print(f"{key:28} {engine or 'all':12} median {np.median(off):.1%} worst {max(off):.0%}")
+    off = {}
+    for name, row in rows.items():
+        for kind, true_ns, ours_ns in row.get("launches", ()):
+            off.setdefault(kind, []).append((ours_ns / true_ns, name))
+    print("\nlaunches, simulated / measured")
+    for kind, ratios in sorted(off.items()):
+        values = [ratio for ratio, _ in ratios]
+        print(f"{kind:28} {len(values):5} median {np.median(values):.2f} from {min(ratios)[0]:.2f} ({min(ratios)[1]}) to {max(ratios)[0]:.2f} ({max(ratios)[1]})")
+    return rows
+
+
+def _off(engine: Mapping[str, float], key: str) -> float:
+    return engine[key] / engine["measured_us"] - 1 if key in engine else float("nan")
+
+
+def main() -> None:
+    arguments = sys.argv[2:]
+    if sys.argv[1] == "measure":
+        kind = arguments[2] if len(arguments) > 2 else "cuda"
+        measure(Path(arguments[0]), float(arguments[1]), kind)
+    else:
+        score(Path(arguments[0]) if arguments else RESULT)
+
+
+if __name__ == "__main__":
+    main()
