@@ -22,7 +22,9 @@ def stamped(source: KernelSource) -> KernelSource:
     name = f"{source.name}_stamped"
     code, found = re.subn(
         rf"\b{source.name}\(([^{{}}]*)\)(\s*)\{{",
-        lambda match: f"{name}({match[1]}, unsigned long long* stamps_of_blocks){match[2]}{{\n    const stamped_block stamped(stamps_of_blocks);",
+        lambda match: (
+            f"{name}({match[1]}, unsigned long long* stamps_of_blocks){match[2]}{{\n    const stamped_block stamped(stamps_of_blocks);"
+        ),
         source.code,
     )
     if found != 1:
