@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from streamscope.analysis.intervals import IntArray, Intervals, Steps, count_steps, intersection_ns, union
-from streamscope.trace.spans import SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, SpanKind, SpanTable
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ def gpu_busy_ns(spans: SpanTable) -> int:
 
 
 def copy_busy_ns(spans: SpanTable) -> int:
-    """Time with at least one copy between host and device running.
+    """Time with at least one copy or memory set running.
 
-    Formula: length of the union of all copies. Unit: ns.
+    Formula: length of the union of all copies and sets. Unit: ns.
 
     Examples
     --------
@@ -69,13 +69,13 @@ def copy_busy_ns(spans: SpanTable) -> int:
     >>> ss.analysis.copy_busy_ns(builder.build())
     40
     """
-    return occupied(spans, SpanKind.COPY).length_ns
+    return occupied(spans, *MEMORY_KINDS).length_ns
 
 
 def exposed_copy_ns(spans: SpanTable) -> int:
-    """Time in which a copy runs and no kernel does.
+    """Time in which a copy or a memory set runs and no kernel does.
 
-    Formula: |∪copies| - |∪copies ∩ ∪kernels|. Unit: ns.
+    Formula: |∪copies and sets| - |∪copies and sets ∩ ∪kernels|. Unit: ns.
     Source: the exposed communication of TraceLens and Holistic Trace Analysis, for copies.
 
     Examples
@@ -87,7 +87,7 @@ def exposed_copy_ns(spans: SpanTable) -> int:
     >>> ss.analysis.exposed_copy_ns(builder.build())
     30
     """
-    copies, kernels = occupied(spans, SpanKind.COPY), occupied(spans, SpanKind.KERNEL)
+    copies, kernels = occupied(spans, *MEMORY_KINDS), occupied(spans, SpanKind.KERNEL)
     return copies.length_ns - intersection_ns(copies, kernels)
 
 
@@ -124,7 +124,7 @@ def exposed_host_ns(spans: SpanTable) -> int:
     >>> ss.analysis.exposed_host_ns(builder.build())
     30
     """
-    host, device = occupied(spans, SpanKind.HOST), occupied(spans, SpanKind.KERNEL, SpanKind.COPY)
+    host, device = occupied(spans, SpanKind.HOST), occupied(spans, *DEVICE_KINDS)
     return host.length_ns - intersection_ns(host, device)
 
 

@@ -12,7 +12,7 @@ from streamscope.analysis.idle import IdleSplit, device_idle, idle_by_stream
 from streamscope.analysis.intervals import IntArray, union
 from streamscope.analysis.launches import call_times_ns, join_launches, launch_latency_ns, missing_records, queue_time_ns
 from streamscope.analysis.metrics import clock_flags, cost_flags, incomplete_flags, recording_cost
-from streamscope.analysis.overlap import gpu_busy_ns, kernel_count, occupied, overlap_fraction, overlap_ns, rows_by_lane
+from streamscope.analysis.overlap import exposed_copy_ns, gpu_busy_ns, kernel_count, overlap_fraction, overlap_ns, rows_by_lane
 from streamscope.analysis.statistics import quantiles
 from streamscope.analysis.table import definition_of, device_words, in_markdown
 from streamscope.errors import printable
@@ -20,7 +20,7 @@ from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace, TraceInfo
 from streamscope.words import aligned, capitalised, format_us, percent
 
-ASIDE = frozenset(kind for kind in SpanKind if kind.name in ("API", "RANGE"))
+ASIDE = frozenset({SpanKind.API, SpanKind.RANGE})
 """Host spans that tell what a program was about, and neither launch nor wait: they may begin long before the first launch."""
 
 
@@ -84,7 +84,7 @@ class Summary:
     gpu_busy_us : float
         `gpu_busy_ns`.
     copy_us : float
-        `copies_alone_ns`.
+        `exposed_copy_ns`.
     idle : IdleSplit
         `device_idle` within the span, so that ``span_us`` is the sum of ``gpu_busy_us``, ``copy_us`` and all idle time.
     overlap : float or None
@@ -124,7 +124,7 @@ class Summary:
         >>> trace = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200")))
         >>> found = ss.analysis.summary(trace).to_dict()
         >>> found["span_us"], found["overlap"], found["launch_latency_us"]
-        (20.0, 0.0, None)
+        (20.0, 0.0, {'median': None, 'p95': None})
         """
         spreads = {"launch_latency_us": self.launch_latency, "queue_time_us": self.queue_time, "api_time_us": self.api_time}
         return {
@@ -182,7 +182,7 @@ class Summary:
         yield "span", "span_us", f"{format_us(self.span_us)} µs", span_ns
         yield "GPU busy", "gpu_busy_us", f"{format_us(self.gpu_busy_us)} µs ({percent(self.gpu_busy_us / whole)})", gpu_busy_ns
         alone = f"{format_us(self.copy_us)} µs ({percent(self.copy_us / whole)})" if self.copy_us else None
-        yield "copies alone", "copy_us", alone, copies_alone_ns
+        yield "copies and sets alone", "copy_us", alone, exposed_copy_ns
         yield "idle", "idle", f"{format_us(idle.total_ns / 1000)} µs ({percent(idle.total_ns / 1000 / whole)})", device_idle
         causes = (("host wait", idle.host_wait_ns), ("kernel wait", idle.kernel_wait_ns), ("other", idle.other_ns))
         for words, time_ns in causes:
@@ -234,7 +234,7 @@ def summary(trace: Trace) -> Summary:
         kernel_count=kernel_count(spans),
         span_us=span_ns(spans) / 1000,
         gpu_busy_us=busy_ns / 1000,
-        copy_us=copies_alone_ns(spans) / 1000,
+        copy_us=exposed_copy_ns(spans) / 1000,
         idle=device_idle(spans, begin_ns=int(spans.start_ns.min(initial=np.iinfo(np.int64).max)) if len(spans) else 0),
         overlap=overlap_ns(spans) / busy_ns if busy_ns else None,
         launch_latency=Spread.of(launches.latency_ns),
@@ -276,23 +276,6 @@ def span_ns(spans: SpanTable) -> int:
     return int(spans.end_ns.max() - spans.start_ns.min()) if len(spans) else 0
 
 
-def copies_alone_ns(spans: SpanTable) -> int:
-    """Time in which a copy or a memory set runs and no kernel does.
-
-    Formula: |∪(kernels, copies and sets)| - |∪kernels|. Unit: ns.
-
-    Examples
-    --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["main", "copies"])
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
-    >>> builder.add(SpanKind.COPY, "x", "copies", 20, 60)
-    >>> ss.analysis.copies_alone_ns(builder.build())
-    30
-    """
-    return occupied(spans, *DEVICE_KINDS).length_ns - gpu_busy_ns(spans)
-
-
 def host_wait_ns(spans: SpanTable) -> int:
     """Idle time of the device in which what comes next had not reached it when the last work ended (`IdleCause.HOST_WAIT`). Unit: ns."""
     return device_idle(spans).host_wait_ns
@@ -304,7 +287,7 @@ def kernel_wait_ns(spans: SpanTable) -> int:
 
 
 def other_idle_ns(spans: SpanTable) -> int:
-    """Idle time of the device in longer gaps, before what was launched by nobody knows whom, and at the end (`IdleCause.OTHER`). Unit: ns."""
+    """Idle time of the device in longer gaps, before work of an unknown launch, and at the end (`IdleCause.OTHER`). Unit: ns."""
     return device_idle(spans).other_ns
 
 
