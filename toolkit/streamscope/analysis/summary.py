@@ -146,7 +146,7 @@ class Summary:
         >>> function, inputs = ss.workload("branches").build()
         >>> runs = ss.compare(function, *inputs, engines=["graph"], device="simulated", progress=False)
         >>> print(ss.analysis.summary(runs["graph"].trace).to_markdown())
-        # branches · graph · simulated NVIDIA H200: all times are simulated
+        # parallel_branches · graph · simulated NVIDIA H200: all times are simulated
         <BLANKLINE>
         | metric | value | what it is |
         ...
@@ -173,7 +173,8 @@ class Summary:
         """Return label, value and meaning of each number."""
         for label, name, value, function in self._values():
             if value is not None:
-                yield label, f"≥ {value}" if name in self.at_least else value, definition_of(function).partition(". ")[0].rstrip(".") + "."
+                meaning = definition_of(function).partition(". ")[0].partition("; the metric")[0].rstrip(".")
+                yield label, f"≥ {value}" if name in self.at_least else value, f"{meaning}."
 
     def _values(self) -> Iterator[tuple[str, str, str | None, Callable[..., Any]]]:
         """Return label, attribute, text and definition of each number; no text where there is nothing to measure."""
