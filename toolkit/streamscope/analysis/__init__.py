@@ -37,10 +37,11 @@ from streamscope.analysis.verdict import Change, Shares, Verdict, assess, differ
 
 __all__ = [
     "Activity", "Bound", "Change", "CriticalPath", "EngineMetrics", "Gaps", "IdleCause", "IdleSplit", "Launches",
-    "MedianInterval", "MissingRecords", "Occupation", "OperationTable", "Ranking", "Shares", "Spread", "StreamPair", "StreamSummary", "Summary", "Verdict",
-    "activity", "api_time_ns", "assess", "call_times_ns", "concurrency", "copy_busy_ns", "copy_compute_overlap", "critical_path",
-    "device_gaps", "device_idle", "difference", "exposed_copy_ns", "exposed_host_ns", "fullness", "gpu_busy_ns",
-    "host_device_overlap", "idle_by_stream", "join_launches", "kernel_count", "kernel_time_ns", "launch_latency_ns",
-    "measure", "median_interval", "missing_records", "operation_table", "overlap_fraction", "overlap_ns", "queue_length",
-    "queue_time_ns", "span_ns", "stream_gaps", "stream_overlap", "summary", "verdict",
+    "MedianInterval", "MissingRecords", "Occupation", "OperationTable", "Ranking", "Shares", "Spread", "StreamPair",
+    "StreamSummary", "Summary", "Verdict", "activity", "api_time_ns", "assess", "call_times_ns", "concurrency",
+    "copy_busy_ns", "copy_compute_overlap", "critical_path", "device_gaps", "device_idle", "difference",
+    "exposed_copy_ns", "exposed_host_ns", "fullness", "gpu_busy_ns", "host_device_overlap", "idle_by_stream",
+    "join_launches", "kernel_count", "kernel_time_ns", "launch_latency_ns", "measure", "median_interval",
+    "missing_records", "operation_table", "overlap_fraction", "overlap_ns", "queue_length", "queue_time_ns",
+    "span_ns", "stream_gaps", "stream_overlap", "summary", "verdict",
 ]  # fmt: skip
