@@ -65,7 +65,7 @@ def test_a_file_of_yours_stays(tmp_path, capsys, name, content):
     ("change", "reason"),
     [
         ({"verdict": "another"}, "it was changed after it was written, since its digest does not fit"),
-        ({"schema": 99}, "it has schema 99, and this Streamscope reads up to 2: upgrade streamscope"),
+        ({"schema": 99}, "it has schema 99, and this Streamscope reads up to 3: upgrade streamscope"),
     ],
 )
 def test_why_a_comparison_cannot_be_replaced_is_told(tmp_path, capsys, change, reason):

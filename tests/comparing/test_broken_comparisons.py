@@ -140,8 +140,8 @@ def test_a_value_that_was_changed_by_hand_is_told(broken):
 
 def test_a_file_of_a_newer_version_is_told(broken):
     content = json.loads((broken / "comparison.json").read_text(encoding="utf-8"))
-    (broken / "comparison.json").write_text(json.dumps(content | {"schema": 3}), encoding="utf-8")
-    with pytest.raises(TraceError, match="it has schema 3, and this Streamscope reads up to 2"):
+    (broken / "comparison.json").write_text(json.dumps(content | {"schema": 4}), encoding="utf-8")
+    with pytest.raises(TraceError, match="it has schema 4, and this Streamscope reads up to 3"):
         ss.load_comparison(broken)
 
 

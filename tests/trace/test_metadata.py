@@ -21,7 +21,7 @@ WRONG = {
     "notes": [None, "a note", ["a note"], (1,)],
     "versions": [None, {"numpy": 2}, {"numpy": None}],
     "created": [None, 2026],
-    "schema": [None, 0, 3, "2", True, 1.5],
+    "schema": [None, 0, 4, "2", True, 1.5],
     "plan": [None, {"streams": -1}, {"streams": 1.5}, {"streams": True}, {"streams": 2**63}],
     "memory": [None, {"device_bytes": "many"}, {"device_bytes": -1}, {5: 5}],
 }

@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +46,8 @@ def traces(draw):
         "end_ns": st.integers(0, 2**50),  # how long each takes
         "operation": st.integers(-1, 2**31 - 1),
         "correlation": st.integers(-1, 2**31 - 1),
+        "symbol": st.integers(-1, len(names) - 1),
+        "graph_node": st.integers(-1, 2**63 - 1),
     }
     columns = {
         column: np.array(draw(st.lists(values.get(column, st.integers(0, np.iinfo(dtype).max)), min_size=count, max_size=count)), dtype)
@@ -252,10 +255,22 @@ def test_a_table_of_spans_says_what_to_open_instead(tmp_path):
         Trace.from_parquet(tmp_path / "f.parquet")
 
 
+def test_an_older_schema():
+    found = Trace.from_parquet(Path(__file__).parent / "data" / "schema_2.parquet")  # Its digest is checked with it.
+    kinds, counts = np.unique(found.spans.kind, return_counts=True)
+    assert {SpanKind(kind).name: int(count) for kind, count in zip(kinds, counts, strict=True)} == {
+        "GRAPH_LAUNCH": 1,
+        "SYNC": 1,
+        "KERNEL": 208,
+        "GRAPH": 1,
+    }
+    assert set(found.spans.symbol) == set(found.spans.graph_node) == {-1}
+
+
 def test_a_newer_schema(tmp_path, trace):
     path = trace.to_parquet(tmp_path / "t.parquet")
-    rewrite(path, schema=3)
-    with pytest.raises(TraceError, match="schema 3, and this Streamscope reads up to 2"):
+    rewrite(path, schema=4)
+    with pytest.raises(TraceError, match="schema 4, and this Streamscope reads up to 3"):
         Trace.from_parquet(path)
 
 

@@ -28,16 +28,26 @@ def test_nothing_is_negative_but_times(column):
         table(**{column: [0, 0, -1]})
 
 
-@pytest.mark.parametrize("column", ["operation", "correlation"])
+@pytest.mark.parametrize("column", ["operation", "correlation", "symbol", "graph_node"])
 def test_none_is_minus_one(column):
-    assert getattr(table(**{column: [-1, 0, 7]}), column).tolist() == [-1, 0, 7]
+    assert getattr(table(**{column: [-1, 0, 1]}), column).tolist() == [-1, 0, 1]
     with pytest.raises(TraceError, match=f"span 0 has {column} -2, which must be from -1 to"):
-        table(**{column: [-2, 0, 7]})
+        table(**{column: [-2, 0, 1]})
 
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("kind", 9), ("kind", 256 + 6), ("basis", 3), ("name", 2), ("lane", 3), ("part", 2**15), ("threads", 2**31), ("operation", 2**31)],
+    [
+        ("kind", 12),
+        ("kind", 256 + 8),
+        ("symbol", 2),
+        ("basis", 3),
+        ("name", 2),
+        ("lane", 3),
+        ("part", 2**15),
+        ("threads", 2**31),
+        ("operation", 2**31),
+    ],
 )
 def test_what_is_too_large_is_told_and_not_wrapped_around(column, value):
     with pytest.raises(TraceError, match=f"span 1 has {column} {value}, which must be from"):

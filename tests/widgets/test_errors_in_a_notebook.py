@@ -90,6 +90,25 @@ def test_a_cell_that_is_no_program_shows_the_sentence_alone(shell):
     assert len(said.splitlines()) <= 6
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("ss.ops.relu(x", "SyntaxError: '(' was never closed"),
+        ("y = = x", "SyntaxError: invalid syntax"),
+        ("from numpy import *", "SyntaxError: import * only allowed at module level"),
+    ],
+)
+def test_a_cell_that_is_not_python_shows_what_an_ordinary_cell_shows(shell, wrong, said):
+    in_magic = shown(shell, f"%%streamscope --device simulated\n{wrong}\nx")
+    number = shell.execution_count - 1
+    assert f"Cell In[{number}], line 2" in in_magic
+    assert wrong in in_magic
+    assert in_magic.rstrip().endswith(said)
+    assert len(in_magic.splitlines()) <= 5
+    if "*" not in wrong:
+        assert in_magic.replace(f"In[{number}]", f"In[{number + 1}]") == shown(shell, f"pass\n{wrong}\nx")
+
+
 def test_the_users_error_that_led_to_ours_is_shown_with_its_line(shell):
     said = shown(
         shell,

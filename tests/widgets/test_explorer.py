@@ -38,7 +38,8 @@ def explorer(sent):
 
 
 def knob(explorer, name):
-    return next(control for control in explorer.controls.knobs.children if name in control.description)
+    shown = [part for control in explorer.controls.knobs.children for part in (control, *getattr(control, "children", ()))]
+    return next(control for control in shown if name in getattr(control, "description", ""))
 
 
 def said(explorer, part="answer"):
@@ -276,8 +277,13 @@ def test_equal_names_say_where_they_come_from(sent):
 
 def test_the_knob_of_sizes_says_what_its_two_numbers_are(explorer):
     size = knob(explorer, "size")
-    assert re.fullmatch(r"size: [\d.]+ µs a kernel", size.description)
-    assert size.label == "65,536 elements"
+    assert (size.description, size.label) == ("size", "65,536 elements")
+    told = explorer.controls.kernel_length
+    before = told.value
+    assert re.fullmatch(r"a kernel runs [\d.]+ µs", before)
+    size.value = 1 << 20
+    assert re.fullmatch(r"a kernel runs [\d.]+ µs", told.value)
+    assert told.value != before
 
 
 def test_text_is_escaped(sent):

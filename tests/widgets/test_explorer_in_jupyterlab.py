@@ -70,6 +70,13 @@ def test_a_knob_moves_the_sentence_and_the_picture(page):
     assert picture > 0.95 * scene
 
 
+def test_no_label_of_a_control_is_cut_off(page):
+    parts = "document.querySelectorAll('.ss-x-controls .widget-label, .ss-x-controls .widget-readout')"
+    measured = page.evaluate(f"[...{parts}].map((part) => [part.innerText, part.scrollWidth, part.clientWidth])")
+    assert [text for text, wanted, given in measured if wanted > given] == []
+    assert any(text.startswith("a kernel runs ") for text, _, _ in measured)
+
+
 def test_runs_are_kept_and_compared(page):
     for _ in range(6):
         page.keyboard.press("ArrowLeft")

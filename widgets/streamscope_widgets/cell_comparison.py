@@ -16,7 +16,7 @@ from IPython.display import display
 
 from streamscope.comparing.compare import compare, compared_engines
 from streamscope.comparing.comparison import Comparison
-from streamscope.errors import EngineError, StreamscopeError, WorkloadError
+from streamscope.errors import EngineError, ProgramError, StreamscopeError, WorkloadError
 from streamscope.options import Option, hint_on_a_line
 from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import workload
@@ -30,6 +30,18 @@ if TYPE_CHECKING:
 PROGRAM_NAME = "cell"
 Subject = tuple[ProgramFunction, Sequence[Any], dict[str, int] | None]
 """What is compared: the program, its inputs, and the settings that it was made with."""
+
+
+class CellSyntaxError(ProgramError):
+    """The cell is not Python. IPython would show a SyntaxError of a magic with all frames; this one is shown as one of an ordinary cell."""
+
+    def __init__(self, shell: InteractiveShell, cause: SyntaxError) -> None:
+        super().__init__(f"line {cause.lineno} of the cell is not Python: {cause.msg}")
+        self._shell, self._cause = shell, cause
+
+    def _render_traceback_(self) -> list[str]:
+        shown: list[str] = self._shell.SyntaxTB.structured_traceback(type(self._cause), self._cause, [])  # type: ignore[arg-type]
+        return shown
 
 
 def run(shell: InteractiveShell, line: str, cell: str | None) -> Comparison | None:
@@ -105,8 +117,11 @@ def _program(shell: InteractiveShell, line: str, cell: str) -> CellProgram:
     empty = "".join(takewhile(str.isspace, lines))  # IPython would take these lines away, and the numbers of the others with them
     source = f"{empty}{shell.transform_cell(cell)}"  # type: ignore[no-untyped-call]
     filename = shell.compile.cache(f"%%streamscope {line}\n{source}", _cell_number(shell))
-    # The magic's own line is the cell's first one.
-    return cell_program(ast.parse(f"\n{source}", filename), shell.user_ns, name=PROGRAM_NAME, filename=filename)
+    try:
+        # The magic's own line is the cell's first one.
+        return cell_program(ast.parse(f"\n{source}", filename), shell.user_ns, name=PROGRAM_NAME, filename=filename)
+    except SyntaxError as error:
+        raise CellSyntaxError(shell, error) from error
 
 
 def _cell_number(shell: InteractiveShell) -> int:

@@ -42,6 +42,8 @@ HOST_WORDS = {
     SpanKind.SYNC: "host waits",
     SpanKind.HOST: "host function",
     SpanKind.COMPILE: "compilation",
+    SpanKind.API: "call of CUDA",
+    SpanKind.RANGE: "range",
 }
 MOST_NAMES, LONGEST_NAME = 5, 24
 LETTER = 7.2

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streamscope.analysis.idle import Gaps, device_gaps
 from streamscope.analysis.overlap import IntArray, Intervals, UpAndDown, busy_on_lanes, occupied, sums_over_time
-from streamscope.trace.spans import SpanKind, SpanTable
+from streamscope.trace.spans import MEMORY_KINDS, SpanKind, SpanTable
 
 FloatArray = npt.NDArray[np.floating[Any]]
 
@@ -88,7 +88,7 @@ def activity(spans: SpanTable, multiprocessors: int | None = None) -> Activity:
     # A kernel of no length divides a gap.
     divided_ns = gaps.start_ns[1:][gaps.start_ns[1:] == gaps.end_ns[:-1]]
     marks_ns = np.append(divided_ns, [0, max(0, int(spans.end_ns.max(initial=0)))])
-    copying = busy_on_lanes(spans, [SpanKind.COPY])
+    copying = busy_on_lanes(spans, MEMORY_KINDS)
     others = [(each.start_ns, each.end_ns, 1) for each in (copying, host_functions, Intervals(marks_ns, marks_ns))]
     time_ns, (kernels, known, blocks, copies, host, _) = sums_over_time(*_filling(spans), *others)
     running = (kernels > 0) | (copies > 0)

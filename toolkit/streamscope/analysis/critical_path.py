@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streamscope.analysis.idle import shortest_launch_ns
 from streamscope.analysis.launches import call_rows
 from streamscope.analysis.overlap import IntArray
-from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MEMORY_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.words import listed, percent
 
@@ -213,7 +213,7 @@ def _followed(before: IntArray, last: int) -> npt.NDArray[np.int64]:
 def _stretches(spans: SpanTable, before: _Before, rows: npt.NDArray[np.int64], *, complete: bool) -> CriticalPath:
     """Return the stretches in and between the spans of the path; ``rows`` runs from its end to its start."""
     of_kind = np.full(max(SpanKind) + 1, int(Bound.HOST))
-    of_kind[[SpanKind.KERNEL, SpanKind.COPY]] = Bound.KERNEL, Bound.COPY
+    of_kind[[SpanKind.KERNEL, *MEMORY_KINDS]] = Bound.KERNEL, *[Bound.COPY] * len(MEMORY_KINDS)
     # Times at which the path passes, backwards: it leaves a span, arrives at the next one, and so on.
     passes_ns = np.concatenate([[spans.end_ns[rows[0]]], np.stack([before.leave_ns[rows], before.arrive_ns[rows]], axis=1).ravel()])
     passes_ns[-1] = passes_ns[-2]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.trace.spans import SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, SpanKind, SpanTable
 
 IntArray = npt.NDArray[np.integer[Any]]
 UpAndDown = tuple[IntArray, IntArray, IntArray | int]
@@ -169,7 +169,7 @@ def copy_busy_ns(spans: SpanTable) -> int:
     >>> ss.analysis.copy_busy_ns(builder.build())
     40
     """
-    return occupied(spans, SpanKind.COPY).length_ns
+    return occupied(spans, *MEMORY_KINDS).length_ns
 
 
 def exposed_copy_ns(spans: SpanTable) -> int:
@@ -187,7 +187,7 @@ def exposed_copy_ns(spans: SpanTable) -> int:
     >>> ss.analysis.exposed_copy_ns(builder.build())
     30
     """
-    copies, kernels = occupied(spans, SpanKind.COPY), occupied(spans, SpanKind.KERNEL)
+    copies, kernels = occupied(spans, *MEMORY_KINDS), occupied(spans, SpanKind.KERNEL)
     return copies.length_ns - intersection_ns(copies, kernels)
 
 
@@ -224,7 +224,7 @@ def exposed_host_ns(spans: SpanTable) -> int:
     >>> ss.analysis.exposed_host_ns(builder.build())
     30
     """
-    host, device = occupied(spans, SpanKind.HOST), occupied(spans, SpanKind.KERNEL, SpanKind.COPY)
+    host, device = occupied(spans, SpanKind.HOST), occupied(spans, *DEVICE_KINDS)
     return host.length_ns - intersection_ns(host, device)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError
-from streamscope.trace.spans import IntArray, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
 from streamscope.trace.stored import is_tuple_of_texts
 
 MOST_OPERATIONS, MOST_WAITS = 100_000, 200_000
@@ -75,7 +75,7 @@ class Origins:
         spans : SpanTable
             Of the same run. Kernels, copies and host functions are looked at.
         """
-        rows = np.flatnonzero((spans.kind >= SpanKind.HOST) & (spans.kind != SpanKind.COMPILE) & (spans.kind != SpanKind.GRAPH))
+        rows = np.flatnonzero(spans.is_kind({SpanKind.HOST, *DEVICE_KINDS}))
         rows = rows[spans.operation[rows] >= 0]
         keys = _key(spans.operation[rows], spans.part[rows])
         keys, first = np.unique(keys, return_index=True)

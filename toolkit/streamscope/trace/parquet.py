@@ -1,6 +1,7 @@
 """Traces as Parquet files: the columns of `SpanTable`, one row a span, and the rest as JSON in the file's metadata.
 
 Names, lanes, kinds and bases are dictionary-encoded strings, so that DuckDB, pandas, Polars or Spark read the file without us.
+A kernel whose symbol is not known has no value there.
 The metadata key ``streamscope`` holds ``{"schema", "info", "names", "lanes", "origins", "columns", "digest"}``: the version of this
 layout, the `TraceInfo`, the two lists in the order in which the trace had them, the `Origins` (files of earlier versions have none), a
 digest of the columns, and one of all of these. Pages have checksums.
@@ -34,7 +35,11 @@ if TYPE_CHECKING:
 METADATA_KEY = b"streamscope"
 KIND_NAMES = tuple(kind.name.lower() for kind in SpanKind)
 BASIS_NAMES = tuple(basis.name.lower() for basis in Basis)
-TEXT_COLUMNS = ("kind", "name", "lane", "basis")
+TEXT_COLUMNS = ("kind", "name", "lane", "basis", "symbol")
+OLD_KINDS = ("launch", "graph_launch", "event", "sync", "host", "compile", "kernel", "copy", "graph")
+"""What the kinds of spans were, by their codes, up to schema 2, whose digests are of these codes."""
+LATER_COLUMNS = ("symbol", "graph_node")
+"""Columns that files of schema 1 and 2 do not have; nothing is known there."""
 MOST_FILE_BYTES = 1 << 28
 HINT = "give a file that Trace.to_parquet wrote"
 
@@ -120,13 +125,14 @@ def _read(data: bytes) -> Trace:
             if SPANS_COLUMNS.issubset(file.schema_arrow.names):
                 raise TraceError("it holds the spans of several engines, as a table for other programs", hint="open comparison.json")
             layout = _layout(file.schema_arrow.metadata)
-            _check_columns(file.schema_arrow.names)
-            table = file.read(columns=list(COLUMN_DTYPES))
+            columns = _columns(layout)
+            _check_columns(file.schema_arrow.names, columns)
+            table = file.read(columns=columns)
     except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TraceError(f"it is not a readable Parquet file: {reason:.200}", hint="truncated, or another format?") from error
     trace = Trace(_to_spans(table, layout), _to_info(layout["info"]), Origins.from_dict(layout.get("origins")))
-    if layout.get("columns", digest := _digest(trace.spans)) != digest:
+    if layout.get("columns", digest := _digest(trace.spans, columns)) != digest:
         raise TraceError("its spans do not have the digest that it says")
     return trace
 
@@ -135,14 +141,14 @@ def _to_arrow(trace: Trace) -> pa.Table:
     import pyarrow as pa
 
     spans = trace.spans
-    vocabularies = {"kind": KIND_NAMES, "name": spans.names, "lane": spans.lanes, "basis": BASIS_NAMES}
+    vocabularies = _vocabularies(spans.names, spans.lanes)
     arrays = [_encoded(getattr(spans, column), vocabularies.get(column)) for column in COLUMN_DTYPES]
     layout = {
         "info": asdict(trace.info),
         "names": spans.names,
         "lanes": spans.lanes,
         "origins": trace.origins.to_dict(),
-        "columns": _digest(spans),
+        "columns": _digest(spans, list(COLUMN_DTYPES)),
     }
     try:
         metadata = json.dumps(with_digest(layout), ensure_ascii=False).encode()
@@ -158,14 +164,28 @@ def _encoded(values: npt.NDArray[Any], vocabulary: tuple[str, ...] | None) -> pa
 
     if vocabulary is None:
         return pa.array(values)
-    return pa.DictionaryArray.from_arrays(pa.array(values.astype(np.int32)), pa.array(vocabulary, type=pa.string()))
+    codes = pa.array(values.astype(np.int32), mask=values < 0)  # An unknown text is a missing value.
+    return pa.DictionaryArray.from_arrays(codes, pa.array(vocabulary, type=pa.string()))
 
 
-def _digest(spans: SpanTable) -> str:
-    """Return the SHA-256 of all columns, whatever the file's encoding of them is."""
+def _vocabularies(names: tuple[str, ...], lanes: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    return {"kind": KIND_NAMES, "name": names, "symbol": names, "lane": lanes, "basis": BASIS_NAMES}
+
+
+def _columns(layout: Mapping[str, Any]) -> list[str]:
+    """Return the columns that a file of this layout has."""
+    return [column for column in COLUMN_DTYPES if layout.get("schema", 1) >= 3 or column not in LATER_COLUMNS]
+
+
+def _digest(spans: SpanTable, columns: list[str]) -> str:
+    """Return the SHA-256 of the columns that a file has, whatever its encoding of them is."""
     found = hashlib.sha256()
-    for column, dtype in COLUMN_DTYPES.items():
-        found.update(np.ascontiguousarray(getattr(spans, column), np.dtype(dtype).newbyteorder("<")).data)
+    old_codes = np.array([OLD_KINDS.index(kind) if kind in OLD_KINDS else len(OLD_KINDS) for kind in KIND_NAMES], np.uint8)
+    for column in columns:
+        values = getattr(spans, column)
+        if column == "kind" and "symbol" not in columns:
+            values = old_codes[values]
+        found.update(np.ascontiguousarray(values, np.dtype(COLUMN_DTYPES[column]).newbyteorder("<")).data)
     return found.hexdigest()
 
 
@@ -179,16 +199,18 @@ def _layout(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
         raise TraceError(f"its metadata is damaged: {error}") from error
 
 
-def _check_columns(names: list[str]) -> None:
-    missing = [column for column in COLUMN_DTYPES if column not in names]
+def _check_columns(names: list[str], needed: list[str]) -> None:
+    missing = [column for column in needed if column not in names]
     if missing:
         raise TraceError(f"it lacks the columns {', '.join(missing)}")
 
 
 def _to_spans(table: pa.Table, layout: Mapping[str, Any]) -> SpanTable:
     names, lanes = _texts(layout["names"]), _texts(layout["lanes"])
-    vocabularies = {"kind": KIND_NAMES, "name": names, "lane": lanes, "basis": BASIS_NAMES}
-    columns = {column: _decoded(table.column(column), column, vocabularies.get(column)) for column in COLUMN_DTYPES}
+    vocabularies = _vocabularies(names, lanes)
+    columns = {column: _decoded(table.column(column), column, vocabularies.get(column)) for column in table.column_names}
+    unknown = np.full(len(table), -1)
+    columns |= {column: unknown for column in LATER_COLUMNS if column not in columns}
     return SpanTable(**columns, names=names, lanes=lanes)
 
 
@@ -201,12 +223,14 @@ def _texts(stored: Any) -> tuple[str, ...]:
 def _decoded(values: pa.ChunkedArray, column: str, vocabulary: tuple[str, ...] | None) -> npt.NDArray[Any]:
     import pyarrow as pa
 
-    if values.null_count:
-        raise TraceError(f"column {column!r} has {values.null_count} missing values")
+    missing = values.null_count
+    if missing and column != "symbol":
+        raise TraceError(f"column {column!r} has {missing} missing values")
     if vocabulary is not None:
         values = pa.chunked_array([_coded(chunk, vocabulary) for chunk in values.chunks], pa.int32())
-        if values.null_count:
-            raise TraceError(f"column {column!r} has {values.null_count} values that this version does not know")
+        if values.null_count > missing:
+            raise TraceError(f"column {column!r} has {values.null_count - missing} values that this version does not know")
+        values = values.fill_null(-1)
     decoded: npt.NDArray[Any] = values.cast(pa.from_numpy_dtype(COLUMN_DTYPES[column])).to_numpy()
     return decoded
 

@@ -36,16 +36,23 @@ class SpanKind(IntEnum):
     """Host: a host function of the program."""
     COMPILE = 5
     """Host: a kernel is being generated, compiled, linked or loaded."""
-    KERNEL = 6
-    """Device: one launch of an operation; a library call of several kernels is one span."""
-    COPY = 7
-    """Device: a copy between host and device."""
-    GRAPH = 8
+    API = 6
+    """Host: another call of the CUDA runtime or driver, such as an allocation."""
+    RANGE = 7
+    """Host: a range that the user or a framework named, such as an NVTX range. Ranges of one lane nest."""
+    KERNEL = 8
+    """Device: one kernel."""
+    COPY = 9
+    """Device: a copy, between host and device or within the device."""
+    SET = 10
+    """Device: memory is set to a value."""
+    GRAPH = 11
     """Device: one replay of a graph, from its first node to its last; encloses its kernels."""
 
 
 HOST_KINDS = frozenset(kind for kind in SpanKind if kind < SpanKind.KERNEL)
-DEVICE_KINDS = frozenset({SpanKind.KERNEL, SpanKind.COPY})
+MEMORY_KINDS = frozenset({SpanKind.COPY, SpanKind.SET})
+DEVICE_KINDS = MEMORY_KINDS | {SpanKind.KERNEL}
 
 
 class Basis(IntEnum):
@@ -79,7 +86,8 @@ class SpanTable:
     operation : int32 array
         Id of the program's operation; -1 for none. The key that joins traces of one program.
     part : int16 array
-        Which launch of the operation (a convolution's backward pass has two); 0 for the first.
+        Which launch of the operation (a convolution's backward pass has two); 0 for the first. A library call of several kernels is one
+        launch: its kernels share operation, part and correlation.
     correlation : int32 array
         Joins a host call (`LAUNCH`, `GRAPH_LAUNCH`) with what it put on the device; -1 for none.
     basis : uint8 array
@@ -88,8 +96,12 @@ class SpanTable:
         Launch size: blocks in the grid and threads in a block; 0 where unknown.
     bytes, flops : int64 arrays
         Cost by the operator's formula; 0 where unknown.
+    symbol : int32 array
+        Index into ``names`` of the kernel's own name, as the compiler or the library has it; -1 where it is not known.
+    graph_node : int64 array
+        Id of the node of a CUDA graph; -1 for none.
     names, lanes : tuple of str
-        What ``name`` and ``lane`` index. Lanes are in the order in which they are drawn: host lanes first.
+        What ``name``, ``symbol`` and ``lane`` index. Lanes are in the order in which they are drawn: host lanes first.
 
     Raises
     ------
@@ -110,6 +122,8 @@ class SpanTable:
     threads: IntArray
     bytes: IntArray
     flops: IntArray
+    symbol: IntArray
+    graph_node: IntArray
     names: tuple[str, ...] = ()
     lanes: tuple[str, ...] = ()
 
@@ -149,7 +163,7 @@ class SpanTable:
     def _most(self, column: str) -> int:
         if column in ("start_ns", "end_ns"):
             return MOST_NS
-        lengths = {"kind": len(SpanKind), "basis": len(Basis), "name": len(self.names), "lane": len(self.lanes)}
+        lengths = {"kind": len(SpanKind), "basis": len(Basis), "name": len(self.names), "symbol": len(self.names), "lane": len(self.lanes)}
         return lengths[column] - 1 if column in lengths else int(np.iinfo(COLUMN_DTYPES[column]).max)
 
     def _check_times(self) -> None:
@@ -204,7 +218,9 @@ class SpanTable:
 
         frame = pd.DataFrame({column: getattr(self, column) for column in COLUMN_DTYPES})
         kinds, bases = ([member.name.lower() for member in members] for members in (SpanKind, Basis))
-        for column, labels in {"kind": kinds, "basis": bases, "name": list(self.names), "lane": list(self.lanes)}.items():
+        names = list(self.names)
+        texts = {"kind": kinds, "basis": bases, "name": names, "symbol": names, "lane": list(self.lanes)}
+        for column, labels in texts.items():
             frame[column] = pd.Categorical.from_codes(getattr(self, column), pd.Index(labels))
         return frame
 
@@ -223,8 +239,10 @@ COLUMN_DTYPES: dict[str, npt.DTypeLike] = {
     "threads": np.int32,
     "bytes": np.int64,
     "flops": np.int64,
+    "symbol": np.int32,
+    "graph_node": np.int64,
 }
-_LEAST = {"operation": -1, "correlation": -1, "start_ns": -MOST_NS, "end_ns": -MOST_NS}
+_LEAST = {"operation": -1, "correlation": -1, "symbol": -1, "graph_node": -1, "start_ns": -MOST_NS, "end_ns": -MOST_NS}
 """Smallest value of a column, where that is not 0."""
 assert [f.name for f in fields(SpanTable)] == [*COLUMN_DTYPES, "names", "lanes"]
 
@@ -267,13 +285,16 @@ class SpanBuilder:
         threads: int = 0,
         nbytes: int = 0,
         flops: int = 0,
+        symbol: str = "",
+        graph_node: int = -1,
     ) -> None:
         """Add one span; times in nanoseconds since the trace's zero, rounded to whole ones."""
         code = self._names.setdefault(name, len(self._names))
+        own_name = self._names.setdefault(symbol, len(self._names)) if symbol else -1
         self._rows.append(
             (
                 int(kind), code, list(self.lanes).index(lane), round(start_ns), round(end_ns), operation, part,
-                correlation, int(basis), blocks, threads, nbytes, flops,
+                correlation, int(basis), blocks, threads, nbytes, flops, own_name, graph_node,
             )
         )  # fmt: skip
 

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 
-SCHEMA_VERSION = 2
-"""Of traces and of comparisons in files. From 2 on, a file holds a digest of its content."""
+SCHEMA_VERSION = 3
+"""Of traces and of comparisons in files. From 2 on, a file holds a digest of its content; from 3 on, spans have symbols and graph nodes."""
 MOST_JSON_BYTES = 1 << 24
 
 

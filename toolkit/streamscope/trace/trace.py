@@ -45,7 +45,7 @@ class DeviceInfo:
 
     Attributes
     ----------
-    kind : {"cuda", "simulated"}
+    kind : {"cuda", "hip", "simulated"}
         Times from a simulated device are never shown without this word.
     name : str
         For example ``"NVIDIA H200"``, or ``"simulated NVIDIA H200"``.
@@ -58,7 +58,7 @@ class DeviceInfo:
         A field is not what it should be.
     """
 
-    kind: Literal["cuda", "simulated"]
+    kind: Literal["cuda", "hip", "simulated"]
     name: str
     details: Mapping[str, Any] = field(default_factory=dict)
 
@@ -86,7 +86,7 @@ class TraceInfo:
         Name of the engine and of the program.
     device : DeviceInfo
     recorder : str
-        ``"events"``, ``"cupti"`` or ``"device log"``.
+        ``"events"``, ``"stamps"``, ``"cupti"``, ``"device log"``, ``"prediction"``; the format where another tool recorded.
     calibration : mapping
         What the recorder subtracted and how it was found (JSON values, times in ns).
     ledger : mapping
@@ -131,7 +131,7 @@ class TraceInfo:
 
 
 _DEVICE_FIELDS: Kinds = {
-    "kind": (lambda value: isinstance(value, str) and value in ("cuda", "simulated"), "'cuda' or 'simulated'"),
+    "kind": (lambda value: isinstance(value, str) and value in ("cuda", "hip", "simulated"), "'cuda', 'hip' or 'simulated'"),
     "name": TEXT,
     "details": JSON,
 }

@@ -27,7 +27,7 @@ export function alignmentsOf(model, mode, operation, shown) {
 
 /** The first span on the device: of an operation, or of all; -1 for none. */
 function firstOf(model, group, operation) {
-  const onDevice = (i) => group.kind[i] === model.kinds.kernel || group.kind[i] === model.kinds.copy;
+  const onDevice = (i) => model.kinds.isNode(group.kind[i]);
   if (operation !== null) return ofOperation(group, operation).find(onDevice) ?? -1;
   for (let i = 0; i < group.count; i++) if (onDevice(i)) return i;
   return -1;

@@ -51,10 +51,10 @@ function decodeOrigins({ count, ...columns }, block) {
   return { count, ...Object.fromEntries(decoded) };
 }
 
-/** Codes of the kinds by name ("kernel" → 6) and what follows from them. */
+/** Codes of the kinds by name ("kernel" → 8) and what follows from them. */
 function decodeKinds(names) {
   const kinds = Object.fromEntries(names.map((name, code) => [name, code]));
-  return { ...kinds, names, isDevice: (kind) => kind >= kinds.kernel };
+  return { ...kinds, names, isDevice: (kind) => kind >= kinds.kernel, isNode: (kind) => kind >= kinds.kernel && kind !== kinds.graph };
 }
 
 /**

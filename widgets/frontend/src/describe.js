@@ -11,12 +11,15 @@ const KIND_WORDS = {
   sync: "host blocked on the device",
   host: "host function",
   compile: "compilation",
+  api: "call of CUDA",
+  range: "range",
   kernel: "kernel",
   copy: "copy",
+  set: "memory set",
   graph: "graph replay",
 };
 
-const DURATION_WORDS = { launch: "API time", graph_launch: "API time", event: "API time", kernel: "kernel time" };
+const DURATION_WORDS = { launch: "API time", graph_launch: "API time", event: "API time", api: "API time", kernel: "kernel time" };
 
 export function describeSpan(model, group, span) {
   const kind = model.kinds.names[group.kind[span]];

@@ -24,7 +24,7 @@ export function launchOf(group, kinds, span) {
 export function latencyCallOf(group, kinds, span) {
   const launch = launchOf(group, kinds, span);
   if (launch < 0 || group.kind[span] === kinds.graph) return launch;
-  const isNode = (i) => group.kind[i] === kinds.kernel || group.kind[i] === kinds.copy;
+  const isNode = (i) => kinds.isNode(group.kind[i]);
   return ofCorrelation(group, group.correlation[span]).find(isNode) === span ? launch : -1;
 }
 

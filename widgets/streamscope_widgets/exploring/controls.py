@@ -17,7 +17,7 @@ STREAMS = (1, 2, 3, 4, 6, 8)
 AS_WRITTEN = "as written"
 DEVICES = ("auto", "simulated", "cuda")
 SIZE, COPIES = "size", "copies"
-"""Settings that have a look of their own: one is told by how long a kernel runs, the other one is a tick."""
+"""Settings that have a look of their own: below one stands how long a kernel runs, the other one is a tick."""
 
 
 class Controls:
@@ -56,6 +56,7 @@ class Controls:
         self.device = w.Dropdown(description="run on", options=[*opened, *((name, name) for name in DEVICES)], value=device)
         self.engines = {name: w.ToggleButton(name in engines, description=name) for name in PLANNERS}
         self.knobs = w.VBox().add_class("ss-x-knobs")
+        self.kernel_length = w.Label().add_class("ss-x-told")
         chips = w.VBox([w.Label("engines"), w.Box(list(self.engines.values())).add_class("ss-x-chips")])
         self.box = w.VBox([self.program, self.knobs, self.streams, chips, w.HBox([self.dtype, self.device]).add_class("ss-x-pair")])
         self.box.add_class("ss-x-controls")
@@ -85,9 +86,8 @@ class Controls:
         self.program.value = kept
 
     def tell_kernel_length(self, text: str) -> None:
-        """Say how long a kernel of this size runs."""
-        if SIZE in self._knobs:
-            self._knobs[SIZE].description = f"{SIZE}: {text} a kernel" if text else SIZE
+        """Say below the knob of sizes how long a kernel of this size runs."""
+        self.kernel_length.value = f"a kernel runs {text}" if text else ""
 
     def enable(self, *, enabled: bool) -> None:
         """Let the user move them, or not."""
@@ -107,7 +107,9 @@ class Controls:
         self._knobs = {knob.name: _control(knob) for knob in self._subject.knobs}
         for knob in self._knobs.values():
             knob.observe(self._moved, "value")
-        self.knobs.children = tuple(self._knobs.values())
+        self.knobs.children = tuple(
+            w.VBox([knob, self.kernel_length]).add_class("ss-x-with-told") if name == SIZE else knob for name, knob in self._knobs.items()
+        )
 
 
 def _named(offered: Sequence[Subject]) -> list[tuple[str, Subject]]:
