@@ -1,4 +1,4 @@
-"""Six programs beside the workloads, to measure what is to hold for programs that nobody had in mind: attention, convolution, branches, copies."""
+"""Six programs beside the workloads, for measurements that are to hold for any program: attention, convolution, branches, copies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _half(random: np.random.Generator, *shape: int, scale: float = 1.0) -> Any:
 
 
 def encoder(length: int = 256, width: int = 512, layers: int = 2) -> Made:
-    """Transformer layers, forwards: attention, and two matrix products with a relu between."""
+    """Make transformer layers, forwards: attention, and two matrix products with a relu between."""
 
     @ss.program
     def encoder(x: Any, *weights: Any) -> Any:
@@ -36,7 +36,7 @@ def encoder(length: int = 256, width: int = 512, layers: int = 2) -> Made:
 
 
 def experts(count: int = 8, rows: int = 64, width: int = 512) -> Made:
-    """Eight experts side by side, each two matrix products, added up: a mixture with no routing."""
+    """Make eight experts side by side, each two matrix products, added up: a mixture with no routing."""
 
     @ss.program
     def experts(x: Any, *weights: Any) -> Any:
@@ -51,7 +51,7 @@ def experts(count: int = 8, rows: int = 64, width: int = 512) -> Made:
 
 
 def inception(size: int = 28, channels: int = 64, cells: int = 3) -> Made:
-    """Cells of three unequal branches, 1x1, 3x3 and twice 3x3 and a pool with a 1x1, whose results are added."""
+    """Make cells of three unequal branches, 1x1, 3x3 and twice 3x3 and a pool with a 1x1, whose results are added."""
 
     @ss.program
     def inception(x: Any, *weights: Any) -> Any:
@@ -72,7 +72,7 @@ def inception(size: int = 28, channels: int = 64, cells: int = 3) -> Made:
 
 
 def convolution_training(size: int = 28, channels: int = 128, batch: int = 4) -> Made:
-    """Three convolutions with relu, and the gradients of all weights."""
+    """Make three convolutions with relu, and the gradients of all weights."""
 
     @ss.program
     def convolution_training(x: Any, w1: Any, w2: Any, w3: Any, dy: Any) -> tuple[Any, ...]:
@@ -93,7 +93,7 @@ def convolution_training(size: int = 28, channels: int = 128, batch: int = 4) ->
 
 
 def streaming(chunks: int = 6, size: int = 1 << 20) -> Made:
-    """Chunks that are copied to the device, go through four kernels, and are copied back."""
+    """Make chunks that are copied to the device, go through four kernels, and are copied back."""
 
     @ss.program
     def streaming(scale: Any, *chunks: Any) -> tuple[Any, ...]:
@@ -110,7 +110,7 @@ def streaming(chunks: int = 6, size: int = 1 << 20) -> Made:
 
 
 def two_sorts(width: int = 2048, elements: int = 1 << 24, length: int = 4) -> Made:
-    """Matrix products, which compute, and additions over large arrays, which move memory; nothing orders one sort after the other."""
+    """Make matrix products, which compute, and additions over large arrays, which move memory; nothing orders one sort after the other."""
 
     @ss.program
     def two_sorts(x: Any, w: Any, a: Any, b: Any) -> tuple[Any, Any]:

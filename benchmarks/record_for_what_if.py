@@ -1,6 +1,6 @@
 """Records the workloads at several sizes and the further programs under every engine, for `what_if_accuracy.py`: GPU, about two minutes.
 
-    python benchmarks/record_for_what_if.py FOLDER [SECONDS]
+python benchmarks/record_for_what_if.py FOLDER [SECONDS]
 """
 
 from __future__ import annotations
@@ -52,9 +52,11 @@ def main(folder: Path, seconds: float) -> None:
         function, inputs = make()
         device = "cuda" if "--simulated" not in sys.argv else "simulated"
         case = Case.of(function, inputs, "ss.compare", checked=False)  # NumPy would take longer for the large ones than the GPU for all.
-        runs = comparison_of(case, open_device(device), compared_engines(None, None), 2, REPEATS, progress=False, title=name, settings=settings)
+        engines = compared_engines(None, None)
+        runs = comparison_of(case, open_device(device), engines, 2, REPEATS, progress=False, title=name, settings=settings)
         runs.save(folder / name)
-        print(f"{time.monotonic() - begin:6.1f} s {name:24s}", {engine: round(float(np.median(run.makespans_ns)) / 1e3, 1) for engine, run in runs.items()}, flush=True)
+        medians_us = {engine: round(float(np.median(run.makespans_ns)) / 1e3, 1) for engine, run in runs.items()}
+        print(f"{time.monotonic() - begin:6.1f} s {name:24s}", medians_us, flush=True)
 
 
 if __name__ == "__main__":
