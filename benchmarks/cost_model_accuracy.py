@@ -269,7 +269,7 @@ def scored(name: str, found: Mapping[str, Any], traced: Program) -> dict[str, An
     if "launches" not in found:
         return row
     taken: dict[tuple[int, int], float] = {}
-    for operation, part, start, end in found["launches"]["async"]:
+    for operation, part, start, end in found["launches"]["graph"]:
         taken[operation, part] = taken.get((operation, part), 0.0) + end - start
     row["launches"] = [
         [str(launches[key].cost.product and launches[key].cost.product.kind or launches[key].name), taken[key], device.estimate_ns(launches[key])]

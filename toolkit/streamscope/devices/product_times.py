@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from streamscope.devices.points import Points, checked_points
 from streamscope.errors import DeviceError
 from streamscope.program.launch import Product
 
@@ -17,14 +18,19 @@ TILE = 64
 """Edge of the tiles in which the results of products are counted. What libraries really take is larger or smaller, as suits the shape."""
 
 
-def tiles(rows: int, columns: int) -> int:
-    """Return how many tiles a matrix of this size has."""
-    return -(-rows // TILE) * -(-columns // TILE)
+ALIGNED = 8
+"""Libraries have their fast kernels of half precision for rows of whole 16 bytes only."""
 
 
-def table_name(kind: str, dtype: str) -> str:
-    """Return the name of the table for products of a kind and dtype: ``"matmul float16"``."""
-    return f"{kind} {dtype}"
+def tiles_of(product: Product) -> int:
+    """Return how many tiles the results of a product have."""
+    return product.count * -(-product.rows // TILE) * -(-product.columns // TILE)
+
+
+def table_of(product: Product) -> str:
+    """Return the name of a product's table: ``"matmul float16"``, or ``"matmul float16 odd"`` where rows are not aligned."""
+    odd = product.dtype == "float16" and product.kind == "matmul" and (product.inner % ALIGNED or product.columns % ALIGNED)
+    return f"{product.kind} {product.dtype}{' odd' if odd else ''}"
 
 
 @dataclass(frozen=True)
@@ -37,15 +43,11 @@ class ProductTimes:
 
     Attributes
     ----------
-    tiles, inner : tuple of float
-        Two or more of each, growing.
-    ns : tuple of tuple of float
-        A row for each of ``tiles``.
+    curves : tuple of (tiles, pairs (inner, ns))
+        Two or more, the tiles growing.
     """
 
-    tiles: tuple[float, ...]
-    inner: tuple[float, ...]
-    ns: tuple[tuple[float, ...], ...]
+    curves: tuple[tuple[float, Points], ...]
 
     @classmethod
     def checked(cls, name: str, values: object) -> ProductTimes:
@@ -57,34 +59,30 @@ class ProductTimes:
             It is no table, or an entry is not a number above 0.
         """
         what = f"cost model: product_times {name!r}"
-        if not isinstance(values, Mapping) or set(values) != {"tiles", "inner", "ns"}:
-            raise DeviceError(f"{what} is {values!r}, expected tiles, inner and ns")
-        axes = [_numbers(f"{what}, {axis}", values[axis]) for axis in ("tiles", "inner")]
-        for axis in axes:
-            if len(axis) < 2 or any(left >= right for left, right in pairwise(axis)):
-                raise DeviceError(f"{what} has the axis {list(axis)}, expected two or more numbers that grow")
-        rows = values["ns"]
-        if not isinstance(rows, Sequence) or isinstance(rows, str) or len(rows) != len(axes[0]):
-            raise DeviceError(f"{what} has times {rows!r}, expected {len(axes[0])} rows")
-        times = tuple(_numbers(f"{what}, ns", row) for row in rows)
-        if any(len(row) != len(axes[1]) for row in times):
-            raise DeviceError(f"{what} has rows of {sorted({len(row) for row in times})} times, expected {len(axes[1])} in each")
-        return cls(axes[0], axes[1], times)
+        if not isinstance(values, list | tuple) or not all(isinstance(row, list | tuple) and len(row) == 2 for row in values):
+            raise DeviceError(f"{what} is {values!r}, expected pairs of tiles and curves")
+        curves = tuple((tiles, checked_points(f"{what} of {tiles} tiles", curve)) for tiles, curve in values)
+        numbers = [number for tiles, curve in curves for number in (tiles, *(each for pair in curve for each in pair))]
+        if any(isinstance(each, bool) or not isinstance(each, int | float) or not each > 0 for each in numbers):
+            raise DeviceError(f"{what} has numbers that are not above 0")
+        if len(curves) < 2 or any(left[0] >= right[0] for left, right in pairwise(curves)):
+            raise DeviceError(f"{what} is of {[tiles for tiles, _ in curves]} tiles, expected two or more numbers that grow")
+        return cls(tuple((float(tiles), curve) for tiles, curve in curves))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_json(self) -> list[Any]:
         """Return the table as JSON values."""
-        return {"tiles": list(self.tiles), "inner": list(self.inner), "ns": [list(row) for row in self.ns]}
+        return [[tiles, [list(pair) for pair in curve]] for tiles, curve in self.curves]
 
     def of(self, product: Product) -> float:
         """Return how long a product takes, in ns."""
-        tiles_at, inner_at, logs = self._logs
         inner = math.log(product.inner)
-        by_tiles = [_between(inner_at, row, inner) for row in logs]
-        return math.exp(_between(tiles_at, by_tiles, math.log(product.count * tiles(product.rows, product.columns))))
+        at, curves = self._logs
+        return math.exp(_between(at, [_between(*curve, inner) for curve in curves], math.log(tiles_of(product))))
 
     @cached_property
-    def _logs(self) -> tuple[list[float], list[float], list[list[float]]]:
-        return [*map(math.log, self.tiles)], [*map(math.log, self.inner)], [[*map(math.log, row)] for row in self.ns]
+    def _logs(self) -> tuple[list[float], list[tuple[list[float], list[float]]]]:
+        curves = [([math.log(inner) for inner, _ in curve], [math.log(ns) for _, ns in curve]) for _, curve in self.curves]
+        return [math.log(tiles) for tiles, _ in self.curves], curves
 
 
 def _between(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
@@ -95,12 +93,3 @@ def _between(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
     slope = (ys[right] - ys[right - 1]) / (xs[right] - xs[right - 1])
     beyond = x - xs[right]
     return ys[right] + (min(max(slope, 0.0), 1.0) if beyond > 0 else slope) * beyond
-
-
-def _numbers(what: str, values: object) -> tuple[float, ...]:
-    if not isinstance(values, Sequence) or isinstance(values, str):
-        raise DeviceError(f"{what} is {values!r}, expected numbers")
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-            raise DeviceError(f"{what} has {value!r}, expected numbers above 0")
-    return tuple(map(float, values))

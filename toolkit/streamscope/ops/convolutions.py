@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -80,6 +81,8 @@ def _cost(shape: ConvolutionShape, direction: Direction, dtype: np.dtype[Any]) -
         "weight_gradient": Product("weight_gradient", dtype.name, 1, k, n * p * q, r * s * c),
     }
     product = products[direction]
+    if (r, s, shape.stride) == (1, 1, 1):
+        product = replace(product, kind="pointwise")
     # The weight gradient's sum over all pixels is split over blocks, or too few would run.
     split = max(1, min(16, product.inner // 1024)) if direction == "weight_gradient" else 1
     return Cost(elements * dtype.itemsize, shape.flops, tiles(product.rows, product.columns) * split, 128, product=product)

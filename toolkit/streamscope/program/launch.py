@@ -94,7 +94,8 @@ class Product:
     Attributes
     ----------
     kind : str
-        ``"matmul"``, ``"convolution"``, ``"data_gradient"`` or ``"weight_gradient"``.
+        ``"matmul"``; ``"convolution"``, ``"data_gradient"`` or ``"weight_gradient"``; ``"pointwise"`` for each of these three where the
+        filter is a single pixel, so that nothing overlaps.
     dtype : str
         Of the operands.
     count, rows, inner, columns : int
@@ -121,18 +122,26 @@ class Cost:
         Floating-point operations; a multiply-add is two.
     blocks, threads : int
         Blocks in the grid and threads in a block: exact for our own kernels, an estimate for library calls.
-    kernels : int
-        Kernels that it launches one after the other; 1 for a library call, where the number is not known.
+    stages : int
+        What a thread waits for after its first loads: for the other threads of its block, or for loads from where the first ones point.
     product : Product, optional
-        Of a matrix product or a convolution, what is multiplied.
+        Of a matrix product or a convolution, what is multiplied. How many kernels a library takes for it is not known.
+    then : Cost, optional
+        The kernel that comes after, where a launch has two: one that adds up what the blocks of the first have left.
     """
 
     bytes: int
     flops: int = 0
     blocks: int = 1
     threads: int = 256
-    kernels: int = 1
+    stages: int = 0
     product: Product | None = None
+    then: Cost | None = None
+
+    @property
+    def kernels(self) -> tuple[Cost, ...]:
+        """The costs of all kernels of the launch, in order."""
+        return (self, *(self.then.kernels if self.then is not None else ()))
 
 
 @dataclass(frozen=True)

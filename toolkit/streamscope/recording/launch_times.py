@@ -1,4 +1,4 @@
-"""How long single launches take: each prepared alone on a stream of its own, and repeated in a chain in which nothing waits for the host."""
+"""How long single launches take: each repeated in a chain in which nothing waits for the host."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from streamscope.devices.protocol import Call, Device
+from streamscope.devices.protocol import Call, Device, Stream
 from streamscope.engines.binding import capturing
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
@@ -16,16 +16,16 @@ SHORT, LONG = 4, 16
 """Launches in the two chains whose difference tells what one takes."""
 REPEATS = 5
 ALONE_NS = 300_000
-"""A launch that takes longer is not repeated: what is around it does not show beside it."""
+"""A launch that takes longer is not repeated: the 3 µs that events add do not show beside it."""
 _NOISE = np.random.default_rng(0).standard_normal(1 << 16).astype(np.float32)
 
 
 class LaunchTimer:
-    """Times launches on one stream of a device."""
+    """Times launches on one stream of a device, by default one of its own."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, stream: Stream | None = None) -> None:
         self.device = device
-        self.stream = device.stream("timed")
+        self.stream = stream if stream is not None else device.stream("timed")
         self._pair = device.event(timing=True), device.event(timing=True)
         self._repeats = 1 if device.info.exact else REPEATS
 
@@ -52,24 +52,15 @@ class LaunchTimer:
             readings.append(self.device.elapsed_ns(start, end))
         return float(np.median(readings))
 
-    def each_ns(self, call: Call, excess_ns: float, gap_ns: float) -> float:
-        """Return how long a launch takes: by how much a graph takes longer for each one more in it, less the gap between two.
-
-        Parameters
-        ----------
-        call : callable
-        excess_ns : float
-            What a gated pair of events reads beyond what is between them.
-        gap_ns : float
-            From the end of a node to the start of the next.
-        """
+    def step_ns(self, call: Call) -> float:
+        """Return by how much a graph takes longer for each launch more in it: the launch, and the gap before it."""
         call()  # Ungated first: a library that loads a kernel at its first launch waits for the device.
         self.stream.synchronize()
-        alone_ns = self.gated_ns(call) - excess_ns
+        alone_ns = self.gated_ns(call)
         if alone_ns > ALONE_NS:
             return alone_ns
         short_ns, long_ns = (self.gated_ns(self._replay(call, length)) for length in (SHORT, LONG))
-        return (long_ns - short_ns) / (LONG - SHORT) - gap_ns
+        return (long_ns - short_ns) / (LONG - SHORT)
 
     def _replay(self, call: Call, length: int) -> Callable[[], object]:
         with capturing(self.device, self.stream) as graphs:
