@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from streamscope.trace.origins import Origins
 from streamscope.trace.pages import checked_columns
 from streamscope.trace.span_files import SPANS_COLUMNS
 from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS, Basis, SpanKind, SpanTable
-from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, opened, parsed, with_digest
+from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, opened, parsed, told, with_digest
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def trace_bytes(path: Path) -> bytes:
     TraceError
         The file is missing, cannot be read, or is too large.
     """
-    with _told(path), opened(path, MOST_FILE_BYTES) as file:
+    with told(path, hint=HINT), opened(path, MOST_FILE_BYTES) as file:
         return file.read(MOST_FILE_BYTES)
 
 
@@ -95,23 +94,8 @@ def decoded_trace(path: Path, data: bytes) -> Trace:
     TraceError
         They are not a whole trace of ours that this version can read.
     """
-    with _told(path):
+    with told(path, hint=HINT):
         return _read(data)
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Tell whatever is wrong with a file by a `TraceError` that names it."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise TraceError(f"there is no trace file {str(path)!r}", hint=HINT) from error
-    except OSError as error:
-        raise TraceError(f"cannot read {str(path)!r}: {error.strerror or error}", hint=HINT) from error
-    except TraceError as error:
-        raise TraceError(f"cannot read {str(path)!r}: {error.message}", hint=error.hint or HINT) from error
-    except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
-        raise TraceError(f"the trace in {str(path)!r} is damaged: {error}", hint=HINT) from error
 
 
 def _read(data: bytes) -> Trace:
