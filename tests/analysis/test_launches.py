@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from streamscope.analysis import api_time_ns, join_launches, launch_latency_ns, missing_records, queue_length, queue_time_ns
 from streamscope.trace import SpanKind, SpanTable
 
-LAUNCH, GRAPH_LAUNCH, EVENT, KERNEL, COPY = (SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "EVENT", "KERNEL", "COPY"))
-CALLS, WORK = (LAUNCH, GRAPH_LAUNCH), (KERNEL, COPY)
+LAUNCH, GRAPH_LAUNCH, EVENT, KERNEL, COPY, SET = (
+    SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "EVENT", "KERNEL", "COPY", "SET")
+)  # fmt: skip
+CALLS, WORK = (LAUNCH, GRAPH_LAUNCH), (KERNEL, COPY, SET)
 
 
 def joined(spans, kinds, in_graphs=None):
