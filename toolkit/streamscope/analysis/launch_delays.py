@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamscope.analysis.intervals import IntArray
-from streamscope.analysis.launches import call_rows, queue_length
+from streamscope.analysis.launches import call_rows, join_launches
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
 LATE_ABOVE_NS = 100_000
@@ -109,10 +109,11 @@ def queue_full_ns(spans: SpanTable, *, limit: int = QUEUE_LIMIT) -> dict[str, in
     >>> ss.analysis.queue_full_ns(builder.build(), limit=2)  # two are under way from 4 to 5
     {'main': 1}
     """
-    # A queue never holds more than its stream's launches.
-    launched = np.bincount(spans.lane[spans.is_kind(DEVICE_KINDS)], minlength=len(spans.lanes))
-    names = [spans.lanes[lane] for lane in np.flatnonzero(launched >= limit)]
-    full_ns = {name: int(queue_length(spans, name).time_at_ns()[limit:].sum()) for name in names}
+    launches = join_launches(spans, DEVICE_KINDS)
+    launched = np.bincount(launches.lane, minlength=len(spans.lanes))
+    full_ns = {}
+    for lane in np.flatnonzero(launched >= limit):  # A queue never holds more than its stream's launches.
+        full_ns[spans.lanes[lane]] = int(launches.queue_length(launches.lane == lane).time_at_ns()[limit:].sum())
     return {name: time_ns for name, time_ns in full_ns.items() if time_ns}
 
 

@@ -257,16 +257,17 @@ def summary(trace: Trace) -> Summary:
     >>> trace = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto"))
     >>> ss.analysis.summary(trace)
     step · kineto · NVIDIA H200
-    kernels            2
-    span               30.0 µs
-    GPU busy           24.0 µs (80 %)
-    idle               6.00 µs (20 %)
-    idle: host wait    5.00 µs
-    idle: kernel wait  1.00 µs
-    overlap            0 %
-    launch latency     13.5 µs, 95 % below 21.1 µs
-    queue time         11.0 µs, 95 % below 19.1 µs
-    API time           2.50 µs, 95 % below 2.95 µs
+    kernels                      2
+    span                         30.0 µs
+    GPU busy                     24.0 µs (80 %)
+    idle                         6.00 µs (20 %)
+    idle: host wait              5.00 µs
+    idle: kernel wait            1.00 µs
+    overlap                      0 %
+    launch latency               13.5 µs, 95 % below 21.1 µs
+    launch latency, empty queue  5.00 µs, 95 % below 5.00 µs
+    queue time                   11.0 µs, 95 % below 19.1 µs
+    API time                     2.50 µs, 95 % below 2.95 µs
     """
     spans = run_of(trace.spans)
     busy_ns, work, launches, missing = gpu_busy_ns(spans), work_split(spans), join_launches(spans), missing_records(spans)
