@@ -7,6 +7,7 @@ from streamscope.analysis.launches import (
     Launches,
     MissingRecords,
     api_time_ns,
+    call_times_ns,
     join_launches,
     launch_latency_ns,
     missing_records,
@@ -31,14 +32,16 @@ from streamscope.analysis.overlap import (
     stream_overlap,
 )
 from streamscope.analysis.statistics import MedianInterval, Ranking, median_interval
+from streamscope.analysis.summary import Spread, StreamSummary, Summary, span_ns, summary
 from streamscope.analysis.verdict import Change, Shares, Verdict, assess, difference, verdict
 
 __all__ = [
     "Activity", "Bound", "Change", "CriticalPath", "EngineMetrics", "Gaps", "IdleCause", "IdleSplit", "Launches",
-    "MedianInterval", "MissingRecords", "Occupation", "OperationTable", "Ranking", "Shares", "StreamPair", "Verdict",
-    "activity", "api_time_ns", "assess", "concurrency", "copy_busy_ns", "copy_compute_overlap", "critical_path",
-    "device_gaps", "device_idle", "difference", "exposed_copy_ns", "exposed_host_ns", "fullness", "gpu_busy_ns",
-    "host_device_overlap", "idle_by_stream", "join_launches", "kernel_count", "kernel_time_ns", "launch_latency_ns",
-    "measure", "median_interval", "missing_records", "operation_table", "overlap_fraction", "overlap_ns", "queue_length",
-    "queue_time_ns", "stream_gaps", "stream_overlap", "verdict",
+    "MedianInterval", "MissingRecords", "Occupation", "OperationTable", "Ranking", "Shares", "Spread", "StreamPair",
+    "StreamSummary", "Summary", "Verdict", "activity", "api_time_ns", "assess", "call_times_ns", "concurrency",
+    "copy_busy_ns", "copy_compute_overlap", "critical_path", "device_gaps", "device_idle", "difference",
+    "exposed_copy_ns", "exposed_host_ns", "fullness", "gpu_busy_ns", "host_device_overlap", "idle_by_stream",
+    "join_launches", "kernel_count", "kernel_time_ns", "launch_latency_ns", "measure", "median_interval",
+    "missing_records", "operation_table", "overlap_fraction", "overlap_ns", "queue_length", "queue_time_ns",
+    "span_ns", "stream_gaps", "stream_overlap", "summary", "verdict",
 ]  # fmt: skip

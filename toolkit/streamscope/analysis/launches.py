@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.overlap import IntArray, Steps, count_steps
+from streamscope.analysis.intervals import IntArray, Steps, count_steps
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
 CALL_KINDS = (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)
@@ -38,6 +38,17 @@ class Launches:
     lane: IntArray
     operation: IntArray
     part: IntArray
+
+    @property
+    def latency_ns(self) -> IntArray:
+        """What `launch_latency_ns` returns."""
+        return self.device_start_ns - self.call_start_ns
+
+    @property
+    def queue_time_ns(self) -> IntArray:
+        """What `queue_time_ns` returns."""
+        waits_ns = self.device_start_ns - self.call_end_ns
+        return waits_ns[waits_ns > 0]
 
 
 @dataclass(frozen=True)
@@ -103,8 +114,7 @@ def launch_latency_ns(spans: SpanTable) -> IntArray:
     >>> ss.analysis.launch_latency_ns(builder.build()).tolist()  # 5 - 0 and 30 - 4
     [5, 26]
     """
-    launches = join_launches(spans)
-    return launches.device_start_ns - launches.call_start_ns
+    return join_launches(spans).latency_ns
 
 
 def queue_time_ns(spans: SpanTable) -> IntArray:
@@ -124,9 +134,7 @@ def queue_time_ns(spans: SpanTable) -> IntArray:
     >>> ss.analysis.queue_time_ns(builder.build()).tolist()  # 5 - 3 and 30 - 7
     [2, 23]
     """
-    launches = join_launches(spans)
-    waits_ns = launches.device_start_ns - launches.call_end_ns
-    return waits_ns[waits_ns > 0]
+    return join_launches(spans).queue_time_ns
 
 
 def api_time_ns(spans: SpanTable) -> int:
@@ -146,7 +154,25 @@ def api_time_ns(spans: SpanTable) -> int:
     >>> ss.analysis.api_time_ns(builder.build())  # two calls of 3 ns
     6
     """
-    return int(spans.duration_ns[spans.is_kind(CALL_KINDS)].sum())
+    return int(call_times_ns(spans).sum())
+
+
+def call_times_ns(spans: SpanTable) -> IntArray:
+    """Duration of each launch call on the host; the metric is the median.
+
+    Formula: call end - call start, of launches (of kernels, copies and sets) and of graph launches. Unit: ns.
+    Source: Nsight Systems (API time).
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
+    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 9, correlation=1)
+    >>> ss.analysis.call_times_ns(builder.build()).tolist()
+    [3, 5]
+    """
+    return spans.duration_ns[spans.is_kind(CALL_KINDS)]
 
 
 def queue_length(spans: SpanTable, lane: str | None = None) -> Steps:

@@ -1,115 +1,15 @@
-"""How much of the time kernels and copies run, and how much of it side by side; and the arithmetic under it, sets of time intervals.
-
-Times are whole nanoseconds, so all sums are exact.
-"""
+"""How much of the time kernels and copies run, and how much of it side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from streamscope.analysis.intervals import IntArray, Intervals, Steps, count_steps, intersection_ns, union
 from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, SpanKind, SpanTable
-
-IntArray = npt.NDArray[np.integer[Any]]
-UpAndDown = tuple[IntArray, IntArray, IntArray | int]
-"""At which times a sum goes up, at which it goes down, and by how much: one number for all, or one for each time up and each down."""
-
-
-@dataclass(frozen=True)
-class Intervals:
-    """Disjoint intervals in order, none empty, no two touching.
-
-    Attributes
-    ----------
-    start_ns, end_ns : int64 arrays
-        Half-open: an interval holds its start and not its end.
-    """
-
-    start_ns: IntArray
-    end_ns: IntArray
-
-    @property
-    def length_ns(self) -> int:
-        """Sum of the lengths, in ns."""
-        return int((self.end_ns - self.start_ns).sum())
-
-
-@dataclass(frozen=True)
-class Steps:
-    """A step function of time: ``value[i]`` from ``time_ns[i]`` up to ``time_ns[i + 1]``; 0 before the first.
-
-    Attributes
-    ----------
-    time_ns : int64 array
-        Strictly increasing.
-    value : int64 array
-    """
-
-    time_ns: IntArray
-    value: IntArray
-
-    def time_at_ns(self) -> IntArray:
-        """Return how long each value held, between the first and the last step: int64 array, index = value, in ns."""
-        return np.bincount(self.value[:-1], weights=np.diff(self.time_ns)).astype(np.int64)
-
-
-def union(start_ns: IntArray, end_ns: IntArray) -> Intervals:
-    """Return the union of half-open intervals given in any order; empty ones vanish, touching ones join."""
-    kept = end_ns > start_ns
-    start_ns, end_ns = start_ns[kept], end_ns[kept]
-    if len(start_ns) == 0:
-        return Intervals(start_ns, end_ns)
-    order = np.argsort(start_ns, kind="stable")
-    start_ns, reach_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
-    opens = np.concatenate([[True], start_ns[1:] > reach_ns[:-1]])
-    closes = np.concatenate([opens[1:], [True]])
-    return Intervals(start_ns[opens], reach_ns[closes])
-
-
-def intersection_ns(first: Intervals, second: Intervals) -> int:
-    """Return the length that two sets have in common, |A| + |B| - |A ∪ B|, in ns."""
-    both = union(np.concatenate([first.start_ns, second.start_ns]), np.concatenate([first.end_ns, second.end_ns]))
-    return first.length_ns + second.length_ns - both.length_ns
-
-
-def count_steps(up_ns: IntArray, down_ns: IntArray) -> Steps:
-    """Return the count that goes up by one at each time of ``up_ns`` and down by one at each of ``down_ns``."""
-    time_ns, (count,) = sums_over_time((up_ns, down_ns, 1))
-    return Steps(time_ns, count)
-
-
-def sums_over_time(*columns: UpAndDown) -> tuple[IntArray, list[IntArray]]:
-    """Return sums that go up and down, from each time at which any of them may change up to the next.
-
-    Parameters
-    ----------
-    *columns : UpAndDown
-        One for each sum.
-
-    Returns
-    -------
-    time_ns : int64 array
-        Strictly increasing.
-    sums : list of int64 array
-    """
-    time_ns = np.concatenate([times for up_ns, down_ns, _ in columns for times in (up_ns, down_ns)])
-    # A stable sort is quick on what is nearly sorted, as traces are; np.unique hashes, which is not.
-    order = np.argsort(time_ns, kind="stable")
-    time_ns = time_ns[order]
-    last, first = np.flatnonzero(np.diff(time_ns, append=time_ns[-1:] + 1)), 0
-    sums: list[IntArray] = []
-    for up_ns, down_ns, weight in columns:
-        middle, end = first + len(up_ns), first + len(up_ns) + len(down_ns)
-        change = np.zeros(len(time_ns), np.int64)
-        change[first:middle], change[middle:end] = weight, -weight
-        sums.append(np.cumsum(change[order])[last])
-        first = end
-    return time_ns[last], sums
 
 
 @dataclass(frozen=True)
@@ -156,9 +56,9 @@ def gpu_busy_ns(spans: SpanTable) -> int:
 
 
 def copy_busy_ns(spans: SpanTable) -> int:
-    """Time with at least one copy between host and device running.
+    """Time with at least one copy or memory set running.
 
-    Formula: length of the union of all copies. Unit: ns.
+    Formula: length of the union of all copies and sets. Unit: ns.
 
     Examples
     --------
@@ -173,9 +73,9 @@ def copy_busy_ns(spans: SpanTable) -> int:
 
 
 def exposed_copy_ns(spans: SpanTable) -> int:
-    """Time in which a copy runs and no kernel does.
+    """Time in which a copy or a memory set runs and no kernel does.
 
-    Formula: |∪copies| - |∪copies ∩ ∪kernels|. Unit: ns.
+    Formula: |∪copies and sets| - |∪copies and sets ∩ ∪kernels|. Unit: ns.
     Source: the exposed communication of TraceLens and Holistic Trace Analysis, for copies.
 
     Examples
@@ -276,11 +176,16 @@ def concurrency(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)
 
 def busy_on_lanes(spans: SpanTable, kinds: Iterable[SpanKind]) -> Intervals:
     """Return when each lane is busy with some kinds, one lane after the other: intervals of one lane are disjoint."""
-    rows = np.flatnonzero(spans.is_kind(kinds))
-    lane, start_ns, end_ns = spans.lane[rows], spans.start_ns[rows], spans.end_ns[rows]
+    busy = [union(spans.start_ns[rows], spans.end_ns[rows]) for _, rows in rows_by_lane(spans, np.flatnonzero(spans.is_kind(kinds)))]
     none = np.zeros(0, np.int64)
-    busy = [union(start_ns[mask], end_ns[mask]) for mask in (lane == one for one in np.unique(lane))]
     return Intervals(np.concatenate([none, *(one.start_ns for one in busy)]), np.concatenate([none, *(one.end_ns for one in busy)]))
+
+
+def rows_by_lane(spans: SpanTable, rows: IntArray) -> list[tuple[int, IntArray]]:
+    """Return the lanes that some rows lie on, in their order, each with its rows as they were ordered."""
+    ordered = rows[np.argsort(spans.lane[rows], kind="stable")]
+    cuts = np.flatnonzero(np.diff(spans.lane[ordered])) + 1
+    return [(int(spans.lane[part[0]]), part) for part in np.split(ordered, cuts) if len(part)]
 
 
 def overlap_ns(spans: SpanTable) -> int:

@@ -263,6 +263,35 @@ class Trace:
         suffix_of(found, ".csv")
         return write_spans([self], found)
 
+    def to_kineto(self, path: str | Path) -> Path:
+        """Write the trace as Chrome JSON with Kineto's names, by way of a temporary name, and return its path.
+
+        Perfetto's UI and ``chrome://tracing`` draw it, Holistic Trace Analysis loads it, and `ss.read` reads it again. Simulated times
+        are called so in its names.
+
+        Parameters
+        ----------
+        path : str or Path
+            It ends with ``.json``, or with ``.json.gz`` for a packed file.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be written, or its name ends otherwise.
+
+        Examples
+        --------
+        >>> import json
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
+        >>> content = json.loads(runs["async"].trace.to_kineto("step.json").read_text())
+        >>> content["traceName"], sorted({event["cat"] for event in content["traceEvents"] if event["ph"] == "X"})
+        ('parallel_branches · async (simulated times)', ['cuda_runtime', 'kernel'])
+        """
+        from streamscope.trace.kineto_writer import write_kineto
+
+        return write_kineto(self, given_path(path, error=OutputError))
+
     @classmethod
     def from_parquet(cls, path: str | Path) -> Trace:
         """Read what `to_parquet` wrote.
