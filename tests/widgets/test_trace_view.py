@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from html import escape
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -12,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamscope.analysis.summary import summary
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, SpanTable, TimelineGroup, Trace, TraceInfo
 from streamscope.trace.spans import COLUMN_DTYPES
 from streamscope_widgets.payload import as_groups, encode
 from streamscope_widgets.still_timeline import MOST_BYTES, MOST_DEPTH, MOST_STREAMS, MOST_THREADS, timeline_svg
+from streamscope_widgets.trace_view import finding_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 H200 = DeviceInfo("cuda", "NVIDIA H200")
@@ -64,6 +67,24 @@ def test_a_cell_shows_what_was_found_the_warnings_and_a_picture():
     assert {"resnet50", "thread 12", "ranges", "stream 7", "range", "other call"} <= set(found)
     assert "imulated" not in html
     assert len(html) < 200_000
+
+
+def test_the_numbers_are_those_of_the_summary():
+    trace = any_trace()
+    html = trace._repr_html_()
+    for label, value, meaning in summary(trace).rows():
+        told = (f">{escape(label)}<", f">{escape(value)}<", escape(meaning))
+        assert [part for part in told if part not in html] == []
+    assert re.search(">stream 7</td><td[^>]*>2</td><td[^>]*>12.0</td><td[^>]*>2.00</td>", html)
+
+
+def test_what_the_device_waits_for_most_is_said_first():
+    builder = SpanBuilder(["host", "main"])
+    for number in range(4):  # each call begins after the kernel before it has ended
+        builder.add(SpanKind.LAUNCH, "a", "host", number * 100_000, number * 100_000 + 3_000, correlation=number)
+        builder.add(SpanKind.KERNEL, "a", "main", number * 100_000 + 5_000, number * 100_000 + 25_000, correlation=number)
+    trace = Trace(builder.build(), TraceInfo("recorded", "step", H200, "cupti"))
+    assert finding_of(trace) == "The GPU is busy 25 % of 325 µs, with 4 kernels. It waits for the host 75 % of the time."
 
 
 def test_in_text_a_trace_is_one_line():
@@ -154,12 +175,12 @@ def test_predicted_times_are_labelled():
 
 def test_an_empty_trace_is_shown():
     empty = Trace(SpanBuilder(["host"]).build(), TraceInfo("kineto", "nothing", H200))
-    assert "The trace is empty." in empty._repr_html_()
+    assert "No kernel runs in this trace." in empty._repr_html_()
 
 
 @pytest.mark.usefixtures("bundle")
 def test_the_live_timeline_is_called_by_the_program_where_no_engine_of_ours_ran(five_engines):
     widget = any_trace().timeline()
     assert widget.engines == ["resnet50"]
-    assert "The GPU is busy for 12" in widget.finding
+    assert widget.finding.startswith("The GPU is busy 55 % of 22.0 µs, with 2 kernels.")  # 12 of the 22 µs from the call to the set's end
     assert five_engines(20)["graph"].timeline().engines == ["graph"]

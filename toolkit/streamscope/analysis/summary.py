@@ -151,7 +151,7 @@ class Summary:
         | metric | value | what it is |
         ...
         """
-        page = [f"# {in_markdown(self._title)}", "", *_markdown_rows(("metric", "value", "what it is"), self._rows())]
+        page = [f"# {in_markdown(self._title)}", "", *_markdown_rows(("metric", "value", "what it is"), self.rows())]
         idle = ("idle, µs", "host wait, µs", "kernel wait, µs", "other, µs")
         if self.streams:
             heads = ("stream", "kernels", "busy, µs", "copies and sets, µs", *idle)
@@ -163,14 +163,14 @@ class Summary:
 
     def __repr__(self) -> str:
         warnings = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
-        return printable("\n".join([self._title, *aligned([row[:2] for row in self._rows()]), *warnings]))
+        return printable("\n".join([self._title, *aligned([row[:2] for row in self.rows()]), *warnings]))
 
     @property
     def _title(self) -> str:
         return f"{self.info.program} · {self.info.engine} · {device_words(self.info.device)}"
 
-    def _rows(self) -> Iterator[tuple[str, str, str]]:
-        """Return label, value and meaning of each number."""
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Return label, value and meaning of each number, as texts; those that there is nothing to measure of are left out."""
         for label, name, value, function in self._values():
             if value is not None:
                 meaning = definition_of(function).partition(". ")[0].partition("; the metric")[0].rstrip(".")
