@@ -292,6 +292,36 @@ class Trace:
 
         return write_kineto(self, given_path(path, error=OutputError))
 
+    def to_perfetto(self, path: str | Path) -> Path:
+        """Write the trace as Perfetto's own protobuf, by way of a temporary name, and return its path.
+
+        Work on the GPU is on tracks of its own, with arrows from its launch and from what it waited for. Perfetto's UI
+        (https://ui.perfetto.dev) and its trace processor read the file. Simulated times are called so.
+
+        Parameters
+        ----------
+        path : str or Path
+            It ends with ``.pftrace`` or ``.perfetto-trace``.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be written, or its name ends otherwise.
+
+        Examples
+        --------
+        >>> from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
+        >>> path = runs["async"].trace.to_perfetto("step.pftrace")
+        >>> packets = Trace.FromString(path.read_bytes()).packet
+        >>> sum(packet.HasField("gpu_render_stage_event") for packet in packets)  # as many as kernels
+        35
+        """
+        from streamscope.trace.perfetto_writer import write_perfetto
+
+        return write_perfetto(self, given_path(path, error=OutputError))
+
     @classmethod
     def from_parquet(cls, path: str | Path) -> Trace:
         """Read what `to_parquet` wrote.
