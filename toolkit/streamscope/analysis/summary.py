@@ -177,7 +177,7 @@ class Summary:
         return f"{self.info.program} · {self.info.engine} · {device_words(self.info.device)}"
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Yield label, value as text, and meaning of each number; those without a value are left out."""
+        """Return label, value and meaning of each number, as texts; those that there is nothing to measure of are left out."""
         for label, name, value, function in self._values():
             if value is not None:
                 meaning = definition_of(function).partition(". ")[0].partition("; the metric")[0].rstrip(".")
