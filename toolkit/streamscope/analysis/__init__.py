@@ -3,6 +3,7 @@
 from streamscope.analysis.activity import Activity, Occupation, activity, fullness
 from streamscope.analysis.critical_path import Bound, CriticalPath, critical_path
 from streamscope.analysis.idle import Gaps, IdleCause, IdleSplit, device_gaps, device_idle, idle_by_stream, stream_gaps
+from streamscope.analysis.json_lines import json_lines
 from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels
 from streamscope.analysis.launches import (
     Launches,
@@ -45,8 +46,8 @@ __all__ = [
     "StreamSummary", "Summary", "Verdict", "Work", "WorkSplit", "activity", "api_time_ns", "assess",
     "average_concurrency", "call_times_ns", "concurrency", "copy_busy_ns", "copy_compute_overlap", "critical_path",
     "device_gaps", "device_idle", "difference", "exposed_copy_ns", "exposed_host_ns", "fullness", "gpu_busy_ns",
-    "host_device_overlap", "idle_by_stream", "join_launches", "kernel_count", "kernel_time_ns", "late_kernels",
-    "launch_latency_ns", "launch_overhead_ns", "measure", "median_interval", "missing_records", "operation_table",
-    "overlap_fraction", "overlap_ns", "queue_full_ns", "queue_length", "queue_time_ns", "short_kernels", "span_ns",
-    "stream_gaps", "stream_overlap", "summary", "verdict", "work_of", "work_split",
+    "host_device_overlap", "idle_by_stream", "join_launches", "json_lines", "kernel_count", "kernel_time_ns",
+    "late_kernels", "launch_latency_ns", "launch_overhead_ns", "measure", "median_interval", "missing_records",
+    "operation_table", "overlap_fraction", "overlap_ns", "queue_full_ns", "queue_length", "queue_time_ns",
+    "short_kernels", "span_ns", "stream_gaps", "stream_overlap", "summary", "verdict", "work_of", "work_split",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ from streamscope.errors import printable
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace, TraceInfo
 from streamscope.words import aligned, capitalised, format_us, percent
+
+STREAM_HEADS = ("stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "kernel wait, µs", "other, µs")
 
 
 @dataclass(frozen=True)
@@ -174,31 +176,34 @@ class Summary:
         | metric | value | what it is |
         ...
         """
-        page = [f"# {in_markdown(self.title)}", "", *_markdown_rows(("metric", "value", "what it is"), self.rows)]
-        page += ["", *_markdown_rows(STREAM_HEADINGS, map(stream_cells, self.streams))] if self.streams else []
+        page = [f"# {in_markdown(self.title)}", "", *_markdown_rows(("metric", "value", "what it is"), self.rows())]
+        page += ["", *_markdown_rows(STREAM_HEADS, self.stream_rows())] if self.streams else []
         page += ["", *(f"- {in_markdown(capitalised(warning))}." for warning in self.warnings)] if self.warnings else []
         return printable("\n".join([*page, ""]))
+
+    def stream_rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the metrics of each stream as text, in the order of `STREAM_HEADS`."""
+        for stream in self.streams:
+            times = (stream.busy_us, stream.copy_us, *idle_dict(stream.idle).values())
+            yield (stream.name, f"{stream.kernel_count:,}", *map(format_us, times))
 
     _repr_markdown_ = to_markdown
 
     def __repr__(self) -> str:
         warnings = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
-        return printable("\n".join([self.title, *aligned([row[:2] for row in self.rows]), *warnings]))
+        return printable("\n".join([self.title, *aligned([row[:2] for row in self.rows()]), *warnings]))
 
     @property
     def title(self) -> str:
-        """Program, engine and device; says so where the times are simulated."""
+        """Program, engine and device; simulated times are called so."""
         return f"{self.info.program} · {self.info.engine} · {device_words(self.info.device)}"
 
-    @property
-    def rows(self) -> tuple[tuple[str, str, str], ...]:
-        """Label, value with its unit, and meaning of each number there is; ``≥`` marks lower bounds."""
-        found = []
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Return label, value and meaning of each number, as texts; those that there is nothing to measure of are left out."""
         for label, name, value, function in self._values():
             if value is not None:
                 meaning = definition_of(function).partition(". ")[0].partition("; the metric")[0].rstrip(".")
-                found.append((label, f"≥ {value}" if name in self.at_least else value, f"{meaning}."))
-        return tuple(found)
+                yield label, f"≥ {value}" if name in self.at_least else value, f"{meaning}."
 
     def _values(self) -> Iterator[tuple[str, str, str | None, Callable[..., Any]]]:
         """Return label, attribute, text and definition of each number; no text where there is nothing to measure."""
@@ -337,16 +342,7 @@ def _model_warnings(info: TraceInfo) -> list[str]:
     return [f"all times are simulated ({info.device.name}), not measured"] if info.device.simulated else []
 
 
-STREAM_HEADINGS = ("stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "kernel wait, µs", "other, µs")
-
-
-def stream_cells(stream: StreamSummary) -> tuple[str, ...]:
-    """Return the row of a stream as text, under `STREAM_HEADINGS`."""
-    times = (stream.busy_us, stream.copy_us, *idle_dict(stream.idle).values())
-    return (stream.name, f"{stream.kernel_count:,}", *map(format_us, times))
-
-
-def _markdown_rows(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+def _markdown_rows(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> list[str]:
     rule = ("---", *["---:"] * (len(heads) - 1)) if len(heads) > 3 else ("---", "---:", "---")
     cells = [tuple(map(in_markdown, row)) for row in (heads, *rows)]
     return [" | ".join(["", *row, ""]).strip() for row in (cells[0], rule, *cells[1:])]

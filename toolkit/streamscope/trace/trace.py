@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from streamscope import display
 from streamscope.arguments import Kinds, check_kinds, given_path
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.origins import Origins
@@ -21,6 +22,8 @@ from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, 
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from streamscope_widgets.timeline import TimelineWidget
 
 
 def library_versions() -> dict[str, str]:
@@ -151,7 +154,7 @@ _FIELDS: Kinds = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
     """A table of spans with what is needed to read it.
 
@@ -174,6 +177,29 @@ class Trace:
     spans: SpanTable
     info: TraceInfo
     origins: Origins = field(default_factory=Origins)
+
+    def timeline(self) -> TimelineWidget:
+        """Return the live timeline of this trace, as a notebook widget.
+
+        Raises
+        ------
+        OutputError
+            The front end was not built.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
+        >>> runs["async"].trace.timeline().engines
+        ['async']
+        """
+        return display.timeline(self)
+
+    def __repr__(self) -> str:
+        return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {len(self.spans):,} spans on {self.info.device.name!r:.80}>"
+
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the spans as a DataFrame; ``attrs["info"]`` holds the `TraceInfo`.
