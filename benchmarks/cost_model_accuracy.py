@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from further_programs import FURTHER_PROGRAMS
 from provenance import provenance
 
 import streamscope as ss
@@ -35,14 +36,14 @@ RESULT = Path(__file__).parent / "results" / "cost_model_accuracy.json"
 ROUNDS = 30
 F16, F32, F64 = "float16", "float32", "float64"
 SETTINGS: dict[str, Sequence[dict[str, int]]] = {
-    "elementwise-chain": ({}, {"length": 50, "size": 1 << 20}, {"length": 20, "size": 1 << 24}),
-    "conv-backward": ({}, {"channels": 256, "size": 14, "batch": 32}, {"channels": 128, "size": 28, "batch": 8}),
-    "branches": ({}, {"size": 1 << 20}, {"branches": 8, "length": 4, "size": 16_384}, {"copies": 1, "size": 1 << 18}),
-    "pipeline": ({}, {"size": 32_768}, {"size": 1 << 20}),
-    "cnn": ({}, {"size": 64, "channels": 128, "batch": 4}, {"batch": 32}),
-    "attention": ({}, {"length": 512, "batch": 4}, {"length": 1024, "heads": 16, "batch": 2}),
-    "lstm": ({}, {"steps": 8, "width": 1024, "batch": 64}, {"steps": 32}),
-    "resnet-block": ({}, {"size": 28, "channels": 128, "batch": 8}, {"size": 56, "batch": 32}),
+    "elementwise-chain": ({}, {"length": 100, "size": 1 << 16}, {"length": 30, "size": 6_000_000}),
+    "conv-backward": ({}, {"channels": 32, "size": 28, "batch": 4}, {"channels": 512, "size": 7, "batch": 16}),
+    "branches": ({}, {"branches": 6, "length": 6, "size": 1 << 18}, {"copies": 1, "size": 1 << 19}),
+    "pipeline": ({}, {"chunks": 8, "size": 1 << 16}, {"chunks": 2, "size": 1 << 19}),
+    "cnn": ({}, {"size": 48, "channels": 96, "batch": 2}, {"blocks": 2, "batch": 8}),
+    "attention": ({}, {"length": 256, "heads": 4}, {"length": 384, "heads": 12, "batch": 2}),
+    "lstm": ({}, {"steps": 10, "width": 512, "batch": 16}, {"steps": 6, "width": 768, "batch": 128}),
+    "resnet-block": ({}, {"size": 28, "batch": 4}, {"size": 14, "channels": 256, "batch": 16}),
 }
 """Sizes of each workload."""
 
@@ -54,7 +55,10 @@ def spec(dtype: str, *shape: int) -> ArraySpec:
 
 
 def further() -> Iterator[tuple[str, Made]]:
-    """Yield programs that are no workloads: attention, convolution, wide branches, copies."""
+    """Yield programs that are no workloads: `FURTHER_PROGRAMS`, and more of other dtypes."""
+    for name, make in FURTHER_PROGRAMS.items():
+        function, inputs = make()
+        yield name, (function, tuple(ArraySpec(np.shape(one), one.dtype) for one in inputs))
 
     @program
     def attention_single(x: Any, wq: Any, wk: Any, wv: Any, wo: Any) -> Any:
@@ -209,7 +213,7 @@ def recorded(device: Any, prepared: Mapping[str, Prepared]) -> dict[str, Any]:
     from streamscope.trace.spans import DEVICE_KINDS, SpanKind
 
     found: dict[str, Any] = {}
-    for engine in ("async", "graph", "graph-dual"):
+    for engine in ("graph", "graph-dual"):
         everything = CuptiRecorder(device).record(prepared[engine], 3)[-1].spans
         spans = everything.of_kind(DEVICE_KINDS)
         found[f"{engine} host functions"] = everything.of_kind([SpanKind.HOST]).duration_ns.tolist()

@@ -4,11 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.devices.product_times import ProductTimes, tiles
+from streamscope.devices.product_times import ProductTimes, table_of, tiles_of
 from streamscope.errors import DeviceError
 from streamscope.program.launch import Product
 
-TABLE = ProductTimes((1.0, 4.0, 64.0), (16.0, 64.0), ((100.0, 200.0), (100.0, 400.0), (1600.0, 6400.0)))
+TABLE = ProductTimes(
+    (
+        (1.0, ((16.0, 100.0), (64.0, 200.0))),
+        (4.0, ((16.0, 100.0), (64.0, 400.0))),
+        (64.0, ((16.0, 1600.0), (64.0, 6400.0))),
+    )
+)
 
 
 def product(tiles, inner, count=1):
@@ -38,10 +44,11 @@ def test_times(multiplied, ns):
 
 
 def test_beyond_the_table_time_grows_at_most_like_the_work_and_never_falls():
-    steep = ProductTimes((1.0, 2.0), (1.0, 2.0), ((1.0, 8.0), (8.0, 64.0)))
+    steep = ProductTimes(((1.0, ((1.0, 1.0), (2.0, 8.0))), (2.0, ((1.0, 8.0), (2.0, 64.0)))))
     assert steep.of(product(4, 2)) == pytest.approx(128)
-    falling = ProductTimes((1.0, 2.0), (1.0, 2.0), ((4.0, 2.0), (4.0, 2.0)))
-    assert falling.of(product(1, 1000)) == pytest.approx(2)
+    falling = ProductTimes(((1.0, ((1.0, 4.0), (2.0, 2.0))), (2.0, ((1.0, 4.0), (2.0, 2.0)))))
+    assert falling.of(product(1, 3)) == pytest.approx(2)
+    assert falling.of(product(1, 1000)) == pytest.approx(500)  # as many steps in a nanosecond as the fastest entry makes
 
 
 @given(st.integers(1, 10_000), st.integers(1, 10_000), st.integers(1, 20))
@@ -53,33 +60,49 @@ def test_more_work_takes_no_less(rows, inner, factor):
 
 
 def test_tiles_are_counted_where_they_begin():
-    assert (tiles(1, 1), tiles(64, 64), tiles(65, 64), tiles(100, 200)) == (1, 1, 2, 8)
+    def counted(count, rows, columns):
+        return tiles_of(Product("matmul", "float16", count, rows, 8, columns))
 
-
-def test_a_table_survives_its_file():
-    assert ProductTimes.checked("matmul float16", TABLE.to_dict()) == TABLE
+    assert (counted(1, 1, 1), counted(1, 64, 64), counted(1, 65, 64), counted(3, 100, 200)) == (1, 1, 2, 24)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("kind", "dtype", "inner", "columns", "name"),
     [
-        ({"rate": 1}, "expected tiles, inner and ns"),
-        ({"tiles": [1]}, r"axis \[1.0\], expected two or more numbers that grow"),
-        ({"inner": [64, 16]}, "that grow"),
-        ({"inner": "16"}, "expected numbers"),
-        ({"ns": 5}, "expected 3 rows"),
-        ({"ns": [[1, 2], [1, 2]]}, "expected 3 rows"),
-        ({"ns": [[1, 2], [1, 2], [1]]}, r"rows of \[1, 2\] times, expected 2 in each"),
-        ({"ns": [[1, 2], [1, 0], [1, 2]]}, "has 0, expected numbers above 0"),
-        ({"ns": [[1, 2], [1, float("nan")], [1, 2]]}, "has nan"),
-        ({"ns": [[1, 2], [1, True], [1, 2]]}, "has True"),
+        ("matmul", "float16", 64, 64, "matmul float16"),
+        ("matmul", "float16", 63, 64, "matmul float16 odd"),
+        ("matmul", "float16", 64, 10, "matmul float16 odd"),
+        ("matmul", "float32", 63, 63, "matmul float32"),
+        ("pointwise", "float16", 63, 64, "pointwise float16"),
     ],
 )
-def test_an_impossible_table_is_refused(change, message):
+def test_the_table_of_a_product(kind, dtype, inner, columns, name):
+    assert table_of(Product(kind, dtype, 1, 64, inner, columns)) == name
+
+
+def test_a_table_survives_its_file():
+    assert ProductTimes.checked("matmul float16", TABLE.to_json()) == TABLE
+
+
+GOOD = [[16, 1], [64, 2]]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "is {}, expected pairs of tiles and curves"),
+        ([1], "expected pairs of tiles and curves"),
+        ([[1, GOOD, 3]], "expected pairs of tiles and curves"),
+        ([[1, GOOD]], r"of \[1\] tiles, expected two or more numbers that grow"),
+        ([[2, GOOD], [1, GOOD]], r"of \[2, 1\] tiles"),
+        ([[1, GOOD], ["2", GOOD]], "not above 0"),
+        ([[0, GOOD], [1, GOOD]], "not above 0"),
+        ([[1, GOOD], [2, [[16, 0], [64, 1]]]], "not above 0"),
+        ([[1, GOOD], [2, [[16, 1]]]], "of 2 tiles is .*, expected two or more pairs"),
+        ([[1, GOOD], [2, [[16, 1], [64, float("nan")]]]], "has nan"),
+        ([[1, GOOD], [2, [[16, 1], [16, 2]]]], "must grow"),
+    ],
+)
+def test_an_impossible_table_is_refused(values, message):
     with pytest.raises(DeviceError, match=f"product_times 'matmul float16'.*{message}"):
-        ProductTimes.checked("matmul float16", TABLE.to_dict() | change)
-
-
-def test_what_is_no_table_is_refused():
-    with pytest.raises(DeviceError, match="expected tiles, inner and ns"):
-        ProductTimes.checked("matmul float16", [1])
+        ProductTimes.checked("matmul float16", values)

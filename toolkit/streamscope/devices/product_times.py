@@ -39,7 +39,7 @@ class ProductTimes:
 
     Between entries, the logarithm of the time is linear in both logarithms: times of the form ``tiles ** a * inner ** b``, where ``a`` and
     ``b`` go from 0, while multiprocessors are free and starting takes longest, to 1, where the arithmetic does. Beyond the table the last
-    such powers go on, from 0 to 1 each.
+    such powers go on, from 0 to 1 each, but never at a higher rate than that of the fastest entry.
 
     Attributes
     ----------
@@ -74,10 +74,16 @@ class ProductTimes:
         return [[tiles, [list(pair) for pair in curve]] for tiles, curve in self.curves]
 
     def of(self, product: Product) -> float:
-        """Return how long a product takes, in ns."""
-        inner = math.log(product.inner)
+        """Return how long a product takes, in ns; it is never at a higher rate than the fastest entry."""
+        tiles, inner = tiles_of(product), math.log(product.inner)
         at, curves = self._logs
-        return math.exp(_between(at, [_between(*curve, inner) for curve in curves], math.log(tiles_of(product))))
+        between_ns = math.exp(_between(at, [_between(*curve, inner) for curve in curves], math.log(tiles)))
+        return max(between_ns, tiles * product.inner / self._fastest)
+
+    @cached_property
+    def _fastest(self) -> float:
+        """The most steps of a sum that all tiles made in a nanosecond."""
+        return max(tiles * inner / ns for tiles, curve in self.curves for inner, ns in curve)
 
     @cached_property
     def _logs(self) -> tuple[list[float], list[tuple[list[float], list[float]]]]:

@@ -150,7 +150,7 @@ def summing_launch(application: Application, signature: Signature, scalars: Numb
     def summing(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
         return bind_sum(bench, signature, [*reads[: len(specs)], *writes], scalars)
 
-    cost = Cost(application.nbytes, 4 * math.prod(walked), max(1, kernels[0].blocks), THREADS, int(walked != target.shape))
+    cost = Cost(application.nbytes, 4 * math.prod(walked), max(1, kernels[0].blocks), THREADS, 2 * (walked != target.shape))
     if len(kernels) > 1:
         summed = cast("Sequence[FittedSum]", kernels)
         scratch_bytes = summed[0].parts * summed[0].size * np.dtype(number_of(signature)).itemsize

@@ -227,10 +227,11 @@ def _derived_host(r: Readings) -> Iterator[tuple[Values, str]]:
     yield {"library_launch_ns": _whole(each["matmul_launch_ns"])}, "assumed: as a call of cuBLAS"
     points = [[count, _whole(times.issue_ns("graph", count))] for count in COUNTS]
     yield {"graph_launch_points": points}, turns
-    rest = times.waiting_ns(each["launch_ns"], r["working"]) / 2
-    both = "derived: runs of one kernel, and of kernels with a synchronisation after each, less calls and kernels, in equal parts"
-    yield {"launch_latency_ns": _whole(rest), "synchronize_return_ns": _whole(rest)}, both
-    latency = times.makespan_ns("graph", 1) - points[0][1] - r["working"] - rest
+    wait, both = times.wait_ns, times.waiting_ns(each["launch_ns"], r["working"])
+    yield {"synchronize_return_ns": _whole(wait)}, turns + "; a wait for what is done"
+    how = "derived: runs of one kernel, and of kernels with a synchronisation after each, less calls, kernels and returns"
+    yield {"launch_latency_ns": _whole(max(1.0, both - wait))}, how
+    latency = times.makespan_ns("graph", 1) - points[0][1] - r["working"] - wait
     yield {"graph_launch_latency_ns": _whole(max(1.0, latency))}, "derived: replay of one node, less call, kernel and return"
     yield {"graph_instantiate_points": r["graph_instantiate"]}, "measured: end of capture, instantiation and upload, median of 5"
 

@@ -27,6 +27,8 @@ IMAGES = ((1, 8), (1, 16), (1, 32), (1, 64), (4, 64), (16, 64))
 """Images, and their height and width."""
 CHANNELS = (8, 32, 128, 512)
 """Channels behind each number of a 3 x 3 convolution, nine times."""
+MOST_CHANNELS = 2048
+"""Behind each number of a 1 x 1 convolution. Longer sums are over pixels: those of the gradient of its weights."""
 WEIGHTS = ((32, 8), (64, 64), (128, 128), (256, 256), (512, 512))
 """Channels out and in of the weights whose gradients are computed."""
 
@@ -76,7 +78,7 @@ def _products(odd: int = 0) -> Iterator[Case]:
 
 def _pointwise() -> Iterator[Case]:
     for rows, inner, columns in _sizes():
-        if inner <= SUMS[3]:  # Channels, of which there are not more.
+        if inner <= MOST_CHANNELS:
             yield convolution, ((1, rows // 8, 8, inner), (columns, 1, 1, inner))
         elif rows <= 8 * TILE:  # Pixels: of the gradient of weights.
             yield convolution_backward, ((1, inner // 8, 8, columns), (rows, 1, 1, columns), (1, inner // 8, 8, rows))

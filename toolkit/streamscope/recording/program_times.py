@@ -39,9 +39,12 @@ class ProgramTimes:
     ----------
     times_ns : mapping of (what, count) to (float, float)
         Of a program of so many calls: until all is issued, and until all is done.
+    wait_ns : float
+        What waiting takes the host where all is done.
     """
 
     times_ns: Mapping[tuple[str, int], tuple[float, float]]
+    wait_ns: float
 
     def issue_ns(self, what: str, count: int) -> float:
         """Return how long the host took to issue all."""
@@ -71,11 +74,15 @@ def program_times(device: Device) -> ProgramTimes:
     order, random = list(prepared), np.random.default_rng(0)
     rounds = 1 if device.info.exact else ROUNDS
     times = {key: np.array([(0, 0)] * rounds, np.float64) for key in order}
+    waits = []
     for number in range(rounds):
         for key in (order[index] for index in random.permutation(len(order))):
             times[key][number] = run_ns(prepared[key])
+            start = device.now_ns()
+            prepared[key].wait()
+            waits.append(device.now_ns() - start)
     medians = {key: np.median(each, axis=0).tolist() for key, each in times.items()}
-    return ProgramTimes({key: (issue_ns, makespan_ns) for key, (issue_ns, makespan_ns) in medians.items()})
+    return ProgramTimes({key: (issue_ns, done_ns) for key, (issue_ns, done_ns) in medians.items()}, float(np.median(waits)))
 
 
 def _programs() -> dict[tuple[str, int], tuple[Program, str]]:
