@@ -1,4 +1,4 @@
-"""Holistic Trace Analysis on the same Kineto files: are its numbers ours, and how long does each take?
+"""Holistic Trace Analysis on the same Kineto files: its numbers beside ours, and how long each takes.
 
     python -m venv /tmp/hta && /tmp/hta/bin/pip install HolisticTraceAnalysis==0.5.0 'pandas<3'
     python benchmarks/peers_hta.py --hta /tmp/hta/bin/python [FILE...]
@@ -29,6 +29,12 @@ ROUNDING_US = 0.011
 """HTA rounds idle times to 0.01 µs, and each time is a double of a µs since the start of the machine."""
 LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaMemcpyAsync", "cudaMemsetAsync")
 """The calls that HTA's launch statistics accept."""
+CAUSES = ("host_wait", "kernel_wait", "other")
+OF_SPANS = (
+    "activity", "average_concurrency", "late_kernels", "launch_overhead_ns", "queue_full_ns", "short_kernels", "stream_overlap",
+    "work_split",
+)  # fmt: skip
+"""What is timed beside the summary, the critical path and the length of each queue."""
 QUEUED = (*LAUNCHES, "cuLaunchKernel")
 """Those that its queue length accepts."""
 
@@ -82,71 +88,81 @@ def _cost(begun: float, loaded: float, done: float) -> dict[str, float]:
 def measured_by_us(path: str) -> dict[str, Any]:
     """Measure a file with everything that we have, and again by HTA's definitions, outside the time that is taken."""
     import streamscope as ss
-    from streamscope.analysis import (
-        activity, average_concurrency, critical_path, late_kernels, launch_overhead_ns, queue_full_ns, queue_length, short_kernels,
-        stream_overlap, summary, work_split,
-    )  # fmt: skip
+    from streamscope import analysis
 
     begun = time.perf_counter()
     trace = ss.read(path)
     loaded = time.perf_counter()
     spans = trace.spans
-    found = summary(trace).to_dict()
-    for metric in (activity, average_concurrency, late_kernels, launch_overhead_ns, queue_full_ns, short_kernels, stream_overlap, work_split):
-        metric(spans)
-    critical_path(trace)
-    for lane in {spans.lanes[lane] for lane in spans.lane[spans.kind >= ss.trace.SpanKind.KERNEL]}:
-        queue_length(spans, lane)
+    found = analysis.summary(trace).to_dict()
+    for name in OF_SPANS:
+        getattr(analysis, name)(spans)
+    analysis.critical_path(trace)
+    for stream in found["streams"]:
+        analysis.queue_length(spans, stream["name"])
     done = time.perf_counter()
     return {"ours": _ours(found), "by its definitions": _by_its_definitions(trace), **_cost(begun, loaded, done)}
 
 
 def _ours(found: dict[str, Any]) -> dict[str, Any]:
     """Return the numbers of our summary that stand for HTA's."""
-    idle = {
-        f"{stream['name'].removeprefix('stream ')} {cause}": stream["idle_us"][cause]
-        for stream in found["streams"]
-        for cause in ("host_wait", "kernel_wait", "other")
+    idle = {f"{stream['name']} {cause}": stream["idle_us"][cause] for stream in found["streams"] for cause in CAUSES}
+    return {
+        "idle": idle,
+        "busy": found["gpu_busy_us"],
+        "launch delay median": found["queue_time_us"]["median"],
+        "overlap": found["overlap"],
     }
-    return {"idle": idle, "busy": found["gpu_busy_us"], "launch delay median": found["queue_time_us"]["median"], "overlap": found["overlap"]}
 
 
 def _by_its_definitions(trace: Any) -> dict[str, Any]:
     import numpy as np
 
-    from streamscope.analysis import idle_by_stream, queue_length, work_split
+    from streamscope import analysis
     from streamscope.analysis.intervals import union
     from streamscope.analysis.launches import call_rows
-    from streamscope.analysis.work import Work, work_of
+    from streamscope.trace.kineto_writer import is_call
     from streamscope.trace.spans import DEVICE_KINDS, SpanKind
+    from streamscope.trace.tracks import numbered, tracks_of
 
     spans = trace.spans
+    tracks, _ = tracks_of(spans)
+    number = {track.lane: number for track, number in zip(tracks, numbered(tracks), strict=True) if track.device and not track.level}
     device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
-    idle = {
-        f"{lane.removeprefix('stream ')} {cause}": getattr(split, f"{cause}_ns") / 1e3
-        for lane, split in idle_by_stream(spans, launch_ns=0).items()
-        for cause in ("host_wait", "kernel_wait", "other")
-    }
+    # A launch of ours has the name of its operation, and in a file that of a call.
+    queued = np.array([name in QUEUED or not is_call(name) for name in spans.names])[spans.name]
+    counted = np.array([name in LAUNCHES or not is_call(name) for name in spans.names])[spans.name] & (spans.kind == SpanKind.LAUNCH)
     call = call_rows(spans, device)
-    accepted = (call >= 0) & np.isin([spans.names[spans.name[row]] for row in call], LAUNCHES)
+    accepted = (call >= 0) & counted[call]
     delay_us = np.maximum(spans.start_ns[device[accepted]] - spans.end_ns[call[accepted]], 0) / 1e3
-    compute = device[work_of(spans)[device] == Work.COMPUTE]
-    known = spans.select(~spans.is_kind((SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)) | np.isin(np.array(spans.names)[spans.name], QUEUED))
-    queue = {spans.lanes[lane]: queue_length(known, spans.lanes[lane]).value for lane in np.unique(spans.lane[device])}
-    shared = work_split(spans).communication_overlap
+    compute = device[analysis.work_of(spans)[device] == analysis.Work.COMPUTE]
+    known = spans.select(~spans.is_kind((SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)) | (queued & (spans.kind == SpanKind.LAUNCH)))
+    queue = {lane: analysis.queue_length(known, lane).value for lane in number}
+    shared = analysis.work_split(spans).communication_overlap
+    idle = analysis.idle_by_stream(spans, launch_ns=0).items()
     return {
-        "idle": idle,
+        "idle": {f"{number[lane]} {cause}": getattr(split, f"{cause}_ns") / 1e3 for lane, split in idle for cause in CAUSES},
         "busy": union(spans.start_ns[device], spans.end_ns[device]).length_ns / 1e3,
         "compute": union(spans.start_ns[compute], spans.end_ns[compute]).length_ns / 1e3,
         "launch count": int(accepted.sum()),
         "launch delay median": float(np.median(delay_us)) if len(delay_us) else None,
         "launch delay p95": float(np.quantile(delay_us, 0.95)) if len(delay_us) else None,
-        "queue": {lane.removeprefix("stream "): int(value.max()) for lane, value in queue.items() if len(value)},
+        "queue": {str(number[lane]): int(value.max()) for lane, value in queue.items() if len(value)},
         "communication overlap": None if shared is None else round(shared * 100, 2),
     }
 
 
 # ---- files and tables ------------------------------------------------------------------------------------------------------------------
+
+
+ROW = """\
+{"ph": "X", "cat": "cuda_runtime", "name": "%(call)s", "pid": 77, "tid": 77, "ts": %(begun).3f, "dur": %(took).3f, \
+"args": {"External id": %(index)d, "cbid": 211, "correlation": %(index)d}},
+{"ph": "X", "cat": "%(category)s", "name": "%(name)s", "pid": 0, "tid": %(stream)d, "ts": %(start).3f, "dur": %(length).3f, \
+"args": {"External id": %(index)d, "device": 0, "context": 1, "stream": %(stream)d, "correlation": %(index)d, %(size)s}},
+{"ph": "s", "id": %(index)d, "cat": "ac2g", "name": "ac2g", "pid": 77, "tid": 77, "ts": %(begun).3f},
+{"ph": "f", "bp": "e", "id": %(index)d, "cat": "ac2g", "name": "ac2g", "pid": 0, "tid": %(stream)d, "ts": %(start).3f}"""
+"""One launch and its work, as PyTorch's profiler writes them."""
 
 
 def generated(path: Path, kernels: int, streams: int = 4) -> Path:
@@ -167,20 +183,15 @@ def generated(path: Path, kernels: int, streams: int = 4) -> Path:
         free[one] = start + length
         call = ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync")[what]
         category = ("kernel", "gpu_memcpy", "gpu_memset")[what]
-        name = ("ncclDevKernel_AllReduce_Sum_f16_RING_LL" if one == streams - 1 else f"gemm_{index % 40}", "Memcpy DtoD", "Memset (Device)")[what]
+        name = (
+            "ncclDevKernel_AllReduce_Sum_f16_RING_LL" if one == streams - 1 else f"gemm_{index % 40}",
+            "Memcpy DtoD",
+            "Memset (Device)",
+        )[what]
         size = '"grid": [132, 1, 1], "block": [256, 1, 1], "registers per thread": 32, "shared memory": 0' if what == 0 else '"bytes": 4096'
-        rows.append(
-            f'{{"ph": "X", "cat": "cuda_runtime", "name": "{call}", "pid": 77, "tid": 77, "ts": {begun / 1e3:.3f}, "dur": {took / 1e3:.3f}, '
-            f'"args": {{"External id": {index}, "cbid": 211, "correlation": {index}}}}}'
-        )
-        rows.append(
-            f'{{"ph": "X", "cat": "{category}", "name": "{name}", "pid": 0, "tid": {one + 7}, "ts": {start / 1e3:.3f}, "dur": {length / 1e3:.3f}, '
-            f'"args": {{"External id": {index}, "device": 0, "context": 1, "stream": {one + 7}, "correlation": {index}, {size}}}}}'
-        )
-        flow = f'"id": {index}, "cat": "ac2g", "name": "ac2g"'
-        rows.append(f'{{"ph": "s", {flow}, "pid": 77, "tid": 77, "ts": {begun / 1e3:.3f}}}')
-        rows.append(f'{{"ph": "f", "bp": "e", {flow}, "pid": 0, "tid": {one + 7}, "ts": {start / 1e3:.3f}}}')
-    head = '{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "generated", "numSms": 132}], "baseTimeNanoseconds": 0, "traceEvents": [\n'
+        common = {"index": index, "begun": begun / 1e3, "took": took / 1e3, "stream": one + 7, "start": start / 1e3, "length": length / 1e3}
+        rows.append(ROW % (common | {"call": call, "category": category, "name": name, "size": size}))
+    head = '{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "generated", "numSms": 132}], "traceEvents": [\n'
     path.write_text(head + ",\n".join(rows) + "\n]}\n", encoding="utf-8")
     return path
 
@@ -188,8 +199,9 @@ def generated(path: Path, kernels: int, streams: int = 4) -> Path:
 def exported(folder: Path) -> list[Path]:
     """Write traces of ours as Kineto files: copies beside kernels under every engine, on the simulated device."""
     import streamscope as ss
+    from streamscope.workloads import workload
 
-    function, inputs = ss.workload("pipeline").build()
+    function, inputs = workload("pipeline").build()
     runs = ss.compare(function, *inputs, device="simulated", progress=False)
     return [runs[engine].trace.to_kineto(folder / f"exported-{engine}.json") for engine in runs]
 
@@ -214,17 +226,18 @@ def side(interpreter: str, which: str, path: Path) -> dict[str, Any]:
     return found
 
 
+def numbers(found: dict[str, Any]) -> dict[str, float | None]:
+    """Return the numbers that are compared, by name."""
+    names = ("busy", "compute", "launch count", "launch delay median", "launch delay p95", "communication overlap")
+    inner = {f"{name} {key}": value for name in ("idle", "queue") for key, value in found[name].items()}
+    return {name: found[name] for name in names} | inner
+
+
 def differences(theirs: dict[str, Any], same: dict[str, Any]) -> list[str]:
-    """Name the numbers of HTA that ours by its definitions are not, where it has one."""
-    wrong = []
-    for name in ("busy", "compute", "launch count", "launch delay median", "launch delay p95", "communication overlap"):
-        if not _equal(theirs[name], same[name]):
-            wrong.append(f"{name}: {theirs[name]} here {same[name]}")
-    for name in ("idle", "queue"):
-        wrong += [
-            f"{name} {key}: {value} here {same[name].get(key)}" for key, value in theirs[name].items() if not _equal(value, same[name].get(key))
-        ]
-    return wrong
+    """Name the numbers of HTA that ours by its definitions are not."""
+    ours = numbers(same)
+    pairs = ((name, value, ours.get(name)) for name, value in numbers(theirs).items())
+    return [f"{name}: {value} here {other}" for name, value, other in pairs if not _equal(value, other)]
 
 
 def _equal(one: float | None, other: float | None) -> bool:
@@ -256,7 +269,7 @@ def compare(options: argparse.Namespace) -> None:
         for path in files:
             theirs, ours = side(options.hta, "hta", path), side(sys.executable, "ours", path)
             wrong = differences(theirs, ours["by its definitions"])
-            same[path.name] = {"hta": theirs, **ours, "differs": wrong}
+            same[path.name] = {"hta": theirs, **ours, "compared": len(numbers(theirs)), "differs": wrong}
             if wrong:
                 again = side(options.hta, "hta", without_waits(path, Path(folder)))
                 same[path.name]["differs without cuda_sync"] = differences(again, ours["by its definitions"])

@@ -13,7 +13,18 @@ from streamscope.analysis import summary
 from streamscope.cli.main import main
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
 
-KEYS = ["kernel_count", "span_us", "gpu_busy_us", "idle_us", "overlap", "launch_latency_us", "queue_time_us", "api_time_us", "streams", "warnings"]
+KEYS = [
+    "kernel_count",
+    "span_us",
+    "gpu_busy_us",
+    "idle_us",
+    "overlap",
+    "launch_latency_us",
+    "queue_time_us",
+    "api_time_us",
+    "streams",
+    "warnings",
+]
 
 
 @pytest.fixture

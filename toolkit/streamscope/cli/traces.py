@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 READABLE = "Parquet of ours, Kineto JSON (.json, .json.gz), an SQLite export of Nsight Systems, or rocpd (.db)."
 TraceFile = Annotated[Path, typer.Argument(metavar="FILE", parser=given_path, help=f"A trace: {READABLE}", show_default=False)]
 Gpu = Annotated[
-    int | None, typer.Option("--gpu", metavar="N", min=0, help="Which GPU of a file with several; by default the busiest.", show_default=False)
+    int | None,
+    typer.Option("--gpu", metavar="N", min=0, help="Which GPU of a file with several; by default the busiest.", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")]
 
