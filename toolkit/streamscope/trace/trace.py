@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streamscope.arguments import Kinds, check_kinds, given_path
 from streamscope.errors import OutputError, TraceError
+from streamscope.trace.blocks import Blocks
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import SpanTable
 from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count
@@ -161,6 +162,8 @@ class Trace:
     info : TraceInfo
     origins : Origins
         Labels, lines, shapes and event waits of its operations, as far as they are known.
+    blocks : Blocks
+        Which multiprocessor ran which block, and when; of kernels that stamped their blocks.
 
     Examples
     --------
@@ -174,6 +177,7 @@ class Trace:
     spans: SpanTable
     info: TraceInfo
     origins: Origins = field(default_factory=Origins)
+    blocks: Blocks = field(default_factory=Blocks)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the spans as a DataFrame; ``attrs["info"]`` holds the `TraceInfo`.
