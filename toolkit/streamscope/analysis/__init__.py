@@ -3,6 +3,7 @@
 from streamscope.analysis.activity import Activity, Occupation, activity, fullness
 from streamscope.analysis.critical_path import Bound, CriticalPath, critical_path
 from streamscope.analysis.idle import Gaps, IdleCause, IdleSplit, device_gaps, device_idle, idle_by_stream, stream_gaps
+from streamscope.analysis.json_lines import json_lines
 from streamscope.analysis.launches import (
     Launches,
     MissingRecords,
@@ -41,7 +42,7 @@ __all__ = [
     "StreamSummary", "Summary", "Verdict", "activity", "api_time_ns", "assess", "call_times_ns", "concurrency",
     "copy_busy_ns", "copy_compute_overlap", "critical_path", "device_gaps", "device_idle", "difference",
     "exposed_copy_ns", "exposed_host_ns", "fullness", "gpu_busy_ns", "host_device_overlap", "idle_by_stream",
-    "join_launches", "kernel_count", "kernel_time_ns", "launch_latency_ns", "measure", "median_interval",
+    "join_launches", "json_lines", "kernel_count", "kernel_time_ns", "launch_latency_ns", "measure", "median_interval",
     "missing_records", "operation_table", "overlap_fraction", "overlap_ns", "queue_length", "queue_time_ns",
     "span_ns", "stream_gaps", "stream_overlap", "summary", "verdict",
 ]  # fmt: skip

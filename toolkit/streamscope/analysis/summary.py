@@ -23,6 +23,8 @@ from streamscope.words import aligned, capitalised, format_us, percent
 ASIDE = frozenset({SpanKind.API, SpanKind.RANGE})
 """Host spans that tell what a program was about, and neither launch nor wait: they may begin long before the first launch."""
 
+STREAM_HEADS = ("stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "kernel wait, µs", "other, µs")
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -151,26 +153,31 @@ class Summary:
         | metric | value | what it is |
         ...
         """
-        page = [f"# {in_markdown(self._title)}", "", *_markdown_rows(("metric", "value", "what it is"), self._rows())]
-        idle = ("idle, µs", "host wait, µs", "kernel wait, µs", "other, µs")
+        page = [f"# {in_markdown(self.title)}", "", *_markdown_rows(("metric", "value", "what it is"), self.rows())]
         if self.streams:
-            heads = ("stream", "kernels", "busy, µs", "copies and sets, µs", *idle)
-            page += ["", *_markdown_rows(heads, map(_stream_cells, self.streams))]
+            page += ["", *_markdown_rows(STREAM_HEADS, self.stream_rows())]
         page += ["", *(f"- {in_markdown(capitalised(warning))}." for warning in self.warnings)] if self.warnings else []
         return printable("\n".join([*page, ""]))
+
+    def stream_rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the metrics of each stream as text, in the order of `STREAM_HEADS`."""
+        for stream in self.streams:
+            times = (stream.busy_us, stream.copy_us, *idle_dict(stream.idle).values())
+            yield (stream.name, f"{stream.kernel_count:,}", *map(format_us, times))
 
     _repr_markdown_ = to_markdown
 
     def __repr__(self) -> str:
         warnings = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
-        return printable("\n".join([self._title, *aligned([row[:2] for row in self._rows()]), *warnings]))
+        return printable("\n".join([self.title, *aligned([row[:2] for row in self.rows()]), *warnings]))
 
     @property
-    def _title(self) -> str:
+    def title(self) -> str:
+        """Program, engine and device; simulated times are called so."""
         return f"{self.info.program} · {self.info.engine} · {device_words(self.info.device)}"
 
-    def _rows(self) -> Iterator[tuple[str, str, str]]:
-        """Return label, value and meaning of each number."""
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Return label, value and meaning of each number, as texts; those that there is nothing to measure of are left out."""
         for label, name, value, function in self._values():
             if value is not None:
                 meaning = definition_of(function).partition(". ")[0].partition("; the metric")[0].rstrip(".")
@@ -326,11 +333,6 @@ def _model_warnings(info: TraceInfo) -> list[str]:
     if info.recorder == "prediction":
         return ["all times are predicted, not measured"]
     return [f"all times are simulated ({info.device.name}), not measured"] if info.device.simulated else []
-
-
-def _stream_cells(stream: StreamSummary) -> tuple[str, ...]:
-    times = (stream.busy_us, stream.copy_us, *idle_dict(stream.idle).values())
-    return (stream.name, f"{stream.kernel_count:,}", *map(format_us, times))
 
 
 def _markdown_rows(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> list[str]:
