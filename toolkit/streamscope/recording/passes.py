@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
-from streamscope.devices.protocol import Event, Graph
+from streamscope.devices.protocol import Call, Event, Graph
 from streamscope.engines.binding import Bound
 from streamscope.engines.plan import Issue, RecordEvent, Replay, Step, WaitEvent
 from streamscope.engines.prepared import Prepared
@@ -135,8 +136,11 @@ def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Col
     return NaturalPass(host, {index: clock.host_ns(event) for index, event in ends.items()}, clock, unrecorded_ns)
 
 
-def gated_pass(prepared: Prepared, steps: Sequence[Bound]) -> dict[int, float]:
-    """Carry out steps, each launch alone behind a gate, and return what a pair of events around it reads, in ns, by index in ``steps``."""
+def gated_pass(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, Call] = MappingProxyType({})) -> dict[int, float]:
+    """Carry out steps, each launch alone behind a gate, and return what a pair of events around it reads, in ns, by index in ``steps``.
+
+    ``before`` are calls that put more behind the gate, ahead of the pair, by index.
+    """
     device = prepared.device
     pairs = {index: (device.event(timing=True), device.event(timing=True)) for index in launches_of(steps)}
     primers = {stream: reference_call(device, stream) for stream in {bound.stream for bound in steps if bound.stream is not None}}
@@ -146,6 +150,8 @@ def gated_pass(prepared: Prepared, steps: Sequence[Bound]) -> dict[int, float]:
                 if bound.step.launch.kind is LaunchKind.KERNEL:
                     # A kernel that follows a copy on its stream begins late, and the pair would read up to 8 µs too much.
                     primers[bound.stream]()
+                if index in before:
+                    before[index]()
                 bound.stream.record(pairs[index][0])
                 bound.call()
                 bound.stream.record(pairs[index][1])
