@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from streamscope.analysis.idle import device_idle, idle_by_stream
 from streamscope.analysis.launches import call_times_ns, launch_latency_ns, queue_time_ns
-from streamscope.analysis.overlap import copy_busy_ns, gpu_busy_ns, kernel_count, overlap_fraction
-from streamscope.analysis.summary import Summary, span_ns, summary
+from streamscope.analysis.overlap import copy_busy_ns, gpu_busy_ns, kernel_count, overlap_fraction, span_ns
+from streamscope.analysis.summary import Summary, summary
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, Basis
 from streamscope.trace.trace import Trace
 
