@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import IO, Any
+from functools import cache
+from typing import IO, Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -37,30 +38,34 @@ class Arguments(msgspec.Struct, gc=False, rename=lambda name: name.replace("_", 
     recorded_by: Any = msgspec.field(default=None, name="wait_on_cuda_event_record_corr_id")
 
 
-class Event(msgspec.Struct, gc=False):
-    """One event; flows and metadata are events too. Times are in µs."""
+class OwnArguments(Arguments, gc=False, rename=lambda name: name.replace("_", " ")):
+    """What an event of a file that Streamscope wrote says besides."""
+
+    streamscope_kind: Any = None
+    streamscope_name: Any = None
+    streamscope_symbol: Any = None
+    streamscope_operation: Any = None
+    streamscope_part: Any = None
+    streamscope_basis: Any = None
+    streamscope_flops: Any = None
+    streamscope_replay: Any = None
+
+
+Time = TypeVar("Time", float, Decimal)
+Said = TypeVar("Said", bound=Arguments)
+
+
+class Event(msgspec.Struct, Generic[Time, Said], gc=False):
+    """One event; flows and metadata are events too. Times are in µs: doubles where these hold all digits."""
 
     ph: str = ""
     cat: str = ""
     name: str = ""
     pid: int | str | None = None
     tid: int | str | None = None
-    ts: int | float | None = None
-    dur: int | float | None = None
-    args: Arguments | None = None
-
-
-class ExactEvent(msgspec.Struct, gc=False):
-    """One event whose times have more digits than a double holds: µs since 1970, as PyTorch before 2.4 wrote."""
-
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: int | str | None = None
-    tid: int | str | None = None
-    ts: Decimal | None = None
-    dur: Decimal | None = None
-    args: Arguments | None = None
+    ts: Time | None = None
+    dur: Time | None = None
+    args: Said | None = None
 
 
 class Beside(msgspec.Struct):
@@ -77,8 +82,13 @@ class Beside(msgspec.Struct):
 
 
 _BESIDE = msgspec.json.Decoder(Beside)
-_EVENTS = msgspec.json.Decoder(list[Event])
-_EXACT = msgspec.json.Decoder(list[ExactEvent])
+AnyEvent = Event[float, Arguments] | Event[Decimal, Arguments]
+
+
+class Rest(msgspec.Struct, Generic[Time, Said], gc=False):
+    """The end of a file."""
+
+    traceEvents: list[Event[Time, Said]]  # noqa: N815 — Kineto's own name
 
 
 class EventsReader:
@@ -96,8 +106,9 @@ class EventsReader:
         self._text = b""
         self._bytes_read = 0
         self._ended = False
+        self._arguments: type[Arguments] = Arguments
 
-    def pieces(self) -> Iterator[list[Event] | list[ExactEvent]]:
+    def pieces(self) -> Iterator[list[AnyEvent]]:
         """Yield the events, some thousand at a time.
 
         Raises
@@ -106,6 +117,8 @@ class EventsReader:
             It is not JSON, not of Kineto, truncated, or too long.
         """
         in_object = self._open()
+        if self.beside.streamscope is not None:
+            self._arguments = OwnArguments
         count = 0
         while not self._ended:
             events = self._whole_events()
@@ -120,10 +133,10 @@ class EventsReader:
         try:
             if in_object:
                 rest = b'{"traceEvents":[' + self._text
-                yield _exact_where_needed(rest, _LAST, _EXACT_LAST).traceEvents
+                yield self._decoded(rest, Rest)
                 self._look_beside(rest)
             else:
-                yield _exact_where_needed(b"[" + self._text, _EVENTS, _EXACT)
+                yield self._decoded(b"[" + self._text)
         except msgspec.DecodeError as error:
             raise ValueError(_reason(error)) from error
 
@@ -162,18 +175,29 @@ class EventsReader:
         if self._bytes_read > MOST_TEXT_BYTES or len(self._text) > MOST_PIECE_BYTES:
             raise ValueError(f"it has more than {MOST_TEXT_BYTES:,} bytes of JSON, or {MOST_PIECE_BYTES:,} without an event's end")
 
-    def _whole_events(self) -> list[Event] | list[ExactEvent]:
+    def _whole_events(self) -> list[AnyEvent]:
         """Decode the events that are there whole and are followed by another one; none if the last such place is inside of an event."""
         cut = self._cut()
         if not cut:
             return []
         try:
-            events: list[Event] | list[ExactEvent] = _exact_where_needed(b"[" + self._text[:cut] + b"]", _EVENTS, _EXACT)
+            events = self._decoded(b"[" + self._text[:cut] + b"]")
         except msgspec.ValidationError as error:
             raise ValueError(_reason(error)) from error
         except msgspec.DecodeError:
             return []
         self._text = self._text[cut:].lstrip(b"," + _SPACES)
+        return events
+
+    def _decoded(self, text: bytes, shape: Any = None) -> list[AnyEvent]:
+        """Decode events, and once more with all digits of their times if a double does not hold them."""
+        events: list[AnyEvent] = []
+        for time in (float, Decimal):
+            found = _decoder(time, self._arguments, shape).decode(text)
+            events = found if shape is None else found.traceEvents
+            times = np.array([event.ts or 0.0 for event in events], np.float64)
+            if (np.abs(times) < EXACT_BELOW_US).all():
+                break
         return events
 
     def _cut(self) -> int:
@@ -187,25 +211,9 @@ class EventsReader:
             width *= 16
 
 
-class _Last(msgspec.Struct, gc=False):
-    traceEvents: list[Event]  # noqa: N815 — Kineto's own name
-
-
-class _ExactLast(msgspec.Struct, gc=False):
-    traceEvents: list[ExactEvent]  # noqa: N815
-
-
-_LAST, _EXACT_LAST = msgspec.json.Decoder(_Last), msgspec.json.Decoder(_ExactLast)
-
-
-def _exact_where_needed(text: bytes, decoder: Any, exact: Any) -> Any:
-    """Decode events, and once more with all digits of their times if a double does not hold them."""
-    found = decoder.decode(text)
-    events = found if isinstance(found, list) else found.traceEvents
-    times = np.array([event.ts or 0.0 for event in events], np.float64)
-    if (np.abs(times) >= EXACT_BELOW_US).any():
-        return exact.decode(text)
-    return found
+@cache
+def _decoder(time: type, arguments: type, shape: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(list[Event[time, arguments]] if shape is None else shape[time, arguments])  # type: ignore[valid-type]
 
 
 def _reason(error: msgspec.DecodeError) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,8 @@ from streamscope.trace.origins import Origins
 from streamscope.trace.pages import checked_columns
 from streamscope.trace.span_files import SPANS_COLUMNS
 from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS, Basis, SpanKind, SpanTable
-from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, opened, parsed, told, with_digest
-from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, listed_texts, opened, parsed, told, with_digest
+from streamscope.trace.trace import Trace, TraceInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,9 +116,8 @@ def _read(data: bytes) -> Trace:
     except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TraceError(f"it is not a readable Parquet file: {reason:.200}", hint="truncated, or another format?") from error
-    trace = Trace(
-        _to_spans(table, layout), _to_info(layout["info"]), Origins.from_dict(layout.get("origins")), Blocks.from_dict(layout.get("blocks"))
-    )
+    origins, blocks = Origins.from_dict(layout.get("origins")), Blocks.from_dict(layout.get("blocks"))
+    trace = Trace(_to_spans(table, layout), TraceInfo.from_dict(layout["info"]), origins, blocks)
     if layout.get("columns", digest := _digest(trace.spans, columns)) != digest:
         raise TraceError("its spans do not have the digest that it says")
     return trace
@@ -194,18 +193,12 @@ def _check_columns(names: list[str], needed: list[str]) -> None:
 
 
 def _to_spans(table: pa.Table, layout: Mapping[str, Any]) -> SpanTable:
-    names, lanes = _texts(layout["names"]), _texts(layout["lanes"])
+    names, lanes = listed_texts(layout["names"]), listed_texts(layout["lanes"])
     vocabularies = _vocabularies(names, lanes)
     columns = {column: _decoded(table.column(column), column, vocabularies.get(column)) for column in table.column_names}
     unknown = np.full(len(table), -1)
     columns |= {column: unknown for column in LATER_COLUMNS if column not in columns}
     return SpanTable(**columns, names=names, lanes=lanes)
-
-
-def _texts(stored: Any) -> tuple[str, ...]:
-    if not isinstance(stored, list):
-        raise TypeError(f"{stored!r:.20} is not a list of texts")
-    return tuple(stored)
 
 
 def _decoded(values: pa.ChunkedArray, column: str, vocabulary: tuple[str, ...] | None) -> npt.NDArray[Any]:
@@ -231,11 +224,3 @@ def _coded(texts: pa.Array, vocabulary: tuple[str, ...]) -> pa.Array:
     encoded = texts if isinstance(texts, pa.DictionaryArray) else texts.dictionary_encode()
     codes = pc.index_in(encoded.dictionary.cast(pa.string()), value_set=pa.array(vocabulary, type=pa.string()))
     return codes.take(encoded.indices)
-
-
-def _to_info(stored: Any) -> TraceInfo:
-    if not isinstance(stored, dict):
-        raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
-    known = {field.name for field in fields(TraceInfo)}
-    values = {name: value for name, value in stored.items() if name in known}
-    return TraceInfo(**{**values, "device": DeviceInfo(**values["device"]), "notes": _texts(values["notes"])})

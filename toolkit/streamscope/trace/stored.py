@@ -163,6 +163,19 @@ def is_tuple_of_texts(value: object) -> bool:
     return isinstance(value, tuple) and all(map(is_text, value))
 
 
+def listed_texts(stored: Any) -> tuple[str, ...]:
+    """Return a list of texts from a file as a tuple; what is made of it checks each.
+
+    Raises
+    ------
+    TypeError
+        It is no list.
+    """
+    if not isinstance(stored, list):
+        raise TypeError(f"{stored!r:.20} is not a list of texts")
+    return tuple(stored)
+
+
 def is_count(value: object) -> bool:
     """Tell whether a value is a whole number from 0 to 2**63 - 1."""
     return _is_whole(value) and 0 <= value < 2**63

@@ -19,7 +19,7 @@ from streamscope.errors import OutputError, TraceError
 from streamscope.trace.blocks import Blocks
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import SpanTable
-from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count
+from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count, listed_texts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,6 +132,20 @@ class TraceInfo:
 
     def __post_init__(self) -> None:
         check_kinds("TraceInfo", _FIELDS, *(getattr(self, name) for name in _FIELDS), error=TraceError)
+
+    @classmethod
+    def from_dict(cls, stored: Any) -> TraceInfo:
+        """Return what `dataclasses.asdict` made a dict of; fields of later versions are left out.
+
+        Raises
+        ------
+        LookupError, TypeError, ValueError, TraceError
+            It is something else.
+        """
+        if not isinstance(stored, dict):
+            raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
+        values = {name: value for name, value in stored.items() if name in _FIELDS}
+        return cls(**{**values, "device": DeviceInfo(**values["device"]), "notes": listed_texts(values["notes"])})
 
 
 _DEVICE_FIELDS: Kinds = {
