@@ -1,0 +1,165 @@
+"""The commands on traces of any origin: ``streamscope read``, ``convert`` and ``diff``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamscope.cli.parameters import given_path
+from streamscope.cli.terminal import output
+from streamscope.errors import printable
+from streamscope.files import suffix_of, writable_file, written_whole
+from streamscope.words import counted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from streamscope.analysis import Summary
+    from streamscope.analysis.diff import TraceDiff
+    from streamscope.trace.trace import Trace
+
+MOST_ROWS = 12
+"""Rows of a comparison that a terminal gets."""
+READABLE = "Parquet of ours, Kineto JSON (.json, .json.gz), an SQLite export of Nsight Systems, or rocpd (.db)."
+TraceFile = Annotated[Path, typer.Argument(metavar="FILE", parser=given_path, help=f"A trace: {READABLE}", show_default=False)]
+Gpu = Annotated[
+    int | None,
+    typer.Option("--gpu", metavar="N", min=0, help="Which GPU of a file with several; by default the busiest.", show_default=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")]
+
+
+def read(file: TraceFile, gpu: Gpu = None, *, as_json: AsJson = False) -> None:
+    """Show the metrics of a trace that Streamscope or another profiler recorded, and what to know before believing them."""
+    from streamscope.analysis import summary
+    from streamscope.trace.read import read as read_trace
+
+    found = summary(read_trace(file, gpu))
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), allow_nan=False))
+    else:
+        _print(output(), found)
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="IN", parser=given_path, help=f"A trace: {READABLE}", show_default=False)],
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT",
+            parser=given_path,
+            help="Ends with .json or .json.gz (Kineto), .pftrace (Perfetto), .parquet, .csv (the spans), .md or .jsonl (the metrics).",
+            show_default=False,
+        ),
+    ],
+    gpu: Gpu = None,
+) -> None:
+    """Write a trace in another format; the ending of OUT says which."""
+    from streamscope.trace.read import read as read_trace
+
+    suffix = suffix_of(target, *_writers())
+    writable_file(target)
+    _writers()[suffix](read_trace(source, gpu), target)
+    output().print(f"wrote {target}", soft_wrap=True, markup=False)
+
+
+def diff(
+    first: Annotated[Path, typer.Argument(metavar="A", parser=given_path, help=f"A trace: {READABLE}", show_default=False)],
+    second: Annotated[Path, typer.Argument(metavar="B", parser=given_path, help="The trace to compare it with.", show_default=False)],
+    gpu: Gpu = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two traces: what makes the second one faster or slower, and which kernels changed most."""
+    from streamscope.analysis.diff import diff as compared
+    from streamscope.trace.read import read as read_trace
+
+    found = compared(read_trace(first, gpu), read_trace(second, gpu))
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), allow_nan=False))
+    else:
+        _print_diff(output(), found)
+
+
+def _writers() -> Mapping[str, Callable[[Trace, Path], object]]:
+    """Return what writes each format, by the ending of its files."""
+    from streamscope.analysis import json_lines, summary
+    from streamscope.trace import Trace
+
+    return {
+        ".json": Trace.to_kineto,
+        ".json.gz": Trace.to_kineto,
+        ".pftrace": Trace.to_perfetto,
+        ".perfetto-trace": Trace.to_perfetto,
+        ".parquet": Trace.to_parquet,
+        ".csv": Trace.to_csv,
+        ".md": lambda trace, path: _write_text(summary(trace).to_markdown(), path),
+        ".jsonl": lambda trace, path: _write_text(json_lines(trace), path),
+    }
+
+
+def _write_text(text: str, path: Path) -> None:
+    with written_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _print(console: Console, found: Summary) -> None:
+    """Print the numbers, the streams and the warnings."""
+    from streamscope.analysis.summary import STREAM_HEADS
+
+    _print_title(console, found.title)
+    console.print(_table(None, ((label, value) for label, value, _ in found.rows())))
+    if found.streams:
+        console.print()
+        console.print(_table([head.removesuffix(", µs") for head in STREAM_HEADS], found.stream_rows(), title="Times in µs"))
+    _print_warnings(console, found.warnings)
+
+
+def _print_diff(console: Console, found: TraceDiff) -> None:
+    """Print the answer, what the difference is made of, what changed most, and the warnings."""
+    from streamscope.analysis.diff_rows import HEADINGS
+
+    _print_title(console, found.title)
+    console.print(found.answer, soft_wrap=True, markup=False, highlight=False)
+    console.print()
+    console.print(_table(("part of the span", "first, µs", "second, µs", "difference, µs"), found.contribution_rows()))
+    if found.changed:
+        console.print()
+        console.print(_table(HEADINGS, found.table_rows(MOST_ROWS)))
+        if len(found.changed) > MOST_ROWS:
+            console.print(f"and {counted(len(found.changed) - MOST_ROWS, 'more row')}: --json has them all")
+    _print_warnings(console, found.warnings)
+
+
+def _print_title(console: Console, title: str) -> None:
+    from rich.text import Text
+
+    console.print(Text(printable(title), style="bold"), soft_wrap=True)
+
+
+def _print_warnings(console: Console, warnings: Sequence[str]) -> None:
+    """Print what to know before believing the numbers, numbered."""
+    from rich.text import Text
+
+    for number, warning in enumerate(warnings, 1):
+        if number == 1:
+            console.print()
+        console.print(Text(printable(f"[{number}] {warning}"), style="yellow"), soft_wrap=True)
+
+
+def _table(heads: Sequence[str] | None, rows: Iterable[Sequence[str]], title: str | None = None) -> Table:
+    """Return a table: the first column to the left, the others, if they have heads, to the right. A long name is cut."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=heads is not None, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="dim")
+    for number, head in enumerate(heads or ()):
+        table.add_column(head, justify="right" if number else "left")
+    for name, *cells in rows:
+        table.add_row(Text(printable(name), no_wrap=True, overflow="ellipsis"), *(Text(printable(cell)) for cell in cells))
+    return table
