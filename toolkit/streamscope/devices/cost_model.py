@@ -270,16 +270,16 @@ class CostModel:
     def kernel_ns(self, cost: Cost) -> float:
         """Return how long a kernel takes alone, in ns.
 
-        A product takes what its table says, but no less than its bytes. Any other kernel takes a start, its stages, and its bytes; or its
-        flops at the arithmetic rate, where that is longer. Rates are those that its blocks can reach (roofline model, Williams, Waterman
+        A product takes what its table says, but no less than its bytes. Any other kernel takes a start, its stages, and its bytes; its
+        flops at the arithmetic rate, where that is longer; and no less than the shortest kernel. Rates are those that its blocks can reach (roofline model, Williams, Waterman
         and Patterson 2009, with a load-dependent roof; bytes under way by Little's law).
         """
         if not (cost.bytes or cost.flops):
             return self.null_kernel_ns
         table = self._table(cost)
         if table is not None and cost.product is not None:
-            return max(table.of(cost.product), self._start_ns(cost) + self._moving_ns(cost))
-        return max(self._start_ns(cost) + self._moving_ns(cost), self._computing_ns(cost), self.null_kernel_ns)
+            return max(table.of(cost.product), self._start_ns(cost) + cost.bytes / self._rate_gb_s(cost))
+        return max(self.working_kernel_ns, self._start_ns(cost) + self._moving_ns(cost), self._computing_ns(cost))
 
     def copy_ns(self, cost: Cost, kind: LaunchKind) -> float:
         """Return how long a copy between host and device takes alone, in ns.
@@ -343,11 +343,14 @@ class CostModel:
     def _moving_ns(self, cost: Cost) -> float:
         """Return how long the bytes of a kernel take: at the rate of memory or cache, and of the threads that wait for them."""
         held = self._resident_blocks(cost)
-        rate_gb_s = self.cache_gb_s if cost.bytes <= self.cache_mb * 1e6 else self.memory_gb_s
         threads_ns = cost.bytes / (held.threads * self.thread_gb_s)
         waiting_ns = (cost.blocks / self.multiprocessors - 1) * cost.stages * self.stage_block_ns
         # Near where they are equal, both limits show.
-        return max(math.hypot(cost.bytes / rate_gb_s, threads_ns), waiting_ns)
+        return max(math.hypot(cost.bytes / self._rate_gb_s(cost), threads_ns), waiting_ns)
+
+    def _rate_gb_s(self, cost: Cost) -> float:
+        """Return the rate of memory or, for what stays there, of the cache."""
+        return self.cache_gb_s if cost.bytes <= self.cache_mb * 1e6 else self.memory_gb_s
 
     def _computing_ns(self, cost: Cost) -> float:
         held = self._resident_blocks(cost)

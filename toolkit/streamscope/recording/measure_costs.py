@@ -32,7 +32,7 @@ CHAIN_LENGTHS = (10, 200)
 ADDITION_SIZES = (1 << 26, 1 << 27)
 COPY_BYTES = (1 << 12, 1 << 18, 1 << 23)
 TURNS = 8000
-EFFECTIVE_CACHE = 0.75
+EFFECTIVE_CACHE = 0.6
 """Share of the L2 cache up to which arrays that are read and written again and again stay there, as measured on an H200."""
 
 Values = dict[str, Any]
