@@ -161,6 +161,8 @@ def _numbers(values: Sequence[Any], places: dict[int, str]) -> npt.NDArray[np.in
     texts = {text: number for number, text in places.items()}
     found = []
     for value in values:
+        if not isinstance(value, int | str | None):
+            raise TypeError(f"{value!r:.20} is not the number or the name of a stream")
         text = "?" if value is None else str(value)
         if text.isascii() and text.removeprefix("-").isdigit():
             found.append(int(text))
