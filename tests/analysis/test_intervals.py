@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.analysis.overlap import count_steps, intersection_ns, union
+from streamscope.analysis.intervals import count_steps, intersection_ns, union
 
 pairs = st.lists(st.tuples(st.integers(-20, 20), st.integers(0, 8)), max_size=8)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.analysis.overlap import intersection_ns, union
+from streamscope.analysis.intervals import intersection_ns, union
 from streamscope.trace.spans import SpanKind
 from streamscope.workloads import WORKLOADS
 

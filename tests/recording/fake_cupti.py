@@ -1,3 +1,4 @@
+# ruff: noqa: N802 - the names are those of CUPTI
 """A CUPTI of Python: what the subscription asks of cupti-python and of the library, with records that a test makes up."""
 
 from __future__ import annotations
@@ -37,19 +38,28 @@ class ActivityKind(IntEnum):
     SYNCHRONIZATION = 38
 
 
-class Runtime(IntEnum):
-    cudaLaunchKernel_v7000 = 1
-    cudaGraphLaunch_v10000 = 2
-    cudaStreamBeginCapture_v10000 = 3
-    cudaStreamEndCapture_v10000 = 4
-    cudaMemcpyAsync_v3020 = 5
-    cudaGetDevice_v3020 = 6
-    cudaMalloc_v3020 = 7
+Runtime = IntEnum(
+    "Runtime",
+    {
+        "cudaLaunchKernel_v7000": 1,
+        "cudaGraphLaunch_v10000": 2,
+        "cudaStreamBeginCapture_v10000": 3,
+        "cudaStreamEndCapture_v10000": 4,
+        "cudaMemcpyAsync_v3020": 5,
+        "cudaGetDevice_v3020": 6,
+        "cudaMalloc_v3020": 7,
+    },
+)
 
 
-class Driver(IntEnum):
-    cuLaunchKernel = 1
-    cuCtxSynchronize = 2
+Driver = IntEnum(
+    "Driver",
+    {
+        "cuDriverGetVersion": 3,
+        "cuLaunchKernel": 1,
+        "cuCtxSynchronize": 2,
+    },
+)
 
 
 DTYPES = {"kernel": KERNEL, "memcpy": MEMCPY, "memcpy_pto_p": MEMCPY, "memset": MEMSET, "api": API, "marker": MARKER, "overhead": OVERHEAD,
@@ -93,6 +103,31 @@ class Library:
         self.now = 1_000
         self._in_a_buffer = in_a_buffer
         self._callbacks: tuple = ()
+        self.attached = 0
+        self._subscriber = None
+        self._told_of: set[tuple[int, int]] = set()
+
+    def ask_version(self) -> None:
+        """A call of CUDA's driver, of which CUPTI tells its subscriber."""
+        if self._subscriber is not None and (1, Driver.cuDriverGetVersion) in self._told_of:
+            for site in (0, 1):
+                if self._subscriber is not None:
+                    self._subscriber(None, 1, Driver.cuDriverGetVersion, ctypes.pointer(ctypes.c_int(site)))
+
+    def cuptiSubscribe(self, subscriber, callback, _user) -> int:
+        if status := self.refusals.get("cuptiSubscribe", 0):
+            return status
+        subscriber._obj.value, self._subscriber = 1, callback
+        return 0
+
+    def cuptiEnableCallback(self, enable: int, _subscriber, domain: int, call: int) -> int:
+        self._told_of.add((domain, call))
+        return 1 - enable
+
+    def cuptiFinalize(self) -> int:
+        assert not self.enabled
+        self.attached, self._subscriber = 0, None
+        return 0
 
     def cuptiGetTimestamp(self, stamp) -> int:
         self.now += 10
@@ -100,7 +135,7 @@ class Library:
         return 0
 
     def cuptiActivityRegisterCallbacks(self, *callbacks) -> int:
-        self._callbacks = callbacks
+        self._callbacks, self.attached = callbacks, 1
         return self.refusals.get("cuptiActivityRegisterCallbacks", 0)
 
     def cuptiActivitySetAttribute(self, *_) -> int:

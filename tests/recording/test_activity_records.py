@@ -29,10 +29,16 @@ times = st.integers(0, 2**62)
 numbers = st.integers(0, 2**32 - 1)
 kernels = st.builds(
     lambda **fields: (SpanKind.KERNEL, fields),
-    start=times, end=times, correlation_id=numbers, graph_node_id=st.integers(0, 2**63 - 1), name=st.integers(1, 2**47), grid_x=st.integers(1, 2**31 - 1),
+    start=times, end=times, correlation_id=numbers, graph_node_id=st.integers(0, 2**63 - 1), name=st.integers(1, 2**47),
+    grid_x=st.integers(1, 2**31 - 1),
 )  # fmt: skip
 copies = st.builds(
-    lambda **fields: (SpanKind.COPY, fields), start=times, end=times, correlation_id=numbers, copy_kind=st.integers(0, 10), bytes=st.integers(0, 2**60)
+    lambda **fields: (SpanKind.COPY, fields),
+    start=times,
+    end=times,
+    correlation_id=numbers,
+    copy_kind=st.integers(0, 10),
+    bytes=st.integers(0, 2**60),
 )
 unread = st.just((None, {}))
 KINDS = {SpanKind.KERNEL: ActivityKind.CONCURRENT_KERNEL, SpanKind.COPY: ActivityKind.MEMCPY}
@@ -41,7 +47,10 @@ KINDS = {SpanKind.KERNEL: ActivityKind.CONCURRENT_KERNEL, SpanKind.COPY: Activit
 @given(st.lists(st.lists(st.one_of(kernels, copies, unread), max_size=8), max_size=4))
 def test_every_record_is_a_row_with_its_fields(buffers):
     found = decoded(
-        *(b"".join(record(KINDS[kind], **fields) if kind else np.int32(UNREAD).tobytes() + bytes(20) for kind, fields in one) for one in buffers)
+        *(
+            b"".join(record(KINDS[kind], **fields) if kind else np.int32(UNREAD).tobytes() + bytes(20) for kind, fields in one)
+            for one in buffers
+        )
     )
     for kind, columns in (
         (SpanKind.KERNEL, {"start": "start_ns", "end": "end_ns", "correlation_id": "correlation", "graph_node_id": "graph_node",

@@ -5,7 +5,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.analysis import critical_path
-from streamscope.trace import SpanKind
+from streamscope.trace import SpanKind, Trait
 
 ENGINES = ["sync", "async", "dual", "graph", "graph-dual"]
 
@@ -70,3 +70,34 @@ def test_a_host_function_waits_for_the_copy_that_it_reads(engine):
     kinds = [(SpanKind(trace.spans.kind[a]), SpanKind(trace.spans.kind[b])) for a, b in zip(earlier, later, strict=True)]
     assert (SpanKind.COPY, SpanKind.HOST) in kinds
     assert (trace.spans.end_ns[earlier] <= trace.spans.start_ns[later]).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_recording_knows_what_has_to_come_after_what(runs, engine):
+    """By hand: two copies; two products of both; relu of the second; a sum of both branches; a copy back. The engine changes nothing."""
+    origins = runs[engine].trace.origins
+    edges = {(int(before), int(after)) for before, _, after, _ in origins.dependencies}
+    assert edges == {(0, 2), (1, 2), (0, 3), (1, 3), (3, 4), (2, 5), (4, 5), (5, 6)}
+    assert origins.launches[:, :2].tolist() == [[operation, 0] for operation in range(7)]
+    assert [Trait(int(trait)) for trait in origins.launches[:, 2]] == [0, 0, Trait.LIBRARY, Trait.LIBRARY, 0, 0, 0]
+
+
+def test_dependencies_tell_parts_host_functions_and_what_overwrites(monkeypatch):
+    """The parts of one operation may be independent; a write comes after the reads before it; host functions come one after the other."""
+    host = ss.host_function(lambda a: a + a)
+
+    def step(x, w, dy, raw):
+        dx, dw = ss.ops.convolution_backward(x, w, dy, padding=1)
+        once, twice = host(raw), host(raw)
+        return dx, dw, once, twice
+
+    x, w, dy = np.ones((1, 4, 4, 8), "float16"), np.ones((8, 3, 3, 8), "float16"), np.ones((1, 4, 4, 8), "float16")
+    function, inputs = ss.program(step), (x, w, dy, np.ones(4, "float32"))
+    trace = ss.compare(function, *inputs, engines="sync", device="simulated", progress=False)["sync"].trace
+    assert trace.origins.dependencies.tolist() == [[1, 0, 2, 0]]
+    assert trace.origins.launches.tolist() == [
+        [0, 0, Trait.AUXILIARY | Trait.LIBRARY], [0, 1, Trait.LIBRARY], [1, 0, Trait.HOST], [2, 0, Trait.HOST],
+    ]  # fmt: skip
+    monkeypatch.setattr("streamscope.recording.origins.MOST_DEPENDENCIES", 3)
+    many = ss.compare(function, *inputs, engines="sync", device="simulated", progress=False)["sync"].trace.origins
+    assert (len(many.launches), len(many.dependencies), many.complete) == (0, 0, True)

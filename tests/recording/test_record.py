@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import signal
 import sys
 import threading
 from types import SimpleNamespace
 
 import pytest
-from tests.recording.fake_cupti import CUPTI, ActivityKind, Library, Runtime, record
+from tests.recording.fake_cupti import CUPTI, ActivityKind, Driver, Library, Runtime, record
 
 import streamscope as ss
 from streamscope.errors import RecordingError, RecordingWarning
@@ -30,8 +31,9 @@ def text(content: bytes) -> int:
 def library(monkeypatch):
     """A library whose records a test appends; on leaving the block, it waits for the GPU, which is a call, too."""
     library = Library()
-    made = subscribing.Subscription(CUPTI, library)
+    made = subscribing.Subscription(CUPTI, library, library.ask_version)
     monkeypatch.setattr(module, "subscription", lambda: made)
+    library.subscription = made
     monkeypatch.setenv(subscribing.NVTX, "")
     monkeypatch.setattr(module, "device_info", lambda gpu: DeviceInfo("cuda", f"GPU {gpu}"))
 
@@ -43,21 +45,27 @@ def library(monkeypatch):
     return library
 
 
-def launch(library, name=b"_Z4axpyPf", *, correlation, stream=7, gpu=0, thread=11, node=0, call=Runtime.cudaLaunchKernel_v7000, kernel=True):
+def launch(
+    library, name=b"_Z4axpyPf", *, correlation, stream=7, gpu=0, thread=11, node=0, call=Runtime.cudaLaunchKernel_v7000, kernel=True
+):
     """Append a launch and its kernel."""
     start = library.now
     library.now += 100
-    library.records.append(record(ActivityKind.RUNTIME, cbid=call, start=start, end=start + 20, thread_id=thread, correlation_id=correlation))
+    library.records.append(
+        record(ActivityKind.RUNTIME, cbid=call, start=start, end=start + 20, thread_id=thread, correlation_id=correlation)
+    )
     if kernel:
         library.records.append(
-            record(ActivityKind.CONCURRENT_KERNEL, start=start + 30, end=start + 90, correlation_id=correlation, device_id=gpu, stream_id=stream,
-                   graph_node_id=node, name=text(name), grid_x=4, grid_y=2, grid_z=1, block_x=32, block_y=1, block_z=2)
+            record(ActivityKind.CONCURRENT_KERNEL, start=start + 30, end=start + 90, correlation_id=correlation, device_id=gpu,
+                   stream_id=stream, graph_node_id=node, name=text(name), grid_x=4, grid_y=2, grid_z=1, block_x=32, block_y=1, block_z=2)
         )  # fmt: skip
 
 
 def call(library, which, *, correlation=0, thread=11, **fields):
     library.records.append(
-        record(ActivityKind.RUNTIME, cbid=which, start=library.now, end=library.now + 5, thread_id=thread, correlation_id=correlation, **fields)
+        record(
+            ActivityKind.RUNTIME, cbid=which, start=library.now, end=library.now + 5, thread_id=thread, correlation_id=correlation, **fields
+        )
     )
     library.now += 10
 
@@ -86,7 +94,15 @@ def test_each_node_of_a_graph_is_a_span_and_the_launch_is_one_around_them(librar
     with ss.record() as recording:
         launch(library, correlation=5, node=(2 << 32) + 0, call=Runtime.cudaGraphLaunch_v10000)
         library.records.append(
-            record(ActivityKind.MEMSET, start=library.now, end=library.now + 7, correlation_id=5, stream_id=9, graph_node_id=(2 << 32) + 1, bytes=64)
+            record(
+                ActivityKind.MEMSET,
+                start=library.now,
+                end=library.now + 7,
+                correlation_id=5,
+                stream_id=9,
+                graph_node_id=(2 << 32) + 1,
+                bytes=64,
+            )
         )
     nodes = rows(recording.trace, SpanKind.KERNEL, SpanKind.SET)
     assert nodes.graph_node.tolist() == [2 << 32, (2 << 32) + 1]
@@ -143,7 +159,9 @@ def test_copies_ranges_threads_and_loading_have_lanes_of_their_own(library):
         library.records.append(record(ActivityKind.MARKER, flags_=4, timestamp=library.now, id=1, thread=12))
         library.records.append(record(ActivityKind.OVERHEAD, overhead_kind=5 << 16, start=begin + 1, end=begin + 3, thread=11))
         library.records.append(record(ActivityKind.OVERHEAD, overhead_kind=1 << 16, start=begin + 1, end=begin + 2001, thread=11))
-        library.records.append(record(ActivityKind.MEMCPY, start=library.now, end=library.now + 9, copy_kind=2, bytes=96, stream_id=7, correlation_id=4))
+        library.records.append(
+            record(ActivityKind.MEMCPY, start=library.now, end=library.now + 9, copy_kind=2, bytes=96, stream_id=7, correlation_id=4)
+        )
     trace = recording.trace
     (named,) = rows(trace, SpanKind.RANGE).itertuples()
     assert (named.name, named.lane, named.end_ns - named.start_ns) == ("epoch", "thread 12 ranges", 100)
@@ -170,9 +188,14 @@ def test_the_busiest_gpu_is_kept_unless_another_is_asked_for(library):
 @pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])
 def test_an_exception_goes_through_and_what_ran_is_there(library, error):
     recording = ss.record("step")
-    with pytest.raises(type(error)) as raised, recording:
-        launch(library, correlation=5)
-        raise error
+
+    def fail():
+        with recording:
+            launch(library, correlation=5)
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        fail()
     assert raised.value is error
     assert library.enabled == []
     assert recording.trace.info.notes == (f"the block ended with {type(error).__name__}",)
@@ -222,8 +245,33 @@ def test_recordings_are_not_nested_and_not_made_by_two_threads(library):
     assert len(rows(recording.trace, SpanKind.KERNEL)) == 1
 
 
+def test_cupti_leaves_the_process_when_a_recording_has_ended(library):
+    for _ in range(2):
+        with ss.record():
+            assert (library.attached, library.subscription.attached) == (1, True)
+        assert (library.attached, library.subscription.attached) == (0, False)
+
+
+def test_beside_another_subscriber_cupti_stays(library):
+    library.refusals["cuptiSubscribe"] = 39
+    with ss.record() as recording:
+        launch(library, correlation=5)
+    assert len(rows(recording.trace, SpanKind.KERNEL)) == 1
+    assert library.subscription.attached
+
+
+def test_ctrl_c_while_a_recording_begins_leaves_nothing_enabled(library, monkeypatch):
+    enable = library.cuptiActivityEnable
+    monkeypatch.setattr(library, "cuptiActivityEnable", lambda kind: signal.raise_signal(signal.SIGINT) or enable(kind))
+    with pytest.raises(KeyboardInterrupt), ss.record():
+        pytest.fail("the block began")
+    assert (library.enabled, library.attached) == ([], 0)
+
+
 @pytest.mark.parametrize("refused", ["cuptiActivityRegisterCallbacks", f"cuptiActivityEnable {int(ActivityKind.RUNTIME)}"])
-@pytest.mark.parametrize(("status", "hint"), [(35, "NVreg_RestrictProfilingToAdminUsers"), (39, "another profiler"), (3, "streamscope doctor")])
+@pytest.mark.parametrize(
+    ("status", "hint"), [(35, "NVreg_RestrictProfilingToAdminUsers"), (39, "another profiler"), (3, "streamscope doctor")]
+)
 def test_a_refusal_says_what_to_do_and_leaves_nothing_enabled(library, refused, status, hint):
     library.refusals[refused] = status
     with pytest.raises(RecordingError, match=rf"CUPTI_ERROR_{status}.*{hint}"), ss.record():
@@ -264,10 +312,12 @@ def test_another_profiler_that_takes_cupti_over_is_told(library, monkeypatch):
 def test_questions_to_cuda_are_not_recorded(library):
     with ss.record():
         pass
-    assert set(library.left_out) == {("runtime", int(Runtime.cudaGetDevice_v3020))}
+    assert set(library.left_out) == {("runtime", int(Runtime.cudaGetDevice_v3020)), ("driver", int(Driver.cuDriverGetVersion))}
     assert subscribing.is_query("cuStreamGetCaptureInfo_v2")
     assert subscribing.is_query("cudaEventCreateWithFlags_v3020")
-    assert not any(map(subscribing.is_query, ["cuModuleGetFunction", "cudaMalloc_v3020", "cudaEventRecord_v3020", "cudaStreamBeginCapture_v10000"]))
+    assert not any(
+        map(subscribing.is_query, ["cuModuleGetFunction", "cudaMalloc_v3020", "cudaEventRecord_v3020", "cudaStreamBeginCapture_v10000"])
+    )
 
 
 def test_without_cupti_it_says_what_to_install(monkeypatch):
@@ -278,7 +328,9 @@ def test_without_cupti_it_says_what_to_install(monkeypatch):
     subscribing.subscription.cache_clear()
 
 
-@pytest.mark.parametrize(("arguments", "match"), [({"name": 3}, "name=3"), ({"name": ""}, "name=''"), ({"gpu": -1}, "gpu=-1"), ({"gpu": True}, "gpu=True")])
+@pytest.mark.parametrize(
+    ("arguments", "match"), [({"name": 3}, "name=3"), ({"name": ""}, "name=''"), ({"gpu": -1}, "gpu=-1"), ({"gpu": True}, "gpu=True")]
+)
 def test_wrong_arguments_are_refused_at_once(arguments, match):
     with pytest.raises(RecordingError, match=match):
         ss.record(**arguments)

@@ -81,12 +81,14 @@ def expanded(path: str) -> Path:
 def suffix_of(path: Path, *known: str, other: str | None = None) -> str:
     """Return the ending of a file's name, which says the format: one of ``known``; ``other`` for a name without one.
 
+    Of several that fit, as ``.gz`` and ``.json.gz``, it is the longest.
+
     Raises
     ------
     OutputError
         It is another.
     """
-    suffix = path.suffix.lower() or other
+    *_, suffix = (path.suffix.lower() or other, *sorted((each for each in known if path.name.lower()[1:].endswith(each)), key=len))
     if suffix not in known:
         *others, last = known
         use = f"{', '.join(others)} or {last}" if others else last

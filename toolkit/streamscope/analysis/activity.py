@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.idle import Gaps, device_gaps
-from streamscope.analysis.overlap import IntArray, Intervals, UpAndDown, busy_on_lanes, occupied, sums_over_time
+from streamscope.analysis.intervals import IntArray, Intervals, UpAndDown, sums_over_time
+from streamscope.analysis.overlap import busy_on_lanes, occupied
 from streamscope.trace.spans import MEMORY_KINDS, SpanKind, SpanTable
 
 FloatArray = npt.NDArray[np.floating[Any]]

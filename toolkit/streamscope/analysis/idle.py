@@ -8,8 +8,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.launches import call_rows
-from streamscope.analysis.overlap import IntArray
 from streamscope.trace.spans import DEVICE_KINDS, SpanTable
 
 KERNEL_WAIT_BELOW_NS = 30_000
@@ -88,17 +88,30 @@ def stream_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
     >>> [(int(start), int(end), ss.analysis.IdleCause(cause).name) for start, end, cause in zip(gaps.start_ns, gaps.end_ns, gaps.cause)]
     [(25, 30, 'KERNEL_WAIT')]
     """
-    work = _work(spans, launch_ns)
-    found = [_gaps(work.on_lane(lane), None, kernel_wait_below_ns) for lane in np.unique(work.lane)]
-    return _joined(found)
+    device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))  # The table is in the order of starts.
+    work = _work(spans, device, launch_ns)
+    order = np.argsort(work.lane, kind="stable")
+    cuts = np.flatnonzero(np.diff(work.lane[order])) + 1
+    return _joined([_gaps(work.rows(rows), None, kernel_wait_below_ns) for rows in np.split(order, cuts) if len(rows)])
 
 
-def device_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None) -> Gaps:
+def device_gaps(
+    spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None, begin_ns: int = 0
+) -> Gaps:
     """Gaps in which no stream runs anything, from the trace's zero to its last end.
 
     Formula: as for one stream, over the kernels and copies of all streams as if they were one; the time before the first is a gap that
-    began at 0 (the host has not launched yet: host wait), and the time after the last is *other* (the host notices that all is done).
-    Unit: ns.
+    began at ``begin_ns`` (the host has not launched yet: host wait), and the time after the last is *other* (the host notices that all is
+    done). Unit: ns.
+
+    Parameters
+    ----------
+    spans : SpanTable
+    kernel_wait_below_ns : int
+    launch_ns : int, optional
+        As in `stream_gaps`.
+    begin_ns : int
+        Where the run begins: the trace's zero.
 
     Examples
     --------
@@ -112,9 +125,9 @@ def device_gaps(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
     >>> [(int(start), int(end), ss.analysis.IdleCause(cause).name) for start, end, cause in zip(gaps.start_ns, gaps.end_ns, gaps.cause)]
     [(0, 5, 'HOST_WAIT'), (25, 30, 'KERNEL_WAIT')]
     """
-    work = _work(spans, launch_ns)
-    between = _gaps(work, 0, kernel_wait_below_ns)
-    last_ns, end_ns = (int(table.end_ns.max(initial=0)) for table in (work, spans))
+    work = _work(spans, np.flatnonzero(spans.is_kind(DEVICE_KINDS)), launch_ns)
+    between = _gaps(work, begin_ns, kernel_wait_below_ns)
+    last_ns, end_ns = (int(table.end_ns.max(initial=begin_ns)) for table in (work, spans))
     tail = Gaps(*(np.full(int(end_ns > last_ns), value) for value in (-1, last_ns, end_ns, int(IdleCause.OTHER))))
     joined = _joined([between, tail])
     return Gaps(np.full_like(joined.lane, -1), joined.start_ns, joined.end_ns, joined.cause)
@@ -137,11 +150,16 @@ def idle_by_stream(
     {'main': IdleSplit(host_wait_ns=0, kernel_wait_ns=5, other_ns=0)}
     """
     gaps = stream_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns, launch_ns=launch_ns)
-    lanes = np.unique(spans.of_kind(DEVICE_KINDS).lane)
-    return {spans.lanes[lane]: _split(gaps, gaps.lane == lane) for lane in lanes}
+    length = len(IdleCause)
+    # Up to 2**53 ns in all, so sums of floats are exact.
+    by_cause = np.bincount(gaps.lane * length + gaps.cause, gaps.end_ns - gaps.start_ns, len(spans.lanes) * length).astype(np.int64)
+    present = np.bincount(spans.lane[spans.is_kind(DEVICE_KINDS)], minlength=len(spans.lanes)) > 0
+    return {spans.lanes[lane]: IdleSplit(*by_cause[lane * length :][:length].tolist()) for lane in np.flatnonzero(present)}
 
 
-def device_idle(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None) -> IdleSplit:
+def device_idle(
+    spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BELOW_NS, launch_ns: int | None = None, begin_ns: int = 0
+) -> IdleSplit:
     """Time in which no stream runs anything, split as `device_gaps` defines it. Unit: ns.
 
     Examples
@@ -155,8 +173,23 @@ def device_idle(spans: SpanTable, *, kernel_wait_below_ns: int = KERNEL_WAIT_BEL
     >>> ss.analysis.device_idle(builder.build())
     IdleSplit(host_wait_ns=5, kernel_wait_ns=5, other_ns=0)
     """
-    gaps = device_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns, launch_ns=launch_ns)
+    gaps = device_gaps(spans, kernel_wait_below_ns=kernel_wait_below_ns, launch_ns=launch_ns, begin_ns=begin_ns)
     return _split(gaps, np.ones(len(gaps.lane), bool))
+
+
+def host_wait_ns(spans: SpanTable) -> int:
+    """Idle time of the device in which what comes next had not reached it when the last work ended (`IdleCause.HOST_WAIT`). Unit: ns."""
+    return device_idle(spans).host_wait_ns
+
+
+def kernel_wait_ns(spans: SpanTable) -> int:
+    """Idle time of the device in gaps below 30 µs before what had reached it (`IdleCause.KERNEL_WAIT`). Unit: ns."""
+    return device_idle(spans).kernel_wait_ns
+
+
+def other_idle_ns(spans: SpanTable) -> int:
+    """Idle time of the device in longer gaps, before work of an unknown launch, and at the end (`IdleCause.OTHER`). Unit: ns."""
+    return device_idle(spans).other_ns
 
 
 @dataclass(frozen=True)
@@ -169,9 +202,8 @@ class _Work:
     arrival_ns: IntArray
     known: npt.NDArray[np.bool_]
 
-    def on_lane(self, lane: int) -> _Work:
-        mask = self.lane == lane
-        return _Work(self.lane[mask], self.start_ns[mask], self.end_ns[mask], self.arrival_ns[mask], self.known[mask])
+    def rows(self, rows: IntArray) -> _Work:
+        return _Work(self.lane[rows], self.start_ns[rows], self.end_ns[rows], self.arrival_ns[rows], self.known[rows])
 
 
 def shortest_launch_ns(spans: SpanTable, device: IntArray, call: IntArray) -> int:
@@ -187,8 +219,7 @@ def shortest_launch_ns(spans: SpanTable, device: IntArray, call: IntArray) -> in
     return max(0, int(latency_ns.min())) if len(latency_ns) else 0
 
 
-def _work(spans: SpanTable, launch_ns: int | None) -> _Work:
-    device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))  # The table is in the order of starts.
+def _work(spans: SpanTable, device: IntArray, launch_ns: int | None) -> _Work:
     call = call_rows(spans, device)
     known = call >= 0
     shortest_ns = shortest_launch_ns(spans, device, call) if launch_ns is None else launch_ns

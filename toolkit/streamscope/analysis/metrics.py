@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis.idle import IdleSplit, device_idle
+from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.launches import MissingRecords, api_time_ns, launch_latency_ns, missing_records, queue_time_ns
 from streamscope.analysis.overlap import (
-    IntArray,
     copy_compute_overlap,
     exposed_copy_ns,
     exposed_host_ns,
@@ -256,12 +256,26 @@ def _record_flags(makespan: MedianInterval, busy_ns: int, missing: MissingRecord
     flags = []
     if busy_ns > makespan.high:
         flags.append(f"GPU busy ({time_text(busy_ns)}) exceeds the makespan without recording ({time_text(makespan.median)})")
+    return flags + incomplete_flags(missing) + clock_flags(latency_ns) + cost_flags(cost)
+
+
+def incomplete_flags(missing: MissingRecords) -> list[str]:
+    """Say which halves of launches are missing, and what that does to the numbers."""
+    flags = []
     if missing.calls:
         flags.append(f"launch calls without a record on the device: {missing.calls}; GPU busy and overlap are lower bounds")
     if missing.device:
         flags.append(f"kernels or copies without a launch call: {missing.device}; latency and idle causes leave them out")
-    if early := int((latency_ns < 0).sum()):
-        flags.append(f"{early} of {len(latency_ns)} launches seem to run before they were called: the two clocks do not agree")
-    if cost is not None and cost > COSTLY_RECORDING:
-        flags.append(f"recording makes the run {cost:.1f} times as long: latency, API time and idle causes are of that run")
     return flags
+
+
+def clock_flags(latency_ns: IntArray) -> list[str]:
+    """Say how many launches seem to run before they were called."""
+    early = int((latency_ns < 0).sum())
+    return [f"{early} of {len(latency_ns)} launches seem to run before they were called: the two clocks do not agree"] if early else []
+
+
+def cost_flags(cost: float | None) -> list[str]:
+    """Say that recording is costly, where it is."""
+    costly = cost is not None and cost > COSTLY_RECORDING
+    return [f"recording makes the run {cost:.1f} times as long: latency, API time and idle causes are of that run"] if costly else []

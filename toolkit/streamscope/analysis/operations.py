@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.analysis.overlap import IntArray
+from streamscope.analysis.intervals import IntArray
 from streamscope.errors import TraceError
 from streamscope.trace.spans import DEVICE_KINDS, SpanTable
 from streamscope.trace.trace import Trace

@@ -1,115 +1,19 @@
-"""How much of the time kernels and copies run, and how much of it side by side; and the arithmetic under it, sets of time intervals.
-
-Times are whole nanoseconds, so all sums are exact.
-"""
+"""How much of the time kernels and copies run, and how much of it side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.analysis.intervals import IntArray, Intervals, Steps, count_steps, intersection_ns, union
 from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, SpanKind, SpanTable
 
-IntArray = npt.NDArray[np.integer[Any]]
-UpAndDown = tuple[IntArray, IntArray, IntArray | int]
-"""At which times a sum goes up, at which it goes down, and by how much: one number for all, or one for each time up and each down."""
-
-
-@dataclass(frozen=True)
-class Intervals:
-    """Disjoint intervals in order, none empty, no two touching.
-
-    Attributes
-    ----------
-    start_ns, end_ns : int64 arrays
-        Half-open: an interval holds its start and not its end.
-    """
-
-    start_ns: IntArray
-    end_ns: IntArray
-
-    @property
-    def length_ns(self) -> int:
-        """Sum of the lengths, in ns."""
-        return int((self.end_ns - self.start_ns).sum())
-
-
-@dataclass(frozen=True)
-class Steps:
-    """A step function of time: ``value[i]`` from ``time_ns[i]`` up to ``time_ns[i + 1]``; 0 before the first.
-
-    Attributes
-    ----------
-    time_ns : int64 array
-        Strictly increasing.
-    value : int64 array
-    """
-
-    time_ns: IntArray
-    value: IntArray
-
-    def time_at_ns(self) -> IntArray:
-        """Return how long each value held, between the first and the last step: int64 array, index = value, in ns."""
-        return np.bincount(self.value[:-1], weights=np.diff(self.time_ns)).astype(np.int64)
-
-
-def union(start_ns: IntArray, end_ns: IntArray) -> Intervals:
-    """Return the union of half-open intervals given in any order; empty ones vanish, touching ones join."""
-    kept = end_ns > start_ns
-    start_ns, end_ns = start_ns[kept], end_ns[kept]
-    if len(start_ns) == 0:
-        return Intervals(start_ns, end_ns)
-    order = np.argsort(start_ns, kind="stable")
-    start_ns, reach_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
-    opens = np.concatenate([[True], start_ns[1:] > reach_ns[:-1]])
-    closes = np.concatenate([opens[1:], [True]])
-    return Intervals(start_ns[opens], reach_ns[closes])
-
-
-def intersection_ns(first: Intervals, second: Intervals) -> int:
-    """Return the length that two sets have in common, |A| + |B| - |A ∪ B|, in ns."""
-    both = union(np.concatenate([first.start_ns, second.start_ns]), np.concatenate([first.end_ns, second.end_ns]))
-    return first.length_ns + second.length_ns - both.length_ns
-
-
-def count_steps(up_ns: IntArray, down_ns: IntArray) -> Steps:
-    """Return the count that goes up by one at each time of ``up_ns`` and down by one at each of ``down_ns``."""
-    time_ns, (count,) = sums_over_time((up_ns, down_ns, 1))
-    return Steps(time_ns, count)
-
-
-def sums_over_time(*columns: UpAndDown) -> tuple[IntArray, list[IntArray]]:
-    """Return sums that go up and down, from each time at which any of them may change up to the next.
-
-    Parameters
-    ----------
-    *columns : UpAndDown
-        One for each sum.
-
-    Returns
-    -------
-    time_ns : int64 array
-        Strictly increasing.
-    sums : list of int64 array
-    """
-    time_ns = np.concatenate([times for up_ns, down_ns, _ in columns for times in (up_ns, down_ns)])
-    # A stable sort is quick on what is nearly sorted, as traces are; np.unique hashes, which is not.
-    order = np.argsort(time_ns, kind="stable")
-    time_ns = time_ns[order]
-    last, first = np.flatnonzero(np.diff(time_ns, append=time_ns[-1:] + 1)), 0
-    sums: list[IntArray] = []
-    for up_ns, down_ns, weight in columns:
-        middle, end = first + len(up_ns), first + len(up_ns) + len(down_ns)
-        change = np.zeros(len(time_ns), np.int64)
-        change[first:middle], change[middle:end] = weight, -weight
-        sums.append(np.cumsum(change[order])[last])
-        first = end
-    return time_ns[last], sums
+ASIDE = frozenset({SpanKind.API, SpanKind.RANGE})
+"""Host spans that tell what a program was about, and neither launch nor wait: they may begin long before the first launch."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +41,33 @@ def occupied(spans: SpanTable, *kinds: SpanKind) -> Intervals:
     return union(spans.start_ns[chosen], spans.end_ns[chosen])
 
 
+def run_of(spans: SpanTable) -> SpanTable:
+    """Return the spans of a program's run: all but ranges, and calls of CUDA that neither launch nor wait."""
+    aside = spans.is_kind(ASIDE)
+    return spans.select(~aside) if aside.any() else spans
+
+
+def span_ns(spans: SpanTable) -> int:
+    """From the first call of the program to the last end on the host or the device.
+
+    Formula: latest end - earliest start, over launches, event calls, waits, host functions, and all that runs on the device. Other calls
+    of CUDA (allocations, module loads) and named ranges do not count: they may begin long before the first launch. Unit: ns. 0 for an
+    empty trace. The definition is ours: Holistic Trace Analysis and TraceLens count from the first to the last end on the device, so what
+    the host does before and after is no idle time there.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 2, 4, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
+    >>> ss.analysis.span_ns(builder.build())
+    23
+    """
+    spans = run_of(spans)
+    return int(spans.end_ns.max() - spans.start_ns.min()) if len(spans) else 0
+
+
 def gpu_busy_ns(spans: SpanTable) -> int:
     """Time with at least one kernel running.
 
@@ -156,9 +87,9 @@ def gpu_busy_ns(spans: SpanTable) -> int:
 
 
 def copy_busy_ns(spans: SpanTable) -> int:
-    """Time with at least one copy between host and device running.
+    """Time with at least one copy or memory set running.
 
-    Formula: length of the union of all copies. Unit: ns.
+    Formula: length of the union of all copies and sets. Unit: ns.
 
     Examples
     --------
@@ -173,9 +104,9 @@ def copy_busy_ns(spans: SpanTable) -> int:
 
 
 def exposed_copy_ns(spans: SpanTable) -> int:
-    """Time in which a copy runs and no kernel does.
+    """Time in which a copy or a memory set runs and no kernel does.
 
-    Formula: |∪copies| - |∪copies ∩ ∪kernels|. Unit: ns.
+    Formula: |∪copies and sets| - |∪copies and sets ∩ ∪kernels|. Unit: ns.
     Source: the exposed communication of TraceLens and Holistic Trace Analysis, for copies.
 
     Examples
@@ -276,11 +207,16 @@ def concurrency(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)
 
 def busy_on_lanes(spans: SpanTable, kinds: Iterable[SpanKind]) -> Intervals:
     """Return when each lane is busy with some kinds, one lane after the other: intervals of one lane are disjoint."""
-    rows = np.flatnonzero(spans.is_kind(kinds))
-    lane, start_ns, end_ns = spans.lane[rows], spans.start_ns[rows], spans.end_ns[rows]
+    busy = [union(spans.start_ns[rows], spans.end_ns[rows]) for _, rows in rows_by_lane(spans, np.flatnonzero(spans.is_kind(kinds)))]
     none = np.zeros(0, np.int64)
-    busy = [union(start_ns[mask], end_ns[mask]) for mask in (lane == one for one in np.unique(lane))]
     return Intervals(np.concatenate([none, *(one.start_ns for one in busy)]), np.concatenate([none, *(one.end_ns for one in busy)]))
+
+
+def rows_by_lane(spans: SpanTable, rows: IntArray) -> list[tuple[int, IntArray]]:
+    """Return the lanes that some rows lie on, in their order, each with its rows as they were ordered."""
+    ordered = rows[np.argsort(spans.lane[rows], kind="stable")]
+    cuts = np.flatnonzero(np.diff(spans.lane[ordered])) + 1
+    return [(int(spans.lane[part[0]]), part) for part in np.split(ordered, cuts) if len(part)]
 
 
 def overlap_ns(spans: SpanTable) -> int:
@@ -318,6 +254,24 @@ def overlap_fraction(spans: SpanTable) -> float:
     return overlap_ns(spans) / busy_ns if busy_ns else 0.0
 
 
+def average_concurrency(spans: SpanTable) -> float | None:
+    """Count the kernels that run at once, on average over the time in which any runs.
+
+    Formula: sum over streams of the time with a kernel running / GPU busy. Unit: 1. Denominator: GPU busy. None where no kernel runs.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 40)
+    >>> ss.analysis.average_concurrency(builder.build())  # 30 + 20 in 40 ns
+    1.25
+    """
+    busy_ns = gpu_busy_ns(spans)
+    return busy_on_lanes(spans, [SpanKind.KERNEL]).length_ns / busy_ns if busy_ns else None
+
+
 def stream_overlap(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)) -> tuple[StreamPair, ...]:
     """Overlap of each pair of streams.
 
@@ -339,14 +293,14 @@ def stream_overlap(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNE
     >>> ss.analysis.stream_overlap(builder.build())  # 10 ns of the 20 on aux
     (StreamPair(first='main', second='aux', overlap_ns=10, fraction=0.5),)
     """
-    work = spans.of_kind(kinds)
-    busy = {int(lane): _on_lane(work, lane) for lane in np.unique(work.lane)}
+    lanes = rows_by_lane(spans, np.flatnonzero(spans.is_kind(kinds)))
+    names = [spans.lanes[lane] for lane, _ in lanes]
+    busy = [union(spans.start_ns[rows], spans.end_ns[rows]) for _, rows in lanes]
+    common_ns, busy_ns = _common_ns(busy).astype(np.int64), [one.length_ns for one in busy]
     pairs = []
-    for first, second in combinations(busy, 2):
-        common_ns = intersection_ns(busy[first], busy[second])
-        shorter_ns = min(busy[first].length_ns, busy[second].length_ns)
-        fraction = common_ns / shorter_ns if shorter_ns else 0.0
-        pairs.append(StreamPair(spans.lanes[first], spans.lanes[second], common_ns, fraction))
+    for first, second in combinations(range(len(names)), 2):
+        both_ns, shorter_ns = int(common_ns[first, second]), min(busy_ns[first], busy_ns[second])
+        pairs.append(StreamPair(names[first], names[second], both_ns, both_ns / shorter_ns if shorter_ns else 0.0))
     return tuple(pairs)
 
 
@@ -380,6 +334,25 @@ def kernel_time_ns(spans: SpanTable) -> int:
     return int(spans.duration_ns[spans.kind == SpanKind.KERNEL].sum())
 
 
-def _on_lane(spans: SpanTable, lane: int) -> Intervals:
-    mask = spans.lane == lane
-    return union(spans.start_ns[mask], spans.end_ns[mask])
+def _common_ns(sets: list[Intervals]) -> npt.NDArray[np.float64]:
+    """Return how long each pair of sets has in common, in ns, up to 2**53: a matrix, found in one pass over time."""
+    found = np.zeros((len(sets), len(sets)))
+    starts, ends = ([np.zeros(0, np.int64), *(getattr(one, edge) for one in sets)] for edge in ("start_ns", "end_ns"))
+    running = count_steps(np.concatenate(starts), np.concatenate(ends))
+    shared = np.flatnonzero(running.value > 1)
+    at_a_time = max(1, _ENTRIES_AT_A_TIME // max(1, len(sets)))
+    for first in range(0, len(shared), at_a_time):
+        rows = shared[first : first + at_a_time]
+        start_ns = running.time_ns[rows]
+        there = np.stack([_inside(one, start_ns) for one in sets]).astype(np.float64)
+        found += (there * (running.time_ns[rows + 1] - start_ns)) @ there.T
+    return found
+
+
+_ENTRIES_AT_A_TIME = 1 << 22
+
+
+def _inside(one: Intervals, time_ns: IntArray) -> npt.NDArray[np.bool_]:
+    """Tell of each time whether it lies in a set."""
+    row = np.searchsorted(one.start_ns, time_ns, side="right") - 1
+    return (row >= 0) & (time_ns < np.append(one.end_ns, 0)[row])

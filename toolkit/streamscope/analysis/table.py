@@ -189,14 +189,14 @@ def metrics_markdown(title: str, device: DeviceInfo, metrics: Mapping[str, Engin
     table = metrics_table(metrics)
     rows = [(ENGINE, *table.headings), ("---", *["---:"] * len(table.headings))]
     rows += [(table.names[engine], *cells) for engine, cells in table.cells.items()]
-    lines = [" | ".join(["", *map(_in_markdown, cells), ""]).strip() for cells in rows]
-    notes = [f"\\[{number}\\] {_in_markdown(note)}  " for number, note in enumerate(table.notes, 1)]
-    evidence = ["What the verdict rests on:", "", *(f"- {_in_markdown(line)}" for line in verdict.evidence)]
-    head = [f"# {_in_markdown(title)} · {_in_markdown(device_words(device))}", "", _in_markdown(verdict.text), ""]
+    lines = [" | ".join(["", *map(in_markdown, cells), ""]).strip() for cells in rows]
+    notes = [f"\\[{number}\\] {in_markdown(note)}  " for number, note in enumerate(table.notes, 1)]
+    evidence = ["What the verdict rests on:", "", *(f"- {in_markdown(line)}" for line in verdict.evidence)]
+    head = [f"# {in_markdown(title)} · {in_markdown(device_words(device))}", "", in_markdown(verdict.text), ""]
     return printable("\n".join([*head, *lines, "", *notes, *([""] if notes else []), *evidence, ""]))
 
 
-def _in_markdown(text: str) -> str:
+def in_markdown(text: str) -> str:
     """Return text that Markdown shows as it is: no tag, no cell that ends early, no link, no code, on one line."""
     return re.sub(r"([\\`*\[\]<>|])", r"\\\1", " ".join(text.split()))
 

@@ -13,11 +13,11 @@ from streamscope.devices.protocol import Device
 from streamscope.engines.case import Case
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
-from streamscope.recording.recorders import AFTERWARDS, Recorder, checked_recorder, launches_dearer, recorder_of
+from streamscope.recording.recorders import STAYED, Recorder, checked_recorder, cupti_stayed, recorder_of
 from streamscope.trace.trace import Trace
 
 LEDGER = ("events", "stamps", "cupti")
-"""All recorders of a GPU. CUPTI is the last, since the process launches more slowly when it has recorded."""
+"""All recorders of a GPU. CUPTI is the last, in case that it stays in the process, which then launches more slowly."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Recorded:
 def recorded_traces(
     case: Case, device: Device, prepared: Mapping[str, Prepared], asked: Recorded, begin: Callable[[str], None]
 ) -> Iterator[tuple[str, Trace]]:
-    """Yield each engine's trace; all times are taken before, since a recording may make launches dearer.
+    """Yield each engine's trace; all times are taken before.
 
     Parameters
     ----------
@@ -65,12 +65,12 @@ def recorded_traces(
     begin : callable
         Told of each engine before it is recorded.
     """
-    dearer = launches_dearer()
+    stayed = cupti_stayed()
     if asked.runs(device) == 1:
         recorder = recorder_of(device, asked.recorder)
         for engine, each in prepared.items():
             begin(engine)
-            yield engine, _noted(_record(recorder, case, each), [AFTERWARDS] * dearer)
+            yield engine, _noted(_record(recorder, case, each), [STAYED] * stayed)
         return
     chosen = "events" if asked.recorder == "auto" else asked.recorder
     traces: dict[str, dict[str, Trace]] = {engine: {} for engine in prepared}
@@ -89,7 +89,7 @@ def recorded_traces(
         costs = {f"{name}_ns": trace.info.ledger["recorded_ns"] for name, trace in found.items()}
         trace = found[chosen]
         info = replace(trace.info, ledger={**trace.info.ledger, **costs})
-        yield engine, _noted(replace(trace, info=info), [AFTERWARDS] * dearer + reasons)
+        yield engine, _noted(replace(trace, info=info), [STAYED] * stayed + reasons)
 
 
 def _record(recorder: Recorder, case: Case, prepared: Prepared) -> Trace:

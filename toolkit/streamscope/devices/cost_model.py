@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from streamscope.errors import DeviceError
 from streamscope.program.launch import Cost, Launch, LaunchKind
@@ -61,6 +61,32 @@ class Residency:
     def load(self) -> float:
         """Resident threads on each multiprocessor that is held; 0 where none is."""
         return self.threads / self.multiprocessors if self.multiprocessors else 0.0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One kernel or copy of a launch, which may have several.
+
+    Attributes
+    ----------
+    alone_ns : float
+        How long it takes alone.
+    cost : Cost
+        What it takes from the device.
+    """
+
+    alone_ns: float
+    cost: Cost
+
+
+class Prices(Protocol):
+    """What launches cost: by a cost model, or as somebody has measured them."""
+
+    def call_ns(self, launch: Launch) -> float:
+        """Return the host's time for launching it, in ns."""
+
+    def pieces(self, launch: Launch) -> Sequence[Piece]:
+        """Return its kernels, or its copy, in order; at least one."""
 
 
 @dataclass(frozen=True)
@@ -243,6 +269,14 @@ class CostModel:
     def estimate_ns(self, launch: Launch) -> float:
         """Return how long a launch takes alone, in ns, kernel or copy."""
         return self.kernel_ns(launch.cost) if launch.kind is LaunchKind.KERNEL else self.copy_ns(launch.cost, launch.kind)
+
+    def call_ns(self, launch: Launch) -> float:
+        """Return the host's time for launching it, in ns; see `Prices`."""
+        return self.library_launch_ns if launch.library else self.launch_ns
+
+    def pieces(self, launch: Launch) -> tuple[Piece, ...]:
+        """Return a launch as one piece; see `Prices`."""
+        return (Piece(self.estimate_ns(launch), launch.cost),)
 
     def residency(self, cost: Cost) -> Residency:
         """Return what a kernel holds of the chip; one that mostly sits out an empty kernel's time holds it for the busy part only."""

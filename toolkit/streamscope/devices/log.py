@@ -11,7 +11,7 @@ from streamscope.program.launch import LaunchKind
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One launch as it ran; what CUPTI is to a real device.
+    """One kernel or copy of a launch as it ran; what CUPTI is to a real device.
 
     Attributes
     ----------
@@ -24,7 +24,9 @@ class LogRecord:
     replay : int
         Which graph launch it belongs to, counted over the device; -1 outside graphs.
     writes : tuple of Buffer
-        What it wrote to, which tells whose it is.
+        What its launch writes to, which tells whose it is.
+    piece : int
+        Which kernel of the launch it is; 0 for the first.
     """
 
     name: str
@@ -36,6 +38,7 @@ class LogRecord:
     end_ns: float
     replay: int = -1
     writes: tuple[object, ...] = field(default=(), compare=False, repr=False)
+    piece: int = 0
 
 
 class DeviceLog(list[LogRecord]):

@@ -115,7 +115,7 @@ class _Walk:
         model, lanes = self.model, self.lanes
         match step:
             case Issue(launch, lane):
-                self.host_ns += model.library_launch_ns if launch.library else model.launch_ns
+                self.host_ns += model.call_ns(launch)
                 lanes.done_ns[lane] = self._end_ns(launch, self._start_ns(lane, model.launch_latency_ns))
             case RecordEvent(event, lane):
                 self.host_ns += model.event_record_ns

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from streamscope.order.hazards import Accesses, hazards, note
-from streamscope.program.launch import HostCall
+from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Operation
 
 WINDOW = 4096
@@ -85,18 +85,28 @@ def dependencies(operations: Sequence[Operation]) -> list[list[int]]:
 
     Host functions come one after the other in program order, since they may have effects that no variable shows.
     """
+    return _dependencies((operation.reads, operation.writes, isinstance(operation.work, HostCall)) for operation in operations)
+
+
+def dependencies_of_work(works: Iterable[Launch | HostCall]) -> list[list[int]]:
+    """Return the same of launches and host functions, by their positions."""
+    return _dependencies((work.reads, work.writes, isinstance(work, HostCall)) for work in works)
+
+
+def _dependencies(items: Iterable[tuple[Collection[int], Collection[int], bool]]) -> list[list[int]]:
+    """Return the positions of what each item comes after, which reads and writes variables and may be a host function."""
     accesses: defaultdict[int, Accesses[int]] = defaultdict(Accesses)
     last_host: int | None = None
     before: list[list[int]] = []
-    for position, operation in enumerate(operations):
-        reads = [accesses[variable] for variable in operation.reads if variable not in operation.writes]
-        writes = [accesses[variable] for variable in operation.writes]
+    for position, (read, written, on_host) in enumerate(items):
+        reads = [accesses[variable] for variable in read if variable not in written]
+        writes = [accesses[variable] for variable in written]
         earlier = set(hazards(reads, writes))
-        if isinstance(operation.work, HostCall):
+        if on_host:
             earlier.update([] if last_host is None else [last_host])
             last_host = position
         before.append(sorted(earlier))
-        note(position, position, reads, writes)  # Each operation is a lane of its own: no order is given but by variables.
+        note(position, position, reads, writes)  # Each item is a lane of its own: no order is given but by variables.
     return before
 
 

@@ -68,15 +68,17 @@ class DeviceLogRecorder:
         own = {id(buffer) for buffer in prepared.buffers}
         # Other threads may have used the device meanwhile; a preview has neither memory nor others on its device.
         ours = (record for record in records if not own or any(id(buffer) in own for buffer in record.writes))
-        times = {(record.operation, record.part): (record.start_ns - zero, record.end_ns - zero) for record in ours}
+        times: dict[tuple[int, int], list[tuple[float, float]]] = {}
+        for record in ours:
+            times.setdefault((record.operation, record.part), []).append((record.start_ns - zero, record.end_ns - zero))
         for index, bound in enumerate(steps_of(prepared)):
             inner = [one.step for one in bound.inner] if isinstance(bound.step, Replay) else [bound.step]
             issues = [step for step in inner if isinstance(step, Issue)]
             for step in issues:
-                start, end = times[step.launch.operation, step.launch.part]
-                add_device_span(builder, step.launch, lanes[step.lane], index, start, end, Basis.MEASURED)
+                for start, end in times[step.launch.operation, step.launch.part]:
+                    add_device_span(builder, step.launch, lanes[step.lane], index, start, end, Basis.MEASURED)
             if isinstance(bound.step, Replay) and issues:
-                extents = [times[step.launch.operation, step.launch.part] for step in issues]
+                extents = [extent for step in issues for extent in times[step.launch.operation, step.launch.part]]
                 first, last = min(start for start, _ in extents), max(end for _, end in extents)
                 builder.add(SpanKind.GRAPH, "graph", lanes[0], first, last, correlation=index)
         return builder

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import reduce
+from operator import or_
 
 import numpy as np
 
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Step, WaitEvent
+from streamscope.order.graph import dependencies_of_work
+from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import LONGEST_SOURCE, Operation, Program
-from streamscope.trace.origins import MOST_OPERATIONS, MOST_WAITS, Origins
+from streamscope.trace.origins import MOST_DEPENDENCIES, MOST_OPERATIONS, MOST_WAITS, Origins, Trait
+from streamscope.trace.spans import IntArray
 from streamscope.words import shortened
 
 Place = tuple[int, int]
@@ -20,8 +25,9 @@ def origins_of(plan: Plan) -> Origins:
     waits = sorted(set(_waits(plan.flat())))
     complete = len(waits) <= MOST_WAITS
     table = np.array(waits if complete else [], np.int64).reshape(-1, 4)
+    launches, dependencies = _order(plan.program)
     if len(plan.program.operations) > MOST_OPERATIONS:
-        return Origins(waits=table, complete=complete)
+        return Origins(waits=table, complete=complete, launches=launches, dependencies=dependencies)
     texts: dict[str, int] = {"": -1}
     label, line, arguments = (
         np.array([texts.setdefault(text, len(texts) - 1) for text in column], np.int64)
@@ -31,7 +37,32 @@ def origins_of(plan: Plan) -> Origins:
             [_arguments(operation, plan.program) for operation in plan.program.operations],
         )
     )
-    return Origins(tuple(texts)[1:], label, line, arguments, table, complete)
+    return Origins(tuple(texts)[1:], label, line, arguments, table, complete, launches, dependencies)
+
+
+def _order(program: Program) -> tuple[IntArray, IntArray]:
+    """Return the launches and host functions of a program, and what has to come after what: nothing of either where there are too many."""
+    works = [work for operation in program.operations for work in _works(operation)]
+    places = [(work.operation, 0 if isinstance(work, HostCall) else work.part) for work in works]
+    pairs: list[tuple[int, int, int, int]] = []
+    if len(works) <= MOST_DEPENDENCIES:
+        pairs = [(*places[other], *places[index]) for index, earlier in enumerate(dependencies_of_work(works)) for other in earlier]
+    if max(len(works), len(pairs)) > MOST_DEPENDENCIES:
+        works, pairs = [], []
+    rows = [(*place, _traits(work, program)) for place, work in zip(places, works, strict=False)]
+    return np.array(rows, np.int64).reshape(-1, 3), np.array(pairs, np.int64).reshape(-1, 4)
+
+
+def _works(operation: Operation) -> tuple[Launch | HostCall, ...]:
+    return (operation.work,) if isinstance(operation.work, HostCall) else operation.work
+
+
+def _traits(work: Launch | HostCall, program: Program) -> Trait:
+    captured = Trait.CAPTURED if program.captured else Trait(0)
+    if isinstance(work, HostCall):
+        return Trait.HOST | captured
+    held = ((work.auxiliary, Trait.AUXILIARY), (work.library, Trait.LIBRARY), (not work.capturable, Trait.FIXED))
+    return reduce(or_, (trait for has, trait in held if has), captured)
 
 
 def _line(operation: Operation) -> str:

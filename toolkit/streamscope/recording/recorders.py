@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from streamscope.trace.trace import Trace
 
 RECORDERS = options.RECORDER.choices
-AFTERWARDS = "CUPTI recorded in this process before, so that launches are dearer for the host, above all of graphs; a new process is not"
+STAYED = (
+    "CUPTI stayed in this process after a recording, so that launches are dearer, above all of graphs; start a new process for true times"
+)
 
 
 class Recorder(Protocol):
@@ -44,10 +46,10 @@ def checked_recorder(name: object) -> str:
     raise RecordingError(f"recorder={shown(name)} is unknown", hint=hint)
 
 
-def launches_dearer() -> bool:
-    """Tell whether CUPTI has recorded in this process, which leaves launches dearer."""
+def cupti_stayed() -> bool:
+    """Tell whether CUPTI stayed in this process after a recording."""
     module = sys.modules.get("streamscope.recording.subscription")
-    return module is not None and bool(module.has_recorded())
+    return module is not None and bool(module.is_attached())
 
 
 def recorder_of(device: Device, name: str = "auto") -> Recorder:

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -42,6 +42,8 @@ _ZEROED_BUFFERS = 5  # CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER
 _NO_MORE = 12  # CUPTI_ERROR_MAX_LIMIT_REACHED
 _SYSTEM_THREAD_IDS = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
 _REQUESTED = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t))
+_CALLED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(ctypes.c_int))
+_DRIVER_API, _AT_EXIT = 1, 1  # CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_API_EXIT
 _COMPLETED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
 
 Bytes = npt.NDArray[np.uint8]
@@ -56,11 +58,19 @@ class Subscription:
         cupti-python.
     library : CDLL
         The CUPTI that cupti-python has loaded.
+    ask_version : callable
+        Calls ``cuDriverGetVersion``, at the end of which CUPTI can leave.
+
+    Attributes
+    ----------
+    attached : bool
+        Whether CUPTI is in the process, which then launches more slowly, graphs above all.
     """
 
-    def __init__(self, cupti: Any, library: ctypes.CDLL) -> None:
+    def __init__(self, cupti: Any, library: ctypes.CDLL, ask_version: Callable[[], object]) -> None:
         self.cupti = cupti
         self._library = library
+        self._ask_version = ask_version
         self._layouts = layouts_of(cupti, {structure: _dtype(cupti, structure) for structure in STRUCTURES})
         self._queries = [
             (switch, int(call))
@@ -76,7 +86,10 @@ class Subscription:
         self._filled: list[Bytes] = []
         self._callbacks = _REQUESTED(self._request), _COMPLETED(self._complete)
         self._recording = threading.Lock()
-        self.has_recorded = False
+        self._subscriber: ctypes.c_void_p | None = None
+        self._leaving = False
+        self._told = _CALLED(self._called)
+        self.attached = False
 
     def now_ns(self) -> int:
         """Return the time on CUPTI's clock."""
@@ -128,9 +141,7 @@ class Subscription:
             try:
                 while len(self._spare) < SPARE_BUFFERS:
                     self._spare.append(_buffer(touched=True))
-                # Each time: another profiler may have put its own in their place.
-                self._check("cuptiActivityRegisterCallbacks", *self._callbacks)
-                self.has_recorded = True
+                self._attach()
                 flag, size = ctypes.c_uint8(1), ctypes.c_size_t(1)
                 self._library.cuptiActivitySetAttribute(_ZEROED_BUFFERS, ctypes.byref(size), ctypes.byref(flag))
                 self._library.cuptiSetThreadIdType(_SYSTEM_THREAD_IDS)
@@ -143,6 +154,7 @@ class Subscription:
                     getattr(self._library, switch)(call, 0)
             except BaseException:
                 self._disable(enabled)
+                self._detach()
                 self._recording.release()
                 raise
 
@@ -156,6 +168,30 @@ class Subscription:
             return ActivityRecords.decoded(filled, self._layouts, self._size_at, _text_at, dropped.value)
         finally:
             self._disable(kinds)
+            self._detach()
+
+    def _attach(self) -> None:
+        """Become CUPTI's subscriber, which only one can be; where another is, its activities can be had all the same."""
+        self.attached = True
+        subscriber = ctypes.c_void_p()
+        if not self._library.cuptiSubscribe(ctypes.byref(subscriber), self._told, None):
+            self._subscriber = subscriber
+        # Each time: another profiler may have put its own in their place.
+        self._check("cuptiActivityRegisterCallbacks", *self._callbacks)
+
+    def _detach(self) -> None:
+        """Let CUPTI leave the process, which would launch more slowly: it does so at the end of a call of CUDA, which it tells of."""
+        subscriber, self._subscriber = self._subscriber, None
+        asked = int(self.cupti.driver_api_trace_cbid.cuDriverGetVersion)
+        if subscriber is not None and not self._library.cuptiEnableCallback(1, subscriber, _DRIVER_API, asked):
+            self._leaving = True
+            self._ask_version()
+
+    def _called(self, _user: int, _domain: int, _call: int, data: Any) -> None:
+        """Be told of a call of CUDA, by CUPTI."""
+        if self._leaving and data[0] == _AT_EXIT:
+            self._leaving = False
+            self.attached = self._library.cuptiFinalize() != 0
 
     def _disable(self, kinds: Sequence[int]) -> None:
         for kind in kinds:
@@ -214,7 +250,9 @@ def subscription() -> Subscription:
         raise RecordingError(f"CUPTI cannot be loaded: {error}", hint=INSTALL_HINT) from None
     try:
         cupti.get_timestamp()  # This loads the library.
-        return Subscription(cupti, _loaded_library(cupti))
+        from cuda.bindings import driver
+
+        return Subscription(cupti, _loaded_library(cupti), driver.cuDriverGetVersion)
     except RecordingError:
         raise
     except Exception as error:
@@ -225,9 +263,9 @@ INSTALL_HINT = "pip install cupti-python, of the CUDA version that is in use: cu
 NO_GPU_HINT = "record on a machine with an NVIDIA GPU, save with recording.trace.to_parquet(path), and open it here with ss.read(path)"
 
 
-def has_recorded() -> bool:
-    """Tell whether CUPTI has recorded in this process, after which it launches graphs more slowly."""
-    return subscription.cache_info().currsize > 0 and subscription().has_recorded
+def is_attached() -> bool:
+    """Tell whether CUPTI stayed in this process after a recording, so that launches are dearer."""
+    return subscription.cache_info().currsize > 0 and subscription().attached
 
 
 def _loaded_library(cupti: Any) -> ctypes.CDLL:

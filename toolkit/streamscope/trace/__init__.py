@@ -1,7 +1,7 @@
 """Traces: spans in columns, what is needed to read them, and the files that hold them."""
 
-from streamscope.trace.origins import Origins
+from streamscope.trace.origins import Origins, Trait
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.trace import DeviceInfo, TimelineGroup, Trace, TraceInfo
 
-__all__ = ["Basis", "DeviceInfo", "Origins", "SpanBuilder", "SpanKind", "SpanTable", "TimelineGroup", "Trace", "TraceInfo"]
+__all__ = ["Basis", "DeviceInfo", "Origins", "SpanBuilder", "SpanKind", "SpanTable", "TimelineGroup", "Trace", "TraceInfo", "Trait"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntFlag
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,25 @@ from streamscope.errors import TraceError
 from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
 from streamscope.trace.stored import is_tuple_of_texts
 
-MOST_OPERATIONS, MOST_WAITS = 100_000, 200_000
-"""A trace of a longer program does not say where its operations come from, one with more waits not what waits for what."""
+MOST_OPERATIONS, MOST_WAITS, MOST_DEPENDENCIES = 100_000, 200_000, 100_000
+"""A trace of a longer program does not say where its operations come from, one with more waits not what waits for what, and one with more
+launches or dependencies neither of these."""
 _MOST = int(np.iinfo(np.int32).max)
+
+
+class Trait(IntFlag):
+    """What an engine must know of a launch besides what it depends on."""
+
+    AUXILIARY = 1
+    """It belongs on the auxiliary stream of its operation's scope."""
+    LIBRARY = 2
+    """The host calls a library."""
+    FIXED = 4
+    """It cannot be captured into a graph."""
+    HOST = 8
+    """It is a host function."""
+    CAPTURED = 16
+    """It was captured from code that is not ours: dependencies are the order of the capture."""
 
 
 def _none(*shape: int) -> IntArray:
@@ -38,6 +55,15 @@ class Origins:
         a host function waited for a launch, it is the operation in the third column. In a graph, waits are edges.
     complete : bool
         Whether ``waits`` holds all of them. False in traces of versions before there were any, and where there are too many.
+    launches : int32 array, shape (n, 3)
+        The program's launches and host functions in its order: operation, part and `Trait`. Empty where they are not known: in traces of
+        versions before, of code that is not ours, and of programs with too many.
+    dependencies : int32 array, shape (n, 4)
+        What has to come after what, whatever the engine: the launch of ``(operation, part)`` in the last two columns after that in the
+        first two, because one writes what the other reads or writes; and host functions after each other. Some may imply others.
+        Complete where there are ``launches``.
+    row_waits : int32 array, shape (n, 2)
+        Event waits of code that is not ours: the span of the row in the second column waited for that of the row in the first.
 
     Raises
     ------
@@ -51,6 +77,9 @@ class Origins:
     arguments: IntArray = field(default_factory=lambda: _none(0), repr=False)
     waits: IntArray = field(default_factory=lambda: _none(0, 4), repr=False)
     complete: bool = False
+    launches: IntArray = field(default_factory=lambda: _none(0, 3), repr=False)
+    dependencies: IntArray = field(default_factory=lambda: _none(0, 4), repr=False)
+    row_waits: IntArray = field(default_factory=lambda: _none(0, 2), repr=False)
 
     def __post_init__(self) -> None:
         if not is_tuple_of_texts(self.texts) or not isinstance(self.complete, bool):
@@ -58,7 +87,7 @@ class Origins:
         length = len(self.label)
         for name, shape, limits in (
             *((name, (length,), (-1, len(self.texts) - 1)) for name in ("label", "line", "arguments")),
-            ("waits", (len(self.waits), 4), (0, _MOST)),
+            *((name, (len(getattr(self, name)), width), (0, _MOST)) for name, width in _WIDTHS.items()),
         ):
             values = np.asarray(getattr(self, name))
             if values.shape != shape or not np.issubdtype(values.dtype, np.integer):
@@ -75,12 +104,18 @@ class Origins:
         spans : SpanTable
             Of the same run. Kernels, copies and host functions are looked at.
         """
+        by_operation = self._rows_of_pairs(self.waits, spans)
+        known = (self.row_waits < len(spans)).all(axis=1)
+        earlier, later = (np.concatenate([rows, self.row_waits[known, side]]) for side, rows in enumerate(by_operation))
+        return earlier, later
+
+    def _rows_of_pairs(self, pairs: IntArray, spans: SpanTable) -> tuple[IntArray, IntArray]:
         rows = np.flatnonzero(spans.is_kind({SpanKind.HOST, *DEVICE_KINDS}))
         rows = rows[spans.operation[rows] >= 0]
         keys = _key(spans.operation[rows], spans.part[rows])
         keys, first = np.unique(keys, return_index=True)
         rows, found = rows[first], []
-        for operation, part in (self.waits[:, :2].T, self.waits[:, 2:].T):
+        for operation, part in (pairs[:, :2].T, pairs[:, 2:].T):
             at = np.searchsorted(keys, wanted := _key(operation, part))
             there = at < len(keys)
             there[there] = keys[at[there]] == wanted[there]
@@ -90,7 +125,7 @@ class Origins:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        columns = {name: getattr(self, name).tolist() for name in ("label", "line", "arguments", "waits")}
+        columns = {name: getattr(self, name).tolist() for name in ("label", "line", "arguments", *_WIDTHS)}
         return {"texts": list(self.texts), **columns, "complete": self.complete}
 
     @classmethod
@@ -108,13 +143,25 @@ class Origins:
             raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
         if not isinstance(stored["texts"], list):
             raise TypeError(f"{stored['texts']!r:.20} is not a list of texts")
-        waits = _whole(stored["waits"]).reshape(-1, 4)
         label, line, arguments = (_whole(stored[name]) for name in ("label", "line", "arguments"))
-        return cls(tuple(stored["texts"]), label, line, arguments, waits, stored["complete"])
+        # Files of earlier versions have waits, and nothing of what came later.
+        tables = {name: _rows(stored[name] if name == "waits" else stored.get(name, []), width) for name, width in _WIDTHS.items()}
+        return cls(tuple(stored["texts"]), label, line, arguments, complete=stored["complete"], **tables)
+
+
+_WIDTHS = {"waits": 4, "launches": 3, "dependencies": 4, "row_waits": 2}
+"""The columns of each table."""
 
 
 def _whole(stored: Any) -> npt.NDArray[Any]:
     return np.asarray(stored) if len(stored) else _none(0)
+
+
+def _rows(stored: Any, width: int) -> npt.NDArray[Any]:
+    rows = _whole(stored) if len(stored) else _none(0, width)
+    if rows.shape[1:] != (width,):
+        raise ValueError(f"rows of {width} numbers were expected, not of shape {rows.shape}")
+    return rows
 
 
 def _key(operation: IntArray, part: IntArray) -> npt.NDArray[np.int64]:

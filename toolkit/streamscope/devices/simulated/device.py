@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.devices.cost_model import CostModel
+from streamscope.devices.cost_model import CostModel, Prices
 from streamscope.devices.log import DeviceLog
 from streamscope.devices.protocol import Block, Buffer, Call, Event, Graph, Stream
 from streamscope.devices.simulated.core import Core, Delays
@@ -42,12 +42,15 @@ class SimulatedDevice:
     ----------
     model : CostModel, optional
         What everything costs; the built-in ``h200`` by default.
+    prices : Prices, optional
+        What each launch costs; by the model, by default.
     delays : callable, optional
         ``delays(launch, stream name) -> (ns to start later, factor on the duration)``, for tests that want a certain schedule.
     """
 
-    def __init__(self, model: CostModel | None = None, *, delays: Delays | None = None) -> None:
+    def __init__(self, model: CostModel | None = None, *, prices: Prices | None = None, delays: Delays | None = None) -> None:
         self._model = model or CostModel.load()
+        self._prices = prices or self._model
         self._core = Core(self._model, delays)
         self._execution = Execution(self._core)
         self.lock = self._core.lock
@@ -225,9 +228,9 @@ class SimulatedDevice:
         """
         own = self._core.own(SimulatedStream, stream)
         sources, targets = self._buffers(launch, "reads", reads), self._buffers(launch, "writes", writes)
-        held = self._model.residency(launch.cost)
-        work = Work(self._execution, launch, self._reference(launch), sources, targets, self._model.estimate_ns(launch), held)
-        call_ns = self._model.library_launch_ns if launch.library else self._model.launch_ns
+        pieces = tuple((piece.alone_ns, self._model.residency(piece.cost)) for piece in self._prices.pieces(launch))
+        work = Work(self._execution, launch, self._reference(launch), sources, targets, pieces)
+        call_ns = self._prices.call_ns(launch)
         return lambda: own.launch(work, call_ns)
 
     def bind_host(self, call: HostCall, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Call:

@@ -22,15 +22,14 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A launch bound to its buffers, with what it takes of the device."""
+    """A launch bound to its buffers, with what it takes of the device: how long each of its pieces runs alone, and what that holds."""
 
     execution: Execution
     launch: Launch
     reference: Reference
     reads: tuple[SimulatedBuffer, ...]
     writes: tuple[SimulatedBuffer, ...]
-    alone_ns: float
-    held: Residency
+    pieces: tuple[tuple[float, Residency], ...]
 
     def compute(self) -> list[Array]:
         """Return what the launch writes, from what is in memory now."""
@@ -70,11 +69,11 @@ class Execution:
     def __init__(self, core: Core) -> None:
         self.log = DeviceLog()
         self.cache = ResultCache()
-        self._core = core
+        self.core = core
         self._multiprocessors = Multiprocessors(core.timeline, core.model)
         self._copy_engines = {kind: CopyEngine(core.timeline) for kind in (LaunchKind.COPY_IN, LaunchKind.COPY_OUT)}
 
-    def run(self, work: Work, finished: Action, stream: str, stretch: float, replay: int = -1) -> None:
+    def run(self, work: Work, finished: Action, stream: str, stretch: float, gap_ns: float, replay: int = -1) -> None:
         """Run a launch from now on; ``finished`` is called at its end, when its results are in memory.
 
         Parameters
@@ -85,40 +84,68 @@ class Execution:
             Where it was put, for the log.
         stretch : float
             Factor on its duration.
+        gap_ns : float
+            Between its pieces, if there are several.
         replay : int
             Which graph launch it belongs to; -1 outside graphs.
         """
-        core, launch = self._core, work.launch
-        results: list[Array] | None = None
-        start_ns = 0.0
+        _Running(self, work, finished, stream, stretch, gap_ns, replay).go_on()
 
-        def start() -> None:
-            nonlocal results, start_ns
-            start_ns = core.timeline.now_ns
-            core.note(launch)
-            try:
-                results = work.compute()
-            except BaseException as error:  # noqa: BLE001 — a reference is the user's code: what it raises is a failed launch
-                core.fail(launch, error)
-
-        def end() -> None:
-            try:
-                if results is not None:
-                    work.commit(results)
-            except OutOfMemoryError as error:
-                core.fail(launch, error)
-            work.let_go()
-            if self.log.wanted:
-                what = (launch.name, launch.operation, launch.part, launch.kind, stream)
-                self.log.note(LogRecord(*what, start_ns, core.timeline.now_ns, replay, work.writes))
-            finished()
-
-        duration_ns = work.alone_ns * stretch
-        if launch.kind is LaunchKind.KERNEL:
-            start()
-            self._multiprocessors.start(work.held, duration_ns, end)
+    def put(self, kind: LaunchKind, held: Residency, duration_ns: float, started: Action, finished: Action) -> None:
+        """Run a piece: a kernel now, a copy when its engine is free."""
+        if kind is LaunchKind.KERNEL:
+            started()
+            self._multiprocessors.start(held, duration_ns, finished)
         else:
-            self._copy_engines[launch.kind].put(duration_ns, start, end)
+            self._copy_engines[kind].put(duration_ns, started, finished)
+
+
+class _Running:
+    """A launch under way: it reads when its first piece starts, and commits when its last one ends."""
+
+    __slots__ = ("_execution", "_finished", "_gap_ns", "_piece", "_replay", "_results", "_start_ns", "_stream", "_stretch", "_work")
+
+    def __init__(self, execution: Execution, work: Work, finished: Action, stream: str, stretch: float, gap_ns: float, replay: int) -> None:
+        self._execution, self._work, self._finished = execution, work, finished
+        self._stream, self._stretch, self._gap_ns, self._replay = stream, stretch, gap_ns, replay
+        self._piece = 0
+        self._start_ns = 0.0
+        self._results: list[Array] | None = None
+
+    def go_on(self) -> None:
+        """Run the next piece."""
+        alone_ns, held = self._work.pieces[self._piece]
+        self._execution.put(self._work.launch.kind, held, alone_ns * self._stretch, self._start, self._end)
+
+    def _start(self) -> None:
+        core, launch = self._execution.core, self._work.launch
+        self._start_ns = core.timeline.now_ns
+        if self._piece:
+            return
+        core.note(launch)
+        try:
+            self._results = self._work.compute()
+        except BaseException as error:  # noqa: BLE001 — a reference is the user's code: what it raises is a failed launch
+            core.fail(launch, error)
+
+    def _end(self) -> None:
+        core, work, log = self._execution.core, self._work, self._execution.log
+        last = self._piece == len(work.pieces) - 1
+        if last:
+            try:
+                if self._results is not None:
+                    work.commit(self._results)
+            except OutOfMemoryError as error:
+                core.fail(work.launch, error)
+            work.let_go()
+        if log.wanted:
+            what = (work.launch.name, work.launch.operation, work.launch.part, work.launch.kind, self._stream)
+            log.note(LogRecord(*what, self._start_ns, core.timeline.now_ns, self._replay, work.writes, self._piece))
+        if last:
+            self._finished()
+        else:
+            self._piece += 1
+            core.timeline.at(core.timeline.now_ns + self._gap_ns, self.go_on)
 
 
 @dataclass(slots=True)

@@ -281,7 +281,9 @@ class GraphRun:
         core, node = self._core, self._nodes[index]
         if isinstance(node.content, Work):
             _, stretch = self._delays[index]
-            node.content.execution.run(node.content, lambda: self._done(index), node.stream, stretch, self._id)
+            node.content.execution.run(
+                node.content, lambda: self._done(index), node.stream, stretch, core.model.graph_node_gap_ns, self._id
+            )
         else:
             core.timeline.at(core.timeline.now_ns + core.model.graph_event_ns, lambda: self._stamp(index))
 

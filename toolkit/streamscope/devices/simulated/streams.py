@@ -159,7 +159,7 @@ def _begin_launch(stream: SimulatedStream, item: Item) -> None:
     core, work = stream.core, cast("Work", item.content)
 
     def start() -> None:
-        work.execution.run(work, lambda: stream.finish(drain_ns=core.model.drain_ns), stream.name, item.stretch)
+        work.execution.run(work, lambda: stream.finish(drain_ns=core.model.drain_ns), stream.name, item.stretch, core.model.kernel_gap_ns)
 
     core.timeline.at(stream.work_start_ns(item.arrival_ns, core.model.launch_latency_ns) + item.delay_ns, start)
 

@@ -1,0 +1,161 @@
+"""The metrics of one trace of any origin: by hand, and against a count for each nanosecond."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamscope.analysis import span_ns, summary
+from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
+
+LAUNCH, GRAPH_LAUNCH, API, RANGE, SYNC, KERNEL, COPY, SET = (
+    SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "API", "RANGE", "SYNC", "KERNEL", "COPY", "SET")
+)  # fmt: skip
+KEYS = [
+    "kernel_count", "span_us", "gpu_busy_us", "idle_us", "overlap", "launch_latency_us", "queue_time_us", "api_time_us",
+    "streams", "warnings",
+]  # fmt: skip
+IDLE = ["total", "host_wait", "kernel_wait", "other"]
+
+
+def foreign(*rows, recorder="kineto", device="cuda", ledger=None, notes=(), basis=Basis.MEASURED):
+    """A trace as readers of other tools' files make it, from rows of (kind, lane, start, end, correlation)."""
+    builder = SpanBuilder(["thread 1", "thread 1 ranges", "thread 2", "stream 7", "stream 20"])
+    for kind, lane, start_ns, end_ns, correlation in rows:
+        builder.add(kind, kind.name.lower(), lane, start_ns, end_ns, correlation=correlation, basis=basis)
+    return Trace(builder.build(), TraceInfo(recorder, "step", DeviceInfo(device, "card"), recorder, ledger=ledger or {}, notes=notes))
+
+
+def test_a_foreign_trace_by_hand():
+    found = summary(
+        foreign(
+            (RANGE, "thread 1 ranges", 0, 500_000, -1),
+            (API, "thread 1", 1_000, 90_000, -1),  # allocates
+            (LAUNCH, "thread 1", 100_000, 104_000, 1), (SET, "stream 7", 105_000, 107_000, 1),
+            (LAUNCH, "thread 1", 104_000, 106_000, 2), (KERNEL, "stream 7", 110_000, 130_000, 2),
+            (LAUNCH, "thread 2", 120_000, 123_000, 3), (KERNEL, "stream 20", 125_000, 135_000, 3),
+            (GRAPH_LAUNCH, "thread 1", 125_000, 126_000, 4),
+            (KERNEL, "stream 7", 140_000, 150_000, 4), (KERNEL, "stream 7", 151_000, 160_000, 4), (COPY, "stream 20", 158_000, 170_000, 4),
+            (SYNC, "thread 1", 126_000, 172_000, -1),
+        )
+    ).to_dict()  # fmt: skip
+    assert list(found) == KEYS
+    assert found["kernel_count"] == 4
+    assert found["span_us"] == 72  # from the first launch, not from the range or the allocation, to the end of the wait
+    assert found["gpu_busy_us"] == 25 + 10 + 9
+    assert found["overlap"] == 5 / 44
+    # The shortest launch takes 5. Before the first work 5, before the kernel at 110: called at 104, on the device at 109, which is after
+    # 107, so host wait, 3. Before 140 and 151: kernel wait, 5 + 1. At the end 2.
+    assert found["idle_us"] == {"total": 16, "host_wait": 8, "kernel_wait": 6, "other": 2}
+    assert found["launch_latency_us"] == {"median": 6, "p95": pytest.approx(6 + 9 * 0.9)}  # 6, 5 and 15
+    assert found["queue_time_us"] == {"median": 4, "p95": pytest.approx(4 + 10 * 0.9)}  # 4, 2 and 14
+    assert found["api_time_us"] == {"median": 2.5, "p95": pytest.approx(3 + 0.85)}  # 1, 2, 3 and 4
+    # The graph was called at 125, and so on the device at 130, when the kernel before it on stream 7 ended: host wait there, too.
+    first, second = found["streams"]
+    assert first == {
+        "name": "stream 7", "kernel_count": 3, "busy_us": 39, "copy_us": 2,
+        "idle_us": {"total": 14, "host_wait": 13, "kernel_wait": 1, "other": 0},
+    }  # fmt: skip
+    assert (second["name"], second["kernel_count"], second["busy_us"], second["copy_us"]) == ("stream 20", 1, 10, 12)
+    assert found["warnings"] == []
+    assert json.loads(json.dumps(found)) == found
+
+
+@given(spans=st.from_type(SpanTable))
+def test_the_parts_add_up_to_the_span(ticks, spans):
+    found = summary(Trace(spans, TraceInfo("kineto", "p", DeviceInfo("cuda", "card"), "kineto")))
+    assert found.span_us * 1000 == pytest.approx(spans.end_ns.max(initial=0) - spans.start_ns.min(initial=99) if len(spans) else 0)
+    assert found.span_us == pytest.approx(found.gpu_busy_us + found.copy_us + found.idle.total_ns / 1000)
+    kernels, device = ticks(spans, KERNEL) > 0, ticks(spans, KERNEL, COPY, SET) > 0
+    assert found.gpu_busy_us * 1000 == pytest.approx(kernels.sum())
+    assert found.copy_us * 1000 == pytest.approx((device & ~kernels).sum())
+    for stream in found.streams:
+        of_lane = ticks(spans, KERNEL, lane=stream.name)
+        assert stream.busy_us * 1000 == pytest.approx((of_lane > 0).sum())
+        assert stream.copy_us * 1000 == pytest.approx((ticks(spans, COPY, SET, lane=stream.name) > 0).sum())
+    assert sum(stream.kernel_count for stream in found.streams) == found.kernel_count == (spans.kind == KERNEL).sum()
+    assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
+
+
+def test_where_there_is_nothing_to_measure_there_is_no_number():
+    found = summary(foreign()).to_dict()
+    nothing = {"median": None, "p95": None}
+    assert found == {
+        "kernel_count": 0, "span_us": 0, "gpu_busy_us": 0, "idle_us": dict.fromkeys(IDLE, 0), "overlap": None,
+        "launch_latency_us": nothing, "queue_time_us": nothing, "api_time_us": nothing, "streams": [], "warnings": [],
+    }  # fmt: skip
+    only_ranges = foreign((RANGE, "thread 1 ranges", 5, 9, -1))
+    assert span_ns(only_ranges.spans) == 0
+    assert summary(only_ranges).to_dict() == found
+
+
+def test_lost_records_mark_the_numbers():
+    found = summary(
+        foreign((LAUNCH, "thread 1", 0, 3, 1), (LAUNCH, "thread 1", 3, 6, 2), (KERNEL, "stream 7", 5, 9, 1), (KERNEL, "stream 7", 9, 12, 9))
+    )
+    assert found.warnings == (
+        "launch calls without a record on the device: 1; GPU busy and overlap are lower bounds",
+        "kernels or copies without a launch call: 1; latency and idle causes leave them out",
+    )
+    assert found.at_least == {"kernel_count", "gpu_busy_us", "overlap"}
+    assert "| GPU busy | ≥ 0.007 µs (58 %)" in found.to_markdown()
+    assert "kernels" in repr(found)
+    assert "≥ 2" in repr(found)
+
+
+def test_estimated_times_side_by_side_make_overlap_a_lower_bound():
+    rows = (KERNEL, "stream 7", 0, 10, 1), (KERNEL, "stream 20", 5, 15, 2)
+    found = summary(foreign(*rows, basis=Basis.PLACED))
+    assert "times of 2 of 2 kernels are estimates, not read from a clock; overlap is a lower bound" in found.warnings
+    assert found.at_least == {"overlap"}
+    assert not summary(foreign(rows[0], basis=Basis.PLACED)).at_least  # one stream cannot overlap
+    assert not summary(foreign(*rows)).at_least
+
+
+@pytest.mark.parametrize(
+    ("changed", "warning"),
+    [
+        ({"device": "simulated"}, "all times are simulated (card), not measured"),
+        ({"device": "simulated", "recorder": "prediction"}, "all times are predicted, not measured"),
+        ({"ledger": {"recorded_ns": 30, "unrecorded_ns": 15}}, "recording makes the run 2.0 times as long: latency, API time and idle"),
+        ({"notes": ("2 kernels spill",)}, "2 kernels spill"),
+    ],
+)
+def test_what_a_reader_must_know_is_a_warning(changed, warning):
+    found = summary(foreign((LAUNCH, "thread 1", 0, 3, 1), (KERNEL, "stream 7", 5, 9, 1), **changed))
+    assert any(one.startswith(warning) for one in found.warnings)
+    assert warning.split(":")[0] in repr(found)
+    assert warning[1:20] in found.to_markdown()
+
+
+def test_clocks_that_disagree_are_a_warning():
+    found = summary(foreign((LAUNCH, "thread 1", 10, 13, 1), (KERNEL, "stream 7", 5, 9, 1)))
+    assert found.warnings == ("1 of 1 launches seem to run before they were called: the two clocks do not agree",)
+
+
+def test_text_from_a_file_stays_text():
+    builder = SpanBuilder(["stream 7"])
+    builder.add(KERNEL, "k", "stream 7", 0, 5)
+    info = TraceInfo("kineto", "<b>|x", DeviceInfo("cuda", "a\x1b[31m|b"), "kineto", notes=("see [here](http://x)",))
+    found = summary(Trace(builder.build(), info))
+    assert "\x1b" not in repr(found) + found.to_markdown()
+    assert "# \\<b\\>\\|x" in found.to_markdown()
+    assert "\\[here\\]" in found.to_markdown()
+
+
+def test_many_streams_and_kernels_of_one_launch():
+    """A library call of three kernels is one launch; 200 streams each have a row."""
+    builder = SpanBuilder(["thread 1", *(f"stream {number}" for number in range(200))])
+    for number in range(200):
+        builder.add(LAUNCH, "call", "thread 1", 10 * number, 10 * number + 5, correlation=number)
+        for part in range(3):
+            start_ns = 10 * number + 7 + 4 * part
+            builder.add(KERNEL, "k", f"stream {number}", start_ns, start_ns + 3, correlation=number, operation=number)
+    found = summary(Trace(builder.build(), TraceInfo("kineto", "p", DeviceInfo("cuda", "card"), "kineto")))
+    assert found.kernel_count == 600
+    assert len(found.streams) == 200
+    assert {stream.kernel_count for stream in found.streams} == {3}
+    assert found.launch_latency.p95_us == 0.007
+    assert np.isclose(found.api_time.median_us, 0.005)

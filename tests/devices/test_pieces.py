@@ -1,0 +1,45 @@
+"""Launches of several kernels on the simulated device, at prices that somebody else gives."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.devices.cost_model import Piece
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines.prepare import prepare
+from streamscope.recording.device_log import DeviceLogRecorder
+from streamscope.trace import SpanKind
+
+
+@dataclass
+class Given:
+    """Every launch takes 5 µs to launch, and has three kernels of 1, 2 and 3 µs."""
+
+    def call_ns(self, launch):
+        return 5_000.0
+
+    def pieces(self, launch):
+        return [Piece(alone_ns, launch.cost) for alone_ns in (1_000.0, 2_000.0, 3_000.0)]
+
+
+@pytest.mark.parametrize(("engine", "gap"), [("async", "kernel_gap_ns"), ("graph", "graph_node_gap_ns")])
+def test_kernels_of_a_launch_follow_each_other_and_its_results_are_there_at_the_end(engine, gap):
+    device = SimulatedDevice(prices=Given())
+    x = np.ones(8, np.float32)
+    prepared = prepare(lambda x: ss.ops.relu(x + 1) * 2, x, engine=engine, device=device)
+    for _ in range(3):
+        prepared.load([x])
+        prepared.run()
+        (result,) = prepared.outputs()
+    np.testing.assert_array_equal(result, np.full(8, 4, np.float32))
+    spans = DeviceLogRecorder(device, device.log).record(prepared).spans
+    kernels = spans.of_kind([SpanKind.KERNEL])
+    assert kernels.duration_ns.tolist() == [1_000, 2_000, 3_000] * (len(kernels) // 3)
+    assert kernels.operation.tolist() == sorted(kernels.operation.tolist())
+    gaps = kernels.start_ns[1:] - kernels.end_ns[:-1]
+    within = kernels.operation[1:] == kernels.operation[:-1]
+    assert set(gaps[within].tolist()) == {round(getattr(device.model, gap))}
+    if engine == "async":
+        assert set(spans.of_kind([SpanKind.LAUNCH]).duration_ns.tolist()) == {5_000}

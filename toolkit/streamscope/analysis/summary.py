@@ -1,0 +1,348 @@
+"""The metrics of one trace, wherever it comes from: no repeats are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamscope.analysis.idle import IdleSplit, device_idle, host_wait_ns, idle_by_stream, kernel_wait_ns, other_idle_ns
+from streamscope.analysis.intervals import IntArray, union
+from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels
+from streamscope.analysis.launches import call_times_ns, join_launches, launch_latency_ns, missing_records, queue_time_ns
+from streamscope.analysis.metrics import clock_flags, cost_flags, incomplete_flags, recording_cost
+from streamscope.analysis.overlap import (
+    average_concurrency,
+    exposed_copy_ns,
+    gpu_busy_ns,
+    kernel_count,
+    overlap_fraction,
+    overlap_ns,
+    rows_by_lane,
+    run_of,
+    span_ns,
+)
+from streamscope.analysis.statistics import quantiles
+from streamscope.analysis.table import definition_of, device_words, in_markdown
+from streamscope.analysis.work import WorkSplit, exposed_communication_ns, work_split
+from streamscope.errors import printable
+from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
+from streamscope.trace.trace import Trace, TraceInfo
+from streamscope.words import aligned, capitalised, format_us, percent
+
+STREAM_HEADS = ("stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "kernel wait, µs", "other, µs")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A distribution of times in µs: its median, and what 95 % of the values do not exceed (linear interpolation)."""
+
+    median_us: float
+    p95_us: float
+
+    @classmethod
+    def of(cls, values_ns: IntArray) -> Spread | None:
+        """Return the spread of times in ns; None where there are none."""
+        return cls(*(value / 1000 for value in quantiles(values_ns, 0.5, 0.95))) if len(values_ns) else None
+
+    def to_dict(self) -> dict[str, float]:
+        """Return it as JSON values, in µs."""
+        return {"median": self.median_us, "p95": self.p95_us}
+
+
+@dataclass(frozen=True)
+class StreamSummary:
+    """The metrics of one stream.
+
+    Attributes
+    ----------
+    name : str
+        Its lane.
+    kernel_count : int
+    busy_us : float
+        Time with a kernel running.
+    copy_us : float
+        Time with a copy or a memory set running.
+    idle : IdleSplit
+        Gaps between its first start and its last end, by cause (`idle_by_stream`).
+    """
+
+    name: str
+    kernel_count: int
+    busy_us: float
+    copy_us: float
+    idle: IdleSplit
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values, in µs."""
+        found = {"name": self.name, "kernel_count": self.kernel_count, "busy_us": self.busy_us, "copy_us": self.copy_us}
+        return found | {"idle_us": idle_dict(self.idle)}
+
+
+@dataclass(frozen=True, repr=False)
+class Summary:
+    """What `summary` found. Its text form and `to_markdown` mark lower bounds with ``≥``.
+
+    Attributes
+    ----------
+    info : TraceInfo
+        Where the trace comes from.
+    kernel_count : int
+    span_us : float
+        `span_ns`.
+    gpu_busy_us : float
+        `gpu_busy_ns`.
+    copy_us : float
+        `exposed_copy_ns`.
+    idle : IdleSplit
+        `device_idle` within the span, so that ``span_us`` is the sum of ``gpu_busy_us``, ``copy_us`` and all idle time.
+    overlap : float or None
+        `overlap_fraction`; None where no kernel runs.
+    launch_latency, queue_time, api_time, launch_overhead : Spread or None
+        Of `launch_latency_ns`, `queue_time_ns`, `call_times_ns` and `launch_overhead_ns`; None where there are no values.
+    work : WorkSplit
+        `work_split`: compute, communication, copies.
+    average_concurrency : float or None
+        `average_concurrency`; None where no kernel runs.
+    short_kernels, late_kernels : int
+        How many `short_kernels` and `late_kernels` there are.
+    queue_full_us : float
+        `queue_full_ns` of all streams.
+    streams : tuple of StreamSummary
+        In the trace's order.
+    at_least : frozenset of str
+        Which of the numbers are lower bounds, by the names of these attributes.
+    warnings : tuple of str
+        What a reader must know before believing the numbers.
+    """
+
+    info: TraceInfo
+    kernel_count: int
+    span_us: float
+    gpu_busy_us: float
+    copy_us: float
+    idle: IdleSplit
+    overlap: float | None
+    launch_latency: Spread | None
+    queue_time: Spread | None
+    api_time: Spread | None
+    launch_overhead: Spread | None
+    work: WorkSplit
+    average_concurrency: float | None
+    short_kernels: int
+    late_kernels: int
+    queue_full_us: float
+    streams: tuple[StreamSummary, ...]
+    at_least: frozenset[str]
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values: times in µs, None where there is nothing to measure.
+
+        Examples
+        --------
+        >>> from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
+        >>> builder = SpanBuilder(["host", "main"])
+        >>> builder.add(SpanKind.KERNEL, "a", "main", 5_000, 25_000)
+        >>> trace = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200")))
+        >>> found = ss.analysis.summary(trace).to_dict()
+        >>> found["span_us"], found["overlap"], found["launch_latency_us"]
+        (20.0, 0.0, {'median': None, 'p95': None})
+        """
+        spreads = {"launch_latency_us": self.launch_latency, "queue_time_us": self.queue_time, "api_time_us": self.api_time}
+        return {
+            "kernel_count": self.kernel_count,
+            "span_us": self.span_us,
+            "gpu_busy_us": self.gpu_busy_us,
+            "idle_us": idle_dict(self.idle),
+            "overlap": self.overlap,
+            **{name: spread.to_dict() if spread else {"median": None, "p95": None} for name, spread in spreads.items()},
+            "streams": [stream.to_dict() for stream in self.streams],
+            "warnings": list(self.warnings),
+        }
+
+    def to_markdown(self) -> str:
+        """Return it as a short page: the numbers with what they mean, the streams, and the warnings.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["graph"], device="simulated", progress=False)
+        >>> print(ss.analysis.summary(runs["graph"].trace).to_markdown())
+        # parallel_branches · graph · simulated NVIDIA H200: all times are simulated
+        <BLANKLINE>
+        | metric | value | what it is |
+        ...
+        """
+        page = [f"# {in_markdown(self.title)}", "", *_markdown_rows(("metric", "value", "what it is"), self.rows())]
+        page += ["", *_markdown_rows(STREAM_HEADS, self.stream_rows())] if self.streams else []
+        page += ["", *(f"- {in_markdown(capitalised(warning))}." for warning in self.warnings)] if self.warnings else []
+        return printable("\n".join([*page, ""]))
+
+    def stream_rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the metrics of each stream as text, in the order of `STREAM_HEADS`."""
+        for stream in self.streams:
+            times = (stream.busy_us, stream.copy_us, *idle_dict(stream.idle).values())
+            yield (stream.name, f"{stream.kernel_count:,}", *map(format_us, times))
+
+    _repr_markdown_ = to_markdown
+
+    def __repr__(self) -> str:
+        warnings = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
+        return printable("\n".join([self.title, *aligned([row[:2] for row in self.rows()]), *warnings]))
+
+    @property
+    def title(self) -> str:
+        """Program, engine and device; simulated times are called so."""
+        return f"{self.info.program} · {self.info.engine} · {device_words(self.info.device)}"
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Return label, value and meaning of each number, as texts; those that there is nothing to measure of are left out."""
+        for label, name, value, function in self._values():
+            if value is not None:
+                meaning = definition_of(function).partition(". ")[0].partition("; the metric")[0].rstrip(".")
+                yield label, f"≥ {value}" if name in self.at_least else value, f"{meaning}."
+
+    def _values(self) -> Iterator[tuple[str, str, str | None, Callable[..., Any]]]:
+        """Return label, attribute, text and definition of each number; no text where there is nothing to measure."""
+        yield "kernels", "kernel_count", f"{self.kernel_count:,}", kernel_count
+        yield "span", "span_us", f"{format_us(self.span_us)} µs", span_ns
+        yield "GPU busy", "gpu_busy_us", self._share(self.gpu_busy_us), gpu_busy_ns
+        communication_us = self.work.exposed_communication_ns / 1000
+        yield "communication alone", "work", self._share(communication_us) if communication_us else None, exposed_communication_ns
+        yield "copies and sets alone", "copy_us", self._share(self.copy_us) if self.copy_us else None, exposed_copy_ns
+        yield "idle", "idle", self._share(self.idle.total_ns / 1000), device_idle
+        causes = (
+            ("host wait", self.idle.host_wait_ns, host_wait_ns),
+            ("kernel wait", self.idle.kernel_wait_ns, kernel_wait_ns),
+            ("other", self.idle.other_ns, other_idle_ns),
+        )
+        for words, time_ns, function in causes:
+            yield f"idle: {words}", "idle", f"{format_us(time_ns / 1000)} µs" if time_ns else None, function
+        yield "overlap", "overlap", None if self.overlap is None else percent(self.overlap), overlap_fraction
+        at_once = f"{self.average_concurrency:.2f}" if self.overlap else None
+        yield "kernels at once", "overlap", at_once, average_concurrency
+        yield from self._launch_values()
+
+    def _launch_values(self) -> Iterator[tuple[str, str, str | None, Callable[..., Any]]]:
+        for words, name, spread, function in (
+            ("launch latency", "launch_latency", self.launch_latency, launch_latency_ns),
+            ("launch latency, empty queue", "launch_overhead", self.launch_overhead, launch_overhead_ns),
+            ("queue time", "queue_time", self.queue_time, queue_time_ns),
+            ("API time", "api_time", self.api_time, call_times_ns),
+        ):
+            text = f"{format_us(spread.median_us)} µs, 95 % below {format_us(spread.p95_us)} µs" if spread else None
+            yield words, name, text, function
+        yield "short kernels", "short_kernels", f"{self.short_kernels:,}" if self.short_kernels else None, short_kernels
+        yield "late kernels", "late_kernels", f"{self.late_kernels:,}" if self.late_kernels else None, late_kernels
+        yield "queue full", "queue_full_us", f"{format_us(self.queue_full_us)} µs" if self.queue_full_us else None, queue_full_ns
+
+    def _share(self, value_us: float) -> str:
+        """Return a time with its share of the span."""
+        return f"{format_us(value_us)} µs ({percent(value_us / (self.span_us or 1.0))})"
+
+
+def summary(trace: Trace) -> Summary:
+    """Measure one trace of any origin: a recorded run, a file of another tool, a prediction.
+
+    Parameters
+    ----------
+    trace : Trace
+
+    Examples
+    --------
+    >>> from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
+    >>> builder = SpanBuilder(["thread 1", "stream 7"])
+    >>> builder.add(SpanKind.LAUNCH, "launch", "thread 1", 0, 3_000, correlation=1)
+    >>> builder.add(SpanKind.LAUNCH, "launch", "thread 1", 4_000, 6_000, correlation=2)
+    >>> builder.add(SpanKind.KERNEL, "gemm", "stream 7", 5_000, 25_000, correlation=1)
+    >>> builder.add(SpanKind.KERNEL, "relu", "stream 7", 26_000, 30_000, correlation=2)
+    >>> trace = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto"))
+    >>> ss.analysis.summary(trace)
+    step · kineto · NVIDIA H200
+    kernels                      2
+    span                         30.0 µs
+    GPU busy                     24.0 µs (80 %)
+    idle                         6.00 µs (20 %)
+    idle: host wait              5.00 µs
+    idle: kernel wait            1.00 µs
+    overlap                      0 %
+    launch latency               13.5 µs, 95 % below 21.1 µs
+    launch latency, empty queue  5.00 µs, 95 % below 5.00 µs
+    queue time                   11.0 µs, 95 % below 19.1 µs
+    API time                     2.50 µs, 95 % below 2.95 µs
+    """
+    spans = run_of(trace.spans)
+    busy_ns, work, launches, missing = gpu_busy_ns(spans), work_split(spans), join_launches(spans), missing_records(spans)
+    estimated = _estimates(spans)
+    return Summary(
+        info=trace.info,
+        kernel_count=kernel_count(spans),
+        span_us=span_ns(spans) / 1000,
+        gpu_busy_us=busy_ns / 1000,
+        copy_us=work.exposed_memory_ns / 1000,
+        idle=device_idle(spans, begin_ns=int(spans.start_ns.min(initial=np.iinfo(np.int64).max)) if len(spans) else 0),
+        overlap=overlap_ns(spans) / busy_ns if busy_ns else None,
+        launch_latency=Spread.of(launches.latency_ns),
+        queue_time=Spread.of(launches.queue_time_ns),
+        api_time=Spread.of(call_times_ns(spans)),
+        launch_overhead=Spread.of(launch_overhead_ns(spans)),
+        work=work,
+        average_concurrency=average_concurrency(spans),
+        short_kernels=len(short_kernels(spans)),
+        late_kernels=len(late_kernels(spans)),
+        queue_full_us=sum(queue_full_ns(spans).values()) / 1000,
+        streams=_streams(spans),
+        at_least=frozenset(
+            ({"kernel_count", "gpu_busy_us", "overlap"} if missing.calls else set()) | ({"overlap"} if estimated else set()),
+        ),
+        warnings=(
+            *_model_warnings(trace.info),
+            *incomplete_flags(missing),
+            *clock_flags(launches.latency_ns),
+            *estimated,
+            *cost_flags(recording_cost(trace.info.ledger)),
+            *trace.info.notes,
+        ),
+    )
+
+
+def idle_dict(idle: IdleSplit) -> dict[str, float]:
+    """Return idle time by cause as JSON values, in µs."""
+    parts = {"total": idle.total_ns, "host_wait": idle.host_wait_ns, "kernel_wait": idle.kernel_wait_ns, "other": idle.other_ns}
+    return {name: time_ns / 1000 for name, time_ns in parts.items()}
+
+
+def _streams(spans: SpanTable) -> tuple[StreamSummary, ...]:
+    found, idle = [], idle_by_stream(spans)
+    for lane, rows in rows_by_lane(spans, np.flatnonzero(spans.is_kind(DEVICE_KINDS))):
+        kernel = spans.kind[rows] == SpanKind.KERNEL
+        busy_us, copy_us = (
+            union(spans.start_ns[chosen], spans.end_ns[chosen]).length_ns / 1000 for chosen in (rows[kernel], rows[~kernel])
+        )
+        name = spans.lanes[lane]
+        found.append(StreamSummary(name, int(kernel.sum()), busy_us, copy_us, idle[name]))
+    return tuple(found)
+
+
+def _estimates(spans: SpanTable) -> list[str]:
+    """Say that kernels side by side have estimated times: overlap is then a lower bound, since they were timed one by one."""
+    kernels = spans.kind == SpanKind.KERNEL
+    estimates = int((kernels & (spans.basis != Basis.MEASURED)).sum())
+    if not estimates or len(np.unique(spans.lane[kernels])) < 2:
+        return []
+    return [f"times of {estimates:,} of {int(kernels.sum()):,} kernels are estimates, not read from a clock; overlap is a lower bound"]
+
+
+def _model_warnings(info: TraceInfo) -> list[str]:
+    if info.recorder == "prediction":
+        return ["all times are predicted, not measured"]
+    return [f"all times are simulated ({info.device.name}), not measured"] if info.device.simulated else []
+
+
+def _markdown_rows(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> list[str]:
+    rule = ("---", *["---:"] * (len(heads) - 1)) if len(heads) > 3 else ("---", "---:", "---")
+    cells = [tuple(map(in_markdown, row)) for row in (heads, *rows)]
+    return [" | ".join(["", *row, ""]).strip() for row in (cells[0], rule, *cells[1:])]

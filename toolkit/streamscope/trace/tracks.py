@@ -1,0 +1,121 @@
+"""Lanes as other programs draw them: on a track of theirs, two spans nest or keep apart.
+
+A span that overlaps another one goes to a further track of its lane. So no program takes one for the child of the other, or drops it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, IntArray, SpanKind, SpanTable
+
+
+@dataclass(frozen=True)
+class Track:
+    """Where a writer puts some spans of one lane.
+
+    Attributes
+    ----------
+    lane : str
+    device : bool
+        Whether it is a stream's; else it is the host's.
+    level : int
+        0 for the first track of its lane.
+    """
+
+    lane: str
+    device: bool
+    level: int
+
+    @property
+    def label(self) -> str:
+        """Name of the lane, with the number of the track from the second on."""
+        return f"{self.lane} · {self.level + 1}" if self.level else self.lane
+
+
+def tracks_of(spans: SpanTable) -> tuple[list[Track], IntArray]:
+    """Return tracks, in the order of the lanes, and the track of each span.
+
+    Each lane has one at least. Kernels, copies and sets share a track only where they keep apart; all others may nest, too.
+    """
+    tracks, track = list[Track](), np.zeros(len(spans), np.int64)
+    host = spans.is_kind(HOST_KINDS)
+    order = np.lexsort((-spans.end_ns, spans.start_ns, host, spans.lane))
+    bounds = np.searchsorted(spans.lane[order], np.arange(len(spans.lanes) + 1))
+    for code, lane in enumerate(spans.lanes):
+        rows = order[bounds[code] : bounds[code + 1]]
+        for device in (False, True):
+            side = rows[host[rows] != device]
+            if not len(side) and (len(rows) or device != _is_stream(spans, code)):
+                continue
+            level = _levels(spans, side)
+            track[side] = len(tracks) + level
+            tracks += [Track(lane, device, number) for number in range(int(level.max(initial=0)) + 1)]
+    return tracks, track
+
+
+def _is_stream(spans: SpanTable, lane: int) -> bool:
+    """Tell whether a lane without spans is a stream's: host lanes come first."""
+    on_device = spans.lane[~spans.is_kind(HOST_KINDS)]
+    return bool(len(on_device)) and lane > on_device.min()
+
+
+def _levels(spans: SpanTable, rows: IntArray) -> IntArray:
+    """Return the level of each of some spans of one lane, which are in the order of their starts, the longer one first."""
+    start_ns, end_ns = spans.start_ns[rows], spans.end_ns[rows]
+    if (start_ns[1:] >= np.maximum.accumulate(end_ns)[:-1]).all():
+        return np.zeros(len(rows), np.int64)
+    work = spans.is_kind(DEVICE_KINDS)[rows]
+    return np.fromiter(_placed(start_ns.tolist(), end_ns.tolist(), work.tolist()), np.int64, len(rows))
+
+
+def _placed(starts: list[int], ends: list[int], work: list[bool]) -> Iterator[int]:
+    """Yield the first level on which each span keeps apart from the others or lies inside them."""
+    levels: list[list[tuple[int, bool]]] = []
+    for start, end, works in zip(starts, ends, work, strict=True):
+        level = 0
+        for around in levels:
+            while around and around[-1][0] <= start:
+                around.pop()
+            if not around or (end <= around[-1][0] and not (works and around[-1][1])):
+                break
+            level += 1
+        else:
+            around = []
+            levels.append(around)
+        around.append((end, works or (bool(around) and around[-1][1])))
+        yield level
+
+
+def numbered(tracks: list[Track]) -> list[int]:
+    """Return a number of each track: the one in the name of its lane (``"stream 7"``), where it is free, else the next free one from 1."""
+    taken: dict[bool, set[int]] = {False: set(), True: set()}
+    numbers = [0] * len(tracks)
+    for own in (True, False):
+        for at, track in enumerate(tracks):
+            named = re.fullmatch(r"(?:thread|stream) ([0-9]{1,18})", track.lane) if track.level == 0 else None
+            wanted = int(named[1]) if named else 0
+            if own and wanted > 0 and wanted not in taken[track.device]:
+                numbers[at] = wanted
+            elif not own and not numbers[at]:
+                numbers[at] = next(number for number in count(1) if number not in taken[track.device])
+            taken[track.device].add(numbers[at])
+    return numbers
+
+
+def launched_by(spans: SpanTable) -> tuple[IntArray, IntArray]:
+    """Return rows of launch calls, and of what each put on the device, in the order of calls and then of starts."""
+    calls = np.flatnonzero(spans.is_kind({SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH}) & (spans.correlation >= 0))
+    correlation, first = np.unique(spans.correlation[calls], return_index=True)
+    work = np.flatnonzero(spans.is_kind(DEVICE_KINDS) & (spans.correlation >= 0))
+    at = np.searchsorted(correlation, spans.correlation[work])
+    known = at < len(correlation)
+    known[known] = correlation[at[known]] == spans.correlation[work[known]]
+    call, device = calls[first[at[known]]], work[known]
+    order = np.lexsort((device, call))
+    return call[order], device[order]
