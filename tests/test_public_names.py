@@ -46,6 +46,7 @@ PUBLIC = [
     "prepare",
     "program",
     "read",
+    "record",
     "tune",
     "warm",
     "workload",

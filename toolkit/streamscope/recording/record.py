@@ -105,7 +105,7 @@ class Recording:
             others = ", ".join(f"GPU {other}" for other in np.unique(records.work["gpu"]))
             where, hint = (f"GPU {gpu}", f"work ran on {others}") if others else ("a GPU", None)
             self._state = "nothing"
-            self._why = RecordingError(f"nothing ran on {where} in the recording {self.name!r}", hint=hint)
+            self._why = RecordingError(f"nothing ran on {where} in the recording {self.name!r}", hint="; ".join(notes) or hint)
             return
         block = Block(self.name, self._start_ns, end_ns, gpu)
         self._trace = recorded_trace(records, block, device_info(gpu), subscription().call_name, notes)
@@ -116,7 +116,8 @@ def record(name: str = "recording", *, gpu: int | None = None) -> Recording:
     """Record what a block of code does with CUDA, whichever library it uses.
 
     Kernels, copies and sets, each node of a graph among them; calls of the CUDA runtime and driver, by all threads; and NVTX ranges.
-    At the end of the block, it waits for the GPUs. Recorded calls take a bit longer; see the page "Record any code".
+    At the end of the block, it waits for the GPUs. A recorded call takes about a microsecond longer. Calls that only ask CUDA for something
+    are left out.
 
     Parameters
     ----------
@@ -137,12 +138,14 @@ def record(name: str = "recording", *, gpu: int | None = None) -> Recording:
 
     Examples
     --------
-    Without a GPU, it says so:
+    You need a GPU to record anything::
 
-    >>> with ss.record("step") as recording:
-    ...     pass
-    Traceback (most recent call last):
-    streamscope.errors.RecordingError: CUPTI cannot be loaded: ...
+        with ss.record("step") as recording:
+            loss = model(images).sum()
+            loss.backward()
+
+        recording.trace                               # in a notebook: how busy the GPU was, and a picture
+        recording.trace.to_parquet("step.parquet")    # to open elsewhere: ss.read("step.parquet")
     """
     if not isinstance(name, str) or not name:  # type: ignore[redundant-expr]
         raise RecordingError(f"name={shown(name)} must be a text", hint='for example ss.record("step")')
@@ -190,7 +193,7 @@ def device_info(gpu: int) -> DeviceInfo:
 def _waited_for_gpus() -> tuple[bool, list[str]]:
     """Wait for all GPUs that the process uses; return whether there are any, and what kept from it.
 
-    The records of what still runs would have no end. A thread that captures may not wait: CUDA would break its capture.
+    The records of what still runs would have no end. CUDA does not wait while a stream is captured, and breaks the capture.
     """
     driver = _driver()
     relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED

@@ -15,7 +15,7 @@ from streamscope.trace.calls import call_kinds
 from streamscope.trace.foreign import Activities, foreign_trace, joined
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import DeviceInfo, Trace
-from streamscope.words import counted, time_text
+from streamscope.words import counted
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -89,18 +89,21 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
         recorder="cupti",
         gpu=block.gpu,
         zero_ns=block.start_ns,
-        notes=[*notes, *_notes(records.dropped, captured, own[~compiling])],
+        notes=[*notes, *_notes(records.dropped, captured)],
+        ledger={"recorded_ns": block.end_ns - block.start_ns, "cupti_itself_ns": _length_ns(own[~compiling])},
     )
 
 
-def _notes(dropped: int, captured: int, own: Array) -> Iterable[str]:
-    """Say what is missing, and what recording took."""
+def _length_ns(rows: Array) -> int:
+    return int((rows["end_ns"] - rows["start_ns"]).sum())
+
+
+def _notes(dropped: int, captured: int) -> Iterable[str]:
+    """Say what is missing, or not what it seems."""
     if dropped:
         yield f"CUPTI dropped {counted(dropped, 'record')}: busy time and overlap are lower bounds"
     if captured:
         yield f"{counted(captured, 'launch call')} went into CUDA graphs that were captured, and ran nothing by themselves"
-    if taken_ns := int((own["end_ns"] - own["start_ns"]).sum()):
-        yield f"CUPTI itself took {time_text(taken_ns)} of the host's time for its buffers"
 
 
 class _Names:
