@@ -137,7 +137,7 @@ def test_cupti_counts_as_many():
         for _ in range(3):
             prepared.load((X, NONE))
             prepared.run()
-        (trace,) = CuptiRecorder(device).record(prepared)
+        trace = CuptiRecorder.on(device).record(prepared)
         assert kernel_count(trace.spans) == kernel_count(EventRecorder.on(device).record(prepared).spans) == 2
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from streamscope import display
 from streamscope.arguments import Kinds, check_kinds, given_path
 from streamscope.errors import OutputError, TraceError
+from streamscope.trace.blocks import Blocks
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import SpanTable
 from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count, listed_texts
@@ -178,6 +179,8 @@ class Trace:
     info : TraceInfo
     origins : Origins
         Labels, lines, shapes and event waits of its operations, as far as they are known.
+    blocks : Blocks
+        Which multiprocessor ran which block, and when; of kernels that stamped their blocks.
 
     Examples
     --------
@@ -191,12 +194,20 @@ class Trace:
     spans: SpanTable
     info: TraceInfo
     origins: Origins = field(default_factory=Origins)
+    blocks: Blocks = field(default_factory=Blocks)
 
-    def timeline(self) -> TimelineWidget:
+    def timeline(self, by: Literal["stream", "multiprocessor"] = "stream") -> TimelineWidget:
         """Return the live timeline of this trace, as a notebook widget.
+
+        Parameters
+        ----------
+        by : {"stream", "multiprocessor"}
+            What has a lane: each stream; or each multiprocessor, too, with the blocks that it ran, below the streams and on the same axis.
 
         Raises
         ------
+        TraceError
+            The trace does not say which multiprocessor ran which block: the recorder ``"stamps"`` does.
         OutputError
             The front end was not built.
 
@@ -207,7 +218,11 @@ class Trace:
         >>> runs["async"].trace.timeline().engines
         ['async']
         """
-        return display.timeline(self)
+        if by not in ("stream", "multiprocessor"):
+            raise TraceError(
+                f"a timeline has a lane for each stream or multiprocessor, not for each {by!r:.40}", hint='by="multiprocessor"'
+            )
+        return display.timeline(self, by)
 
     def __repr__(self) -> str:
         return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {len(self.spans):,} spans on {self.info.device.name!r:.80}>"
