@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from streamscope import display
 from streamscope.arguments import Kinds, check_kinds, given_path
 from streamscope.errors import OutputError, TraceError
+from streamscope.trace.blocks import Blocks
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import SpanTable
 from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count, listed_texts
@@ -178,6 +179,8 @@ class Trace:
     info : TraceInfo
     origins : Origins
         Labels, lines, shapes and event waits of its operations, as far as they are known.
+    blocks : Blocks
+        Which multiprocessor ran which block, and when; of kernels that stamped their blocks.
 
     Examples
     --------
@@ -191,6 +194,7 @@ class Trace:
     spans: SpanTable
     info: TraceInfo
     origins: Origins = field(default_factory=Origins)
+    blocks: Blocks = field(default_factory=Blocks)
 
     def timeline(self) -> TimelineWidget:
         """Return the live timeline of this trace, as a notebook widget.
