@@ -44,6 +44,16 @@ Traces = Sequence[Trace | TimelineGroup] | Mapping[str, Trace] | Mapping[str, Ti
 
 
 @dataclass(frozen=True)
+class BlockGroup(TimelineGroup):
+    """Blocks as spans, under the spans of the same trace. They are parts of kernels, so they count in no sum."""
+
+
+@dataclass(frozen=True)
+class PairGroup(TimelineGroup):
+    """A trace whose spans are joined with those of another: its "operations" are the pairs."""
+
+
+@dataclass(frozen=True)
 class Payload:
     """A header that can be written as JSON, and the block of columns it describes."""
 
@@ -117,6 +127,8 @@ def operator_order(groups: Sequence[TimelineGroup]) -> tuple[str, ...]:
     """
     taken_ns: dict[str, int] = {}
     for group in groups:
+        if isinstance(group, BlockGroup):
+            continue
         spans = group.trace.spans
         chosen = spans.is_kind(DEVICE_KINDS)
         codes = spans.name[chosen]
@@ -150,7 +162,7 @@ def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *
     headers = [_encode_group(*parts, names, texts, block) for parts in zip(groups, kept, remarks, strict=True)]
     if paths:
         for encoded, group, count in zip(headers, groups, kept, strict=True):
-            encoded["path"] = encode_path(group.trace, count, block)
+            encoded["path"] = _path_of(group, count, block)
     header = {
         "version": 1,
         "program": shortened(groups[0].trace.info.program, LONGEST_NAME),
@@ -176,8 +188,12 @@ def encode_paths(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = N
     """
     block = ColumnBlock()
     kept = keep if keep is not None else [len(group.trace.spans) for group in groups]
-    paths = [encode_path(group.trace, count, block) for group, count in zip(groups, kept, strict=True)]
+    paths = [_path_of(group, count, block) for group, count in zip(groups, kept, strict=True)]
     return Payload({"paths": paths}, block.to_bytes())
+
+
+def _path_of(group: TimelineGroup, keep: int, block: ColumnBlock) -> dict[str, Any] | None:
+    return None if isinstance(group, BlockGroup) else encode_path(group.trace, keep, block)
 
 
 def _encode_group(
@@ -189,6 +205,8 @@ def _encode_group(
     extent_ns = group.extent_ns
     makespan_ns = group.makespan_ns if group.makespan_ns is not None else extent_ns
     missing = f"{total - keep:,} of {total:,} spans left out" if keep < total else ""
+    thin = isinstance(group, BlockGroup)
+    columns = _encode_columns(spans, names, texts, block)
     return {
         "label": group.label,
         "engine": info.engine,
@@ -196,7 +214,9 @@ def _encode_group(
         "device": {"kind": info.device.kind, "name": info.device.name},
         "recorder": info.recorder,
         "extent_ns": extent_ns,
-        "makespan_text": time_text(makespan_ns),
+        "makespan_text": "" if thin else time_text(makespan_ns),
+        "thin": thin,
+        "joined_by": "pair" if isinstance(group, PairGroup) else "operation",
         "remarks": [remark for remark in (comparison, stretch_words(group), missing, group.note) if remark],
         "details": _details(group, extent_ns),
         "notes": list(info.notes),
@@ -206,8 +226,8 @@ def _encode_group(
         ],
         "count": len(spans),
         "shown_until_ns": int(group.trace.spans.start_ns[keep]) if keep < total else None,
-        "columns": _encode_columns(spans, names, texts, block),
-        "activity": encode_activity(group.trace, spans, block),
+        "columns": columns | ({"basis": block.add(np.zeros(len(spans)))} if thin else {}),
+        "activity": None if thin else encode_activity(group.trace, spans, block),
         "waits": encode_waits(group.trace.origins, spans, block),
         "origins": encode_origins(group.trace.origins, texts, block),
     }
