@@ -12,7 +12,6 @@ import numpy.typing as npt
 from streamscope.trace.activities import FAR_NS
 
 
-
 def times_ns(values: Sequence[Any]) -> npt.NDArray[np.int64]:
     """Return times in µs, doubles or decimal numbers, as whole ns; those beyond `FAR_NS`, which are left out and noted, as that."""
     if values and not isinstance(values[0], float):
