@@ -13,8 +13,8 @@ from streamscope.engines import PLANNERS
 from streamscope.engines.plan import CallHost, HostWait, Replay
 from streamscope.engines.prepared import prepare_traced
 from streamscope.program.reference import run_reference
-from streamscope.recording.recorders import recorder_of
 from streamscope.recording.events import EventRecorder
+from streamscope.recording.recorders import recorder_of
 
 X, NONE = np.arange(4, dtype=np.float32), np.zeros((0, 3), np.float32)
 

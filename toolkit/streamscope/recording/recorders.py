@@ -71,6 +71,8 @@ def recorder_of(device: Device, name: str = "auto") -> Recorder:
         return DeviceLogRecorder(device, log)
     if name in ("auto", "events"):
         return EventRecorder.on(device)
+    if name == "stamps":
+        raise RecordingError("stamps cannot record yet", hint='recorder="events" or "cupti"')
     # They load what a comparison by events does without.
     from streamscope.recording.cupti import CuptiRecorder
 
