@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.kernels.test_stamped import every_kind, its_inputs
 
 import streamscope as ss
 from streamscope.devices.cuda.timer import align_timer
@@ -90,6 +91,18 @@ def test_stamps_change_no_result_and_blocks_lie_within_their_kernels(device, eng
     called = dict(zip(calls.correlation.tolist(), calls.start_ns.tolist(), strict=True))
     late = [start - called[one] for one, start in zip(measured.correlation.tolist(), measured.start_ns.tolist(), strict=True)]
     assert min(late) >= -trace.info.calibration["clock_uncertainty_ns"]
+
+
+@pytest.mark.parametrize("engine", ["async", "graph-dual"])
+def test_stamped_kernels_of_every_kind_compute_the_same(device, engine):
+    prepared = warm(every_kind.function, its_inputs(), engine, device)
+    before = prepared.outputs()
+    trace = StampRecorder(device, 1).record(prepared)
+    for one, other in zip(prepared.outputs(), before, strict=True):
+        np.testing.assert_array_equal(one, other)
+    kernels = trace.spans.of_kind(DEVICE_KINDS)
+    assert (kernels.basis == Basis.MEASURED).all()
+    assert int(kernels.blocks.sum()) == len(trace.blocks)
 
 
 def test_the_timer_is_aligned_within_its_stated_uncertainty(device):
