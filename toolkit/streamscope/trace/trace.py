@@ -196,11 +196,18 @@ class Trace:
     origins: Origins = field(default_factory=Origins)
     blocks: Blocks = field(default_factory=Blocks)
 
-    def timeline(self) -> TimelineWidget:
+    def timeline(self, by: Literal["stream", "multiprocessor"] = "stream") -> TimelineWidget:
         """Return the live timeline of this trace, as a notebook widget.
+
+        Parameters
+        ----------
+        by : {"stream", "multiprocessor"}
+            What has a lane: each stream; or each multiprocessor, too, with the blocks that it ran, below the streams and on the same axis.
 
         Raises
         ------
+        TraceError
+            The trace does not say which multiprocessor ran which block: the recorder ``"stamps"`` does.
         OutputError
             The front end was not built.
 
@@ -211,7 +218,11 @@ class Trace:
         >>> runs["async"].trace.timeline().engines
         ['async']
         """
-        return display.timeline(self)
+        if by not in ("stream", "multiprocessor"):
+            raise TraceError(
+                f"a timeline has a lane for each stream or multiprocessor, not for each {by!r:.40}", hint='by="multiprocessor"'
+            )
+        return display.timeline(self, by)
 
     def __repr__(self) -> str:
         return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {len(self.spans):,} spans on {self.info.device.name!r:.80}>"
