@@ -9,10 +9,12 @@ from tests.kernels.test_stamped import every_kind, its_inputs
 import streamscope as ss
 from streamscope.devices.cuda.timer import align_timer
 from streamscope.engines import PLANNERS
+from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import prepare_traced
+from streamscope.recording.calibration import calibrate
 from streamscope.recording.events import EventRecorder
-from streamscope.recording.passes import timed_run
-from streamscope.recording.stamps import StampRecorder
+from streamscope.recording.passes import steps_of, timed_run
+from streamscope.recording.stamps import Recording, StampRecorder
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
 
 pytestmark = pytest.mark.gpu
@@ -114,19 +116,40 @@ def test_the_timer_is_aligned_within_its_stated_uncertainty(device):
 
 @pytest.mark.parametrize("blocks", [16, 66, 132, 1056])
 @pytest.mark.parametrize("engine", ["dual", "graph-dual"])
-def test_side_by_side_stamps_agree_with_cupti(device, blocks, engine):
+def test_stamps_agree_with_cupti_on_the_same_run(device, blocks, engine):
+    pytest.importorskip("cupti")
+    from streamscope.recording.cupti import _activities
+
     rng = np.random.default_rng(0)
     prepared = warm(side_by_side, rng.standard_normal((5, 1024 * blocks)).astype("float32"), engine, device)
-    trace = StampRecorder(device, 5).record(prepared)
-    spans = trace.spans.of_kind(DEVICE_KINDS)
-    spans = spans.select(np.lexsort((spans.start_ns, spans.graph_node, spans.correlation)))
-    records = cupti_records(prepared)
-    assert len(records) == len(spans.kind)
-    starts, ends = (np.array([getattr(record, name) for record in records]) for name in ("start_ns", "end_ns"))
-    error = np.abs(spans.duration_ns - (ends - starts)) - np.maximum(300, 0.05 * (ends - starts))
-    assert np.median(error) <= 0
-    if engine == "graph-dual":
-        assert overlap(spans.start_ns, spans.end_ns) == pytest.approx(overlap(starts, ends), abs=0.1)
+    recording = Recording(StampRecorder(device, 5), prepared)
+    twin = recording.twin
+    for _ in range(3):
+        twin.run()
+        twin.wait()
+    steps = [one for bound in steps_of(twin) for one in (bound.inner or [bound])]
+    recording.alone_ns(steps, calibrate(device))
+    for _ in range(3):
+        recording.memory.clear()
+        with _activities().enabled() as records:
+            timed_run(twin)
+        stamps = recording.memory.read()
+    keys = [(one.step.launch.operation, one.step.launch.part) for one in steps if isinstance(one.step, Issue)]
+    around = np.array([recording.excess_ns[key] / 2 for key in keys])
+    extents = [(stamps[slot][:, 0].min(), stamps[slot][:, 1].max()) for key in keys for slot in recording.own[key]]
+    own = (np.array(extents) - extents[0][0]).T + np.stack([-around, around])
+    records = sorted(records, key=lambda record: record.order)
+    theirs = np.array([(one.start_ns, one.end_ns) for one in records]).T - records[0].start_ns
+    assert own.shape == theirs.shape
+    lasted = theirs[1] - theirs[0]
+    ends = own[1] - theirs[1]
+    assert np.median(np.abs(ends - np.median(ends))) < 1_000
+    # CUPTI counts a kernel as running from when the device has taken it up, also while it waits for room on the multiprocessors.
+    if blocks <= 132:
+        assert np.median(np.abs(own[1] - own[0] - lasted) - np.maximum(300, 0.05 * lasted)) <= 0
+        assert overlap(*own) == pytest.approx(overlap(*theirs), abs=0.1)
+    else:
+        assert overlap(*own) <= overlap(*theirs) + 0.02
 
 
 @pytest.mark.parametrize("engine", PLANNERS)
