@@ -1,4 +1,4 @@
-"""The recorder of devices that keep a log of what ran, which costs nothing and is exact; and the recorder that fits a device."""
+"""The recorder of devices that keep a log of what ran, which costs nothing and is exact."""
 
 from __future__ import annotations
 
@@ -10,18 +10,12 @@ from streamscope.devices.protocol import Device
 from streamscope.engines.binding import settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
-from streamscope.recording.events import EventRecorder, add_host_span, device_lanes
+from streamscope.recording.events import add_host_span, device_lanes
 from streamscope.recording.origins import origins_of
 from streamscope.recording.passes import HostInterval, steps_of, timed_run
 from streamscope.recording.pieces import add_pieces, whole_piece
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace, TraceInfo
-
-
-def recorder_of(device: Device) -> EventRecorder | DeviceLogRecorder:
-    """Return the recorder that fits a device: its own log where it keeps one, else CUDA events."""
-    log = device.log
-    return EventRecorder.on(device) if log is None else DeviceLogRecorder(device, log)
 
 
 @dataclass(frozen=True)
