@@ -25,11 +25,11 @@ from streamscope.engines.binding import Bound
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.files import written_whole
-from streamscope.recording import cupti
 from streamscope.recording.calibration import calibrate
 from streamscope.recording.events import EventRecorder
 from streamscope.recording.passes import steps_of, timed_run
 from streamscope.recording.stamps import Recording, StampRecorder
+from streamscope.recording.subscription import WORK, subscription
 from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import WORKLOADS
 
@@ -121,18 +121,19 @@ class Case:
         slots = [(slot, self.recording.excess_ns[key] / 2) for key in keys for slot in self.recording.own[key]]
         for _ in range(RUNS):
             self.memory.clear()
-            with cupti._activities().enabled() as records:  # noqa: SLF001
+            with subscription().recording(WORK) as found:
                 timed_run(self.twin)
             stamps = self.memory.read()
             base = int(stamps[slots[0][0]][:, 0].min())
             starts = np.array([float(stamps[slot][:, 0].min() - base) - around for slot, around in slots])
             ends = np.array([float(stamps[slot][:, 1].max() - base) + around for slot, around in slots])
-            ordered = sorted(records, key=lambda record: record.order)
-            if len(ordered) != len(slots):
-                raise SystemExit(f"{len(ordered)} kernels by CUPTI, {len(slots)} by stamps")
             own.append((starts, ends))
-            times = np.array([(one.start_ns, one.end_ns) for one in ordered]) - ordered[0].start_ns
-            theirs.append((times[:, 0].astype(float), times[:, 1].astype(float)))
+            work = found[0].work
+            if len(work) != len(slots):
+                raise SystemExit(f"{len(work)} kernels by CUPTI, {len(slots)} by stamps")
+            work = work[np.lexsort((work["graph_node"], work["correlation"]))]
+            first = int(work["start_ns"].min())
+            theirs.append(((work["start_ns"] - first).astype(float), (work["end_ns"] - first).astype(float)))
         return own[2:], theirs[2:]
 
 

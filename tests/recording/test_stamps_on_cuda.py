@@ -34,15 +34,17 @@ def warm(function, inputs, engine, device):
     return prepared
 
 
-def cupti_records(prepared):
-    """Return all kernels, copies and sets of a run by CUPTI, in the order of launch and of capture."""
+def cupti_times(prepared):
+    """Return starts and ends of all kernels, copies and sets of a run by CUPTI, in the order of launch and of capture."""
     pytest.importorskip("cupti")
-    from streamscope.recording.cupti import _activities
+    from streamscope.recording.subscription import WORK, subscription
 
-    for _ in range(3):
-        with _activities().enabled() as records:
-            timed_run(prepared)
-    return sorted(records, key=lambda record: record.order)
+    with subscription().recording(WORK) as found:
+        timed_run(prepared)
+    work = found[0].work
+    work = work[np.lexsort((work["graph_node"], work["correlation"]))]
+    first = int(work["start_ns"].min())
+    return np.stack([work["start_ns"] - first, work["end_ns"] - first]).astype(np.int64)
 
 
 def overlap(starts, ends):
@@ -117,9 +119,6 @@ def test_the_timer_is_aligned_within_its_stated_uncertainty(device):
 @pytest.mark.parametrize("blocks", [16, 66, 132, 1056])
 @pytest.mark.parametrize("engine", ["dual", "graph-dual"])
 def test_stamps_agree_with_cupti_on_the_same_run(device, blocks, engine):
-    pytest.importorskip("cupti")
-    from streamscope.recording.cupti import _activities
-
     rng = np.random.default_rng(0)
     prepared = warm(side_by_side, rng.standard_normal((5, 1024 * blocks)).astype("float32"), engine, device)
     recording = Recording(StampRecorder(device, 5), prepared)
@@ -131,15 +130,12 @@ def test_stamps_agree_with_cupti_on_the_same_run(device, blocks, engine):
     recording.alone_ns(steps, calibrate(device))
     for _ in range(3):
         recording.memory.clear()
-        with _activities().enabled() as records:
-            timed_run(twin)
+        theirs = cupti_times(twin)
         stamps = recording.memory.read()
     keys = [(one.step.launch.operation, one.step.launch.part) for one in steps if isinstance(one.step, Issue)]
     around = np.array([recording.excess_ns[key] / 2 for key in keys])
     extents = [(stamps[slot][:, 0].min(), stamps[slot][:, 1].max()) for key in keys for slot in recording.own[key]]
     own = (np.array(extents) - extents[0][0]).T + np.stack([-around, around])
-    records = sorted(records, key=lambda record: record.order)
-    theirs = np.array([(one.start_ns, one.end_ns) for one in records]).T - records[0].start_ns
     assert own.shape == theirs.shape
     lasted = theirs[1] - theirs[0]
     ends = own[1] - theirs[1]
@@ -161,8 +157,9 @@ def test_every_kernel_of_a_library_call_is_a_span_as_cupti_has_them(device, engi
     spans = recorder(device, 3).record(prepared).spans.of_kind(DEVICE_KINDS)
     spans = spans.select(np.lexsort((spans.start_ns, spans.graph_node, spans.correlation)))
     assert (spans.symbol >= 0).all()
-    records = cupti_records(prepared)
-    assert len(records) == len(spans.kind) >= 3
-    lasted = np.array([record.end_ns - record.start_ns for record in records])
+    cupti_times(prepared)
+    starts, ends = cupti_times(prepared)
+    assert len(starts) == len(spans.kind) >= 3
+    lasted = ends - starts
     assert np.median(np.abs(spans.duration_ns - lasted) - np.maximum(300, 0.05 * lasted)) <= 0
     assert int(spans.flops[:-1].sum()) == 2 * 64 * 64 * 65536
