@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.errors import TraceError, printable
-from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu, joined, looked_up
+from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined, looked_up
 from streamscope.trace.foreign_waits import EventWaits
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, MOST_SPANS, Basis, IntArray, SpanKind, SpanTable
@@ -74,7 +74,7 @@ def foreign_trace(
     if zero_ns is None:
         calls = found.is_kind(HOST_KINDS - {SpanKind.RANGE})
         zero_ns = int(found.start_ns[calls if calls.any() else slice(None)].min())
-    found = found.rows(np.lexsort((-found.end_ns, found.start_ns)))
+    found = found.rows(_order(found.start_ns, found.end_ns))
     lane, lanes = _lanes(found, said)
     name, symbol, names = _named(found, said)
     count = len(found)
@@ -97,6 +97,16 @@ def foreign_trace(
     }
     table = SpanTable(**columns, names=names, lanes=lanes)
     return Trace(table, TraceInfo(engine, program, device, recorder, notes=tuple(said), **info), _origins(found, waits))
+
+
+def _order(start_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return the order of starts, and the longer one first of those that start together, as ranges nest."""
+    order = np.argsort(start_ns, kind="stable")
+    tied = np.flatnonzero(np.diff(start_ns[order]) == 0)
+    tied = np.unique(np.concatenate((tied, tied + 1)))
+    some = order[tied]
+    order[tied] = some[np.lexsort((-end_ns[some], start_ns[some]))]
+    return order
 
 
 def _origins(found: Activities, waits: EventWaits | None) -> Origins:
@@ -125,8 +135,10 @@ def _possible(found: Activities, said: list[str]) -> Activities:
         said.append(f"left out: {counted(int(backwards.sum()), 'span')} with an end before the start")
     found = found.rows(~backwards)
     if len(found):
-        middle = int(np.median(found.start_ns))
-        far = (np.abs(found.start_ns - middle) > MOST_NS // 2) | (np.abs(found.end_ns - middle) > MOST_NS // 2)
+        times_ns = np.stack((found.start_ns, found.end_ns))
+        far = ((times_ns >= FAR_NS) | (times_ns <= -FAR_NS)).any(axis=0)
+        middle = int(np.median(found.start_ns[~far])) if not far.all() else 0
+        far |= (np.abs(times_ns - middle) > MOST_NS // 2).any(axis=0)  # wraps around for those alone that are far already
         if far.any():
             said.append(f"left out: {counted(int(far.sum()), 'span')} more than 52 days away from the others")
             found = found.rows(~far)
