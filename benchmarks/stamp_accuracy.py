@@ -1,9 +1,8 @@
 """Stamps of blocks against CUPTI, in the same runs, and what stamps cost, on the GPU of this machine.
 
 CUPTI delays the branches of a graph by some microseconds, so two runs cannot be compared where kernels are short. Here CUPTI records runs
-of the stamped kernels, and both say when the same kernels ran. What a kernel takes longer than its stamps say is
-taken as the recorder takes it. Programs of generated kernels only. CUPTI counts a kernel as running from when the device has taken it up, also while it waits for
-room, so starts of kernels that fill the device differ.
+of the stamped kernels, and both say when the same kernels ran. Programs of generated kernels only. CUPTI counts a kernel as running from
+when the device has taken it up, also while it waits for room, so starts of kernels that fill the device differ.
 
     python benchmarks/stamp_accuracy.py [RESULT.json]
 """

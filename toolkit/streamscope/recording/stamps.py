@@ -237,9 +237,13 @@ class Recording:
 
     def _check_excess(self) -> None:
         """Believe events where they say, for all kernels alike, that stamps leave out more or less than on an H200."""
-        difference = float(np.median(list(self._differences_ns.values()))) if self._differences_ns else 0.0
-        if abs(difference) > AGREEMENT_NS:
-            self.excess_ns = [max(0.0, excess + difference) for excess in self.excess_ns]
+        if abs(self._difference_ns) > AGREEMENT_NS:
+            self.excess_ns = [max(0.0, excess + self._difference_ns) for excess in self.excess_ns]
+
+    @property
+    def _difference_ns(self) -> float:
+        """How much longer kernels take by events than by stamps, in the median."""
+        return float(np.median(list(self._differences_ns.values()))) if self._differences_ns else 0.0
 
     def _owner(self, bound: Bound) -> Owner:
         launch = cast("Issue", bound.step).launch
@@ -342,9 +346,7 @@ class Recording:
     def _info(self, chosen: _Pass, calibration: Calibration, passes: Sequence[_Pass], notes: Sequence[str]) -> TraceInfo:
         found: dict[str, float] = calibration.to_dict() | {"passes": self.recorder.passes}
         found["stamp_excess_ns"] = round(float(np.median(self.excess_ns)), 1) if self.excess_ns else 0.0
-        found["stamp_difference_ns"] = round(
-            float(np.median([*self._differences_ns.values(), *([] if self._differences_ns else [0.0])])), 1
-        )
+        found["stamp_difference_ns"] = round(self._difference_ns, 1)
         found["clock_uncertainty_ns"] = round(chosen.clock.uncertainty_ns, 1)
         unrecorded_ns = float(np.median([one.natural.unrecorded_ns for one in passes]))
         ledger = {"recorded_ns": float(chosen.natural.makespan_ns), "unrecorded_ns": unrecorded_ns}
