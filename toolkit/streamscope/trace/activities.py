@@ -13,6 +13,8 @@ from streamscope.errors import TraceError
 from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind
 from streamscope.trace.stored import MOST_NS
 
+FAR_NS = 2**61
+"""Times beyond are left out and noted, whatever the others are: they cannot be subtracted."""
 ON_DEVICE = (*DEVICE_KINDS, SpanKind.GRAPH)
 _OPTIONAL = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0, "gpu": -1}
 

@@ -108,6 +108,7 @@ def opened_tables(path: Path) -> Iterator[Tables]:
     ValueError
         It is damaged, or reading it takes too long.
     """
+    _check_whole(path)
     steps = 0
 
     def tired() -> bool:
@@ -128,6 +129,22 @@ def opened_tables(path: Path) -> Iterator[Tables]:
     except sqlite3.Error as error:
         reason = f"reading it takes more than {MOST_STEPS:,} steps" if steps > MOST_STEPS else f"SQLite says of it: {error}"
         raise ValueError(reason) from error
+
+
+def _check_whole(path: Path) -> None:
+    """Check that the file is as long as it says, and that no part of it stands in another file."""
+    with path.open("rb") as file:
+        header = file.read(32)
+    if len(header) < 32:
+        raise ValueError("it ends in its header")
+    page_bytes, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
+    wanted = (65536 if page_bytes == 1 else page_bytes) * pages
+    if path.stat().st_size < wanted:
+        raise ValueError(f"it is truncated: it says that it has {wanted:,} bytes, and has {path.stat().st_size:,}")
+    for ending in ("-wal", "-journal"):
+        beside = path.with_name(path.name + ending)
+        if beside.exists() and beside.stat().st_size:
+            raise ValueError(f"changes of it stand in {beside.name!r}, which is not read: open and close it with sqlite3 first")
 
 
 def _allowed(action: int, one: str | None, two: str | None, database: str | None, inside: str | None) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamscope.errors import TraceError, printable
-from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu, joined, looked_up
+from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined, looked_up
 from streamscope.trace.foreign_waits import EventWaits
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, MOST_SPANS, Basis, IntArray, SpanKind, SpanTable
@@ -125,8 +125,10 @@ def _possible(found: Activities, said: list[str]) -> Activities:
         said.append(f"left out: {counted(int(backwards.sum()), 'span')} with an end before the start")
     found = found.rows(~backwards)
     if len(found):
-        middle = int(np.median(found.start_ns))
-        far = (np.abs(found.start_ns - middle) > MOST_NS // 2) | (np.abs(found.end_ns - middle) > MOST_NS // 2)
+        times_ns = np.stack((found.start_ns, found.end_ns))
+        far = ((times_ns >= FAR_NS) | (times_ns <= -FAR_NS)).any(axis=0)
+        middle = int(np.median(found.start_ns[~far])) if not far.all() else 0
+        far |= (np.abs(times_ns - middle) > MOST_NS // 2).any(axis=0)  # wraps around for those alone that are far already
         if far.any():
             said.append(f"left out: {counted(int(far.sum()), 'span')} more than 52 days away from the others")
             found = found.rows(~far)

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
-from streamscope.trace.activities import Activities, busiest_gpu, joined, looked_up, name_waits
+from streamscope.trace.activities import FAR_NS, Activities, busiest_gpu, joined, looked_up, name_waits
 from streamscope.trace.calls import call_kinds
 from streamscope.trace.foreign import counted, foreign_trace
 from streamscope.trace.foreign_waits import EventWaits
 from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader
-from streamscope.trace.kineto_numbers import FAR_NS, products, times_ns, whole_numbers
+from streamscope.trace.kineto_numbers import products, times_ns, whole_numbers
 from streamscope.trace.kineto_own import OwnSpans
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import DeviceInfo, Trace
@@ -161,6 +161,8 @@ def _numbers(values: Sequence[Any], places: dict[int, str]) -> npt.NDArray[np.in
     texts = {text: number for number, text in places.items()}
     found = []
     for value in values:
+        if not isinstance(value, int | str | None):
+            raise TypeError(f"{value!r:.20} is not the number or the name of a stream")
         text = "?" if value is None else str(value)
         if text.isascii() and text.removeprefix("-").isdigit():
             found.append(int(text))
