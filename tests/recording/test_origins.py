@@ -79,7 +79,9 @@ def test_every_recording_knows_what_has_to_come_after_what(runs, engine):
     edges = {(int(before), int(after)) for before, _, after, _ in origins.dependencies}
     assert edges == {(0, 2), (1, 2), (0, 3), (1, 3), (3, 4), (2, 5), (4, 5), (5, 6)}
     assert origins.launches[:, :2].tolist() == [[operation, 0] for operation in range(7)]
-    assert [Trait(int(trait)) for trait in origins.launches[:, 2]] == [0, 0, Trait.LIBRARY, Trait.LIBRARY, 0, 0, 0]
+    assert [Trait(int(trait)) for trait in origins.launches[:, 2]] == [
+        Trait.COPY_IN, Trait.COPY_IN, Trait.LIBRARY, Trait.LIBRARY, 0, 0, Trait.COPY_OUT,
+    ]  # fmt: skip
 
 
 def test_dependencies_tell_parts_host_functions_and_what_overwrites(monkeypatch):

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Step, WaitEvent
 from streamscope.order.graph import dependencies_of_work
-from streamscope.program.launch import HostCall, Launch
+from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import LONGEST_SOURCE, Operation, Program
 from streamscope.trace.origins import MOST_DEPENDENCIES, MOST_OPERATIONS, MOST_WAITS, Origins, Trait
 from streamscope.trace.spans import IntArray
@@ -61,7 +61,13 @@ def _traits(work: Launch | HostCall, program: Program) -> Trait:
     captured = Trait.CAPTURED if program.captured else Trait(0)
     if isinstance(work, HostCall):
         return Trait.HOST | captured
-    held = ((work.auxiliary, Trait.AUXILIARY), (work.library, Trait.LIBRARY), (not work.capturable, Trait.FIXED))
+    held = (
+        (work.auxiliary, Trait.AUXILIARY),
+        (work.library, Trait.LIBRARY),
+        (not work.capturable, Trait.FIXED),
+        (work.kind is LaunchKind.COPY_IN, Trait.COPY_IN),
+        (work.kind is LaunchKind.COPY_OUT, Trait.COPY_OUT),
+    )
     return reduce(or_, (trait for has, trait in held if has), captured)
 
 

@@ -33,6 +33,10 @@ class Trait(IntFlag):
     """It is a host function."""
     CAPTURED = 16
     """It was captured from code that is not ours: dependencies are the order of the capture."""
+    COPY_IN = 32
+    """It copies to the device."""
+    COPY_OUT = 64
+    """It copies from the device."""
 
 
 def _none(*shape: int) -> IntArray:
