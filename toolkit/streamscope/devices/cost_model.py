@@ -73,10 +73,13 @@ class Piece:
         How long it takes alone.
     cost : Cost
         What it takes from the device.
+    busy : float, optional
+        For which share of that time it keeps its blocks busy; by the cost, where it is not known.
     """
 
     alone_ns: float
     cost: Cost
+    busy: float | None = None
 
 
 class Prices(Protocol):
@@ -84,6 +87,9 @@ class Prices(Protocol):
 
     def call_ns(self, launch: Launch) -> float:
         """Return the host's time for launching it, in ns."""
+
+    def tail_ns(self, launch: Launch) -> float:
+        """Return how much of that is left when the launch is on the stream, in ns: a library's call goes on after it."""
 
     def pieces(self, launch: Launch) -> Sequence[Piece]:
         """Return its kernels, or its copy, in order; at least one."""
@@ -274,15 +280,20 @@ class CostModel:
         """Return the host's time for launching it, in ns; see `Prices`."""
         return self.library_launch_ns if launch.library else self.launch_ns
 
+    def tail_ns(self, launch: Launch) -> float:
+        """Return 0: what libraries do after they have launched is not known; see `Prices`."""
+        return 0.0
+
     def pieces(self, launch: Launch) -> tuple[Piece, ...]:
         """Return a launch as one piece; see `Prices`."""
         return (Piece(self.estimate_ns(launch), launch.cost),)
 
-    def residency(self, cost: Cost) -> Residency:
+    def residency(self, cost: Cost, busy: float | None = None) -> Residency:
         """Return what a kernel holds of the chip; one that mostly sits out an empty kernel's time holds it for the busy part only."""
         held = self._resident_blocks(cost)
-        busy_ns = self._busy_ns(cost, held)
-        busy = busy_ns / max(self._least_ns(cost), busy_ns)
+        if busy is None:
+            busy_ns = self._busy_ns(cost, held)
+            busy = busy_ns / max(self._least_ns(cost), busy_ns)
         return Residency(held.multiprocessors * busy, held.threads * busy)
 
     def graph_launch_ns(self, nodes: int) -> float:

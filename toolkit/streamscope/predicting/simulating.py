@@ -9,11 +9,12 @@ from itertools import groupby
 import numpy as np
 
 from streamscope.advising.simulation import LEAST_NS, without_data
-from streamscope.devices.cost_model import CostModel, Piece
+from streamscope.devices.cost_model import Piece
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Plan
 from streamscope.engines.prepared import Prepared
+from streamscope.predicting.calls import Host
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost, HostCall, Launch
 from streamscope.program.operation import Operation, Program, Variable
@@ -21,7 +22,7 @@ from streamscope.program.variable import ArraySpec
 from streamscope.program.variable import Place as Memory
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.origins import origins_of
-from streamscope.trace.origins import Trait
+from streamscope.trace.origins import Origins, Trait
 from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanTable
 from streamscope.trace.trace import Trace
 
@@ -34,16 +35,25 @@ class TakenPrices:
 
     tasks: Sequence[Task]
     places: dict[tuple[int, int], int]
-    model: CostModel
+    host: Host
 
     def call_ns(self, launch: Launch) -> float:
         """Return the host's time for launching it: the trace's, else the model's."""
         call_ns = self.task(launch).call_ns
-        return self.model.call_ns(launch) if np.isnan(call_ns) else call_ns
+        return self.host.model.call_ns(launch) if np.isnan(call_ns) else call_ns
+
+    def tail_ns(self, launch: Launch) -> float:
+        """Return how much of that is left when it is on the stream."""
+        return min(self.host.tails_ns.get(launch.name, 0.0), self.call_ns(launch))
 
     def pieces(self, launch: Launch) -> Sequence[Piece]:
         """Return its kernels as the trace has them."""
-        return [replace(piece, alone_ns=max(piece.alone_ns, LEAST_NS)) for piece in self.task(launch).pieces]
+        return [self._priced(piece) for piece in self.task(launch).pieces]
+
+    def _priced(self, piece: Piece) -> Piece:
+        # A kernel's time is what the shortest takes, in which others can run beside it, and what it works.
+        alone_ns = max(piece.alone_ns, LEAST_NS)
+        return replace(piece, alone_ns=alone_ns, busy=max(0.0, 1 - self.host.model.working_kernel_ns / alone_ns))
 
     def task(self, launch: Launch) -> Task:
         """Return the task of a launch."""
@@ -81,15 +91,19 @@ def _work(task: Task, operation: int, part: int, position: int) -> Launch | Host
     )  # fmt: skip
 
 
-def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int, model: CostModel) -> Trace:
+def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int, host: Host) -> Trace:
     """Return what an engine would make of tasks; its spans say where they come from as those of the ``source`` do.
 
     Times, order and calls are the simulated device's; names, sizes and costs of kernels are the source's.
     """
     program, places = program_of(source.info.program, tasks)
-    prices = TakenPrices(tasks, places, model)
-    plan = PLANNERS[engine](program, lambda launch: prices.task(launch).alone_ns, streams=streams)
-    device = SimulatedDevice(model, prices=prices)
+    prices = TakenPrices(tasks, places, host)
+
+    def planned_ns(launch: Launch) -> float:
+        return prices.task(launch).planned_ns
+
+    plan = PLANNERS[engine](program, planned_ns, streams=streams)
+    device = SimulatedDevice(host.model, prices=prices)
     prepared = Prepared(without_data(plan), device, compute_streams=streams)
     prepared.capture()
     found = DeviceLogRecorder(device, device.log).record(prepared)
@@ -123,8 +137,12 @@ def _named(spans: SpanTable, source: SpanTable, tasks: Sequence[Task], places: d
     return replace(spans, **columns, names=tuple(names))
 
 
-def _origins(source: Trace, plan: Plan, tasks: Sequence[Task], places: dict[tuple[int, int], int]) -> object:
-    made = origins_of(plan)
+def _row(task: Task) -> tuple[int, int, int, int]:
+    return (*task.place, int(task.trait), 0 if np.isnan(task.expected_ns) else int(task.expected_ns))
+
+
+def _origins(source: Trace, plan: Plan, tasks: Sequence[Task], places: dict[tuple[int, int], int]) -> Origins:
+    made = origins_of(plan, lambda launch: 0.0)
     old = np.array([tasks[places[place]].place for place in sorted(places)], np.int64).reshape(-1, 2)
     index = {place: row for row, place in enumerate(sorted(places))}
 
@@ -137,7 +155,7 @@ def _origins(source: Trace, plan: Plan, tasks: Sequence[Task], places: dict[tupl
         source.origins,
         waits=renamed(made.waits) if known else made.waits[:0],
         complete=made.complete and known,
-        launches=np.array([(*task.place, int(task.trait)) for task in tasks], np.int64).reshape(-1, 3) if known else made.launches[:0],
+        launches=np.array([_row(task) for task in tasks], np.int64).reshape(-1, 4) if known else made.launches[:0],
         dependencies=renamed(made.dependencies) if known else made.dependencies[:0],
         row_waits=source.origins.row_waits[:0],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class Task:
         Rows of its kernels in the trace, or of its copy; none of a host function.
     pieces : tuple of Piece
         How long each of these takes alone.
+    expected_ns : float
+        How long the engine took it to run when it planned; NaN where that is not known.
     call_ns : float
         Host: the call that launches it, or the host function. NaN where the trace has none.
     """
@@ -44,6 +46,7 @@ class Task:
     after: tuple[int, ...]
     rows: tuple[int, ...] = ()
     pieces: tuple[Piece, ...] = ()
+    expected_ns: float = float("nan")
     call_ns: float = float("nan")
 
     @property
@@ -57,6 +60,11 @@ class Task:
     def on_host(self) -> bool:
         """Whether it is a host function."""
         return bool(self.trait & Trait.HOST)
+
+    @property
+    def planned_ns(self) -> float:
+        """How long a planner takes it to run."""
+        return self.alone_ns if np.isnan(self.expected_ns) else self.expected_ns
 
     @property
     def alone_ns(self) -> float:
@@ -75,20 +83,21 @@ def tasks_of_program(trace: Trace) -> list[Task]:
     spans, origins = trace.spans, trace.origins
     kernels = _rows_by_place(spans, spans.is_kind(DEVICE_KINDS))
     calls = _rows_by_place(spans, spans.is_kind([SpanKind.LAUNCH, SpanKind.HOST]))
-    position = {(operation, part): index for index, (operation, part, _) in enumerate(origins.launches.tolist())}
+    position = {(operation, part): index for index, (operation, part, *_) in enumerate(origins.launches.tolist())}
     after: list[list[int]] = [[] for _ in position]
     for before_operation, before_part, operation, part in origins.dependencies.tolist():
         after[position[operation, part]].append(position[before_operation, before_part])
     tasks: list[Task] = []
     missing: list[Place] = []
-    for (place, index), trait in zip(position.items(), map(Trait, origins.launches[:, 2].tolist()), strict=True):
+    for (place, index), (_, _, bits, expected) in zip(position.items(), origins.launches.tolist(), strict=True):
+        trait, expected_ns = Trait(bits), float(expected or "nan")
         called, rows = calls.get(place, []), kernels.get(place, [])
         if not (called if trait & Trait.HOST else rows):
             missing.append(place)
             continue
         call_ns = float(spans.duration_ns[called[0]]) if called else float("nan")
         name = spans.names[spans.name[(rows or called)[0]]]
-        tasks.append(Task(place, name, trait, tuple(after[index]), tuple(rows), pieces_of(spans, rows), call_ns))
+        tasks.append(Task(place, name, trait, tuple(after[index]), tuple(rows), pieces_of(spans, rows), expected_ns, call_ns))
     if missing:
         operation, part = missing[0]
         raise TraceError(
@@ -96,7 +105,17 @@ def tasks_of_program(trace: Trace) -> list[Task]:
             f"operation {operation}",
             hint="record the program again; what is not known is not predicted",
         )
-    return tasks
+    return usual_calls(tasks)
+
+
+def usual_calls(tasks: Sequence[Task]) -> list[Task]:
+    """Return tasks whose launches cost the host what those of their name cost in the median: one call in one run may meet anything."""
+    by_name: dict[str, list[float]] = {}
+    for task in tasks:
+        if not task.on_host:
+            by_name.setdefault(task.name, []).append(task.call_ns)
+    median = {name: float(np.median(calls)) for name, calls in by_name.items()}
+    return [task if task.on_host else replace(task, call_ns=median[task.name]) for task in tasks]
 
 
 def pieces_of(spans: SpanTable, rows: Sequence[int]) -> tuple[Piece, ...]:

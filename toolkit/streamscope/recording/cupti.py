@@ -156,7 +156,7 @@ class CuptiRecorder:
             plan=plan.counts,
             memory=prepared.memory,
         )
-        return Trace(builder.build(), info, origins_of(plan))
+        return Trace(builder.build(), info, origins_of(plan, self.device.estimate_ns))
 
     def _clock_offset_ns(self, cupti: Any) -> float:
         """Return what to add to CUPTI's time to get the host's, by the tightest of some samples."""

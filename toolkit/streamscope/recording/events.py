@@ -123,7 +123,9 @@ class EventRecorder:
             start = min(one.start_ns for one in placed if one.correlation == graph) + late - zero
             end = max(one.end_ns for one in placed if one.correlation == graph) + late - zero
             builder.add(SpanKind.GRAPH, "graph", lanes[0], start, end, correlation=graph, basis=Basis.PLACED)
-        return Trace(builder.build(), self._info(prepared, natural, calibration, passes, placed), origins_of(prepared.plan))
+        return Trace(
+            builder.build(), self._info(prepared, natural, calibration, passes, placed), origins_of(prepared.plan, self.device.estimate_ns)
+        )
 
     def _placed(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration) -> list[Placed]:
         """Return all launches with their times on the host's clock."""
