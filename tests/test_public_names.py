@@ -45,6 +45,7 @@ PUBLIC = [
     "ops",
     "prepare",
     "program",
+    "read",
     "tune",
     "warm",
     "workload",

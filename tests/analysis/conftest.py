@@ -24,7 +24,7 @@ def span_tables(draw, max_spans=8):
             builder.add(kind, "call", "host", start, start + length, correlation=correlation)
         for _ in range(draw(st.integers(0, 3))):
             begin, duration = draw(st.integers(0, 50)), draw(st.integers(0, 12))
-            kind = draw(st.sampled_from([SpanKind.KERNEL, SpanKind.KERNEL, SpanKind.COPY]))
+            kind = draw(st.sampled_from([SpanKind.KERNEL, SpanKind.KERNEL, SpanKind.COPY, SpanKind.SET]))
             lane = draw(st.sampled_from(LANES[1:]))
             builder.add(kind, "work", lane, begin, begin + duration, correlation=correlation, basis=Basis.DERIVED)
     for _ in range(draw(st.integers(0, 2))):

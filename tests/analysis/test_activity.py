@@ -21,7 +21,7 @@ from streamscope.analysis import (
 )
 from streamscope.trace import Basis, SpanBuilder, SpanKind, SpanTable
 
-KERNEL, COPY, HOST, LAUNCH = SpanKind.KERNEL, SpanKind.COPY, SpanKind.HOST, SpanKind.LAUNCH
+KERNEL, COPY, SET, HOST, LAUNCH = SpanKind.KERNEL, SpanKind.COPY, SpanKind.SET, SpanKind.HOST, SpanKind.LAUNCH
 IDLE = (Occupation.HOST_WAIT, Occupation.KERNEL_WAIT, Occupation.OTHER)
 
 
@@ -35,7 +35,7 @@ def test_against_a_count_for_each_nanosecond(ticks, spans):
     found = activity(spans)
     length = int(spans.end_ns.max(initial=0))
     kernels = sum((ticks(spans, KERNEL, lane=lane) > 0).astype(int) for lane in spans.lanes)[:length]
-    copies = sum((ticks(spans, COPY, lane=lane) > 0).astype(int) for lane in spans.lanes)[:length]
+    copies = sum((ticks(spans, COPY, SET, lane=lane) > 0).astype(int) for lane in spans.lanes)[:length]
     host = ticks(spans, HOST)[:length] > 0
     assert (spread(found, "kernels") == kernels).all()
     assert (spread(found, "copies") == copies).all()
@@ -133,15 +133,15 @@ def test_estimated_times_of_one_stream_do_not_fill_it_twice():
 
 @given(spans=st.from_type(SpanTable))
 def test_host_functions_beside_the_device(ticks, spans):
-    host, device = ticks(spans, HOST) > 0, ticks(spans, KERNEL, COPY) > 0
+    host, device = ticks(spans, HOST) > 0, ticks(spans, KERNEL, COPY, SET) > 0
     assert host_device_overlap(spans) == pytest.approx((host & device).sum() / max(1, host.sum()))
 
 
 @given(spans=st.from_type(SpanTable))
 def test_pairs_of_streams_with_copies(ticks, spans):
-    for pair in stream_overlap(spans, [KERNEL, COPY]):
-        first, second = ticks(spans, KERNEL, COPY, lane=pair.first) > 0, ticks(spans, KERNEL, COPY, lane=pair.second) > 0
+    for pair in stream_overlap(spans, [KERNEL, COPY, SET]):
+        first, second = ticks(spans, KERNEL, COPY, SET, lane=pair.first) > 0, ticks(spans, KERNEL, COPY, SET, lane=pair.second) > 0
         assert pair.overlap_ns == (first & second).sum()
-    counted = sum((ticks(spans, COPY, lane=lane) > 0).astype(int) for lane in spans.lanes)
-    for running, time_ns in enumerate(concurrency(spans, [COPY]).time_at_ns()):
+    counted = sum((ticks(spans, COPY, SET, lane=lane) > 0).astype(int) for lane in spans.lanes)
+    for running, time_ns in enumerate(concurrency(spans, [COPY, SET]).time_at_ns()):
         assert running == 0 or time_ns == (counted == running).sum()

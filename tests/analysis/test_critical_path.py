@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from streamscope.analysis import Bound, critical_path
 from streamscope.trace import Basis, DeviceInfo, Origins, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 
-LAUNCH, GRAPH_LAUNCH, EVENT, SYNC, HOST, KERNEL, COPY, GRAPH = (
-    SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "EVENT", "SYNC", "HOST", "KERNEL", "COPY", "GRAPH")
+LAUNCH, GRAPH_LAUNCH, EVENT, SYNC, HOST, KERNEL, COPY, SET, GRAPH = (
+    SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "EVENT", "SYNC", "HOST", "KERNEL", "COPY", "SET", "GRAPH")
 )  # fmt: skip
 CARD = DeviceInfo("cuda", "card")
 
@@ -101,7 +101,7 @@ def test_an_empty_trace_has_no_path():
 
 def slow_path(spans, waits):
     """The definition, one span at a time: (start, end, bound) from the end back."""
-    device = [row for row in range(len(spans)) if spans.kind[row] in (KERNEL, COPY)]
+    device = [row for row in range(len(spans)) if spans.kind[row] in (KERNEL, COPY, SET)]
     calls = {}
     for row in range(len(spans)):
         if spans.kind[row] in (LAUNCH, GRAPH_LAUNCH) and spans.correlation[row] >= 0:
@@ -110,7 +110,7 @@ def slow_path(spans, waits):
     shortest = max(0, min(latencies, default=0))
     place = {}
     for row in reversed(range(len(spans))):
-        if spans.kind[row] in (HOST, KERNEL, COPY) and spans.operation[row] >= 0:
+        if spans.kind[row] in (HOST, KERNEL, COPY, SET) and spans.operation[row] >= 0:
             place[int(spans.operation[row])] = row
 
     def on_lane(row, rows):
@@ -140,7 +140,7 @@ def slow_path(spans, waits):
     now, found, seen = int(spans.end_ns[row]), [], set()
     while row not in seen:
         seen.add(row)
-        inside = Bound.KERNEL if spans.kind[row] == KERNEL else Bound.COPY if spans.kind[row] == COPY else Bound.HOST
+        inside = Bound.KERNEL if spans.kind[row] == KERNEL else Bound.COPY if spans.kind[row] in (COPY, SET) else Bound.HOST
         step = before(row)
         found.append((min(now, int(spans.start_ns[row])), now, inside))
         now = found[-1][0]
@@ -155,7 +155,7 @@ def slow_path(spans, waits):
 def waiting_traces(draw):
     """Small traces whose operations are numbered, with waits between any two of them."""
     spans = draw(st.from_type(SpanTable))
-    device = np.isin(spans.kind, [KERNEL, COPY])
+    device = np.isin(spans.kind, [KERNEL, COPY, SET])
     operation = np.where(device, np.cumsum(device) - 1, -1).astype(np.int32)
     spans = SpanTable(**{**vars(spans), "operation": operation})
     numbers = st.integers(0, max(0, int(device.sum()) - 1))

@@ -6,26 +6,28 @@ from hypothesis import strategies as st
 from streamscope.analysis import IdleCause, IdleSplit, device_gaps, device_idle, idle_by_stream, stream_gaps
 from streamscope.trace import Basis, SpanKind, SpanTable
 
-LAUNCH, GRAPH_LAUNCH, KERNEL, COPY, HOST, SYNC = (SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "KERNEL", "COPY", "HOST", "SYNC"))
+LAUNCH, GRAPH_LAUNCH, KERNEL, COPY, SET, HOST, SYNC = (
+    SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "KERNEL", "COPY", "SET", "HOST", "SYNC")
+)  # fmt: skip
 CALLS = (LAUNCH, GRAPH_LAUNCH)
 
 
 @given(spans=st.from_type(SpanTable))
 def test_gaps_are_the_nanoseconds_without_work(ticks, spans):
     for lane, split in idle_by_stream(spans).items():
-        busy = ticks(spans, KERNEL, COPY, lane=lane) > 0
+        busy = ticks(spans, KERNEL, COPY, SET, lane=lane) > 0
         # Zero-length spans run in no nanosecond, but they bound a gap.
-        rows = [r for r in range(len(spans)) if spans.lanes[spans.lane[r]] == lane and spans.kind[r] in (KERNEL, COPY)]
+        rows = [r for r in range(len(spans)) if spans.lanes[spans.lane[r]] == lane and spans.kind[r] in (KERNEL, COPY, SET)]
         first, last = min(spans.start_ns[r] for r in rows), max(spans.end_ns[r] for r in rows)
         assert split.total_ns == (~busy[first:last]).sum()
     end_ns = spans.end_ns.max(initial=0)
-    assert device_idle(spans).total_ns == (ticks(spans, KERNEL, COPY)[:end_ns] == 0).sum()
+    assert device_idle(spans).total_ns == (ticks(spans, KERNEL, COPY, SET)[:end_ns] == 0).sum()
 
 
 def arrivals(spans, launch_ns):
     """When the work of each correlation was on the device, by loops: its call, and as long as the quickest took."""
     calls = {spans.correlation[r]: spans.start_ns[r] for r in range(len(spans)) if spans.kind[r] in CALLS}
-    rows = [row for row in range(len(spans)) if spans.kind[row] in (KERNEL, COPY) and spans.correlation[row] in calls]
+    rows = [row for row in range(len(spans)) if spans.kind[row] in (KERNEL, COPY, SET) and spans.correlation[row] in calls]
     quickest = min((spans.start_ns[row] - calls[spans.correlation[row]] for row in rows), default=0)
     return {key: start_ns + (max(0, quickest) if launch_ns is None else launch_ns) for key, start_ns in calls.items()}
 
@@ -36,7 +38,7 @@ def test_causes_against_loops(spans, launch_ns):
     gaps = stream_gaps(spans, kernel_wait_below_ns=5, launch_ns=launch_ns)
     for lane, start_ns, end_ns, cause in zip(gaps.lane, gaps.start_ns, gaps.end_ns, gaps.cause, strict=True):
         ended_by = [
-            r for r in range(len(spans)) if spans.lane[r] == lane and spans.start_ns[r] == end_ns and spans.kind[r] in (KERNEL, COPY)
+            r for r in range(len(spans)) if spans.lane[r] == lane and spans.start_ns[r] == end_ns and spans.kind[r] in (KERNEL, COPY, SET)
         ]
         called = {calls.get(spans.correlation[r]) for r in ended_by}
         in_time = IdleCause.KERNEL_WAIT if end_ns - start_ns < 5 else IdleCause.OTHER

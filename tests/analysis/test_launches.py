@@ -1,15 +1,20 @@
 """Launch latency, queue time and queue length."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.analysis import api_time_ns, join_launches, launch_latency_ns, missing_records, queue_length, queue_time_ns
+from streamscope.analysis.launches import call_rows
 from streamscope.trace import SpanKind, SpanTable
 
-LAUNCH, GRAPH_LAUNCH, EVENT, KERNEL, COPY = (SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "EVENT", "KERNEL", "COPY"))
-CALLS, WORK = (LAUNCH, GRAPH_LAUNCH), (KERNEL, COPY)
+LAUNCH, GRAPH_LAUNCH, EVENT, KERNEL, COPY, SET = (
+    SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "EVENT", "KERNEL", "COPY", "SET")
+)  # fmt: skip
+CALLS, WORK = (LAUNCH, GRAPH_LAUNCH), (KERNEL, COPY, SET)
 
 
 def joined(spans, kinds, in_graphs=None):
@@ -29,6 +34,14 @@ def test_latency_and_queue_time_against_loops(spans):
     pairs = joined(spans, (KERNEL,), in_graphs=WORK)
     assert launch_latency_ns(spans).tolist() == [work[0] - call[0] for call, work in pairs]
     assert queue_time_ns(spans).tolist() == [work[0] - call[1] for call, work in pairs if work[0] > call[1]]
+
+
+@given(spans=st.from_type(SpanTable))
+def test_correlations_need_not_be_small(spans):
+    far = replace(spans, correlation=np.where(spans.correlation < 0, -1, spans.correlation.astype(np.int64) * 100_000_003))
+    assert launch_latency_ns(far).tolist() == launch_latency_ns(spans).tolist()
+    assert missing_records(far) == missing_records(spans)
+    assert call_rows(far, np.arange(len(far))).tolist() == call_rows(spans, np.arange(len(spans))).tolist()
 
 
 @given(st.from_type(SpanTable), st.sampled_from([None, "main", "aux", "absent"]))

@@ -22,13 +22,13 @@ from streamscope.analysis import (
 )
 from streamscope.trace import Basis, SpanKind, SpanTable
 
-KERNEL, COPY, HOST, GRAPH = SpanKind.KERNEL, SpanKind.COPY, SpanKind.HOST, SpanKind.GRAPH
+KERNEL, COPY, SET, HOST, GRAPH = SpanKind.KERNEL, SpanKind.COPY, SpanKind.SET, SpanKind.HOST, SpanKind.GRAPH
 
 
 @given(spans=st.from_type(SpanTable))
 def test_against_a_count_for_each_nanosecond(ticks, spans):
     kernels = sum((ticks(spans, KERNEL, lane=lane) > 0).astype(int) for lane in spans.lanes)  # a stream runs one at a time
-    copies, host = ticks(spans, COPY), ticks(spans, HOST)
+    copies, host = ticks(spans, COPY, SET), ticks(spans, HOST)
     assert gpu_busy_ns(spans) == (kernels > 0).sum()
     assert copy_busy_ns(spans) == (copies > 0).sum()
     assert overlap_ns(spans) == (kernels > 1).sum()

@@ -6,7 +6,22 @@ import json
 import subprocess
 import sys
 
-HEAVY = {"IPython", "anywidget", "cuda", "cudnn", "cupti", "cupy", "ipywidgets", "pandas", "plotly", "pyarrow", "rich", "scipy", "typer"}
+HEAVY = {
+    "IPython",
+    "anywidget",
+    "cuda",
+    "cudnn",
+    "cupti",
+    "cupy",
+    "ipywidgets",
+    "pandas",
+    "perfetto",
+    "plotly",
+    "pyarrow",
+    "rich",
+    "scipy",
+    "typer",
+}
 
 
 def test_import_brings_nothing_heavy(repository):

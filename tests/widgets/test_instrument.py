@@ -79,7 +79,7 @@ def test_f_zooms_to_what_is_measured_and_to_the_selection(page):
     start, end = page.evaluate(f"(span) => [{TIMELINE}.model.groups[0].start[span], {TIMELINE}.model.groups[0].end[span]]", span)
     assert (t0, t1) == pytest.approx((start - (end - start), end + (end - start)))  # the span takes a third
     press(page, "f")
-    starts = page.evaluate(f"{TIMELINE}.model.groups.map((g) => g.start[g.operation.findIndex((id, i) => id === 30 && g.kind[i] === 6)])")
+    starts = page.evaluate(f"{TIMELINE}.model.groups.map((g) => g.start[g.operation.findIndex((id, i) => id === 30 && g.kind[i] === 8)])")
     t0, t1 = view(page)
     assert t0 < min(starts) < max(starts) < t1
 

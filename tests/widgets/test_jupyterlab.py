@@ -95,7 +95,7 @@ def point_at(page, operation: int) -> tuple[float, float]:
         f"""(operation) => {{
           const [timeline] = {TIMELINES};
           const {{ operation: ids, kind }} = timeline.model.groups[1];
-          const span = ids.findIndex((id, i) => id === operation && kind[i] === 6);
+          const span = ids.findIndex((id, i) => id === operation && kind[i] === 8);
           timeline.setView({{ t0: 100000, t1: 130000 }});
           timeline.stage.overlay.scrollIntoView({{ block: "center" }});
           const box = timeline.stage.overlay.getBoundingClientRect();

@@ -200,7 +200,7 @@ def test_selecting_highlights_the_operation_in_every_engine(open_page, step):
     page.get_by_role("button", name="Zoom until all of them are in view").click()
     t0, t1 = view(page)
     # From graph-dual's, the earliest, to sync's, the latest.
-    starts = page.evaluate(f"{TIMELINE}.model.groups.map((g) => g.start[g.operation.findIndex((id, i) => id === 10 && g.kind[i] === 6)])")
+    starts = page.evaluate(f"{TIMELINE}.model.groups.map((g) => g.start[g.operation.findIndex((id, i) => id === 10 && g.kind[i] === 8)])")
     assert t0 < min(starts) < max(starts) < t1
     page.keyboard.press("Tab")
     page.locator(".ss-overlay").focus()

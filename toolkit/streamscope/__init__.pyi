@@ -32,6 +32,7 @@ from streamscope.program.symbol import Symbol as Symbol
 from streamscope.program.tracer import empty as empty
 from streamscope.program.tracer import label as label
 from streamscope.program.variable import ArraySpec as ArraySpec
+from streamscope.trace.read import read as read
 from streamscope.trace.trace import Trace as Trace
 from streamscope.tracing import program as program
 from streamscope.workloads import workload as workload

@@ -38,9 +38,12 @@ class ColumnBlock:
         first = int(values[0]) if len(values) else 0
         return self.add(np.diff(values, prepend=first)) | {"delta": True, "first": first}
 
-    def add_codes(self, values: npt.NDArray[Any]) -> dict[str, Any]:
-        """Append a column of numbers from -1 on, shifted by one, so that "none" (-1) fits an unsigned type."""
-        return self.add(values.astype(np.int64) + 1) | {"shift": -1}
+    def add_codes(self, values: npt.NDArray[Any], *, wide: bool = False) -> dict[str, Any]:
+        """Append a column of numbers from -1 on, shifted by one, so that "none" (-1) fits an unsigned type.
+
+        ``wide`` ones may be larger than 32 bits hold; beyond 2**53 they are rounded.
+        """
+        return self.add(values.astype(np.float64 if wide else np.int64) + 1) | {"shift": -1} | ({"wide": True} if wide else {})
 
     def to_bytes(self) -> bytes:
         """Return the columns added so far."""

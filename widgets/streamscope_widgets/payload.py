@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, Basis, SpanKind, SpanTable
-from streamscope.trace.trace import TimelineGroup, Trace
-from streamscope.words import exact_time_text, time_text
+from streamscope.trace.trace import TimelineGroup, Trace, TraceInfo
+from streamscope.words import exact_time_text, shortened, time_text
 from streamscope_widgets.columns import ColumnBlock
 from streamscope_widgets.overlap_columns import encode_activity, encode_origins, encode_path, encode_waits, header_words
 
@@ -25,6 +25,11 @@ BUNDLE = Path(__file__).parent / "static" / "timeline.js"
 BASELINE = "async"
 STRETCHED = 0.02
 """A drawn run that differs from the makespan by more than this share says so."""
+LONGEST_LABEL = 80
+FOREIGN = ("kineto", "nsys", "rocpd", "recorded")
+"""Engines of traces of any code: how they were recorded."""
+LONGEST_NAME = 1000
+"""Letters. C++ names of kernels can be longer than anybody reads, and there can be thousands of them."""
 ALIKE = 0.01
 """Two makespans closer than this share are called equally fast."""
 
@@ -80,10 +85,29 @@ def as_groups(traces: Traces) -> tuple[TimelineGroup, ...]:
         if not isinstance(item, Trace | TimelineGroup):
             raise TraceError(f"{type(item).__name__} is not a trace", hint="pass Trace or TimelineGroup objects")
         group = item if isinstance(item, TimelineGroup) else TimelineGroup(item)
-        label = key or group.label or group.trace.info.engine
+        label = key or group.label or _label_of(group.trace.info)
         seen[label] = seen.get(label, 0) + 1
         groups.append(replace(group, label=label if seen[label] == 1 else f"{label} ({seen[label]})"))
     return tuple(groups)
+
+
+def _label_of(info: TraceInfo) -> str:
+    """Return what a trace is called where nothing else is said: its engine; of a trace that no engine of ours made, what ran."""
+    return shortened(info.program if info.engine in FOREIGN else info.engine, LONGEST_LABEL)
+
+
+def nature_of(info: TraceInfo) -> str:
+    """Return "simulated", "predicted" (from a measured trace) or, for measured times, nothing. It stands wherever they are shown."""
+    if not info.device.simulated:
+        return ""
+    return "predicted" if info.recorder == "prediction" else "simulated"
+
+
+def nature_of_axis(groups: Sequence[TimelineGroup]) -> str:
+    """Return the same for an axis that groups share: "partly predicted" where others were measured."""
+    found = list(dict.fromkeys(nature_of(group.trace.info) for group in groups))
+    joined = " or ".join(filter(None, found))
+    return f"partly {joined}" if joined and "" in found else joined
 
 
 def operator_order(groups: Sequence[TimelineGroup]) -> tuple[str, ...]:
@@ -129,10 +153,10 @@ def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *
             encoded["path"] = encode_path(group.trace, count, block)
     header = {
         "version": 1,
-        "program": groups[0].trace.info.program,
+        "program": shortened(groups[0].trace.info.program, LONGEST_NAME),
         "kinds": [kind.name.lower() for kind in SpanKind],
         "bases": [BASIS_WORDS[basis] for basis in Basis],
-        "names": list(names),
+        "names": [shortened(name, LONGEST_NAME) for name in names],
         "order": order,
         "texts": list(texts),
         "groups": headers,
@@ -168,17 +192,21 @@ def _encode_group(
     return {
         "label": group.label,
         "engine": info.engine,
-        "program": info.program,
+        "program": shortened(info.program, LONGEST_NAME),
         "device": {"kind": info.device.kind, "name": info.device.name},
+        "recorder": info.recorder,
         "extent_ns": extent_ns,
         "makespan_text": time_text(makespan_ns),
         "remarks": [remark for remark in (comparison, stretch_words(group), missing, group.note) if remark],
         "details": _details(group, extent_ns),
         "notes": list(info.notes),
-        "lanes": [{"name": name, "host": bool(host)} for name, host in zip(spans.lanes, _host_lanes(group.trace.spans), strict=True)],
+        "lanes": [
+            {"name": shortened(name, LONGEST_NAME), "host": bool(host)}
+            for name, host in zip(spans.lanes, _host_lanes(group.trace.spans), strict=True)
+        ],
         "count": len(spans),
         "shown_until_ns": int(group.trace.spans.start_ns[keep]) if keep < total else None,
-        "columns": _encode_columns(spans, names, block),
+        "columns": _encode_columns(spans, names, texts, block),
         "activity": encode_activity(group.trace, spans, block),
         "waits": encode_waits(group.trace.origins, spans, block),
         "origins": encode_origins(group.trace.origins, texts, block),
@@ -199,7 +227,7 @@ def _details(group: TimelineGroup, extent_ns: int) -> list[list[str]]:
     """Return what a tooltip says about a whole group, as pairs of term and value."""
     info = group.trace.info
     unrecorded = [] if group.makespan_ns is None else [["makespan without recording", exact_time_text(group.makespan_ns)]]
-    simulated = " (simulated)" if info.device.simulated else ""
+    simulated = " (simulated)" if nature_of(info) == "simulated" else ""
     return [
         *unrecorded,
         ["end of the last span, in this recording", exact_time_text(extent_ns)],
@@ -215,11 +243,11 @@ def _host_lanes(spans: SpanTable) -> npt.NDArray[np.bool_]:
     return host
 
 
-def _encode_columns(spans: SpanTable, names: dict[str, int], block: ColumnBlock) -> dict[str, Any]:
-    used = np.flatnonzero(np.bincount(spans.name))
-    codes = np.zeros(len(spans.names), dtype=np.int64)
-    for code in used:
-        codes[code] = names.setdefault(spans.names[code], len(names))
+def _encode_columns(spans: SpanTable, names: dict[str, int], texts: dict[str, int], block: ColumnBlock) -> dict[str, Any]:
+    codes = _codes_of(spans.names, spans.name, names)
+    # A kernel's own name that is the span's name, too, says no more.
+    symbols = _codes_of(tuple(shortened(name, LONGEST_NAME) for name in spans.names), spans.symbol[spans.symbol >= 0], texts)
+    symbol = np.where((spans.symbol >= 0) & (spans.symbol != spans.name), symbols[spans.symbol], -1) if len(symbols) else spans.symbol
     return {
         "kind": block.add(spans.kind),
         "name": block.add(codes[spans.name]),
@@ -228,8 +256,18 @@ def _encode_columns(spans: SpanTable, names: dict[str, int], block: ColumnBlock)
         "duration": block.add(spans.duration_ns),
         "operation": block.add_codes(spans.operation),
         "correlation": block.add_codes(spans.correlation),
+        "symbol": block.add_codes(symbol),
+        "graph_node": block.add_codes(spans.graph_node, wide=True),
         **{name: block.add(getattr(spans, name)) for name in ("part", "basis", "blocks", "threads", "bytes", "flops")},
     }
+
+
+def _codes_of(texts: tuple[str, ...], used: npt.NDArray[Any], codes: dict[str, int]) -> npt.NDArray[np.int64]:
+    """Return for each text its number in ``codes``, which takes those that are used."""
+    found = np.zeros(len(texts), dtype=np.int64)
+    for code in np.flatnonzero(np.bincount(used)):
+        found[code] = codes.setdefault(texts[code], len(codes))
+    return found
 
 
 def compare_makespans(groups: Sequence[TimelineGroup]) -> list[str]:

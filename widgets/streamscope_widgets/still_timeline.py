@@ -18,7 +18,7 @@ from streamscope.trace import SpanKind, SpanTable, TimelineGroup
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS
 from streamscope.words import shortened, time_text
 from streamscope_widgets.overlap_columns import LOOKS
-from streamscope_widgets.payload import compare_makespans, operator_order, stretch_words
+from streamscope_widgets.payload import compare_makespans, nature_of, nature_of_axis, operator_order, stretch_words
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, block, image, lead, still
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, ticks
@@ -31,6 +31,8 @@ FOOT, MOST_LEVELS = 2.5, 6
 ABOVE_FOOT = BAR - FOOT
 STRENGTHS = 4
 MOST_STREAMS = 6
+MOST_THREADS, MOST_DEPTH = 4, 3
+"""Lanes of the host, and rows in one of them, for ranges in ranges."""
 MOST_BYTES = 100_000
 COLUMN_WIDTHS = (1.0, 2.0, 4.0, 8.0, 12.0)
 
@@ -42,11 +44,12 @@ HOST_WORDS = {
     SpanKind.SYNC: "host waits",
     SpanKind.HOST: "host function",
     SpanKind.COMPILE: "compilation",
-    SpanKind.API: "call of CUDA",
+    SpanKind.API: "other call",
     SpanKind.RANGE: "range",
 }
-MOST_NAMES, LONGEST_NAME = 5, 24
+MOST_NAMES, LONGEST_NAME, LONGEST_LANE, LONGEST_LABEL = 5, 24, 17, 40
 LETTER = 7.2
+ROOM_FOR_MORE = 60
 
 
 @dataclass(frozen=True)
@@ -128,14 +131,13 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
             body.append(shape("g", *(bar for layer in layers for bar in _bars(layer, top, column, 0)), class_="at-once"))
             y += ROW
         y += 6 + len(lanes) * ROW + 24
-    simulated = any(group.trace.info.device.simulated for group in groups)
-    axis = _axis(start_ns, end_ns, scale, y - 16, simulated=simulated)
+    axis = _axis(start_ns, end_ns, scale, y - 16, nature_of_axis(groups))
     looks, _ = lane_legend(_looks(activities), MARGIN, y + 6)
     return document(WIDTH, y + 22, *_legend(groups, names), *axis, *looks, *body, font_family=FONT)
 
 
 def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:
-    """Make lanes that hold anything: the host's first, then at most six streams and a line that says how many were left out."""
+    """Make lanes that hold anything, the host's first; of many those with most spans, and a line that counts the others."""
     drawn = spans.kind != SpanKind.GRAPH
     spans = spans if drawn.all() else spans.select(drawn)
     colours = (*HOST_COLOURS.values(), *palette.KERNELS)
@@ -144,18 +146,38 @@ def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]
     of_name = np.array([len(HOST_COLOURS) + names.get(name, 0) % len(palette.KERNELS) for name in spans.names] or [0])
     on_device = spans.is_kind(DEVICE_KINDS)
     colour = np.where(on_device, of_name[spans.name], of_kind[spans.kind])
-    lanes, streams = [], 0
-    for code in np.flatnonzero(np.bincount(spans.lane)):
-        mask = spans.lane == code
-        is_stream = bool((spans.kind[mask] >= SpanKind.KERNEL).any())
-        streams += is_stream
-        if is_stream and streams > MOST_STREAMS:
-            continue
-        left, right = ((times_ns[mask] - zero_ns) * scale for times_ns in (spans.start_ns, spans.end_ns))
-        lanes.append(LaneBars(spans.lanes[code], left, right, colour[mask], colours))
-    if streams > MOST_STREAMS:
-        lanes.append(LaneBars(f"+ {streams - MOST_STREAMS} streams", *(np.zeros(0),) * 3, colours))
+    sizes = np.bincount(spans.lane, minlength=len(spans.lanes))
+    on_stream = np.bincount(spans.lane, spans.kind >= SpanKind.KERNEL, minlength=len(spans.lanes)) > 0
+    lanes = []
+    for chosen, most, what in ((~on_stream, MOST_THREADS, "lanes"), (on_stream, MOST_STREAMS, "streams")):
+        used = np.flatnonzero(chosen & (sizes > 0))
+        for code in np.sort(used[np.argsort(-sizes[used], kind="stable")[:most]]):
+            rows = np.flatnonzero(spans.lane == code)
+            depth = _depth(spans, rows)
+            for level in range(int(depth.max()) + 1):
+                row = rows[depth == level]
+                left, right = ((times_ns[row] - zero_ns) * scale for times_ns in (spans.start_ns, spans.end_ns))
+                label = "" if level else shortened(_lane_label(spans.lanes, code), LONGEST_LANE)
+                lanes.append(LaneBars(label, left, right, colour[row], colours))
+        if len(used) > most:
+            lanes.append(LaneBars(f"+ {len(used) - most:,} {what}", *(np.zeros(0),) * 3, colours))
     return lanes
+
+
+def _lane_label(lanes: Sequence[str], code: int) -> str:
+    """Return a lane's name; of the ranges below their thread's lane only what is new."""
+    return "ranges" if code and lanes[code] == f"{lanes[code - 1]} ranges" else lanes[code]
+
+
+def _depth(spans: SpanTable, rows: Array) -> Array:
+    """Tell in which row of its lane each span is drawn: ranges below those that hold them, as deep as there is room; all others in one."""
+    if not (spans.kind[rows] == SpanKind.RANGE).any():
+        return np.zeros(len(rows), np.int64)
+    order = np.lexsort((-spans.end_ns[rows], spans.start_ns[rows]))
+    ended = np.searchsorted(np.sort(spans.end_ns[rows]), spans.start_ns[rows][order], side="right")
+    depth = np.empty(len(rows), np.int64)
+    depth[order] = np.clip(np.arange(len(rows)) - ended, 0, None)
+    return np.where(depth < MOST_DEPTH, depth, -1)
 
 
 def _most(found: Activity) -> int:
@@ -269,23 +291,23 @@ def _opacity(strength: int) -> str | None:
 
 def _heading(group: TimelineGroup, comparison: str, y: float) -> list[str]:
     info = group.trace.info
-    label = group.label or info.engine
+    label = shortened(group.label or info.engine, LONGEST_LABEL)
     parts = [text(MARGIN, y, label, font_size=12.5, fill=palette.INK, text_anchor="start", font_weight=600)]
     told = [] if group.makespan_ns is None else [f"{time_text(group.makespan_ns)} without recording"]
-    if told and info.device.simulated:
-        told[0] += ", simulated"
+    if info.device.simulated and (told or nature_of(info) == "predicted"):
+        told[:1] = [", ".join([*told[:1], nature_of(info)])]
     told += [words for words in (comparison, stretch_words(group)) if words]
     # The label is written in letters of at most this width, in most fonts.
     left = max(GUTTER, MARGIN + LETTER * len(label) + 8)
     return [*parts, small_text(left, y, "; ".join(told))] if told else parts
 
 
-def _axis(start_ns: float, end_ns: float, scale: float, bottom: float, *, simulated: bool) -> list[str]:
+def _axis(start_ns: float, end_ns: float, scale: float, bottom: float, nature: str) -> list[str]:
     """Draw ticks at round times, under all lanes."""
     length_ns = end_ns - start_ns
     unit_ns, unit = (1e6, "ms") if length_ns >= 1e7 else (1e3, "µs") if length_ns >= 1e3 else (1.0, "ns")
     times = ticks(start_ns / unit_ns, end_ns / unit_ns, 8)
-    title = f"{'simulated ' if simulated else ''}time of the recorded run, {unit}"
+    title = f"{nature} time of the {'run' if nature == 'predicted' else 'recorded run'}, {unit}".lstrip()
     places = [(GUTTER + (time * unit_ns - start_ns) * scale, f"{time:g}") for time in times]
     return [*lane_axis(places, TOP, bottom), small_text(WIDTH - MARGIN, bottom + 30, title, "end", palette.INK)]
 
@@ -293,8 +315,12 @@ def _axis(start_ns: float, end_ns: float, scale: float, bottom: float, *, simula
 def _legend(groups: Sequence[TimelineGroup], names: dict[str, int]) -> list[str]:
     present = {int(kind) for group in groups for kind in np.flatnonzero(np.bincount(group.trace.spans.kind))}
     entries = [(label, HOST_COLOURS[kind]) for kind, label in HOST_WORDS.items() if kind in present]
+    hosts = len(entries)
     entries += [(name, palette.KERNELS[number % len(palette.KERNELS)]) for name, number in list(names.items())[:MOST_NAMES]]
-    parts, end = lane_legend([(shortened(label, LONGEST_NAME), colour) for label, colour in entries], MARGIN)
-    if len(names) > MOST_NAMES:
-        parts.append(small_text(end, 18, f"+ {len(names) - MOST_NAMES} more"))
-    return parts
+    told = [(shortened(label, LONGEST_NAME), colour) for label, colour in entries]
+    parts, end = lane_legend(told, MARGIN)
+    while end > WIDTH - ROOM_FOR_MORE and len(told) > hosts:
+        told.pop()
+        parts, end = lane_legend(told, MARGIN)
+    left_out = len(names) - (len(told) - hosts)
+    return [*parts, small_text(end, 18, f"+ {left_out} more")] if left_out else parts

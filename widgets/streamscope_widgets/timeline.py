@@ -11,11 +11,12 @@ import traitlets
 from IPython.display import display
 
 from streamscope.errors import TraceError
-from streamscope.trace import TimelineGroup
+from streamscope.trace import TimelineGroup, Trace
 from streamscope.words import listed
 from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode, encode_paths
 from streamscope_widgets.show.html import EMPTY
 from streamscope_widgets.still_timeline import timeline_still
+from streamscope_widgets.trace_view import finding_of
 
 if TYPE_CHECKING:
     from streamscope.comparing.comparison import Comparison
@@ -214,6 +215,11 @@ def timeline(traces: Traces, finding: str = "") -> TimelineWidget:
 def comparison_timeline(comparison: Comparison) -> TimelineWidget:
     """Return the live timelines of all engines."""
     return timeline(comparison.groups(), comparison.verdict)
+
+
+def trace_timeline(trace: Trace) -> TimelineWidget:
+    """Return the live timeline of one trace, whoever recorded it."""
+    return timeline([trace], finding_of(trace))
 
 
 def compilation_timeline(log: CompilationLog, label: str) -> TimelineWidget:

@@ -125,12 +125,16 @@ def capture_points(device: Device) -> Points:
 
 
 def launch_durations_ns(spans: SpanTable) -> dict[tuple[int, int], float]:
-    """Return the median duration of each launch on the device, in ns, by operation and part."""
+    """Return how long each launch was on the device, in ns, by operation and part: from its first kernel to its last, the median."""
     device = spans.of_kind(DEVICE_KINDS)
+    device = device.select(device.operation >= 0)
+    keys, launch = np.unique(np.stack([device.operation, device.part, device.correlation], axis=1), axis=0, return_inverse=True)
+    start_ns, end_ns = np.full(len(keys), np.iinfo(np.int64).max), np.full(len(keys), np.iinfo(np.int64).min)
+    np.minimum.at(start_ns, launch.reshape(-1), device.start_ns)
+    np.maximum.at(end_ns, launch.reshape(-1), device.end_ns)
     found: dict[tuple[int, int], list[int]] = {}
-    for operation, part, duration in zip(device.operation.tolist(), device.part.tolist(), device.duration_ns.tolist(), strict=True):
-        if operation >= 0:
-            found.setdefault((operation, part), []).append(duration)
+    for (operation, part, _), duration in zip(keys.tolist(), (end_ns - start_ns).tolist(), strict=True):
+        found.setdefault((operation, part), []).append(duration)
     return {key: float(statistics.median(values)) for key, values in found.items()}
 
 

@@ -3,6 +3,8 @@
 from streamscope.analysis.activity import Activity, Occupation, activity, fullness
 from streamscope.analysis.critical_path import Bound, CriticalPath, critical_path
 from streamscope.analysis.idle import Gaps, IdleCause, IdleSplit, device_gaps, device_idle, idle_by_stream, stream_gaps
+from streamscope.analysis.json_lines import json_lines
+from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels
 from streamscope.analysis.launches import (
     Launches,
     MissingRecords,
@@ -18,6 +20,7 @@ from streamscope.analysis.metrics import EngineMetrics, measure
 from streamscope.analysis.operations import OperationTable, operation_table
 from streamscope.analysis.overlap import (
     StreamPair,
+    average_concurrency,
     concurrency,
     copy_busy_ns,
     copy_compute_overlap,
@@ -29,19 +32,22 @@ from streamscope.analysis.overlap import (
     kernel_time_ns,
     overlap_fraction,
     overlap_ns,
+    span_ns,
     stream_overlap,
 )
 from streamscope.analysis.statistics import MedianInterval, Ranking, median_interval
-from streamscope.analysis.summary import Spread, StreamSummary, Summary, span_ns, summary
+from streamscope.analysis.summary import Spread, StreamSummary, Summary, summary
 from streamscope.analysis.verdict import Change, Shares, Verdict, assess, difference, verdict
+from streamscope.analysis.work import Work, WorkSplit, work_of, work_split
 
 __all__ = [
     "Activity", "Bound", "Change", "CriticalPath", "EngineMetrics", "Gaps", "IdleCause", "IdleSplit", "Launches",
     "MedianInterval", "MissingRecords", "Occupation", "OperationTable", "Ranking", "Shares", "Spread", "StreamPair",
-    "StreamSummary", "Summary", "Verdict", "activity", "api_time_ns", "assess", "call_times_ns", "concurrency",
-    "copy_busy_ns", "copy_compute_overlap", "critical_path", "device_gaps", "device_idle", "difference",
-    "exposed_copy_ns", "exposed_host_ns", "fullness", "gpu_busy_ns", "host_device_overlap", "idle_by_stream",
-    "join_launches", "kernel_count", "kernel_time_ns", "launch_latency_ns", "measure", "median_interval",
-    "missing_records", "operation_table", "overlap_fraction", "overlap_ns", "queue_length", "queue_time_ns",
-    "span_ns", "stream_gaps", "stream_overlap", "summary", "verdict",
+    "StreamSummary", "Summary", "Verdict", "Work", "WorkSplit", "activity", "api_time_ns", "assess",
+    "average_concurrency", "call_times_ns", "concurrency", "copy_busy_ns", "copy_compute_overlap", "critical_path",
+    "device_gaps", "device_idle", "difference", "exposed_copy_ns", "exposed_host_ns", "fullness", "gpu_busy_ns",
+    "host_device_overlap", "idle_by_stream", "join_launches", "json_lines", "kernel_count", "kernel_time_ns",
+    "late_kernels", "launch_latency_ns", "launch_overhead_ns", "measure", "median_interval", "missing_records",
+    "operation_table", "overlap_fraction", "overlap_ns", "queue_full_ns", "queue_length", "queue_time_ns",
+    "short_kernels", "span_ns", "stream_gaps", "stream_overlap", "summary", "verdict", "work_of", "work_split",
 ]  # fmt: skip

@@ -177,6 +177,21 @@ def device_idle(
     return _split(gaps, np.ones(len(gaps.lane), bool))
 
 
+def host_wait_ns(spans: SpanTable) -> int:
+    """Idle time of the device in which what comes next had not reached it when the last work ended (`IdleCause.HOST_WAIT`). Unit: ns."""
+    return device_idle(spans).host_wait_ns
+
+
+def kernel_wait_ns(spans: SpanTable) -> int:
+    """Idle time of the device in gaps below 30 µs before what had reached it (`IdleCause.KERNEL_WAIT`). Unit: ns."""
+    return device_idle(spans).kernel_wait_ns
+
+
+def other_idle_ns(spans: SpanTable) -> int:
+    """Idle time of the device in longer gaps, before work of an unknown launch, and at the end (`IdleCause.OTHER`). Unit: ns."""
+    return device_idle(spans).other_ns
+
+
 @dataclass(frozen=True)
 class _Work:
     """Kernels and copies in the order of their starts, with the time at which each reached the device and whether that is known."""

@@ -50,6 +50,12 @@ class Launches:
         waits_ns = self.device_start_ns - self.call_end_ns
         return waits_ns[waits_ns > 0]
 
+    def queue_length(self, chosen: npt.NDArray[np.bool_] | slice) -> Steps:
+        """Return what `queue_length` returns, of some of the launches."""
+        up_ns = self.call_start_ns[chosen]
+        # Clocks are joined by calibration: a kernel that seems to start before its call leaves the queue at once, not before it entered.
+        return count_steps(up_ns, np.maximum(self.device_start_ns[chosen], up_ns))
+
 
 @dataclass(frozen=True)
 class MissingRecords:
@@ -89,12 +95,18 @@ def join_launches(spans: SpanTable, kinds: Iterable[SpanKind] | None = None) -> 
     >>> found.call_start_ns.tolist(), found.device_start_ns.tolist()
     ([0, 4], [5, 30])
     """
-    calls, device = _calls(spans), _kernels_and_nodes(spans) if kinds is None else spans.of_kind(kinds)
-    by_start = np.argsort(device.start_ns, kind="stable")
-    first = device.select(by_start[_first_of_each(device.correlation[by_start])])
-    row, found = _look_up(first.correlation, calls.correlation)
-    calls, first = calls.select(found), first.select(row[found])
-    return Launches(calls.start_ns, calls.end_ns, first.start_ns, first.lane, first.operation, first.part)
+    calls, device = _call_rows(spans), _kernels_and_nodes(spans) if kinds is None else np.flatnonzero(spans.is_kind(kinds))
+    first = _first_with(spans.correlation, device, spans.correlation[calls])  # The table is in the order of starts.
+    calls, first = calls[first >= 0], first[first >= 0]
+    columns = (
+        spans.start_ns[calls],
+        spans.end_ns[calls],
+        spans.start_ns[first],
+        spans.lane[first],
+        spans.operation[first],
+        spans.part[first],
+    )
+    return Launches(*columns)
 
 
 def launch_latency_ns(spans: SpanTable) -> IntArray:
@@ -200,10 +212,7 @@ def queue_length(spans: SpanTable, lane: str | None = None) -> Steps:
     [(0, 1), (4, 2), (5, 1), (30, 0)]
     """
     launches = join_launches(spans, DEVICE_KINDS)
-    chosen = np.ones(len(launches.lane), bool) if lane is None else launches.lane == _lane_code(spans, lane)
-    up_ns = launches.call_start_ns[chosen]
-    # Clocks are joined by calibration: a kernel that seems to start before its call leaves the queue at once, not before it entered.
-    return count_steps(up_ns, np.maximum(launches.device_start_ns[chosen], up_ns))
+    return launches.queue_length(slice(None) if lane is None else launches.lane == _lane_code(spans, lane))
 
 
 def missing_records(spans: SpanTable) -> MissingRecords:
@@ -218,49 +227,51 @@ def missing_records(spans: SpanTable) -> MissingRecords:
     >>> ss.analysis.missing_records(builder.build())
     MissingRecords(calls=1, device=1)
     """
-    calls, device = _calls(spans), spans.of_kind(DEVICE_KINDS)
+    calls, device = _call_rows(spans), np.flatnonzero(spans.is_kind(DEVICE_KINDS))
     return MissingRecords(
-        calls=int((~np.isin(calls.correlation, device.correlation)).sum()),
-        device=int((~np.isin(device.correlation, calls.correlation)).sum()),
+        calls=int((_first_with(spans.correlation, device, spans.correlation[calls]) < 0).sum()),
+        device=int((call_rows(spans, device) < 0).sum()),
     )
 
 
 def call_rows(spans: SpanTable, device_rows: IntArray) -> IntArray:
     """Return for each row of a kernel or copy the row of its launch call, -1 where there is none."""
-    rows = _call_rows(spans)
-    at, known = _look_up(spans.correlation[rows], spans.correlation[device_rows])
-    return np.where(known, np.append(rows, -1)[np.minimum(at, len(rows))], -1)
+    calls = np.flatnonzero(spans.is_kind(CALL_KINDS))
+    return _first_with(spans.correlation, calls, spans.correlation[device_rows])
 
 
-def _kernels_and_nodes(spans: SpanTable) -> SpanTable:
-    """Kernels, and the copies of graph replays."""
-    replays = spans.correlation[(spans.kind == SpanKind.GRAPH_LAUNCH) & (spans.correlation >= 0)]
-    nodes = spans.is_kind(DEVICE_KINDS) & np.isin(spans.correlation, replays)
-    return spans.select((spans.kind == SpanKind.KERNEL) | nodes)
-
-
-def _calls(spans: SpanTable) -> SpanTable:
-    """Launch calls by correlation, one each."""
-    return spans.select(_call_rows(spans))
+def _kernels_and_nodes(spans: SpanTable) -> IntArray:
+    """Return the rows of kernels, and of the copies and sets of graph replays."""
+    kernels, device = spans.kind == SpanKind.KERNEL, spans.is_kind(DEVICE_KINDS)
+    others = np.flatnonzero(device & ~kernels)
+    replays = np.flatnonzero(spans.kind == SpanKind.GRAPH_LAUNCH)
+    kernels[others[_first_with(spans.correlation, replays, spans.correlation[others]) >= 0]] = True
+    return np.flatnonzero(kernels)
 
 
 def _call_rows(spans: SpanTable) -> IntArray:
+    """Return the rows of launch calls with a correlation, by correlation, one each."""
     rows = np.flatnonzero(spans.is_kind(CALL_KINDS) & (spans.correlation >= 0))
-    return rows[_first_of_each(spans.correlation[rows])]
+    rows = rows[np.argsort(spans.correlation[rows], kind="stable")]
+    return rows[np.diff(spans.correlation[rows], prepend=-1) > 0]
 
 
-def _first_of_each(keys: IntArray) -> IntArray:
-    """Return the row at which each key stands first, in the order of the keys."""
-    order = np.argsort(keys, kind="stable")
-    return order[np.diff(keys[order], prepend=keys[order][:1] - 1) > 0]
+def _first_with(keys: IntArray, rows: IntArray, wanted: IntArray) -> IntArray:
+    """Return for each wanted key the first of some rows that has it; -1 where none has, and for keys below 0."""
+    keys_in = keys[rows]
+    most = int(max(keys_in.max(initial=0), wanted.max(initial=0)))
+    if most <= _DENSE * (len(rows) + len(wanted)) + 1024:
+        row_of = np.full(most + 2, -1)
+        row_of[keys_in[::-1]] = rows[::-1]  # Of several, the last one assigned stays.
+        row_of[-1] = -1  # What keys of -1 index.
+        return row_of[wanted]
+    order = np.argsort(keys_in, kind="stable")
+    at = np.minimum(np.searchsorted(keys_in[order], wanted), len(order) - 1)
+    return np.where((wanted >= 0) & (keys_in[order][at] == wanted), rows[order][at], -1) if len(order) else np.full(len(wanted), -1)
 
 
-def _look_up(keys: IntArray, wanted: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-    """Rows of ``wanted`` in the sorted, unique ``keys``, and whether each is there."""
-    row = np.searchsorted(keys, wanted)
-    found = row < len(keys)
-    found[found] = keys[row[found]] == wanted[found]
-    return row, found
+_DENSE = 8
+"""Keys so much larger than their number are still looked up in a table."""
 
 
 def _lane_code(spans: SpanTable, lane: str) -> int:

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+import numpy.typing as npt
 
 from streamscope.analysis.intervals import IntArray, Intervals, Steps, count_steps, intersection_ns, union
 from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, SpanKind, SpanTable
+
+ASIDE = frozenset({SpanKind.API, SpanKind.RANGE})
+"""Host spans that tell what a program was about, and neither launch nor wait: they may begin long before the first launch."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,33 @@ def occupied(spans: SpanTable, *kinds: SpanKind) -> Intervals:
     """Return the union of all spans of the given kinds."""
     chosen = spans.is_kind(kinds)
     return union(spans.start_ns[chosen], spans.end_ns[chosen])
+
+
+def run_of(spans: SpanTable) -> SpanTable:
+    """Return the spans of a program's run: all but ranges, and calls of CUDA that neither launch nor wait."""
+    aside = spans.is_kind(ASIDE)
+    return spans.select(~aside) if aside.any() else spans
+
+
+def span_ns(spans: SpanTable) -> int:
+    """From the first call of the program to the last end on the host or the device.
+
+    Formula: latest end - earliest start, over launches, event calls, waits, host functions, and all that runs on the device. Other calls
+    of CUDA (allocations, module loads) and named ranges do not count: they may begin long before the first launch. Unit: ns. 0 for an
+    empty trace. The definition is ours: Holistic Trace Analysis and TraceLens count from the first to the last end on the device, so what
+    the host does before and after is no idle time there.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 2, 4, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
+    >>> ss.analysis.span_ns(builder.build())
+    23
+    """
+    spans = run_of(spans)
+    return int(spans.end_ns.max() - spans.start_ns.min()) if len(spans) else 0
 
 
 def gpu_busy_ns(spans: SpanTable) -> int:
@@ -223,6 +254,24 @@ def overlap_fraction(spans: SpanTable) -> float:
     return overlap_ns(spans) / busy_ns if busy_ns else 0.0
 
 
+def average_concurrency(spans: SpanTable) -> float | None:
+    """Count the kernels that run at once, on average over the time in which any runs.
+
+    Formula: sum over streams of the time with a kernel running / GPU busy. Unit: 1. Denominator: GPU busy. None where no kernel runs.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["main", "aux"])
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 0, 30)
+    >>> builder.add(SpanKind.KERNEL, "b", "aux", 20, 40)
+    >>> ss.analysis.average_concurrency(builder.build())  # 30 + 20 in 40 ns
+    1.25
+    """
+    busy_ns = gpu_busy_ns(spans)
+    return busy_on_lanes(spans, [SpanKind.KERNEL]).length_ns / busy_ns if busy_ns else None
+
+
 def stream_overlap(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNEL,)) -> tuple[StreamPair, ...]:
     """Overlap of each pair of streams.
 
@@ -244,14 +293,14 @@ def stream_overlap(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNE
     >>> ss.analysis.stream_overlap(builder.build())  # 10 ns of the 20 on aux
     (StreamPair(first='main', second='aux', overlap_ns=10, fraction=0.5),)
     """
-    work = spans.of_kind(kinds)
-    busy = {int(lane): _on_lane(work, lane) for lane in np.unique(work.lane)}
+    lanes = rows_by_lane(spans, np.flatnonzero(spans.is_kind(kinds)))
+    names = [spans.lanes[lane] for lane, _ in lanes]
+    busy = [union(spans.start_ns[rows], spans.end_ns[rows]) for _, rows in lanes]
+    common_ns, busy_ns = _common_ns(busy).astype(np.int64), [one.length_ns for one in busy]
     pairs = []
-    for first, second in combinations(busy, 2):
-        common_ns = intersection_ns(busy[first], busy[second])
-        shorter_ns = min(busy[first].length_ns, busy[second].length_ns)
-        fraction = common_ns / shorter_ns if shorter_ns else 0.0
-        pairs.append(StreamPair(spans.lanes[first], spans.lanes[second], common_ns, fraction))
+    for first, second in combinations(range(len(names)), 2):
+        both_ns, shorter_ns = int(common_ns[first, second]), min(busy_ns[first], busy_ns[second])
+        pairs.append(StreamPair(names[first], names[second], both_ns, both_ns / shorter_ns if shorter_ns else 0.0))
     return tuple(pairs)
 
 
@@ -285,6 +334,25 @@ def kernel_time_ns(spans: SpanTable) -> int:
     return int(spans.duration_ns[spans.kind == SpanKind.KERNEL].sum())
 
 
-def _on_lane(spans: SpanTable, lane: int) -> Intervals:
-    mask = spans.lane == lane
-    return union(spans.start_ns[mask], spans.end_ns[mask])
+def _common_ns(sets: list[Intervals]) -> npt.NDArray[np.float64]:
+    """Return how long each pair of sets has in common, in ns, up to 2**53: a matrix, found in one pass over time."""
+    found = np.zeros((len(sets), len(sets)))
+    starts, ends = ([np.zeros(0, np.int64), *(getattr(one, edge) for one in sets)] for edge in ("start_ns", "end_ns"))
+    running = count_steps(np.concatenate(starts), np.concatenate(ends))
+    shared = np.flatnonzero(running.value > 1)
+    at_a_time = max(1, _ENTRIES_AT_A_TIME // max(1, len(sets)))
+    for first in range(0, len(shared), at_a_time):
+        rows = shared[first : first + at_a_time]
+        start_ns = running.time_ns[rows]
+        there = np.stack([_inside(one, start_ns) for one in sets]).astype(np.float64)
+        found += (there * (running.time_ns[rows + 1] - start_ns)) @ there.T
+    return found
+
+
+_ENTRIES_AT_A_TIME = 1 << 22
+
+
+def _inside(one: Intervals, time_ns: IntArray) -> npt.NDArray[np.bool_]:
+    """Tell of each time whether it lies in a set."""
+    row = np.searchsorted(one.start_ns, time_ns, side="right") - 1
+    return (row >= 0) & (time_ns < np.append(one.end_ns, 0)[row])

@@ -8,20 +8,31 @@ from typing import Any
 
 import numpy as np
 
-from streamscope.analysis.idle import IdleSplit, device_idle, idle_by_stream
+from streamscope.analysis.idle import IdleSplit, device_idle, host_wait_ns, idle_by_stream, kernel_wait_ns, other_idle_ns
 from streamscope.analysis.intervals import IntArray, union
+from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels
 from streamscope.analysis.launches import call_times_ns, join_launches, launch_latency_ns, missing_records, queue_time_ns
 from streamscope.analysis.metrics import clock_flags, cost_flags, incomplete_flags, recording_cost
-from streamscope.analysis.overlap import exposed_copy_ns, gpu_busy_ns, kernel_count, overlap_fraction, overlap_ns, rows_by_lane
+from streamscope.analysis.overlap import (
+    average_concurrency,
+    exposed_copy_ns,
+    gpu_busy_ns,
+    kernel_count,
+    overlap_fraction,
+    overlap_ns,
+    rows_by_lane,
+    run_of,
+    span_ns,
+)
 from streamscope.analysis.statistics import quantiles
 from streamscope.analysis.table import definition_of, device_words, in_markdown
+from streamscope.analysis.work import WorkSplit, exposed_communication_ns, work_split
 from streamscope.errors import printable
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace, TraceInfo
 from streamscope.words import aligned, capitalised, format_us, percent
 
-ASIDE = frozenset({SpanKind.API, SpanKind.RANGE})
-"""Host spans that tell what a program was about, and neither launch nor wait: they may begin long before the first launch."""
+STREAM_HEADS = ("stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "kernel wait, µs", "other, µs")
 
 
 @dataclass(frozen=True)
@@ -89,8 +100,16 @@ class Summary:
         `device_idle` within the span, so that ``span_us`` is the sum of ``gpu_busy_us``, ``copy_us`` and all idle time.
     overlap : float or None
         `overlap_fraction`; None where no kernel runs.
-    launch_latency, queue_time, api_time : Spread or None
-        Of `launch_latency_ns`, `queue_time_ns` and `call_times_ns`; None where there are no values.
+    launch_latency, queue_time, api_time, launch_overhead : Spread or None
+        Of `launch_latency_ns`, `queue_time_ns`, `call_times_ns` and `launch_overhead_ns`; None where there are no values.
+    work : WorkSplit
+        `work_split`: compute, communication, copies.
+    average_concurrency : float or None
+        `average_concurrency`; None where no kernel runs.
+    short_kernels, late_kernels : int
+        How many `short_kernels` and `late_kernels` there are.
+    queue_full_us : float
+        `queue_full_ns` of all streams.
     streams : tuple of StreamSummary
         In the trace's order.
     at_least : frozenset of str
@@ -109,6 +128,12 @@ class Summary:
     launch_latency: Spread | None
     queue_time: Spread | None
     api_time: Spread | None
+    launch_overhead: Spread | None
+    work: WorkSplit
+    average_concurrency: float | None
+    short_kernels: int
+    late_kernels: int
+    queue_full_us: float
     streams: tuple[StreamSummary, ...]
     at_least: frozenset[str]
     warnings: tuple[str, ...]
@@ -151,26 +176,30 @@ class Summary:
         | metric | value | what it is |
         ...
         """
-        page = [f"# {in_markdown(self._title)}", "", *_markdown_rows(("metric", "value", "what it is"), self._rows())]
-        idle = ("idle, µs", "host wait, µs", "kernel wait, µs", "other, µs")
-        if self.streams:
-            heads = ("stream", "kernels", "busy, µs", "copies and sets, µs", *idle)
-            page += ["", *_markdown_rows(heads, map(_stream_cells, self.streams))]
+        page = [f"# {in_markdown(self.title)}", "", *_markdown_rows(("metric", "value", "what it is"), self.rows())]
+        page += ["", *_markdown_rows(STREAM_HEADS, self.stream_rows())] if self.streams else []
         page += ["", *(f"- {in_markdown(capitalised(warning))}." for warning in self.warnings)] if self.warnings else []
         return printable("\n".join([*page, ""]))
+
+    def stream_rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield the metrics of each stream as text, in the order of `STREAM_HEADS`."""
+        for stream in self.streams:
+            times = (stream.busy_us, stream.copy_us, *idle_dict(stream.idle).values())
+            yield (stream.name, f"{stream.kernel_count:,}", *map(format_us, times))
 
     _repr_markdown_ = to_markdown
 
     def __repr__(self) -> str:
         warnings = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
-        return printable("\n".join([self._title, *aligned([row[:2] for row in self._rows()]), *warnings]))
+        return printable("\n".join([self.title, *aligned([row[:2] for row in self.rows()]), *warnings]))
 
     @property
-    def _title(self) -> str:
+    def title(self) -> str:
+        """Program, engine and device; simulated times are called so."""
         return f"{self.info.program} · {self.info.engine} · {device_words(self.info.device)}"
 
-    def _rows(self) -> Iterator[tuple[str, str, str]]:
-        """Return label, value and meaning of each number."""
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Return label, value and meaning of each number, as texts; those that there is nothing to measure of are left out."""
         for label, name, value, function in self._values():
             if value is not None:
                 meaning = definition_of(function).partition(". ")[0].partition("; the metric")[0].rstrip(".")
@@ -178,24 +207,41 @@ class Summary:
 
     def _values(self) -> Iterator[tuple[str, str, str | None, Callable[..., Any]]]:
         """Return label, attribute, text and definition of each number; no text where there is nothing to measure."""
-        whole, idle = self.span_us or 1.0, self.idle
         yield "kernels", "kernel_count", f"{self.kernel_count:,}", kernel_count
         yield "span", "span_us", f"{format_us(self.span_us)} µs", span_ns
-        yield "GPU busy", "gpu_busy_us", f"{format_us(self.gpu_busy_us)} µs ({percent(self.gpu_busy_us / whole)})", gpu_busy_ns
-        alone = f"{format_us(self.copy_us)} µs ({percent(self.copy_us / whole)})" if self.copy_us else None
-        yield "copies and sets alone", "copy_us", alone, exposed_copy_ns
-        yield "idle", "idle", f"{format_us(idle.total_ns / 1000)} µs ({percent(idle.total_ns / 1000 / whole)})", device_idle
-        causes = (("host wait", idle.host_wait_ns), ("kernel wait", idle.kernel_wait_ns), ("other", idle.other_ns))
-        for words, time_ns in causes:
-            yield f"idle: {words}", "idle", f"{format_us(time_ns / 1000)} µs" if time_ns else None, _CAUSES[words]
+        yield "GPU busy", "gpu_busy_us", self._share(self.gpu_busy_us), gpu_busy_ns
+        communication_us = self.work.exposed_communication_ns / 1000
+        yield "communication alone", "work", self._share(communication_us) if communication_us else None, exposed_communication_ns
+        yield "copies and sets alone", "copy_us", self._share(self.copy_us) if self.copy_us else None, exposed_copy_ns
+        yield "idle", "idle", self._share(self.idle.total_ns / 1000), device_idle
+        causes = (
+            ("host wait", self.idle.host_wait_ns, host_wait_ns),
+            ("kernel wait", self.idle.kernel_wait_ns, kernel_wait_ns),
+            ("other", self.idle.other_ns, other_idle_ns),
+        )
+        for words, time_ns, function in causes:
+            yield f"idle: {words}", "idle", f"{format_us(time_ns / 1000)} µs" if time_ns else None, function
         yield "overlap", "overlap", None if self.overlap is None else percent(self.overlap), overlap_fraction
+        at_once = f"{self.average_concurrency:.2f}" if self.overlap else None
+        yield "kernels at once", "overlap", at_once, average_concurrency
+        yield from self._launch_values()
+
+    def _launch_values(self) -> Iterator[tuple[str, str, str | None, Callable[..., Any]]]:
         for words, name, spread, function in (
             ("launch latency", "launch_latency", self.launch_latency, launch_latency_ns),
+            ("launch latency, empty queue", "launch_overhead", self.launch_overhead, launch_overhead_ns),
             ("queue time", "queue_time", self.queue_time, queue_time_ns),
             ("API time", "api_time", self.api_time, call_times_ns),
         ):
             text = f"{format_us(spread.median_us)} µs, 95 % below {format_us(spread.p95_us)} µs" if spread else None
             yield words, name, text, function
+        yield "short kernels", "short_kernels", f"{self.short_kernels:,}" if self.short_kernels else None, short_kernels
+        yield "late kernels", "late_kernels", f"{self.late_kernels:,}" if self.late_kernels else None, late_kernels
+        yield "queue full", "queue_full_us", f"{format_us(self.queue_full_us)} µs" if self.queue_full_us else None, queue_full_ns
+
+    def _share(self, value_us: float) -> str:
+        """Return a time with its share of the span."""
+        return f"{format_us(value_us)} µs ({percent(value_us / (self.span_us or 1.0))})"
 
 
 def summary(trace: Trace) -> Summary:
@@ -216,31 +262,38 @@ def summary(trace: Trace) -> Summary:
     >>> trace = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto"))
     >>> ss.analysis.summary(trace)
     step · kineto · NVIDIA H200
-    kernels            2
-    span               30.0 µs
-    GPU busy           24.0 µs (80 %)
-    idle               6.00 µs (20 %)
-    idle: host wait    5.00 µs
-    idle: kernel wait  1.00 µs
-    overlap            0 %
-    launch latency     13.5 µs, 95 % below 21.1 µs
-    queue time         11.0 µs, 95 % below 19.1 µs
-    API time           2.50 µs, 95 % below 2.95 µs
+    kernels                      2
+    span                         30.0 µs
+    GPU busy                     24.0 µs (80 %)
+    idle                         6.00 µs (20 %)
+    idle: host wait              5.00 µs
+    idle: kernel wait            1.00 µs
+    overlap                      0 %
+    launch latency               13.5 µs, 95 % below 21.1 µs
+    launch latency, empty queue  5.00 µs, 95 % below 5.00 µs
+    queue time                   11.0 µs, 95 % below 19.1 µs
+    API time                     2.50 µs, 95 % below 2.95 µs
     """
-    spans = trace.spans.select(~trace.spans.is_kind(ASIDE))
-    busy_ns, launches, missing = gpu_busy_ns(spans), join_launches(spans), missing_records(spans)
+    spans = run_of(trace.spans)
+    busy_ns, work, launches, missing = gpu_busy_ns(spans), work_split(spans), join_launches(spans), missing_records(spans)
     estimated = _estimates(spans)
     return Summary(
         info=trace.info,
         kernel_count=kernel_count(spans),
         span_us=span_ns(spans) / 1000,
         gpu_busy_us=busy_ns / 1000,
-        copy_us=exposed_copy_ns(spans) / 1000,
+        copy_us=work.exposed_memory_ns / 1000,
         idle=device_idle(spans, begin_ns=int(spans.start_ns.min(initial=np.iinfo(np.int64).max)) if len(spans) else 0),
         overlap=overlap_ns(spans) / busy_ns if busy_ns else None,
         launch_latency=Spread.of(launches.latency_ns),
         queue_time=Spread.of(launches.queue_time_ns),
         api_time=Spread.of(call_times_ns(spans)),
+        launch_overhead=Spread.of(launch_overhead_ns(spans)),
+        work=work,
+        average_concurrency=average_concurrency(spans),
+        short_kernels=len(short_kernels(spans)),
+        late_kernels=len(late_kernels(spans)),
+        queue_full_us=sum(queue_full_ns(spans).values()) / 1000,
         streams=_streams(spans),
         at_least=frozenset(
             ({"kernel_count", "gpu_busy_us", "overlap"} if missing.calls else set()) | ({"overlap"} if estimated else set()),
@@ -254,45 +307,6 @@ def summary(trace: Trace) -> Summary:
             *trace.info.notes,
         ),
     )
-
-
-def span_ns(spans: SpanTable) -> int:
-    """From the first call of the program to the last end on the host or the device.
-
-    Formula: latest end - earliest start, over launches, event calls, waits, host functions, and all that runs on the device. Other calls
-    of CUDA (allocations, module loads) and named ranges do not count: they may begin long before the first launch. Unit: ns. 0 for an
-    empty trace. The definition is ours: Holistic Trace Analysis and TraceLens count from the first to the last end on the device, so what
-    the host does before and after is no idle time there.
-
-    Examples
-    --------
-    >>> from streamscope.trace import SpanBuilder, SpanKind
-    >>> builder = SpanBuilder(["host", "main"])
-    >>> builder.add(SpanKind.LAUNCH, "a", "host", 2, 4, correlation=0)
-    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
-    >>> ss.analysis.span_ns(builder.build())
-    23
-    """
-    spans = spans.select(~spans.is_kind(ASIDE))
-    return int(spans.end_ns.max() - spans.start_ns.min()) if len(spans) else 0
-
-
-def host_wait_ns(spans: SpanTable) -> int:
-    """Idle time of the device in which what comes next had not reached it when the last work ended (`IdleCause.HOST_WAIT`). Unit: ns."""
-    return device_idle(spans).host_wait_ns
-
-
-def kernel_wait_ns(spans: SpanTable) -> int:
-    """Idle time of the device in gaps below 30 µs before what had reached it (`IdleCause.KERNEL_WAIT`). Unit: ns."""
-    return device_idle(spans).kernel_wait_ns
-
-
-def other_idle_ns(spans: SpanTable) -> int:
-    """Idle time of the device in longer gaps, before work of an unknown launch, and at the end (`IdleCause.OTHER`). Unit: ns."""
-    return device_idle(spans).other_ns
-
-
-_CAUSES = {"host wait": host_wait_ns, "kernel wait": kernel_wait_ns, "other": other_idle_ns}
 
 
 def idle_dict(idle: IdleSplit) -> dict[str, float]:
@@ -326,11 +340,6 @@ def _model_warnings(info: TraceInfo) -> list[str]:
     if info.recorder == "prediction":
         return ["all times are predicted, not measured"]
     return [f"all times are simulated ({info.device.name}), not measured"] if info.device.simulated else []
-
-
-def _stream_cells(stream: StreamSummary) -> tuple[str, ...]:
-    times = (stream.busy_us, stream.copy_us, *idle_dict(stream.idle).values())
-    return (stream.name, f"{stream.kernel_count:,}", *map(format_us, times))
 
 
 def _markdown_rows(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> list[str]:

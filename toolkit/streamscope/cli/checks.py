@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 State = Literal["ok", "lacking", "unneeded"]
 
 PYTHONS = ((3, 11), (3, 13))
-LIBRARIES = ("numpy", "scipy", "pandas", "pyarrow", "rich", "typer")
+LIBRARIES = ("numpy", "scipy", "pandas", "perfetto", "pyarrow", "rich", "typer")
 NOTEBOOK_LIBRARIES = ("ipython", "ipywidgets", "anywidget", "plotly")
 REINSTALL = "pip install --upgrade streamscope"
 PERMISSION = "run as root, or let the administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0; all but CUPTI works without"

@@ -49,6 +49,8 @@ class GraphNode:
         Which operation of the program it belongs to; `NO_OPERATION` where it belongs to none.
     operator, where : str
         The operation's name, and the user's line that applied it: ``"file.py:12"``.
+    symbol : str
+        Of a kernel its whole name, as it was written; empty where there is none.
     """
 
     kind: NodeKind
@@ -63,6 +65,7 @@ class GraphNode:
     operation: int = NO_OPERATION
     operator: str = ""
     where: str = ""
+    symbol: str = ""
 
     @property
     def shape(self) -> str:

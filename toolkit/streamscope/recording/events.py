@@ -26,6 +26,7 @@ from streamscope.recording.passes import (
     place_in_graph,
     steps_of,
 )
+from streamscope.recording.pieces import Piece, add_pieces, in_graph, pieces_of, stretched, whole_piece
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
 from streamscope.words import time_text
@@ -51,13 +52,17 @@ _HOST_KINDS: dict[type, SpanKind] = {
 
 @dataclass(frozen=True)
 class Placed:
-    """One launch with its times on the host's clock, in ns; ``correlation`` is the index of the host call that issued it."""
+    """One launch with its times on the host's clock, in ns; ``correlation`` is the index of the host call that issued it.
+
+    ``pieces`` are what it consists of, with times since its start.
+    """
 
     step: Issue
     correlation: int
     start_ns: float
     end_ns: float
     basis: Basis
+    pieces: tuple[Piece, ...]
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,8 @@ class EventRecorder:
         lanes = prepared.plan.lanes
         for one in placed:
             start, end = one.start_ns + late - zero, one.end_ns + late - zero
-            add_device_span(builder, one.step.launch, lanes[one.step.lane], one.correlation, start, end, one.basis)
+            basis = one.basis if len(one.pieces) == 1 else Basis.PLACED
+            add_pieces(builder, one.step.launch, lanes[one.step.lane], one.correlation, stretched(one.pieces, start, end), basis)
         for graph in {one.correlation for one in placed if one.basis is Basis.PLACED}:
             start = min(one.start_ns for one in placed if one.correlation == graph) + late - zero
             end = max(one.end_ns for one in placed if one.correlation == graph) + late - zero
@@ -131,11 +137,12 @@ class EventRecorder:
         """Return all launches with their times on the host's clock."""
         steps = steps_of(prepared)
         durations = self._durations_ns(prepared, steps, calibration)
+        pieces = self._pieces(prepared, steps, durations, calibration)
         placed: list[Placed] = []
         for index, recorded_ns in natural.ends_ns.items():
             bound, end = steps[index], recorded_ns - calibration.end_latency_ns
             if isinstance(bound.step, Issue):
-                placed.append(Placed(bound.step, index, end - durations[index], end, Basis.DERIVED))
+                placed.append(Placed(bound.step, index, end - durations[index], end, Basis.DERIVED, pieces[index]))
             else:
                 placed += self._placed_in_graph(prepared, bound, index, end, calibration)
         return placed
@@ -145,6 +152,7 @@ class EventRecorder:
     ) -> list[Placed]:
         inner = [bound.step for bound in replay.inner]
         alone = self._durations_ns(prepared, replay.inner, calibration)
+        pieces = in_graph(self._pieces(prepared, replay.inner, alone, calibration), replay.owners)
         try:
             before_end = graph_ends_pass(prepared, replay, self.passes)
         except EngineError as error:
@@ -154,12 +162,17 @@ class EventRecorder:
         durations = fitted_to_ends(inner, alone, ends)
         starts = place_in_graph(inner, durations, ends)
         launches = ((index, step) for index, step in enumerate(inner) if isinstance(step, Issue))
-        return [Placed(step, correlation, starts[i], starts[i] + durations[i], Basis.PLACED) for i, step in launches]
+        return [Placed(step, correlation, starts[i], starts[i] + durations[i], Basis.PLACED, pieces[i]) for i, step in launches]
 
     def _durations_ns(self, prepared: Prepared, steps: Sequence[Bound], calibration: Calibration) -> dict[int, float]:
         """Return how long each launch among steps takes alone, in ns."""
         passes = [gated_pass(prepared, steps) for _ in range(self.passes)]
         return {index: max(0.0, float(np.median([one[index] for one in passes])) - calibration.alone_excess_ns) for index in passes[0]}
+
+    def _pieces(
+        self, prepared: Prepared, steps: Sequence[Bound], whole_ns: dict[int, float], calibration: Calibration
+    ) -> dict[int, tuple[Piece, ...]]:
+        return pieces_of(prepared, steps, whole_ns, lambda apart: self._durations_ns(prepared, apart, calibration))
 
     def _info(
         self,
@@ -264,21 +277,5 @@ def host_span_name(step: Step | None) -> str:
 def add_device_span(
     builder: SpanBuilder, launch: Launch, lane: str, correlation: int, start_ns: float, end_ns: float, basis: Basis
 ) -> None:
-    """Add the span of one launch to a trace that is being built."""
-    kind = SpanKind.KERNEL if launch.kind is LaunchKind.KERNEL else SpanKind.COPY
-    cost = launch.cost
-    builder.add(
-        kind,
-        launch.name,
-        lane,
-        start_ns,
-        end_ns,
-        operation=launch.operation,
-        part=launch.part,
-        correlation=correlation,
-        basis=basis,
-        blocks=cost.blocks,
-        threads=cost.threads,
-        nbytes=cost.bytes,
-        flops=cost.flops,
-    )
+    """Add the span of a launch of one kernel or copy, as the operator describes it, to a trace that is being built."""
+    add_pieces(builder, launch, lane, correlation, stretched([whole_piece(launch, end_ns - start_ns)], start_ns, end_ns), basis)

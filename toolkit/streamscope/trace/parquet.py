@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, fields
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +25,8 @@ from streamscope.trace.origins import Origins
 from streamscope.trace.pages import checked_columns
 from streamscope.trace.span_files import SPANS_COLUMNS
 from streamscope.trace.spans import COLUMN_DTYPES, MOST_SPANS, Basis, SpanKind, SpanTable
-from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, opened, parsed, with_digest
-from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+from streamscope.trace.stored import MOST_JSON_BYTES, checked_content, listed_texts, opened, parsed, told, with_digest
+from streamscope.trace.trace import Trace, TraceInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,7 +82,7 @@ def trace_bytes(path: Path) -> bytes:
     TraceError
         The file is missing, cannot be read, or is too large.
     """
-    with _told(path), opened(path, MOST_FILE_BYTES) as file:
+    with told(path, hint=HINT), opened(path, MOST_FILE_BYTES) as file:
         return file.read(MOST_FILE_BYTES)
 
 
@@ -95,23 +94,8 @@ def decoded_trace(path: Path, data: bytes) -> Trace:
     TraceError
         They are not a whole trace of ours that this version can read.
     """
-    with _told(path):
+    with told(path, hint=HINT):
         return _read(data)
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Tell whatever is wrong with a file by a `TraceError` that names it."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise TraceError(f"there is no trace file {str(path)!r}", hint=HINT) from error
-    except OSError as error:
-        raise TraceError(f"cannot read {str(path)!r}: {error.strerror or error}", hint=HINT) from error
-    except TraceError as error:
-        raise TraceError(f"cannot read {str(path)!r}: {error.message}", hint=error.hint or HINT) from error
-    except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
-        raise TraceError(f"the trace in {str(path)!r} is damaged: {error}", hint=HINT) from error
 
 
 def _read(data: bytes) -> Trace:
@@ -131,7 +115,7 @@ def _read(data: bytes) -> Trace:
     except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TraceError(f"it is not a readable Parquet file: {reason:.200}", hint="truncated, or another format?") from error
-    trace = Trace(_to_spans(table, layout), _to_info(layout["info"]), Origins.from_dict(layout.get("origins")))
+    trace = Trace(_to_spans(table, layout), TraceInfo.from_dict(layout["info"]), Origins.from_dict(layout.get("origins")))
     if layout.get("columns", digest := _digest(trace.spans, columns)) != digest:
         raise TraceError("its spans do not have the digest that it says")
     return trace
@@ -206,18 +190,12 @@ def _check_columns(names: list[str], needed: list[str]) -> None:
 
 
 def _to_spans(table: pa.Table, layout: Mapping[str, Any]) -> SpanTable:
-    names, lanes = _texts(layout["names"]), _texts(layout["lanes"])
+    names, lanes = listed_texts(layout["names"]), listed_texts(layout["lanes"])
     vocabularies = _vocabularies(names, lanes)
     columns = {column: _decoded(table.column(column), column, vocabularies.get(column)) for column in table.column_names}
     unknown = np.full(len(table), -1)
     columns |= {column: unknown for column in LATER_COLUMNS if column not in columns}
     return SpanTable(**columns, names=names, lanes=lanes)
-
-
-def _texts(stored: Any) -> tuple[str, ...]:
-    if not isinstance(stored, list):
-        raise TypeError(f"{stored!r:.20} is not a list of texts")
-    return tuple(stored)
 
 
 def _decoded(values: pa.ChunkedArray, column: str, vocabulary: tuple[str, ...] | None) -> npt.NDArray[Any]:
@@ -243,11 +221,3 @@ def _coded(texts: pa.Array, vocabulary: tuple[str, ...]) -> pa.Array:
     encoded = texts if isinstance(texts, pa.DictionaryArray) else texts.dictionary_encode()
     codes = pc.index_in(encoded.dictionary.cast(pa.string()), value_set=pa.array(vocabulary, type=pa.string()))
     return codes.take(encoded.indices)
-
-
-def _to_info(stored: Any) -> TraceInfo:
-    if not isinstance(stored, dict):
-        raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
-    known = {field.name for field in fields(TraceInfo)}
-    values = {name: value for name, value in stored.items() if name in known}
-    return TraceInfo(**{**values, "device": DeviceInfo(**values["device"]), "notes": _texts(values["notes"])})

@@ -18,6 +18,8 @@ from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 
+from streamscope.errors import TraceError
+
 SCHEMA_VERSION = 3
 """Of traces and of comparisons in files. From 2 on, a file holds a digest of its content; from 3 on, spans have symbols and graph nodes."""
 MOST_JSON_BYTES = 1 << 24
@@ -39,6 +41,21 @@ def opened(path: Path, most_bytes: int) -> Iterator[BinaryIO]:
         raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, more than the {most_bytes:,} that are read")
     with path.open("rb") as file:
         yield file
+
+
+@contextmanager
+def told(path: Path, *, hint: str) -> Iterator[None]:
+    """Tell whatever is wrong with a file of a trace by a `TraceError` that names it."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise TraceError(f"there is no trace file {str(path)!r}", hint=hint) from error
+    except OSError as error:
+        raise TraceError(f"cannot read {str(path)!r}: {error.strerror or error}", hint=hint) from error
+    except TraceError as error:
+        raise TraceError(f"cannot read {str(path)!r}: {error.message}", hint=error.hint or hint) from error
+    except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
+        raise TraceError(f"the trace in {str(path)!r} is damaged: {error}", hint=hint) from error
 
 
 def read_content(path: Path) -> dict[str, Any]:
@@ -144,6 +161,19 @@ def is_text(value: object) -> bool:
 def is_tuple_of_texts(value: object) -> bool:
     """Tell whether a value is a tuple in which all is as `is_text` wants it."""
     return isinstance(value, tuple) and all(map(is_text, value))
+
+
+def listed_texts(stored: Any) -> tuple[str, ...]:
+    """Return a list of texts from a file as a tuple; what is made of it checks each.
+
+    Raises
+    ------
+    TypeError
+        It is no list.
+    """
+    if not isinstance(stored, list):
+        raise TypeError(f"{stored!r:.20} is not a list of texts")
+    return tuple(stored)
 
 
 def is_count(value: object) -> bool:

@@ -13,14 +13,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from streamscope import display
 from streamscope.arguments import Kinds, check_kinds, given_path
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import SpanTable
-from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count
+from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count, listed_texts
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from streamscope_widgets.timeline import TimelineWidget
 
 
 def library_versions() -> dict[str, str]:
@@ -129,6 +132,20 @@ class TraceInfo:
     def __post_init__(self) -> None:
         check_kinds("TraceInfo", _FIELDS, *(getattr(self, name) for name in _FIELDS), error=TraceError)
 
+    @classmethod
+    def from_dict(cls, stored: Any) -> TraceInfo:
+        """Return what `dataclasses.asdict` made a dict of; fields of later versions are left out.
+
+        Raises
+        ------
+        LookupError, TypeError, ValueError, TraceError
+            It is something else.
+        """
+        if not isinstance(stored, dict):
+            raise TypeError(f"{stored!r:.20} is not a mapping of names to values")
+        values = {name: value for name, value in stored.items() if name in _FIELDS}
+        return cls(**{**values, "device": DeviceInfo(**values["device"]), "notes": listed_texts(values["notes"])})
+
 
 _DEVICE_FIELDS: Kinds = {
     "kind": (lambda value: isinstance(value, str) and value in ("cuda", "hip", "simulated"), "'cuda', 'hip' or 'simulated'"),
@@ -151,7 +168,7 @@ _FIELDS: Kinds = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trace:
     """A table of spans with what is needed to read it.
 
@@ -174,6 +191,29 @@ class Trace:
     spans: SpanTable
     info: TraceInfo
     origins: Origins = field(default_factory=Origins)
+
+    def timeline(self) -> TimelineWidget:
+        """Return the live timeline of this trace, as a notebook widget.
+
+        Raises
+        ------
+        OutputError
+            The front end was not built.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
+        >>> runs["async"].trace.timeline().engines
+        ['async']
+        """
+        return display.timeline(self)
+
+    def __repr__(self) -> str:
+        return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {len(self.spans):,} spans on {self.info.device.name!r:.80}>"
+
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the spans as a DataFrame; ``attrs["info"]`` holds the `TraceInfo`.
@@ -265,6 +305,36 @@ class Trace:
         from streamscope.trace.kineto_writer import write_kineto
 
         return write_kineto(self, given_path(path, error=OutputError))
+
+    def to_perfetto(self, path: str | Path) -> Path:
+        """Write the trace as Perfetto's own protobuf, by way of a temporary name, and return its path.
+
+        Work on the GPU is on tracks of its own, with arrows from its launch and from what it waited for. Perfetto's UI
+        (https://ui.perfetto.dev) and its trace processor read the file. Simulated times are called so.
+
+        Parameters
+        ----------
+        path : str or Path
+            It ends with ``.pftrace`` or ``.perfetto-trace``.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be written, or its name ends otherwise.
+
+        Examples
+        --------
+        >>> from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
+        >>> path = runs["async"].trace.to_perfetto("step.pftrace")
+        >>> packets = Trace.FromString(path.read_bytes()).packet
+        >>> sum(packet.HasField("gpu_render_stage_event") for packet in packets)  # as many as kernels
+        35
+        """
+        from streamscope.trace.perfetto_writer import write_perfetto
+
+        return write_perfetto(self, given_path(path, error=OutputError))
 
     @classmethod
     def from_parquet(cls, path: str | Path) -> Trace:

@@ -42,14 +42,14 @@ function drawTicks(ctx, scene, axis, bottom) {
   ctx.textAlign = "left";
 }
 
-/** What the axis shows, where that is not the time of the run; and a simulated time is labelled as such, always. */
+/** What the axis shows, where that is not the time of the run; and a time that was not measured is labelled as such, always. */
 function drawAxisKind(ctx, scene) {
   const { geometry: g, theme, layout, model, mode } = scene;
   const middle = g.px(layout.axis - 16);
-  if (model.simulated) {
+  if (model.nature) {
     ctx.font = font(scene, 11, "600");
     ctx.fillStyle = theme.accent;
-    ctx.fillText(layout.plot.left < 100 ? "simulated" : "simulated time", 0, middle);
+    ctx.fillText([`${model.nature} time`, model.nature].find((words) => ctx.measureText(words).width < g.left) ?? "not measured", 0, middle);
   }
   if (mode !== "scale") return;
   ctx.font = font(scene, 11);

@@ -38,10 +38,15 @@ export class Choosing {
     if (chosen) timeline.tell("selection");
   }
 
-  /** The next or previous operation of the program, in the engine where the selection was made. */
+  /** The next or previous operation of the program, in the engine where the selection was made; of other traces the next kernel or copy. */
   neighbour(step) {
     const { model, selected, arrangement } = this.timeline;
     const index = selected?.group ?? arrangement.shown[0];
+    if (!hasOperations(model.groups[index])) {
+      const next = nextOnDevice(model, model.groups[index], selected?.span ?? -1, step);
+      if (next >= 0) this.selectAndReveal(index, next);
+      return;
+    }
     const wanted = this.operation === null ? 0 : this.operation + step;
     const span = this.onDevice(index, wanted);
     if (span >= 0) this.selectAndReveal(index, span);
@@ -120,6 +125,15 @@ export class Choosing {
     const { model, selected, viewer } = this.timeline;
     if (selected) viewer.fit(...highlightExtent(model, selected, viewer.alignments));
   }
+}
+
+/** Whether a trace says which operation of a program its spans belong to. */
+const hasOperations = (group) => (group.hasOperations ??= group.operation.some((operation) => operation >= 0));
+
+/** The next kernel, copy or memory set after a span, or before it; -1 for none. */
+function nextOnDevice({ kinds }, { kind, count }, span, step) {
+  for (let i = span + step; i >= 0 && i < count; i += step) if (kinds.isNode(kind[i])) return i;
+  return -1;
 }
 
 function neighbourInLane({ lane, count }, span, step) {

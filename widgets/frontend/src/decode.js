@@ -3,11 +3,12 @@
 import { Activity } from "./activity.js";
 import { decodePath } from "./critical_path.js";
 import { decodeColumn } from "./decode_column.js";
+import { natureOfAxis } from "./nature.js";
 import { decodeWaits } from "./waits.js";
 
 const COLUMNS = ["kind", "name", "lane", "start", "duration", "basis"];
 // What the first picture can do without is decoded when it is first asked for.
-const LATER = ["operation", "part", "correlation", "blocks", "threads", "bytes", "flops"];
+const LATER = ["operation", "part", "correlation", "blocks", "threads", "bytes", "flops", "symbol", "graph_node"];
 
 /** Give an object a property that is worked out when it is first read. */
 function later(object, name, make) {
@@ -77,7 +78,7 @@ export function decode(header, block) {
     fullness_steps: header.fullness_steps,
     fullness_unknown: header.fullness_unknown,
     program: header.program,
-    simulated: groups.some((group) => group.device.kind === "simulated"),
+    nature: natureOfAxis(groups),
     extent: Math.max(0, ...groups.map((group) => group.extent_ns)),
     count: groups.reduce((sum, group) => sum + group.count, 0),
   };

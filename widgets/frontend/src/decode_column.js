@@ -19,7 +19,7 @@ export function decodeColumn(spec, block, count) {
       : new Array(block.buffer.slice(from, from + bytes));
   }
   if (spec.delta) return accumulated(values, spec.first);
-  return spec.shift ? shifted(values, spec.shift) : values;
+  return spec.shift ? shifted(values, spec.shift, spec.wide ? Float64Array : Int32Array) : values;
 }
 
 function accumulated(deltas, first) {
@@ -32,8 +32,8 @@ function accumulated(deltas, first) {
   return values;
 }
 
-function shifted(values, shift) {
-  const result = new Int32Array(values.length);
+function shifted(values, shift, Array) {
+  const result = new Array(values.length);
   for (let i = 0; i < values.length; i++) result[i] = values[i] + shift;
   return result;
 }

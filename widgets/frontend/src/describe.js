@@ -2,7 +2,9 @@
 
 import { grouped, micros, prefixed } from "./format.js";
 import { latencyCallOf } from "./join.js";
-import { originOf } from "./origins.js";
+import { timeWords } from "./nature.js";
+import { originOf, symbolOf } from "./origins.js";
+import { shortened } from "./text.js";
 
 const KIND_WORDS = {
   launch: "launch call",
@@ -21,14 +23,18 @@ const KIND_WORDS = {
 
 const DURATION_WORDS = { launch: "API time", graph_launch: "API time", event: "API time", api: "API time", kernel: "kernel time" };
 
+const LONGEST_NAME = 240;
+
 export function describeSpan(model, group, span) {
   const kind = model.kinds.names[group.kind[span]];
   const lane = group.lanes[group.lane[span]].name;
-  const simulated = group.device.kind === "simulated" ? " · simulated time" : "";
   const { label, line, shapes } = originOf(model, group, group.operation[span]);
+  const symbol = symbolOf(model, group, span);
+  const node = group.graph_node[span];
   return {
-    name: model.names[group.name[span]],
-    where: `${KIND_WORDS[kind]} · ${group.label} · ${lane}${simulated}`,
+    name: shortened(model.names[group.name[span]], LONGEST_NAME),
+    where: `${KIND_WORDS[kind]} · ${group.label} · ${lane}${timeWords(group)}`,
+    symbol: shortened(symbol, LONGEST_NAME),
     rows: [
       ...(label ? [["label", label]] : []),
       ...(shapes ? [["shapes", shapes]] : []),
@@ -37,8 +43,9 @@ export function describeSpan(model, group, span) {
       ...launchRows(model, group, span),
       ...sizeRows(group, span),
       ...(group.operation[span] >= 0 ? [["operation", operationText(group, span)]] : []),
+      ...(node >= 0 ? [["graph node", `${node}`]] : []),
     ],
-    notes: [...(line ? [line] : []), ...(simulated ? [] : [`Times: ${model.bases[group.basis[span]]}.`])],
+    notes: [...(line ? [line] : []), ...(timeWords(group) ? [] : [`Times: ${model.bases[group.basis[span]]}.`])],
   };
 }
 

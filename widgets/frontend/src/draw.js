@@ -3,6 +3,7 @@
 import { drawAllArrows } from "./arrows.js";
 import { drawAxes } from "./axis.js";
 import { grouped } from "./format.js";
+import { natureOf } from "./nature.js";
 import { drawOverlap, drawOverlapAbove } from "./overlap.js";
 import { drawOverview } from "./overview.js";
 import { sceneOf } from "./scene.js";
@@ -42,6 +43,9 @@ function drawLaneGrounds(ctx, scene, box) {
   }
 }
 
+/** A lane's name; of the ranges below their thread's lane only what is new. */
+const laneLabel = (lanes, index) => (lanes[index].name === `${lanes[index - 1]?.name} ranges` ? "ranges" : lanes[index].name);
+
 function drawLanes(ctx, scene, box) {
   const { geometry: g, theme, layout, model } = scene;
   const group = model.groups[box.index];
@@ -52,7 +56,7 @@ function drawLanes(ctx, scene, box) {
     for (const row of lane.rows) drawRow(ctx, scene, row);
     ctx.fillStyle = theme.soft;
     const first = lane.rows[0] ?? lane.band;
-    ctx.fillText(fitted(ctx, lane.lane.name, g.px(layout.plot.left - 14)), g.px(6), g.px(first.y + first.height / 2));
+    ctx.fillText(fitted(ctx, laneLabel(group.lanes, lane.lane.index), g.px(layout.plot.left - 14)), g.px(6), g.px(first.y + first.height / 2));
   }
   within(ctx, g, () => {
     drawEnds(ctx, scene, box, group);
@@ -100,6 +104,9 @@ function drawHeader(ctx, scene, box) {
   x = Math.max(x, g.left);
   write(group.makespan_text, 13, "600", theme.ink, 10);
   const leftOut = group.lanesLeftOut ? [`${grouped(group.lanesLeftOut)} more lanes are not drawn`] : [];
+  const nature = natureOf(group);
+  // The axis says so already, where it is true of all.
+  if (nature && nature !== model.nature) write(nature, 12, "600", theme.accent, 12);
   const bound = scene.overlap.shows.path && group.path?.words;
   if (bound) write(`critical path: ${bound}`, 12, "600", theme.path, 16);
   else for (const remark of [...group.remarks, ...leftOut]) write(remark, 12, "", theme.soft, 16);

@@ -6,6 +6,9 @@ import { ofCorrelation, ofOperation } from "./grouping.js";
 // A replay may hold a hundred thousand kernels; that many outlines would show nothing and stop the pointer.
 const MOST_MEMBERS = 2000;
 
+// A graph's launch points at no more of its kernels than this at once.
+const MOST_LINKS = 20;
+
 const some = (spans) => [...spans.subarray(0, MOST_MEMBERS)];
 
 const isLaunch = (kind, kinds) => kind === kinds.launch || kind === kinds.graph_launch;
@@ -35,8 +38,8 @@ export function firstOnDevice(group, kinds, id) {
   return (graphs ? spans.find((i) => group.kind[i] === kinds.graph) : undefined) ?? spans.find((i) => kinds.isDevice(group.kind[i])) ?? -1;
 }
 
-/** Members of a highlight within one group: spans, and links [launch, device span]. */
-function membersOf(group, kinds, chosen) {
+/** Members of a highlight within one group: spans, and links [launch, device span]; `asked` is the span that was asked for, or -1. */
+function membersOf(group, kinds, chosen, asked) {
   const spans = new Set(chosen);
   const links = [];
   const launches = new Map();
@@ -47,14 +50,23 @@ function membersOf(group, kinds, chosen) {
     if (launch < 0) continue;
     spans.add(launch);
     // A graph's launch points at the graph, and at the one kernel that was asked for, not at a fan of hundreds.
-    if (group.kind[span] !== kinds.kernel || group.kind[launch] === kinds.launch || chosen.length < 20) links.push([launch, span]);
+    const fans = kinds.isNode(group.kind[span]) && group.kind[launch] === kinds.graph_launch && chosen.length >= MOST_LINKS;
+    if (!fans || span === asked) links.push([launch, span]);
   }
   return { spans: [...spans], links };
 }
 
+/** What belongs to a span that has no operation: all of its launch; of a graph's replay, where a kernel was asked for, that kernel alone. */
+function ofLaunch(group, kinds, span) {
+  const id = group.correlation[span];
+  const launch = id >= 0 && kinds.isNode(group.kind[span]) ? launchOf(group, kinds, span) : -1;
+  if (id < 0 || (launch >= 0 && group.kind[launch] === kinds.graph_launch)) return [span];
+  return some(ofCorrelation(group, id));
+}
+
 /**
  * Everything to highlight for one span: its operation under every engine that runs the same program; for a span without an
- * operation (a graph's launch), what shares its correlation id.
+ * operation (a graph's launch, any span of another program's trace), what one launch put on the device.
  *
  * @returns {{operation: number, name: string, group: number, span: number, members: Array<{group, spans, links}>}}
  */
@@ -62,16 +74,13 @@ export function highlightOf(model, groupIndex, span) {
   const { kinds } = model;
   const home = model.groups[groupIndex];
   const operation = home.operation[span];
-  const correlation = home.correlation[span];
   const members = [];
   model.groups.forEach((group, index) => {
     let chosen = [];
     if (operation >= 0) {
       if (group.program === home.program) chosen = some(ofOperation(group, operation));
-    } else if (index === groupIndex) {
-      chosen = correlation >= 0 ? some(ofCorrelation(group, correlation)) : [span];
-    }
-    if (chosen.length) members.push({ group: index, ...membersOf(group, kinds, chosen) });
+    } else if (index === groupIndex) chosen = ofLaunch(group, kinds, span);
+    if (chosen.length) members.push({ group: index, ...membersOf(group, kinds, chosen, index === groupIndex ? span : -1) });
   });
   const launched = model.launches.operationName[operation] ?? -1;
   const named = launched >= 0 ? launched : home.name[span];

@@ -11,6 +11,9 @@ export function originOf(model, { origins }, operation) {
   };
 }
 
+/** The kernel's own name, where a span has one that says more than the span's name. */
+export const symbolOf = (model, group, span) => text(model, group.symbol, span);
+
 /** The name of a span with as much of its label and its shapes as fits, the name alone where neither does. */
 export function fittingName(ctx, model, group, span, name, room) {
   const { label, shapes } = originOf(model, group, group.operation[span]);
@@ -19,10 +22,17 @@ export function fittingName(ctx, model, group, span, name, room) {
   return longer.find((words) => ctx.measureText(words).width <= room) ?? name;
 }
 
-/** For each operation whether its label contains a text, in lower case; null where none does. */
-export function labelsWith({ texts }, { origins }, wanted) {
-  if (!origins.label) return null;
-  const matches = texts.map((label) => label.toLowerCase().includes(wanted));
-  const found = Uint8Array.from(origins.label, (code) => code >= 0 && matches[code]);
+/** For each code of a text whether it contains what is wanted, in lower case; -1 is none. Null where none does. */
+function codesWith(texts, codes, wanted) {
+  if (!codes) return null;
+  const matches = texts.map((text) => text.toLowerCase().includes(wanted));
+  if (!matches.includes(true)) return null;
+  const found = Uint8Array.from(codes, (code) => code >= 0 && matches[code]);
   return found.includes(1) ? found : null;
 }
+
+/** For each operation whether its label contains a text; null where none does. */
+export const labelsWith = ({ texts }, { origins }, wanted) => codesWith(texts, origins.label, wanted);
+
+/** For each span whether its kernel's own name contains a text; null where none does. */
+export const symbolsWith = ({ texts }, { symbol }, wanted) => codesWith(texts, symbol, wanted);

@@ -3,6 +3,7 @@
 import { describeAtOnce, drawAtOnce } from "./at_once.js";
 import { drawPath } from "./critical_path.js";
 import { micros } from "./format.js";
+import { timeWords } from "./nature.js";
 import { drawWait, drawWaits, waitsOf } from "./waits.js";
 
 /** Under the spans: the shade where streams overlap, and the lane "at once" with its name. */
@@ -33,10 +34,9 @@ export function describeOverlap(scene, index, t) {
   const told = group.activity && describeAtOnce(model, group, scene.overlap.looks, t);
   if (!told) return null;
   const [start, end] = told.stretch;
-  const simulated = group.device.kind === "simulated" ? " · simulated time" : "";
   return {
     name: told.name,
-    where: `at once · ${group.label}${simulated}`,
+    where: `at once · ${group.label}${timeWords(group)}`,
     rows: [
       ["start", micros(start)], ["duration", micros(end - start)],
       ...(told.fullness ? [["multiprocessors with a block", told.fullness]] : []),

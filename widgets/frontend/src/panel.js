@@ -4,17 +4,32 @@ import { offAxis } from "./align.js";
 import { make, makeButton, makeSwatch } from "./dom.js";
 import { grouped, micros, percent } from "./format.js";
 import { latencyCallOf, launchOf } from "./join.js";
-import { originOf } from "./origins.js";
+import { originOf, symbolOf } from "./origins.js";
 import { lowerBound } from "./search.js";
+import { shortened } from "./text.js";
 import { totalsByName } from "./totals.js";
+
+/** The spans of a highlight that the table has rows for, of each group the first ones: {group, spans, left}, where `left` are not told. */
+function told(model, { members }) {
+  return members.map(({ group: index, spans }) => {
+    const group = model.groups[index];
+    const onDevice = spans.filter((i) => model.kinds.isDevice(group.kind[i]));
+    const wanted = onDevice.length ? onDevice : spans;
+    return { group, spans: wanted.slice(0, MOST_ROWS), left: Math.max(0, wanted.length - MOST_ROWS) };
+  });
+}
+
+/** The kernels' own names in the rows of a highlight, a column [heading, cells…] of its own where they tell more than the title. */
+export function kernelColumn(model, highlight) {
+  const names = told(model, highlight).flatMap(({ group, spans }) => spans.map((i) => symbolOf(model, group, i) || model.names[group.name[i]]));
+  return names.every((name) => name === highlight.name) ? null : ["kernel", ...names.map((name) => shortened(name, LONGEST_NAME))];
+}
 
 /** Rows [engine, stream, start, kernel time, API time, launch latency] of a highlighted operation. */
 export function operationRows(model, highlight) {
   const { kinds } = model;
-  return highlight.members.flatMap(({ group: index, spans }) => {
-    const group = model.groups[index];
-    const onDevice = spans.filter((i) => kinds.isDevice(group.kind[i]));
-    return (onDevice.length ? onDevice : spans).slice(0, 12).map((i) => {
+  return told(model, highlight).flatMap(({ group, spans }) => {
+    return spans.map((i) => {
       const launch = launchOf(group, kinds, i);
       const inGraph = launch >= 0 && group.kind[launch] === kinds.graph_launch;
       const latency = latencyCallOf(group, kinds, i) >= 0 ? micros(group.start[i] - group.start[launch]) : "–";
@@ -62,6 +77,9 @@ const TOTALS_WORDS = "How often · how long · share of the time of the engine's
 const OPERATION_HEAD = ["engine", "lane", "start", "duration", "API time", "launch latency"];
 const MEASURE_HEAD = ["engine", "running", "GPU busy", "busy share", "idle", "kernels started"];
 const MOST_NAMES = 12;
+const MOST_ROWS = 12;
+const LONGEST_NAME = 64;
+const LONGEST_TITLE = 160;
 
 export class Panel {
   constructor(root, timeline) {
@@ -90,7 +108,14 @@ export class Panel {
     const origin = originOf(model, model.groups[highlight.group], highlight.operation);
     const title = origin.label ? `${highlight.name} · ${origin.label}` : highlight.name;
     const words = [origin.shapes, origin.line].filter(Boolean).map((text) => make("div", "", text));
-    this.fill(makeSwatch(fill), title, label, actions, words.length ? make("div", "ss-origin", ...words) : null, table(OPERATION_HEAD, operationRows(model, highlight)));
+    const [head, ...kernels] = kernelColumn(model, highlight) ?? [];
+    const withKernel = (cells, kernel) => (head ? [cells[0], kernel, ...cells.slice(1)] : cells);
+    const rows = operationRows(model, highlight).map((cells, row) => withKernel(cells, kernels[row]));
+    const left = told(model, highlight).reduce((sum, part) => sum + part.left, 0);
+    this.fill(
+      makeSwatch(fill), shortened(title, LONGEST_TITLE), label, actions, words.length ? make("div", "ss-origin", ...words) : null,
+      table(withKernel(OPERATION_HEAD, head), rows), left ? make("div", "ss-more", `+ ${grouped(left)} more`) : null,
+    );
   }
 
   showMeasure(measure) {

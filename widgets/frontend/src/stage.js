@@ -11,7 +11,7 @@ const HINT = [
 
 function describe(model) {
   const groups = model.groups.map((group) => `${group.label}: ${group.makespan_text}`).join("; ");
-  return `Timelines of ${model.groups.length} engine runs on one ${model.simulated ? "simulated " : ""}time axis. ${groups}. `
+  return `Timelines of ${model.groups.length} engine runs on one ${model.nature && `${model.nature} `}time axis. ${groups}. `
     + "W and S zoom, A and D pan, 0 shows everything, N and P select the next and previous operation; question mark tells all keys.";
 }
 

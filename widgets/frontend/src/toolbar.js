@@ -15,6 +15,7 @@ const DRAGGING = {
 };
 const HOST_WORDS = {
   launch: "launch", graph_launch: "graph launch", event: "event", sync: "host waits", host: "host function", compile: "compilation",
+  api: "other call", range: "range",
 };
 
 export class Toolbar {

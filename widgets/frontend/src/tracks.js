@@ -7,8 +7,9 @@ const MOST_ROWS = 8;
 // no reason to show two kernels of one stream as running at once.
 const SLACK_NS = 200;
 
-/** More lanes than this nobody can see; the rest is told in numbers. */
+/** More lanes than this nobody can see; the rest is told in numbers. A hundred threads leave room for the streams. */
 export const MOST_LANES = 100;
+const MOST_HOST_LANES = 40;
 
 /**
  * The lanes of a group that hold any spans: {name, host, rows, band}, where `rows` are tracks and `band` is the track of
@@ -28,26 +29,33 @@ export function buildLanes(group, kinds) {
   });
 }
 
-/** Indices of the lanes that are drawn; how many others hold spans is left with the group. */
+/** Indices of the lanes that are drawn: of many, those with most spans. How many others hold spans is left with the group. */
 function firstLanes(group) {
-  const used = new Uint8Array(group.lanes.length);
+  const sizes = new Uint32Array(group.lanes.length);
   const { lane, count } = group;
-  for (let i = 0; i < count; i++) used[lane[i]] = 1;
-  const indices = [...used.keys()].filter((index) => used[index]);
-  group.lanesLeftOut = Math.max(0, indices.length - MOST_LANES);
-  return indices.slice(0, MOST_LANES);
+  for (let i = 0; i < count; i++) sizes[lane[i]]++;
+  const used = [...sizes.keys()].filter((index) => sizes[index]);
+  const fullest = (indices, most) => indices.sort((a, b) => sizes[b] - sizes[a] || a - b).slice(0, most);
+  const [host, streams] = [true, false].map((side) => used.filter((index) => group.lanes[index].host === side));
+  const hosts = fullest(host, Math.max(MOST_HOST_LANES, MOST_LANES - streams.length));
+  const drawn = [...hosts, ...fullest(streams, MOST_LANES - hosts.length)].sort((a, b) => a - b);
+  group.lanesLeftOut = used.length - drawn.length;
+  return drawn;
 }
 
 /**
  * The slot of each span: the first row of its lane in which nothing runs when it starts; the last for lanes that are not drawn.
  * Counts in `sizes` how many each slot gets.
  */
-function assignSlots({ lane, kind, start, end, basis, count }, kinds, place, slots, sizes) {
+function assignSlots(group, kinds, place, slots, sizes) {
+  const { lane, kind, start, end, basis, count } = group;
   const none = sizes.length - 1;
   const { graph } = kinds;
   const slot = new Uint16Array(count);
   const rowEnds = new Float64Array(none).fill(-Infinity);
-  for (let i = 0; i < count; i++) {
+  const order = outerFirst(group, kinds);
+  for (let position = 0; position < count; position++) {
+    const i = order ? order[position] : position;
     const first = place[lane[i]] * slots;
     if (first < 0) slot[i] = none;
     else if (kind[i] === graph) slot[i] = first + MOST_ROWS;
@@ -61,6 +69,18 @@ function assignSlots({ lane, kind, start, end, basis, count }, kinds, place, slo
     sizes[slot[i]]++;
   }
   return slot;
+}
+
+/** Positions of the spans in the order in which rows are given: of ranges that begin at one time the longest first, as it holds the others. */
+function outerFirst({ kind, start, end, count, kindCounts }, { range }) {
+  if (!kindCounts[range]) return null;
+  const order = Uint32Array.from({ length: count }, (_, i) => i);
+  const length = (i) => (kind[i] === range ? end[i] : -Infinity);
+  for (let from = 0, to; from < count; from = to) {
+    for (to = from + 1; to < count && start[to] === start[from]; ) to++;
+    if (to > from + 1) order.subarray(from, to).sort((a, b) => (length(b) > length(a)) - (length(b) < length(a)) || a - b);
+  }
+  return order;
 }
 
 /** For each slot the spans in it, ascending. */

@@ -3,9 +3,11 @@
 import { Activity } from "../src/activity.js";
 import { decode } from "../src/decode.js";
 
-export const KINDS = ["launch", "graph_launch", "event", "sync", "host", "compile", "kernel", "copy", "graph"];
+export const KINDS = ["launch", "graph_launch", "event", "sync", "host", "compile", "api", "range", "kernel", "copy", "set", "graph"];
 export const OCCUPATIONS = ["running", "host_function", "host_wait", "kernel_wait", "other"];
-const COLUMNS = ["kind", "name", "lane", "start", "duration", "operation", "part", "correlation", "basis", "blocks", "threads", "bytes", "flops"];
+const COLUMNS = ["kind", "name", "lane", "start", "duration", "operation", "part", "correlation", "basis", "blocks", "threads", "bytes", "flops", "symbol", "graph_node"];
+
+const IDS = ["operation", "correlation", "symbol", "graph_node"];
 
 /** @param groups {label: [{kind, name, lane, start, end, …}]}; lane 0 is the host's */
 export function makeModel(groups, { lanes = ["host", "main", "aux"], ...more } = {}) {
@@ -20,14 +22,14 @@ export function makeModel(groups, { lanes = ["host", "main", "aux"], ...more } =
       start: spans.map((span) => span.start),
       duration: spans.map((span) => span.end - span.start),
     };
-    for (const id of ["operation", "correlation"]) values[id] = spans.map((span) => (span[id] ?? -1) + 1);
+    for (const id of IDS) values[id] = spans.map((span) => (span[id] ?? -1) + 1);
     for (const column of COLUMNS) values[column] ??= spans.map((span) => span[column] ?? 0);
     const described = {};
     for (const column of COLUMNS) {
       described[column] = { dtype: "f64", offset: 8 * columns.length };
       for (const value of values[column]) columns.push(value);
     }
-    for (const id of ["operation", "correlation"]) described[id].shift = -1;
+    for (const id of IDS) described[id].shift = -1;
     return {
       label, engine: label, program: "step", device: { kind: "cuda", name: "NVIDIA H200" },
       extent_ns: spans.reduce((most, span) => Math.max(most, span.end), 0), makespan_text: "1 µs", remarks: [], details: [], notes: [],

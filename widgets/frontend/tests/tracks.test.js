@@ -55,3 +55,34 @@ test("every row's middle is hit as that row", () => {
   assert.equal(hitTest(layout, 3).area, "axis");
   assert.equal(hitTest(layout, layout.height - 3).area, "overview");
 });
+
+test("ranges nest: each below the one that holds it, also where both begin at one time", () => {
+  const range = (start, end) => ({ kind: "range", start, end });
+  const [lane] = lanesOf([range(0, 10), range(0, 100), range(0, 40), range(20, 30), range(50, 90), range(60, 70)]);
+  assert.deepEqual(lane.rows.map(({ spans }) => [...spans]), [[1], [2, 4], [0, 3, 5]]);
+});
+
+test("kernels that begin at one time keep their order: a row is no depth", () => {
+  const [lane] = lanesOf([
+    { kind: "kernel", lane: 1, start: 5, end: 5 }, { kind: "kernel", lane: 1, start: 5, end: 9 }, { kind: "range", start: 5, end: 9 },
+  ]).slice(1);
+  assert.deepEqual(lane.rows.map(({ spans }) => [...spans]), [[0, 1]]);
+});
+
+test("of hundreds of lanes the fullest are drawn, in their order, and streams are not crowded out by threads", () => {
+  const names = Array.from({ length: 400 }, (_, index) => (index < 300 ? `thread ${index}` : `stream ${index}`));
+  const spans = names.flatMap((_, lane) => Array.from({ length: 1 + (lane % 3) }, (_, i) => (
+    { kind: lane < 300 ? "api" : "kernel", lane, start: 10 * i, end: 10 * i + 5 }
+  ))).sort((a, b) => a.start - b.start);
+  const model = makeModel({ async: spans }, { lanes: names });
+  const [group] = model.groups;
+  group.lanes.forEach((lane) => (lane.host = lane.index < 300));
+  const drawn = buildLanes(group, model.kinds);
+  assert.equal(drawn.length, 100);
+  assert.equal(group.lanesLeftOut, 300);
+  const indices = drawn.map(({ index }) => index);
+  assert.deepEqual(indices, [...indices].sort((a, b) => a - b));
+  const [hosts, streams] = [indices.filter((index) => index < 300), indices.filter((index) => index >= 300)];
+  assert.deepEqual([hosts.length, streams.length], [40, 60]);
+  assert.ok(hosts.every((index) => index % 3 === 2));
+});

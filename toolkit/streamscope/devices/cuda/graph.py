@@ -118,6 +118,11 @@ class CudaGraph:
             self._nodes = graph_nodes(self._captured)
         return self._nodes
 
+    @property
+    def captured(self) -> int:
+        """Address of the captured graph; its nodes live as long as this object, or until an update."""
+        return self._captured
+
     def launch(self, stream: CudaStream) -> None:
         """Put one replay on a stream."""
         self._runtime.graphLaunch(self._executable, stream.pointer)

@@ -94,7 +94,8 @@ def _kernel(p: Any) -> GraphNode:
     registers = int(checked(cuda.cuFuncGetAttribute(attributes.CU_FUNC_ATTRIBUTE_NUM_REGS, function)))
     static_bytes = int(checked(cuda.cuFuncGetAttribute(attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function)))
     grid, block = (p.gridDimX, p.gridDimY, p.gridDimZ), (p.blockDimX, p.blockDimY, p.blockDimZ)
-    return GraphNode(NodeKind.KERNEL, short_name(name), (), grid, block, registers, static_bytes + p.sharedMemBytes)
+    shared_bytes = static_bytes + p.sharedMemBytes
+    return GraphNode(NodeKind.KERNEL, short_name(name), (), grid, block, registers, shared_bytes, symbol=demangled(name))
 
 
 def _type_name(handle: Any) -> str:

@@ -1,0 +1,97 @@
+"""The metrics of one trace as JSON Lines, one metric a line: what other programs collect and plot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.analysis.idle import device_idle, idle_by_stream
+from streamscope.analysis.launches import call_times_ns, launch_latency_ns, queue_time_ns
+from streamscope.analysis.overlap import copy_busy_ns, gpu_busy_ns, kernel_count, overlap_fraction, span_ns
+from streamscope.analysis.summary import Summary, summary
+from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, Basis
+from streamscope.trace.trace import Trace
+
+DEFINITIONS: Mapping[str, Callable[..., Any]] = {
+    "kernel_count": kernel_count,
+    "span_us": span_ns,
+    "gpu_busy_us": gpu_busy_ns,
+    "idle_us": device_idle,
+    "overlap": overlap_fraction,
+    "launch_latency_us": launch_latency_ns,
+    "queue_time_us": queue_time_ns,
+    "api_time_us": call_times_ns,
+}
+"""What defines each metric, by its name in `Summary.to_dict`."""
+OF_STREAMS: Mapping[str, Callable[..., Any]] = {
+    "kernel_count": kernel_count, "busy_us": gpu_busy_ns, "copy_us": copy_busy_ns, "idle_us": idle_by_stream,
+}  # fmt: skip
+
+
+def json_lines(trace: Trace) -> str:
+    """Return the metrics of a trace as JSON Lines: those of `summary`, one a line, those of a stream with its lane.
+
+    Each line has ``name``, ``value`` (null where there is nothing to measure), ``unit`` (``"us"`` or ``"1"``), ``definition`` (the
+    function of `ss.analysis` whose docstring says what it is), ``at_least`` (whether it is a lower bound), ``basis``, ``program``,
+    ``engine``, ``device``, and ``lane`` where it is of one stream. The basis is ``"measured"``, ``"derived"`` or ``"placed"``, after
+    the least certain span that the number rests on; or ``"simulated"`` or ``"predicted"``.
+
+    Parameters
+    ----------
+    trace : Trace
+
+    Examples
+    --------
+    >>> import json
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, engines=["graph"], device="simulated", progress=False)
+    >>> first = json.loads(ss.analysis.json_lines(runs["graph"].trace).splitlines()[0])
+    >>> first["name"], first["value"], first["unit"], first["definition"], first["basis"]
+    ('kernel_count', 35, '1', 'kernel_count', 'simulated')
+    """
+    return "".join(json.dumps(line, allow_nan=False) + "\n" for line in _lines(trace))
+
+
+def _lines(trace: Trace) -> Iterator[dict[str, Any]]:
+    found, spans = summary(trace), trace.spans
+    whole, whose = found.to_dict(), {"program": trace.info.program, "engine": trace.info.engine, "device": trace.info.device.name}
+    streams = whole.pop("streams")
+    whole.pop("warnings")
+    for name, value in _flat(whole):
+        rests_on = spans.is_kind(HOST_KINDS if name.startswith("api_time") else DEVICE_KINDS)
+        yield _line(name, value, DEFINITIONS, found) | {"basis": _basis(trace, rests_on)} | whose
+    for stream in streams:
+        lane = stream.pop("name")
+        rests_on = spans.is_kind(DEVICE_KINDS) & (spans.lane == spans.lanes.index(lane))
+        for name, value in _flat(stream):
+            yield _line(name, value, OF_STREAMS, found) | {"basis": _basis(trace, rests_on)} | whose | {"lane": lane}
+
+
+def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
+    """Yield each number with its name, those inside another mapping with both names."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{inner}", number) for inner, number in value.items())
+        else:
+            yield name, value
+
+
+def _line(name: str, value: float | None, definitions: Mapping[str, Callable[..., Any]], found: Summary) -> dict[str, Any]:
+    whole = name.partition(".")[0]
+    function = definitions[whole]
+    at_least = function.__name__.removesuffix("_ns") in {bound.removesuffix("_us") for bound in found.at_least}
+    unit = "us" if whole.endswith("_us") else "1"
+    return {"name": name, "value": value, "unit": unit, "definition": function.__name__, "at_least": at_least}
+
+
+def _basis(trace: Trace, mask: npt.NDArray[np.bool_]) -> str:
+    """Return what times of some spans rest on: a model, or the least certain way in which one of them is known."""
+    if trace.info.recorder == "prediction":
+        return "predicted"
+    if trace.info.device.simulated:
+        return "simulated"
+    return Basis(int(trace.spans.basis[mask].max(initial=Basis.MEASURED))).name.lower()

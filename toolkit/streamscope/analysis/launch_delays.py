@@ -1,0 +1,125 @@
+"""Which launches are not worth their call, which come late, and how long the host runs into a full queue."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamscope.analysis.intervals import IntArray
+from streamscope.analysis.launches import call_rows, join_launches
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
+
+LATE_ABOVE_NS = 100_000
+"""From this queue time on, Holistic Trace Analysis calls the delay of a launch an outlier."""
+QUEUE_LIMIT = 1_024
+"""So many launches of one stream may be under way; then the next call blocks."""
+
+
+def short_kernels(spans: SpanTable) -> IntArray:
+    """Return the kernels that took no longer than the host took to launch them; the metric is their number.
+
+    Formula: kernel duration < duration of its launch call. Unit of the result: rows of the trace. Kernels of a graph's replay are left
+    out, since one call launched them all, and so are those whose call is unknown. Source: Holistic Trace Analysis (short kernels).
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 7, correlation=0)
+    >>> ss.analysis.short_kernels(builder.build()).tolist()
+    [1]
+    """
+    kernels, calls = _kernels_with_calls(spans)
+    duration_ns = spans.duration_ns
+    return kernels[duration_ns[kernels] < duration_ns[calls]]
+
+
+def late_kernels(spans: SpanTable, *, above_ns: int = LATE_ABOVE_NS) -> IntArray:
+    """Return the kernels that started long after their launch call had ended; the metric is their number.
+
+    Formula: kernel start - call end > ``above_ns``. Unit of the result: rows of the trace. Kernels of a graph's replay are left out. They
+    are late because others ran before them on their stream, or because of an event: the host is far ahead.
+    Source: Holistic Trace Analysis (launch delay outliers).
+
+    Parameters
+    ----------
+    spans : SpanTable
+    above_ns : int
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3_000, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 105_000, 110_000, correlation=0)
+    >>> ss.analysis.late_kernels(builder.build()).tolist()
+    [1]
+    """
+    kernels, calls = _kernels_with_calls(spans)
+    return kernels[spans.start_ns[kernels] - spans.end_ns[calls] > above_ns]
+
+
+def launch_overhead_ns(spans: SpanTable) -> IntArray:
+    """From the start of the launch call to the start of the kernel, where the stream had nothing left to do when the call began.
+
+    Formula: kernel start - call start, of launches whose stream's previous kernel, copy or set had ended by then. Unit: ns. What a launch
+    takes by itself, without waiting in a queue; an event that the stream waits for is not told apart. Source: the launch edges of the
+    critical path of Holistic Trace Analysis.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
+    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
+    >>> ss.analysis.launch_overhead_ns(builder.build()).tolist()  # b was called while a was under way
+    [5]
+    """
+    device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
+    device = device[np.argsort(spans.lane[device], kind="stable")]  # The table is in the order of starts.
+    call = call_rows(spans, device)
+    before_ns = np.roll(spans.end_ns[device], 1)
+    opens = np.diff(spans.lane[device], prepend=-1) != 0
+    free = (call >= 0) & (spans.kind[device] == SpanKind.KERNEL) & (opens | (before_ns <= spans.start_ns[call]))
+    found: IntArray = spans.start_ns[device[free]] - spans.start_ns[call[free]]
+    return found
+
+
+def queue_full_ns(spans: SpanTable, *, limit: int = QUEUE_LIMIT) -> dict[str, int]:
+    """Time with a full queue of launches, of each stream that had one: there the host's next call blocks. Keys: lane names.
+
+    Formula: length of the time in which `queue_length` of the stream is at least ``limit``. Unit: ns. The limit of CUDA is about 1,024.
+    Source: Holistic Trace Analysis (time blocked on a full queue).
+
+    Parameters
+    ----------
+    spans : SpanTable
+    limit : int
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> builder.add(SpanKind.LAUNCH, "a", "host", 0, 3, correlation=0)
+    >>> builder.add(SpanKind.LAUNCH, "b", "host", 4, 7, correlation=1)
+    >>> builder.add(SpanKind.KERNEL, "a", "main", 5, 25, correlation=0)
+    >>> builder.add(SpanKind.KERNEL, "b", "main", 30, 50, correlation=1)
+    >>> ss.analysis.queue_full_ns(builder.build(), limit=2)  # two are under way from 4 to 5
+    {'main': 1}
+    """
+    launches = join_launches(spans, DEVICE_KINDS)
+    launched = np.bincount(launches.lane, minlength=len(spans.lanes))
+    full_ns = {}
+    for lane in np.flatnonzero(launched >= limit):  # A queue never holds more than its stream's launches.
+        full_ns[spans.lanes[lane]] = int(launches.queue_length(launches.lane == lane).time_at_ns()[limit:].sum())
+    return {name: time_ns for name, time_ns in full_ns.items() if time_ns}
+
+
+def _kernels_with_calls(spans: SpanTable) -> tuple[IntArray, IntArray]:
+    """Return the kernels that a launch of their own put on the device, and the rows of these launches."""
+    kernels = np.flatnonzero(spans.kind == SpanKind.KERNEL)
+    call = call_rows(spans, kernels)
+    own = (call >= 0) & (spans.kind[call] == SpanKind.LAUNCH)
+    return kernels[own], call[own]

@@ -1,0 +1,215 @@
+"""What a launch consists of: its kernels, copies and sets, found by capturing it alone; and their spans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from math import prod
+
+from streamscope.capturing.nodes import LaunchableNode, read_nodes
+from streamscope.devices.cuda.graph import CudaGraph
+from streamscope.devices.cuda.streams import CudaStream
+from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.devices.protocol import Graph
+from streamscope.engines.binding import Bound, capturing
+from streamscope.engines.plan import Issue
+from streamscope.engines.prepared import Prepared
+from streamscope.errors import EngineError, described
+from streamscope.program.launch import Launch, LaunchKind
+from streamscope.recording.passes import launches_of
+from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
+from streamscope.words import counted
+
+_KINDS = {NodeKind.KERNEL: SpanKind.KERNEL, NodeKind.COPY: SpanKind.COPY, NodeKind.SET: SpanKind.SET}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One kernel, copy or set of a launch.
+
+    Attributes
+    ----------
+    kind : SpanKind
+    start_ns, end_ns : float
+        When it runs, since the start of the launch or, once it is `stretched`, since the zero of its trace.
+    symbol : str
+        The kernel's own name; empty where it is not known.
+    blocks, threads : int
+        Of the grid, and of each block; 0 where unknown.
+    graph_node : int
+        Which node of its graph it is; -1 outside graphs, and where it is not known.
+    """
+
+    kind: SpanKind
+    start_ns: float = 0.0
+    end_ns: float = 0.0
+    symbol: str = ""
+    blocks: int = 0
+    threads: int = 0
+    graph_node: int = -1
+
+
+def nodes_of(prepared: Prepared, bound: Bound) -> tuple[GraphNode, ...]:
+    """Return the kernels, copies and sets of a launch, in the order of capture; none for an empty array, which launches nothing.
+
+    Raises
+    ------
+    EngineError
+        The launch cannot be captured.
+    """
+    return tuple(node for node in _captured_alone(prepared, bound).nodes if node.kind is not NodeKind.EMPTY)
+
+
+def pieces_of(
+    prepared: Prepared, steps: Sequence[Bound], whole_ns: dict[int, float], durations_ns: Callable[[Sequence[Bound]], dict[int, float]]
+) -> dict[int, tuple[Piece, ...]]:
+    """Return the pieces of each launch among steps, by index in ``steps``.
+
+    The nodes of a launch of several are launched by themselves, in order, to find how long each takes. Where the launch takes longer than
+    all of them, there are gaps between them, which are taken for equal. Where a launch cannot be taken apart, it is one piece, and a note
+    among those of ``prepared`` says so.
+
+    Parameters
+    ----------
+    prepared : Prepared
+    steps : sequence of Bound
+    whole_ns : dict of int to float
+        How long each launch takes alone.
+    durations_ns : callable
+        Measures how long steps take alone, by their index.
+    """
+    found: dict[int, tuple[Piece, ...]] = {}
+    apart: list[Bound] = []
+    owners: list[int] = []
+    whole: dict[str, list[str]] = {}
+    kept: list[Graph] = []  # They own the arguments of their nodes.
+    for index in launches_of(steps):
+        bound, launch = steps[index], _launch(steps[index])
+        try:
+            kept.append(_captured_alone(prepared, bound))
+            nodes = [node for node in kept[-1].nodes if node.kind is not NodeKind.EMPTY]
+            launchable = _launchable(kept[-1]) if len(nodes) > 1 else []
+            found[index] = tuple(_piece(node, launch, whole_ns[index]) for node in nodes)
+        except EngineError as error:
+            whole.setdefault(error.message, []).append(launch.name)
+            found[index] = (whole_piece(launch, whole_ns[index]),)
+            continue
+        if isinstance(bound.stream, CudaStream):
+            apart += [Bound(bound.step, node.bind(bound.stream.pointer), bound.stream) for node in launchable]
+            owners += [index] * len(launchable)
+    alone_ns = durations_ns(apart) if apart else {}
+    for index in dict.fromkeys(owners):
+        found[index] = in_order(found[index], [alone_ns[i] for i, owner in enumerate(owners) if owner == index], whole_ns[index])
+    for reason, names in whole.items():
+        note = f"{counted(len(names), 'launch')} shown as one span each ({', '.join(dict.fromkeys(names))}): {reason}"
+        if note not in prepared.notes:
+            prepared.notes.append(note)
+    return found
+
+
+def in_order(pieces: Sequence[Piece], alone_ns: Sequence[float], whole_ns: float) -> tuple[Piece, ...]:
+    """Return the pieces of a launch one after the other: as long as they take alone, unless that is longer than the launch.
+
+    What the launch takes longer than all of them goes to the gaps between them, in equal parts.
+    """
+    total = sum(alone_ns)
+    shrunk = min(1.0, whole_ns / total) if total > 0 else 0.0
+    gap = max(0.0, whole_ns - total * shrunk) / max(1, len(pieces) - 1)
+    starts = accumulate((shrunk * length + gap for length in alone_ns), initial=0.0)
+    timed = zip(pieces, starts, alone_ns, strict=False)
+    return tuple(replace(piece, start_ns=start, end_ns=start + shrunk * length) for piece, start, length in timed)
+
+
+def stretched(pieces: Sequence[Piece], start_ns: float, end_ns: float) -> list[Piece]:
+    """Return the pieces of a launch where it began and ended, each with its part of that time."""
+    whole_ns, length_ns = max((piece.end_ns for piece in pieces), default=0.0), end_ns - start_ns
+    if whole_ns <= 0:  # All of it is the last one's.
+        return [replace(piece, start_ns=start_ns, end_ns=end_ns if piece is pieces[-1] else start_ns) for piece in pieces]
+    times = [(start_ns + piece.start_ns / whole_ns * length_ns, start_ns + piece.end_ns / whole_ns * length_ns) for piece in pieces]
+    return [replace(piece, start_ns=start, end_ns=end) for piece, (start, end) in zip(pieces, times, strict=True)]
+
+
+def whole_piece(launch: Launch, whole_ns: float) -> Piece:
+    """Return a launch as one piece, as its operator describes it."""
+    kind = SpanKind.KERNEL if launch.kind is LaunchKind.KERNEL else SpanKind.COPY
+    return Piece(kind, 0.0, whole_ns, blocks=launch.cost.blocks, threads=launch.cost.threads)
+
+
+def in_graph(pieces: dict[int, tuple[Piece, ...]], owners: Sequence[int]) -> dict[int, tuple[Piece, ...]]:
+    """Return pieces with the nodes of the graph that they are; ``owners`` says of each node which launch made it."""
+    nodes: dict[int, list[int]] = {}
+    for node, owner in enumerate(owners):
+        nodes.setdefault(owner, []).append(node)
+    return {
+        index: tuple(replace(one, graph_node=node) for one, node in zip(own, nodes[index], strict=True))
+        if len(nodes.get(index, ())) == len(own)
+        else own
+        for index, own in pieces.items()
+    }
+
+
+def add_pieces(builder: SpanBuilder, launch: Launch, lane: str, correlation: int, pieces: Sequence[Piece], basis: Basis) -> None:
+    """Add the spans of a launch's pieces to a trace that is being built; bytes and flops of the operation are shared out by duration."""
+    cost = launch.cost
+    ends = [0.0, *accumulate(piece.end_ns - piece.start_ns for piece in pieces)]
+    shares = [end / ends[-1] if ends[-1] > 0 else 1.0 for end in ends[1:]]
+    bytes_until, flops_until = ([0, *(round(amount * share) for share in shares)] for amount in (cost.bytes, cost.flops))
+    for piece, nbytes, flops in zip(pieces, pairwise(bytes_until), pairwise(flops_until), strict=True):
+        builder.add(
+            piece.kind,
+            launch.name,
+            lane,
+            piece.start_ns,
+            piece.end_ns,
+            operation=launch.operation,
+            part=launch.part,
+            correlation=correlation,
+            basis=basis,
+            blocks=piece.blocks,
+            threads=piece.threads,
+            nbytes=nbytes[1] - nbytes[0],
+            flops=flops[1] - flops[0],
+            symbol=piece.symbol,
+            graph_node=piece.graph_node,
+        )
+
+
+def _launch(bound: Bound) -> Launch:
+    assert isinstance(bound.step, Issue)
+    return bound.step.launch
+
+
+def _captured_alone(prepared: Prepared, bound: Bound) -> Graph:
+    launch = _launch(bound)
+    if not launch.capturable or bound.stream is None:
+        raise EngineError(launch.why_not or "its operator says that it cannot be captured")
+    try:
+        with capturing(prepared.device, bound.stream) as graphs:
+            bound.call()
+    except EngineError:
+        raise
+    except Exception as error:
+        raise EngineError(f"it cannot be captured: {described(error)}") from error
+    return graphs[0]
+
+
+def _launchable(graph: object) -> list[LaunchableNode]:
+    """Return the nodes of a launch if each can be launched by itself, and they run one after the other.
+
+    Raises
+    ------
+    EngineError
+        They cannot, or do not.
+    """
+    nodes = read_nodes(graph.captured) if isinstance(graph, CudaGraph) else []
+    if any(one.node.after != ((position - 1,) if position else ()) for position, one in enumerate(nodes)):
+        raise EngineError("its kernels run beside each other")
+    return nodes
+
+
+def _piece(node: GraphNode, launch: Launch, whole_ns: float) -> Piece:
+    """Return a node as a piece that takes as long as the whole launch, which is known of nodes that are alone."""
+    if node.kind not in _KINDS:
+        return whole_piece(launch, whole_ns)
+    return Piece(_KINDS[node.kind], 0.0, whole_ns, node.symbol, prod(node.grid), prod(node.block))

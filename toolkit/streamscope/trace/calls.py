@@ -1,0 +1,39 @@
+"""What calls of the CUDA and HIP runtimes and drivers do, by their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.trace.spans import SpanKind
+
+_SUFFIX = re.compile(r"(?:_v\d+|_ptsz|_ptds|_spt)+$")
+_KINDS = (
+    (SpanKind.GRAPH_LAUNCH, re.compile(r"(?:cuda|cu|hip)GraphLaunch")),
+    (SpanKind.LAUNCH, re.compile(r"(?:cuda|cu|hip)\w*Launch\w*Kernel\w*|hipLaunchByPtr|cudaLaunch|cuLaunch(?:Grid\w*)?")),
+    (SpanKind.LAUNCH, re.compile(r"(?:cuda|cu|hip)(?:Memcpy|Memset)\w*")),
+    (SpanKind.EVENT, re.compile(r"(?:cuda|cu|hip)(?:EventRecord\w*|StreamWaitEvent)")),
+    (SpanKind.SYNC, re.compile(r"(?:cuda|cu|hip)\w*Synchronize")),
+)
+
+
+def call_kinds(names: Sequence[str]) -> npt.NDArray[np.uint8]:
+    """Return the `SpanKind` of each call of a runtime or driver, by its name: `API` for all that order no work and wait for none.
+
+    Nsight's endings for versions (``cudaLaunchKernel_v7000``) do not matter.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanKind
+    >>> from streamscope.trace.calls import call_kinds
+    >>> [SpanKind(kind).name for kind in call_kinds(["cuLaunchKernelEx", "cudaMalloc", "hipStreamSynchronize", "cudaGraphLaunch_v10000"])]
+    ['LAUNCH', 'API', 'SYNC', 'GRAPH_LAUNCH']
+    """
+    return np.array([_kind(_SUFFIX.sub("", name[:200])) for name in names], np.uint8)
+
+
+def _kind(name: str) -> SpanKind:
+    return next((kind for kind, pattern in _KINDS if pattern.fullmatch(name)), SpanKind.API)

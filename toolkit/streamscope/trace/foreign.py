@@ -1,0 +1,350 @@
+"""Traces of what other programs recorded: columns of activities become a table of spans, with notes on all that is missing or odd."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.errors import TraceError, printable
+from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, MOST_SPANS, Basis, IntArray, SpanKind, SpanTable
+from streamscope.trace.stored import MOST_NS
+from streamscope.trace.symbols import short_name
+from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+
+LONGEST_NAME = 10_000
+"""Characters; what is longer is cut."""
+MOST_TRACKS = 64
+"""How many kernels of one stream, or ranges of one thread that do not nest, may lie side by side."""
+_LAUNCHES = (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)
+_ON_DEVICE = (*DEVICE_KINDS, SpanKind.GRAPH)
+_CALLS, _RANGES, _WORK, _GRAPHS = range(4)
+_LANES = ("thread {}", "thread {} ranges", "stream {}", "stream {} graphs")
+_LANE_OF_KIND = np.full(len(SpanKind), _CALLS)
+_LANE_OF_KIND[[SpanKind.RANGE, *DEVICE_KINDS, SpanKind.GRAPH]] = (_RANGES, *[_WORK] * len(DEVICE_KINDS), _GRAPHS)
+_OPTIONAL = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0, "gpu": -1}
+
+
+def _none() -> IntArray:
+    return np.zeros(0, np.int64)
+
+
+@dataclass
+class Activities:
+    """What a profiler saw, one row each, in any order. All columns have one length; those from ``correlation`` on may be left out.
+
+    Attributes
+    ----------
+    kind : uint8 array
+        `SpanKind`; of calls, what `call_kinds` returns.
+    name : int32 array
+        Index into ``names``. Of a kernel it is the symbol, from which `foreign_trace` makes a readable name.
+    start_ns, end_ns : int64 arrays
+        On one clock, whatever its zero is.
+    place : int64 array
+        Number of the thread (kinds of the host) or of the stream.
+    correlation : int64 array
+        Joins a call with what it put on the device; -1 for none.
+    graph_node, blocks, threads, bytes : int64 arrays
+        As in `SpanTable`.
+    gpu : int64 array
+        Number of the GPU; -1 for the host.
+    names : tuple of str
+    places : mapping
+        Texts for numbers of threads and streams that are not numbers in the file.
+    """
+
+    kind: npt.NDArray[Any]
+    name: npt.NDArray[Any]
+    start_ns: npt.NDArray[Any]
+    end_ns: npt.NDArray[Any]
+    place: npt.NDArray[Any]
+    correlation: npt.NDArray[Any] = field(default_factory=_none)
+    graph_node: npt.NDArray[Any] = field(default_factory=_none)
+    blocks: npt.NDArray[Any] = field(default_factory=_none)
+    threads: npt.NDArray[Any] = field(default_factory=_none)
+    bytes: npt.NDArray[Any] = field(default_factory=_none)
+    gpu: npt.NDArray[Any] = field(default_factory=_none)
+    names: tuple[str, ...] = ()
+    places: Mapping[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for column, missing in _OPTIONAL.items():
+            if len(getattr(self, column)) == 0:
+                setattr(self, column, np.full(len(self.kind), missing, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def rows(self, chosen: npt.NDArray[Any]) -> Activities:
+        """Return the rows that a boolean mask or an index array picks."""
+        return replace(self, **{column: getattr(self, column)[chosen] for column in _COLUMNS})
+
+    def is_kind(self, kinds: Iterable[SpanKind]) -> npt.NDArray[np.bool_]:
+        """Tell of each row whether its kind is one of ``kinds``."""
+        return np.isin(self.kind, list(map(int, kinds)))
+
+
+_COLUMNS = tuple(each.name for each in fields(Activities) if each.name not in ("names", "places"))
+
+
+def joined(parts: Sequence[Activities]) -> Activities:
+    """Return several activities, which have the same names, as one."""
+    columns = {column: np.concatenate([getattr(part, column) for part in parts]) for column in _COLUMNS}
+    return Activities(**columns, names=parts[-1].names, places={number: text for part in parts for number, text in part.places.items()})
+
+
+def busiest_gpu(activities: Activities, wanted: int | None = None) -> int:
+    """Return the number of the GPU with the most work, or the wanted one.
+
+    Raises
+    ------
+    TraceError
+        There is no work of a GPU, or not of the wanted one.
+    """
+    rows = activities.rows(activities.is_kind(_ON_DEVICE))
+    gpus, which = np.unique(rows.gpu, return_inverse=True)
+    if not len(gpus):
+        raise TraceError("it holds no work of a GPU", hint="switch CUDA activities on in the profiler, and synchronize before it stops")
+    if wanted is None:
+        lengths = np.clip(rows.end_ns - rows.start_ns, 0, MOST_NS).astype(np.float64)
+        return int(gpus[np.argmax(np.bincount(which, lengths))])
+    if wanted not in gpus:
+        raise TraceError(f"it holds no work of GPU {wanted}", hint=f"it has work of {', '.join(f'GPU {gpu}' for gpu in gpus[:20])}")
+    return wanted
+
+
+def foreign_trace(
+    activities: Activities,
+    *,
+    engine: str,
+    program: str,
+    device: DeviceInfo,
+    recorder: str,
+    gpu: int | None = None,
+    zero_ns: int | None = None,
+    notes: Sequence[str] = (),
+    **info: Any,
+) -> Trace:
+    """Return the trace of one GPU's activities.
+
+    Whatever does not fit into a table of spans is left out or moved, and a note counts it. Threads become lanes ``"thread ID"``, their
+    ranges ``"thread ID ranges"``, streams ``"stream ID"``. Kernels that overlap on one stream go to lanes ``"stream ID · 2"`` and so on.
+
+    Parameters
+    ----------
+    activities : Activities
+    engine, program, device, recorder, **info
+        For the `TraceInfo`.
+    gpu : int, optional
+        Which GPU; the one with the most work by default.
+    zero_ns : int, optional
+        The trace's zero on the clock of the activities; by default the first call, or the first activity where there are no calls.
+    notes : sequence of str
+        What the reader has to say already.
+
+    Raises
+    ------
+    TraceError
+        There is no work of that GPU, or more of it than a trace may hold.
+    """
+    said = list(notes)
+    found = _of_one_gpu(_possible(activities, said), gpu, said)
+    found = _few_enough(_launching(found, said), said)
+    if zero_ns is None:
+        calls = found.is_kind(HOST_KINDS - {SpanKind.RANGE})
+        zero_ns = int(found.start_ns[calls if calls.any() else slice(None)].min())
+    found = found.rows(np.lexsort((-found.end_ns, found.start_ns)))
+    lane, lanes = _lanes(found, said)
+    name, symbol, names = _named(found, said)
+    count = len(found)
+    columns = {
+        "kind": found.kind,
+        "name": name,
+        "lane": lane,
+        "start_ns": found.start_ns - zero_ns,
+        "end_ns": found.end_ns - zero_ns,
+        "operation": np.full(count, -1),
+        "part": np.zeros(count, np.int16),
+        "correlation": found.correlation,
+        "basis": np.full(count, Basis.MEASURED, np.uint8),
+        "blocks": found.blocks,
+        "threads": found.threads,
+        "bytes": found.bytes,
+        "flops": np.zeros(count, np.int64),
+        "symbol": symbol,
+        "graph_node": found.graph_node,
+    }
+    table = SpanTable(**columns, names=names, lanes=lanes)
+    return Trace(table, TraceInfo(engine, program, device, recorder, notes=tuple(said), **info))
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number with what it counts: ``"1 span"``, ``"2,000 spans"``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _possible(found: Activities, said: list[str]) -> Activities:
+    """Leave out what has no length, or lies far from all else."""
+    backwards = found.end_ns < found.start_ns
+    if backwards.any():
+        said.append(f"left out: {counted(int(backwards.sum()), 'span')} with an end before the start")
+    found = found.rows(~backwards)
+    if len(found):
+        middle = int(np.median(found.start_ns))
+        far = (np.abs(found.start_ns - middle) > MOST_NS // 2) | (np.abs(found.end_ns - middle) > MOST_NS // 2)
+        if far.any():
+            said.append(f"left out: {counted(int(far.sum()), 'span')} more than 52 days away from the others")
+            found = found.rows(~far)
+    for column in ("blocks", "threads", "bytes"):
+        values = getattr(found, column)
+        wrong = (values < 0) | (values > np.iinfo(COLUMN_DTYPES[column]).max)
+        if wrong.any():
+            said.append(f"unknown: {column} of {counted(int(wrong.sum()), 'span')}, impossible in the file")
+            setattr(found, column, np.where(wrong, 0, values))
+    return found
+
+
+def _of_one_gpu(found: Activities, wanted: int | None, said: list[str]) -> Activities:
+    """Leave out the work of other GPUs, and the calls that launched it."""
+    gpu = busiest_gpu(found, wanted)
+    on_device = found.is_kind(_ON_DEVICE)
+    others = on_device & (found.gpu != gpu)
+    if not others.any():
+        return found
+    which = ", ".join(f"GPU {number}" for number in np.unique(found.gpu[others])[:10])
+    said.append(f"only GPU {gpu}; left out: {counted(int(others.sum()), 'device span')} of {which} (gpu= chooses another)")
+    ours, theirs = found.correlation[on_device & ~others], found.correlation[others]
+    launches = np.isin(found.correlation, theirs) & ~np.isin(found.correlation, ours) & ~found.is_kind([SpanKind.RANGE])
+    return found.rows(~others & ~launches)
+
+
+def _launching(found: Activities, said: list[str]) -> Activities:
+    """Join calls with what they launched: one call has a correlation; calls without one that launch nothing have none."""
+    on_device = found.is_kind(DEVICE_KINDS)
+    host = found.is_kind(HOST_KINDS - {SpanKind.RANGE})
+    kind, correlation = found.kind.copy(), np.where(found.is_kind([SpanKind.RANGE]), -1, found.correlation)
+    launched = np.unique(correlation[found.is_kind(_ON_DEVICE) & (correlation != -1)])
+    launches = host & np.isin(correlation, launched)
+    kind[launches & (kind != SpanKind.GRAPH_LAUNCH)] = SpanKind.LAUNCH
+    rows = np.flatnonzero(launches)
+    rows = rows[np.lexsort((found.start_ns[rows] - found.end_ns[rows], correlation[rows]))]
+    inner = rows[1:][correlation[rows[1:]] == correlation[rows[:-1]]]  # the driver's call inside of the runtime's
+    kind[inner] = SpanKind.API
+    correlation[inner] = -1
+    correlation[host & ~np.isin(kind, _LAUNCHES)] = -1
+    empty = int((np.isin(kind, _LAUNCHES) & ~np.isin(correlation, launched)).sum())
+    if empty:
+        said.append(f"{counted(empty, 'launch call')} without a kernel, copy or set in the file")
+    unjoined = int((on_device & ~np.isin(correlation, correlation[rows])).sum())
+    if unjoined:
+        all_of_them = counted(int(on_device.sum()), "device span")
+        said.append(f"{unjoined:,} of {all_of_them} without a launch call in the file: launch latency unknown")
+    if len(correlation) and (correlation.min() < -1 or correlation.max() > np.iinfo(np.int32).max):
+        known = correlation != -1
+        correlation[known] = np.unique(correlation[known], return_inverse=True)[1]
+    return replace(found, kind=kind, correlation=correlation)
+
+
+def _few_enough(found: Activities, said: list[str]) -> Activities:
+    """Leave out ranges, the shortest first, and then calls that launch nothing, where there are more spans than a trace may hold."""
+    for kinds, what in (([SpanKind.RANGE], "range"), (HOST_KINDS - set(_LAUNCHES), "call")):
+        extra = len(found) - MOST_SPANS
+        rows = np.flatnonzero(found.is_kind(kinds))
+        if extra <= 0 or not len(rows):
+            continue
+        dropped = rows[np.argsort(found.end_ns[rows] - found.start_ns[rows], kind="stable")[:extra]]
+        said.append(f"left out: {counted(len(dropped), what)}, the shortest of {len(rows):,}, since a trace may have {MOST_SPANS:,} spans")
+        found = found.rows(np.delete(np.arange(len(found)), dropped))
+    return found
+
+
+def _lanes(found: Activities, said: list[str]) -> tuple[IntArray, tuple[str, ...]]:
+    """Return each row's lane, and the names of all lanes: each thread with its ranges, then the streams."""
+    family = _LANE_OF_KIND[found.kind]
+    places, place = np.unique(found.place, return_inverse=True)
+    group = ((family >= _WORK) * len(places) + place.reshape(-1)) * len(_LANES) + family
+    groups, group = np.unique(group, return_inverse=True)
+    group = group.reshape(-1).astype(np.int16 if len(groups) < 2**15 else np.int64)  # 16 bits are sorted in linear time
+    order = np.argsort(group, kind="stable")
+    track = np.zeros(len(found), np.int64)
+    spilled = {_RANGES: 0, _WORK: 0, _GRAPHS: 0}
+    for rows in np.split(order, np.searchsorted(group[order], np.arange(1, len(groups)))):
+        kind = int(family[rows[0]])
+        if kind != _CALLS:
+            track[rows] = (_nested if kind == _RANGES else _side_by_side)(found.start_ns[rows], found.end_ns[rows])
+            spilled[kind] += int(np.count_nonzero(track[rows]))
+    for kind, what, owner in ((_RANGES, "range", "thread"), (_WORK, "device span", "stream")):
+        if spilled[kind]:
+            said.append(f"on further lanes (· 2): {counted(spilled[kind], what)} that overlapped another of the same {owner}")
+    lanes, lane = np.unique(group.astype(np.int64) * MOST_TRACKS + track, return_inverse=True)
+    texts = []
+    for which, number in zip((lanes // MOST_TRACKS).tolist(), (lanes % MOST_TRACKS).tolist(), strict=True):
+        at, kind = divmod(int(groups[which]), len(_LANES))
+        identity = int(places[at % len(places)])
+        text = _LANES[kind].format(printable(found.places.get(identity, str(identity)))[:200])
+        texts.append(f"{text} · {number + 1}" if number else text)
+    return lane.reshape(-1), tuple(texts)
+
+
+def _side_by_side(start_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return for spans in the order of their starts the first of several tracks that is free: 0 for all if they do not overlap."""
+    track = np.zeros(len(start_ns), np.int64)
+    if not (start_ns[1:] < np.maximum.accumulate(end_ns)[:-1]).any():
+        return track
+    free, busy = list(range(MOST_TRACKS)), list[tuple[int, int]]()
+    for row, (start, end) in enumerate(zip(start_ns.tolist(), end_ns.tolist(), strict=True)):
+        while busy and busy[0][0] <= start:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if not free:
+            raise TraceError(f"more than {MOST_TRACKS} kernels, copies and sets of it run at one time on one stream")
+        track[row] = heapq.heappop(free)
+        heapq.heappush(busy, (end, int(track[row])))
+    return track
+
+
+def _nested(start_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return for ranges, ordered by start and the longer ones first, the first of several tracks on which each nests."""
+    track = np.zeros(len(start_ns), np.int64)
+    open_ends: list[list[int]] = [[]]
+    for row, (start, end) in enumerate(zip(start_ns.tolist(), end_ns.tolist(), strict=True)):
+        for number, ends in enumerate(open_ends):
+            while ends and ends[-1] <= start:
+                ends.pop()
+            if not ends or end <= ends[-1]:
+                ends.append(end)
+                track[row] = number
+                break
+        else:
+            if len(open_ends) == MOST_TRACKS:
+                raise TraceError(f"more than {MOST_TRACKS} of its ranges on one thread overlap without nesting")
+            open_ends.append([end])
+            track[row] = len(open_ends) - 1
+    return track
+
+
+def _named(found: Activities, said: list[str]) -> tuple[IntArray, IntArray, tuple[str, ...]]:
+    """Return each row's name and symbol as indices, and the texts, cut where they are too long."""
+    used, code = np.unique(found.name, return_inverse=True)
+    texts = [found.names[index] for index in used.tolist()]
+    cut = sum(len(text) > LONGEST_NAME for text in texts)
+    if cut:
+        said.append(f"cut: {counted(cut, 'name')} of more than {LONGEST_NAME:,} characters")
+    index: dict[str, int] = {}
+    full = np.array([index.setdefault(_shown(text), len(index)) for text in texts], np.int64)
+    kernels = found.is_kind([SpanKind.KERNEL])
+    shown = list(index)
+    short = full.copy()
+    for each in np.unique(code[kernels]).tolist():
+        short[each] = index.setdefault(short_name(shown[full[each]]), len(index))
+    name = np.where(kernels, short[code], full[code])
+    return name, np.where(kernels, full[code], -1), tuple(index)
+
+
+def _shown(text: str) -> str:
+    text = printable(text)
+    return text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}…"

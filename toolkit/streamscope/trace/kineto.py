@@ -1,0 +1,179 @@
+"""Reads Kineto's Chrome JSON, as PyTorch's profiler writes it: kernels, calls, ranges.
+
+A time is in µs, with three decimals, and becomes whole ns. A kernel is joined with its launch by the correlation that both name; flows say
+the same once more, and are not looked at. Files of ROCm have the same categories, with HIP's names of calls.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import chain
+from typing import IO, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.errors import TraceError, printable
+from streamscope.trace.calls import call_kinds
+from streamscope.trace.foreign import Activities, busiest_gpu, counted, foreign_trace, joined
+from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader
+from streamscope.trace.kineto_numbers import products, times_ns, whole_numbers
+from streamscope.trace.kineto_own import OwnSpans
+from streamscope.trace.spans import SpanKind
+from streamscope.trace.trace import DeviceInfo, Trace
+
+_DEVICE = {
+    "kernel": SpanKind.KERNEL, "gpu_memcpy": SpanKind.COPY, "gpu_memset": SpanKind.SET, "memcpy": SpanKind.COPY, "memset": SpanKind.SET,
+}  # fmt: skip
+"""The last two stand in files of PyTorch before 1.12, as do ``Kernel``, ``Runtime`` and ``Operator``."""
+_RANGES = ("cpu_op", "user_annotation", "operator", "nvtx")
+_CALLS = ("runtime", "driver")
+_QUIET = frozenset({"", "ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "trace", "overhead", "cuda_sync", "gpu_user_annotation"})
+"""Categories of which nothing is lost when they are not read: flows, what is noted in another way, what is there on the host too."""
+
+
+def read_kineto(file: IO[bytes], program: str, gpu: int | None = None) -> Trace:
+    """Read a Kineto file, open at its start and not compressed; ``program`` is what the trace is called.
+
+    Raises
+    ------
+    TraceError, LookupError, TypeError, ValueError, ArithmeticError
+        It is not such a file, or holds no work of a GPU.
+    """
+    reader = EventsReader(file)
+    pieces = reader.pieces()
+    first = next(pieces)
+    found = OwnSpans() if reader.beside.streamscope is not None else _ForeignSpans()
+    for events in chain([first], pieces):
+        found.add(events)
+    if isinstance(found, OwnSpans):
+        return found.trace(reader.beside.streamscope)
+    if reader.beside.streamscope is not None:
+        raise ValueError("'streamscope' stands behind the events, where it is not looked for: their times may be simulated")
+    return found.trace(reader.beside, program, gpu)
+
+
+class _ForeignSpans:
+    """Collects the activities of a file, piece by piece."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, int] = {}
+        self._places: dict[int, str] = {}
+        self._parts: list[Activities] = []
+        self._lost = Counter[str]()
+        self._profiler_ns = 0
+
+    def add(self, events: Iterable[AnyEvent]) -> None:
+        by_category = defaultdict[str, list[Any]](list)
+        for event in events:
+            if event.ph == "X":
+                by_category[event.cat].append(event)
+        for category, its_events in by_category.items():
+            self._add_category(category.lower(), its_events)
+
+    def trace(self, beside: Beside, program: str, gpu: int | None) -> Trace:
+        if not self._parts:
+            raise TraceError("it is JSON of Chrome's trace events, but has none of Kineto's categories, such as 'kernel'")
+        self._parts[-1].names = tuple(self._names)
+        found = joined(self._parts)
+        found.places = self._places
+        gpu = busiest_gpu(found, gpu)
+        notes = [f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items())]
+        if self._profiler_ns:
+            notes.append(f"the profiler itself took {self._profiler_ns / 1e3:,.1f} µs of host time while it recorded")
+        hip = any(name.startswith("hip") for name in self._names)
+        return foreign_trace(
+            found, engine="kineto", program=program, device=_device(beside.deviceProperties, gpu, hip=hip), recorder="kineto", gpu=gpu,
+            notes=notes, versions=_versions(beside), created=_created(beside.baseTimeNanoseconds, found),
+        )  # fmt: skip
+
+    def _add_category(self, category: str, events: list[Any]) -> None:
+        """Keep the events of one category as activities, or count what is not kept."""
+        device = _DEVICE.get(category)
+        is_call = category.rpartition("_")[2] in _CALLS
+        if device is None and not is_call and category not in _RANGES:
+            if category == "overhead":
+                self._profiler_ns += int(times_ns([event.dur or 0.0 for event in events]).sum())
+            elif category not in _QUIET:
+                self._lost[f"of category {printable(category)[:50]!r}"] += len(events)
+            return
+        timed = [event for event in events if event.ts is not None and event.dur is not None]
+        if len(timed) < len(events):
+            self._lost[f"of category {printable(category)[:50]!r} without a time"] += len(events) - len(timed)
+        start_ns = times_ns([event.ts for event in timed])
+        columns: dict[str, Any] = {"start_ns": start_ns, "end_ns": start_ns + times_ns([event.dur for event in timed])}
+        columns["name"] = np.array([self._names.setdefault(event.name, len(self._names)) for event in timed], np.int64)
+        if is_call:
+            used, code = np.unique(columns["name"], return_inverse=True)
+            texts = list(self._names)
+            columns["kind"] = call_kinds([texts[each] for each in used.tolist()])[code.reshape(-1)]
+        else:
+            columns["kind"] = np.full(len(timed), SpanKind.RANGE if device is None else device, np.uint8)
+        if device is None:
+            columns["place"] = _numbers([event.tid for event in timed], self._places)
+        if device is not None or is_call:
+            columns["correlation"] = whole_numbers([event.args and event.args.correlation for event in timed], 0)
+            columns["correlation"][columns["correlation"] == 0] = -1  # CUPTI counts from 1
+        if device is not None:
+            columns |= _on_device(timed, self._places)
+        self._parts.append(Activities(**columns))
+
+
+def _on_device(events: list[Any], places: dict[int, str]) -> dict[str, npt.NDArray[np.int64]]:
+    arguments = [event.args for event in events]
+    streams = [event.tid if given is None or given.stream is None else given.stream for event, given in zip(events, arguments, strict=True)]
+    gpus = [event.pid if given is None or given.device is None else given.device for event, given in zip(events, arguments, strict=True)]
+    return {
+        "place": _numbers(streams, places),
+        "gpu": whole_numbers(gpus, 0),
+        "graph_node": whole_numbers([given and given.graph_node_id for given in arguments], -1),
+        "blocks": products([given and given.grid for given in arguments]),
+        "threads": products([given and given.block for given in arguments]),
+        "bytes": whole_numbers([given and given.bytes for given in arguments], 0),
+    }
+
+
+def _numbers(values: Sequence[Any], places: dict[int, str]) -> npt.NDArray[np.int64]:
+    """Return numbers of threads or streams; a text that is no number gets one, from -2 down, and is kept in ``places``."""
+    if all(type(value) is int for value in values):
+        return np.array(values, np.int64)
+    texts = {text: number for number, text in places.items()}
+    found = []
+    for value in values:
+        text = "?" if value is None else str(value)
+        if text.isascii() and text.removeprefix("-").isdigit():
+            found.append(int(text))
+        else:
+            number = texts.setdefault(text, -2 - len(texts))
+            places[number] = text
+            found.append(number)
+    return np.array(found, np.int64)
+
+
+def _device(properties: Any, gpu: int, *, hip: bool) -> DeviceInfo:
+    """Return the GPU by the properties that the file has of each."""
+    known = [each for each in properties if isinstance(each, Mapping)] if isinstance(properties, list) else []
+    found = next((each for each in known if each.get("id") == gpu), {})
+    name = found.get("name")
+    kind: Literal["cuda", "hip"] = "hip" if hip or (isinstance(name, str) and name.startswith("AMD")) else "cuda"
+    keys = {"numSms": "multiprocessors", "totalGlobalMem": "memory_bytes", "computeMajor": "compute_major", "computeMinor": "compute_minor"}
+    details = {ours: found[theirs] for theirs, ours in keys.items() if type(found.get(theirs)) is int and 0 <= found[theirs] < 2**63}
+    return DeviceInfo(kind, printable(name)[:200] if isinstance(name, str) else f"GPU {gpu}", details)
+
+
+def _versions(beside: Beside) -> dict[str, str]:
+    libraries = ("cuda_runtime", "cuda_driver", "cupti", "hip_runtime")
+    given = {name: getattr(beside, f"{name}_version") for name in libraries}
+    given |= beside.versions if isinstance(beside.versions, Mapping) else {}
+    kept = ((printable(str(name)), value) for name, value in given.items() if isinstance(value, str | int | float))
+    return {name[:100]: printable(str(value))[:100] for name, value in kept}
+
+
+def _created(base_ns: Any, found: Activities) -> str:
+    """Return when the first activity was, in UTC, where the file says so."""
+    first_ns = int(found.start_ns.min()) + (base_ns if type(base_ns) is int else 0)
+    if not 0 < first_ns < 2**62 or first_ns < 10**18:  # before 2001
+        return ""
+    return datetime.fromtimestamp(first_ns / 1e9, UTC).isoformat(timespec="seconds")

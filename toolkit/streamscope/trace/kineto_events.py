@@ -1,0 +1,220 @@
+"""The events of a Kineto file, decoded piece by piece, so that a long file needs little more memory than its spans."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from functools import cache
+from typing import IO, Any, Generic, TypeVar
+
+import msgspec
+import numpy as np
+
+PIECE_BYTES = 1 << 24
+MOST_TEXT_BYTES = 1 << 33
+"""Of JSON, once it is decompressed: 8 GiB."""
+MOST_PIECE_BYTES = 1 << 28
+"""Of the longest single event, or of all that stands in front of the events."""
+MOST_EVENTS = 50_000_000
+EXACT_BELOW_US = 2.0**43
+"""A double in µs below this (101 days) is within half a nanosecond of the number in the file."""
+_BEGIN = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
+_SPACES = b" \t\r\n"
+
+
+class Arguments(msgspec.Struct, gc=False, rename=lambda name: name.replace("_", " ")):
+    """What an event says of itself. Other kinds of events use some of the names for other things, so any value may be there."""
+
+    correlation: Any = None
+    device: Any = None
+    stream: Any = None
+    grid: Any = None
+    block: Any = None
+    bytes: Any = None
+    graph_node_id: Any = None
+    wait_on_stream: Any = msgspec.field(default=None, name="wait_on_stream")
+    recorded_by: Any = msgspec.field(default=None, name="wait_on_cuda_event_record_corr_id")
+
+
+class OwnArguments(Arguments, gc=False, rename=lambda name: name.replace("_", " ")):
+    """What an event of a file that Streamscope wrote says besides."""
+
+    streamscope_kind: Any = None
+    streamscope_name: Any = None
+    streamscope_symbol: Any = None
+    streamscope_operation: Any = None
+    streamscope_part: Any = None
+    streamscope_basis: Any = None
+    streamscope_flops: Any = None
+    streamscope_replay: Any = None
+
+
+Time = TypeVar("Time", float, Decimal)
+Said = TypeVar("Said", bound=Arguments)
+
+
+class Event(msgspec.Struct, Generic[Time, Said], gc=False):
+    """One event; flows and metadata are events too. Times are in µs: doubles where these hold all digits."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: int | str | None = None
+    tid: int | str | None = None
+    ts: Time | None = None
+    dur: Time | None = None
+    args: Said | None = None
+
+
+class Beside(msgspec.Struct):
+    """What stands beside the events."""
+
+    deviceProperties: Any = None  # noqa: N815 — Kineto's own names
+    baseTimeNanoseconds: Any = None  # noqa: N815
+    cuda_runtime_version: Any = None
+    cuda_driver_version: Any = None
+    cupti_version: Any = None
+    hip_runtime_version: Any = None
+    versions: Any = None
+    streamscope: Any = None
+
+
+_BESIDE = msgspec.json.Decoder(Beside)
+AnyEvent = Event[float, Arguments] | Event[Decimal, Arguments]
+
+
+class Rest(msgspec.Struct, Generic[Time, Said], gc=False):
+    """The end of a file."""
+
+    traceEvents: list[Event[Time, Said]]  # noqa: N815 — Kineto's own name
+
+
+class EventsReader:
+    """Reads the events of a Kineto file from a binary file of JSON that is at its start.
+
+    Attributes
+    ----------
+    beside : Beside
+        Complete once all events were read.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.beside = Beside()
+        self._file = file
+        self._text = b""
+        self._bytes_read = 0
+        self._ended = False
+        self._arguments: type[Arguments] = Arguments
+
+    def pieces(self) -> Iterator[list[AnyEvent]]:
+        """Yield the events, some thousand at a time.
+
+        Raises
+        ------
+        ValueError
+            It is not JSON, not of Kineto, truncated, or too long.
+        """
+        in_object = self._open()
+        if self.beside.streamscope is not None:
+            self._arguments = OwnArguments
+        count = 0
+        while not self._ended:
+            events = self._whole_events()
+            if events:
+                count += len(events)
+                if count > MOST_EVENTS:
+                    raise ValueError(f"it has more than {MOST_EVENTS:,} events")
+                yield events
+            self._fill()
+        if in_object and _BEGIN.search(self._text):
+            raise ValueError("it has 'traceEvents' twice")
+        try:
+            if in_object:
+                rest = b'{"traceEvents":[' + self._text
+                yield self._decoded(rest, Rest)
+                self._look_beside(rest)
+            else:
+                yield self._decoded(b"[" + self._text)
+        except msgspec.DecodeError as error:
+            raise ValueError(_reason(error)) from error
+
+    def _open(self) -> bool:
+        """Go to the first event; tell whether the events stand in an object, and not alone."""
+        self._fill()
+        self._text = self._text.removeprefix(b"\xef\xbb\xbf").lstrip(_SPACES)
+        if self._text.startswith(b"["):
+            self._text = self._text[1:]
+            return False
+        while (found := _BEGIN.search(self._text)) is None:
+            if self._ended:
+                self._look_beside(self._text)
+                raise ValueError("it is JSON without 'traceEvents', and so no file of PyTorch's profiler (Kineto)")
+            self._fill()
+        self._look_beside(self._text[: found.end()] + b"]}")
+        self._text = self._text[found.end() :]
+        return True
+
+    def _look_beside(self, text: bytes) -> None:
+        try:
+            found = _BESIDE.decode(text)
+        except msgspec.DecodeError as error:
+            raise ValueError(_reason(error)) from error
+        for name in Beside.__struct_fields__:
+            value = getattr(found, name)
+            if value is not None:
+                setattr(self.beside, name, value)
+
+    def _fill(self) -> None:
+        """Read more: as much as there is already, so that what cannot be decoded yet is not tried again and again."""
+        data = self._file.read(max(PIECE_BYTES, len(self._text)))
+        self._bytes_read += len(data)
+        self._ended = not data
+        self._text += data
+        if self._bytes_read > MOST_TEXT_BYTES or len(self._text) > MOST_PIECE_BYTES:
+            raise ValueError(f"it has more than {MOST_TEXT_BYTES:,} bytes of JSON, or {MOST_PIECE_BYTES:,} without an event's end")
+
+    def _whole_events(self) -> list[AnyEvent]:
+        """Decode the events that are there whole and are followed by another one; none if the last such place is inside of an event."""
+        cut = self._cut()
+        if not cut:
+            return []
+        try:
+            events = self._decoded(b"[" + self._text[:cut] + b"]")
+        except msgspec.ValidationError as error:
+            raise ValueError(_reason(error)) from error
+        except msgspec.DecodeError:
+            return []
+        self._text = self._text[cut:].lstrip(b"," + _SPACES)
+        return events
+
+    def _decoded(self, text: bytes, shape: Any = None) -> list[AnyEvent]:
+        """Decode events, and once more with all digits of their times if a double does not hold them."""
+        events: list[AnyEvent] = []
+        for time in (float, Decimal):
+            found = _decoder(time, self._arguments, shape).decode(text)
+            events = found if shape is None else found.traceEvents
+            times = np.array([event.ts or 0.0 for event in events], np.float64)
+            if (np.abs(times) < EXACT_BELOW_US).all():
+                break
+        return events
+
+    def _cut(self) -> int:
+        """Return the end of the last event that another one follows, as it looks: a brace, a comma and a brace."""
+        width = 1 << 12
+        while True:
+            start = max(0, len(self._text) - width)
+            found = [match.start() + 1 for match in _BETWEEN.finditer(self._text, start)]
+            if found or start == 0:
+                return found[-1] if found else 0
+            width *= 16
+
+
+@cache
+def _decoder(time: type, arguments: type, shape: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(list[Event[time, arguments]] if shape is None else shape[time, arguments])  # type: ignore[valid-type]
+
+
+def _reason(error: msgspec.DecodeError) -> str:
+    return f"its JSON is not as PyTorch's profiler writes it: {error}"

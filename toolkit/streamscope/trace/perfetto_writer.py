@@ -1,0 +1,252 @@
+"""Traces as Perfetto's own protobuf, for its UI and its trace processor.
+
+Work on the device is a ``GpuRenderStageEvent`` on the hardware queue of its stream, with its launch's size and the ids of the events that
+it waited for, which become arrows. Host calls are slices. A call that put work on the device names it by Perfetto's ``GpuCorrelation``,
+which becomes arrows, too. Times are those of the trace; where some lie before its zero, all are moved by as much.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamscope.files import suffix_of, written_whole
+from streamscope.trace.kineto_writer import titled
+from streamscope.trace.spans import DEVICE_KINDS, Basis, IntArray, SpanKind
+from streamscope.trace.trace import Trace
+from streamscope.trace.tracks import Track, launched_by, tracks_of
+
+if TYPE_CHECKING:
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
+
+SEQUENCE = 1
+"""All packets are of one sequence, so that names can be given once."""
+PROCESS = 1
+"""Number of the process, of the track that stands for it, and of the GPU's context."""
+FIRST_TRACK = 2
+CORRELATION_FIELD = 3000
+"""Of ``TrackEvent``: ``GpuTrackEvent.gpu_correlation``, which the package does not know. Its fields are lists of ids of render stages."""
+SUBMITTED, AWAITED = 1, 2
+MOST_SIZE = 2**32 - 1
+"""Largest extent of a launch that Perfetto can express."""
+ANNOTATIONS = ("operation", "part", "correlation", "graph_node", "bytes", "flops")
+"""Columns that are shown beside a span where they are known."""
+
+
+def write_perfetto(trace: Trace, path: Path) -> Path:
+    """Write a trace to one file of Perfetto's protobuf, whole or not at all, and return its path.
+
+    Raises
+    ------
+    OutputError
+        The name ends neither with ``.pftrace`` nor with ``.perfetto-trace``, or the file cannot be written.
+    """
+    from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
+
+    suffix_of(path, ".pftrace", ".perfetto-trace")
+    with written_whole(path) as temporary, temporary.open("wb") as file:
+        builder = StreamingTraceProtoBuilder(file)
+        for packet in _Packets(trace).all():
+            packet.trusted_packet_sequence_id = SEQUENCE
+            builder.write_packet(packet)
+    return path
+
+
+@dataclass(frozen=True)
+class _Packets:
+    """Makes the packets of one trace."""
+
+    trace: Trace
+
+    @cached_property
+    def shift_ns(self) -> int:
+        """What is added to all times: Perfetto has none below 0."""
+        return max(0, -int(self.trace.spans.start_ns.min(initial=0)))
+
+    @cached_property
+    def tracks(self) -> tuple[list[Track], IntArray]:
+        """Tracks, and which each span is on."""
+        return tracks_of(self.trace.spans)
+
+    @cached_property
+    def stages(self) -> tuple[list[tuple[SpanKind, str]], IntArray]:
+        """Different kinds of work on the device, each with the kernel's own name, and which each of its spans is."""
+        spans, stage = self.trace.spans, np.zeros(len(self.trace.spans), np.int64)
+        rows = np.flatnonzero(spans.kind >= SpanKind.KERNEL)
+        code = spans.symbol[rows].astype(np.int64) * len(SpanKind) + spans.kind[rows]
+        different, stage[rows] = np.unique(code, return_inverse=True)
+        pairs = (divmod(code, len(SpanKind)) for code in different.tolist())
+        return [(SpanKind(kind), spans.names[symbol] if symbol >= 0 else "") for symbol, kind in pairs], stage
+
+    @cached_property
+    def annotations(self) -> dict[int, list[tuple[str, int | str]]]:
+        """What is shown beside spans, by row."""
+        spans, found = self.trace.spans, defaultdict[int, list[tuple[str, int | str]]](list)
+        for column in ANNOTATIONS:
+            values = getattr(spans, column)
+            rows = np.flatnonzero(values >= (0 if column in ("operation", "correlation", "graph_node") else 1))
+            for row, value in zip(rows.tolist(), values[rows].tolist(), strict=True):
+                found[row].append((column, value))
+        for row in np.flatnonzero(spans.basis != Basis.MEASURED).tolist():
+            found[row].append(("basis", Basis(spans.basis[row]).name.lower()))
+        return found
+
+    @cached_property
+    def awaited(self) -> dict[int, list[int]]:
+        """Rows on the device that a row waited for."""
+        before, after = self.trace.origins.wait_rows(self.trace.spans)
+        known = self.trace.spans.is_kind(DEVICE_KINDS)[before]
+        return _grouped(before[known], after[known])
+
+    @cached_property
+    def submitted(self) -> dict[int, list[int]]:
+        """Rows on the device that a call put there."""
+        call, device = launched_by(self.trace.spans)
+        return _grouped(device, call)
+
+    def all(self) -> Iterator[TracePacket]:
+        tracks, track = self.tracks
+        yield self._clock()
+        yield self._names(tracks)
+        yield from self._descriptors(tracks)
+        for index, one in enumerate(tracks):
+            rows = np.flatnonzero(track == index)
+            yield from self._work(rows, index) if one.device else self._calls(rows, index)
+
+    def _clock(self) -> TracePacket:
+        from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+        packet = proto.TracePacket(timestamp=0)
+        packet.clock_snapshot.primary_trace_clock = proto.BUILTIN_CLOCK_BOOTTIME
+        packet.clock_snapshot.clocks.add(clock_id=proto.BUILTIN_CLOCK_BOOTTIME, timestamp=0)
+        return packet
+
+    def _names(self, tracks: Sequence[Track]) -> TracePacket:
+        """Return the packet with the names that later ones call by number: of spans, annotations, queues and stages; and of the GPU."""
+        from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+        spec = proto.InternedGpuRenderStageSpecification
+        device = self.trace.info.device
+        packet = proto.TracePacket(timestamp=0, sequence_flags=proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED)
+        packet.trace_packet_defaults.timestamp_clock_id = proto.BUILTIN_CLOCK_BOOTTIME
+        packet.gpu_info.gpus.add(name=device.name)
+        data = packet.interned_data
+        api = {"cuda": proto.InternedGraphicsContext.CUDA, "hip": proto.InternedGraphicsContext.HIP}
+        data.graphics_contexts.add(iid=PROCESS, pid=PROCESS, api=api.get(device.kind, proto.InternedGraphicsContext.UNDEFINED))
+        for iid, name in enumerate(self.trace.spans.names, 1):
+            data.event_names.add(iid=iid, name=name)
+        for iid, name in enumerate((*ANNOTATIONS, "basis"), 1):
+            data.debug_annotation_names.add(iid=iid, name=name)
+        for iid, track in enumerate(tracks, 1):
+            if track.device:
+                data.gpu_specifications.add(iid=iid, name=track.label)
+        for iid, (kind, symbol) in enumerate(self.stages[0], 1 + len(tracks)):
+            category = spec.COMPUTE if kind == SpanKind.KERNEL else spec.OTHER
+            data.gpu_specifications.add(iid=iid, name=kind.name.lower(), description=symbol, category=category)
+        return packet
+
+    def _descriptors(self, tracks: Sequence[Track]) -> Iterator[TracePacket]:
+        """Yield the packets that name the process and the tracks of the host."""
+        from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+        info = self.trace.info
+        packet = proto.TracePacket()
+        descriptor = packet.track_descriptor
+        descriptor.uuid, descriptor.description = PROCESS, "\n".join((f"recorded by: {info.recorder}", *info.notes))
+        descriptor.child_ordering = proto.TrackDescriptor.EXPLICIT
+        descriptor.process.pid, descriptor.process.process_name = PROCESS, titled(self.trace)
+        if info.device.simulated:
+            descriptor.process.process_labels.append("simulated times")
+        yield packet
+        for index, track in enumerate(tracks):
+            if not track.device:
+                packet = proto.TracePacket()
+                descriptor = packet.track_descriptor
+                descriptor.uuid, descriptor.parent_uuid, descriptor.name = FIRST_TRACK + index, PROCESS, track.label
+                descriptor.sibling_order_rank = index
+                yield packet
+
+    def _calls(self, rows: IntArray, index: int) -> Iterator[TracePacket]:
+        """Yield the beginnings and ends of a host track's slices, in their order."""
+        from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+        spans, numbers = self.trace.spans, {name: iid for iid, name in enumerate((*ANNOTATIONS, "basis"), 1)}
+        rows = rows[np.lexsort((-spans.end_ns[rows], spans.start_ns[rows]))]
+        columns = (rows, spans.name[rows], spans.start_ns[rows] + self.shift_ns, spans.end_ns[rows] + self.shift_ns)
+        around: list[int] = []
+        for row, name, start, end in zip(*(column.tolist() for column in columns), strict=True):
+            while around and around[-1] <= start:
+                yield _end(around.pop(), index)
+            packet = proto.TracePacket(timestamp=start, sequence_flags=proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE)
+            event = packet.track_event
+            event.type, event.track_uuid, event.name_iid = proto.TrackEvent.TYPE_SLICE_BEGIN, FIRST_TRACK + index, name + 1
+            for column, value in self.annotations.get(row, ()):
+                if isinstance(value, str):
+                    event.debug_annotations.add(name_iid=numbers[column], string_value=value)
+                else:
+                    event.debug_annotations.add(name_iid=numbers[column], int_value=value)
+            for field, others in ((SUBMITTED, self.submitted.get(row)), (AWAITED, self.awaited.get(row))):
+                if others:
+                    event.MergeFromString(_correlation(field, others))
+            yield packet
+            around.append(end)
+        while around:
+            yield _end(around.pop(), index)
+
+    def _work(self, rows: IntArray, index: int) -> Iterator[TracePacket]:
+        """Yield the render stages of a stream."""
+        from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+        spans = self.trace.spans
+        columns = (
+            rows, spans.name[rows], spans.start_ns[rows] + self.shift_ns, spans.duration_ns[rows],
+            self.stages[1][rows], spans.blocks[rows], spans.threads[rows],
+        )  # fmt: skip
+        for row, name, start, length, stage, blocks, threads in zip(*(column.tolist() for column in columns), strict=True):
+            packet = proto.TracePacket(timestamp=start, sequence_flags=proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE)
+            event = packet.gpu_render_stage_event
+            event.event_id, event.duration, event.name_iid = row + 1, length, name + 1
+            event.gpu_id, event.context, event.hw_queue_iid, event.stage_iid = 0, PROCESS, index + 1, 1 + len(self.tracks[0]) + stage
+            if 0 < blocks <= MOST_SIZE:
+                event.launch.grid_size.x = blocks
+            if threads:
+                event.launch.workgroup_size.x = threads
+            for column, value in self.annotations.get(row, ()):
+                event.extra_data.add(name=column, value=str(value))
+            event.event_wait_ids.extend(other + 1 for other in self.awaited.get(row, ()))
+            yield packet
+
+
+def _end(time_ns: int, index: int) -> TracePacket:
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+
+    packet = proto.TracePacket(timestamp=time_ns, sequence_flags=proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE)
+    packet.track_event.type, packet.track_event.track_uuid = proto.TrackEvent.TYPE_SLICE_END, FIRST_TRACK + index
+    return packet
+
+
+def _grouped(values: IntArray, keys: IntArray) -> dict[int, list[int]]:
+    found = defaultdict[int, list[int]](list)
+    for key, value in zip(keys.tolist(), values.tolist(), strict=True):
+        found[key].append(value)
+    return found
+
+
+def _correlation(field: int, rows: Sequence[int]) -> bytes:
+    """Return a ``GpuCorrelation`` with the ids of some rows, as the field of a ``TrackEvent``."""
+    ids = b"".join(_varint(field << 3) + _varint(row + 1) for row in rows)
+    return _varint(CORRELATION_FIELD << 3 | 2) + _varint(len(ids)) + ids
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes((*found, number))

@@ -1,0 +1,93 @@
+"""Finds what a file holds by its content, and reads it: ``ss.read``."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import IO, cast
+
+from streamscope.arguments import given_path
+from streamscope.errors import TraceError, printable
+from streamscope.trace.pages import MAGIC
+from streamscope.trace.stored import opened, told
+from streamscope.trace.trace import Trace
+
+MOST_FILE_BYTES = 1 << 33
+"""8 GiB."""
+FORMATS = "Kineto JSON (also .gz), an SQLite export of Nsight Systems, rocprofv3's rocpd (.db), or Parquet that Trace.to_parquet wrote"
+_GZIP, _SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
+
+
+def read(path: str | Path, gpu: int | None = None) -> Trace:
+    """Read a trace that Streamscope or another profiler recorded.
+
+    What the file holds is found by its content: Kineto JSON (PyTorch's profiler, also compressed with gzip), an SQLite export of Nsight
+    Systems, rocprofv3's rocpd, or Parquet of `Trace.to_parquet`.
+
+    Parameters
+    ----------
+    path : str or Path
+    gpu : int, optional
+        Which GPU, where the file has several: a trace is of one. By default it is the one with the most work, and a note counts the rest.
+
+    Returns
+    -------
+    Trace
+        ``info.notes`` say what was odd, left out, or is unknown. Its zero is the first call of the CUDA or HIP runtime.
+
+    Raises
+    ------
+    TraceError
+        The file is missing, damaged, of another format, or holds no work of a GPU.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, engines=["async"], device="simulated", progress=False)
+    >>> trace = ss.read(runs["async"].trace.to_parquet("step.parquet"))
+    >>> trace.info.engine, len(trace.spans) == len(runs["async"].trace.spans)
+    ('async', True)
+    """
+    return read_trace(given_path(path, error=TraceError), gpu)
+
+
+def read_trace(path: Path, gpu: int | None) -> Trace:
+    """Read a trace of any format, as `read` does."""
+    with told(path, hint=f"these can be read: {FORMATS}"), opened(path, MOST_FILE_BYTES) as file:
+        start = file.read(64)
+        file.seek(0)
+        if start.startswith(MAGIC):
+            from streamscope.trace.parquet import decoded_trace, trace_bytes
+
+            return decoded_trace(path, trace_bytes(path))
+        if start.startswith(_SQLITE):
+            raise TraceError("it is an SQLite database, and those of Nsight Systems and rocprofv3 cannot be read yet")
+        from streamscope.trace.kineto import read_kineto
+
+        if start.startswith(_GZIP):
+            return read_kineto(cast("IO[bytes]", _Decompressed(file)), program_of(path), gpu)
+        if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
+            raise TraceError("it is none of the formats that are known")
+        return read_kineto(file, program_of(path), gpu)
+
+
+def program_of(path: Path) -> str:
+    """Return what a trace is called by default: its file's name without the endings of formats."""
+    name = path.name
+    for ending in (".gz", ".json", ".pt.trace", ".sqlite", ".db"):
+        name = name.removesuffix(ending)
+    return printable(name or path.name)[:200]
+
+
+class _Decompressed:
+    """A file that is decompressed while it is read, as much as is asked for, so that a small one cannot fill the memory."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = gzip.GzipFile(fileobj=file)
+
+    def read(self, size: int) -> bytes:
+        try:
+            return self._file.read(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"its compressed data are damaged or truncated: {error}") from error

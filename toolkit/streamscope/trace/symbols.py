@@ -1,0 +1,79 @@
+"""Readable names of kernels: what a person calls the one that a compiler calls ``void at::native::…<…>(…)``."""
+
+from __future__ import annotations
+
+import re
+
+_NAMELESS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
+_MARKS = re.compile(r"operator\s*(?:<<=?|<=>?|>>=?|->\*?|\(\)|[<>]=?)|->|[<>(){}\[\]]")
+_WRAPPERS = frozenset({"Kernel", "Kernel2", "device_kernel", "kernel_entry"})
+"""Kernels of CUTLASS, all of one name: the first template argument says which one it is."""
+_MANGLED = re.compile(r"_ZN?K?(?=L?\d)")
+_LENGTH = re.compile(r"L?(\d{1,4})")
+
+
+def short_name(symbol: str) -> str:
+    """Return a kernel's name without return type, namespaces, template arguments and parameters.
+
+    Parameters
+    ----------
+    symbol : str
+        The kernel's own name, demangled or mangled.
+
+    Examples
+    --------
+    >>> from streamscope.trace.symbols import short_name
+    >>> short_name("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int, float)")
+    'vectorized_elementwise_kernel'
+    >>> short_name("_ZN2at6native18elementwise_kernelILi128EEEvi")
+    'elementwise_kernel'
+    >>> short_name("void cutlass::Kernel2<cutlass_80_tensorop_s16816gemm_f16_64x64_nn>(Params)")
+    'cutlass_80_tensorop_s16816gemm_f16_64x64_nn'
+    >>> short_name("sm90_xmma_gemm_f16f16_tn")
+    'sm90_xmma_gemm_f16f16_tn'
+    """
+    if _MANGLED.match(symbol):
+        return _last_part(symbol) or symbol
+    text = _NAMELESS.sub("", symbol)
+    for _ in range(3):
+        name, arguments = _parted(text)
+        if name not in _WRAPPERS or not arguments:
+            break
+        text = arguments
+    return name.removesuffix(".kd") or symbol
+
+
+def _parted(text: str) -> tuple[str, str]:
+    """Return the plain name in a declaration, and its first template argument."""
+    outside, argument = [], ""
+    depth = after = opened = 0
+    for mark in _MARKS.finditer(text):
+        sign = mark[0]
+        if len(sign) > 1:
+            continue  # an operator or an arrow: no bracket
+        if sign in "<({[":
+            if depth == 0:
+                outside.append(text[after : mark.start()])
+                if sign == "(" and outside[-1].strip():
+                    after = len(text)
+                    break  # its parameters
+                opened = mark.end()
+            depth += 1
+        elif depth:
+            depth -= 1
+            if depth == 0:
+                after = mark.end()
+                argument = argument or (text[opened : mark.start()] if sign == ">" else "")
+    if depth == 0:
+        outside.append(text[after:])
+    words = "".join(outside).split()
+    return words[-1].rpartition("::")[2] if words else "", argument.partition(",")[0]
+
+
+def _last_part(symbol: str) -> str:
+    """Return the last of the names in a mangled one, each of which stands behind its length."""
+    name, at = "", _MANGLED.match(symbol).end()  # type: ignore[union-attr]
+    while length := _LENGTH.match(symbol, at):
+        at = length.end() + int(length[1])
+        name = symbol[length.end() : at]
+    return name if at <= len(symbol) else ""

@@ -1,0 +1,76 @@
+// Traces that no engine of ours made: no operations, kernels with names of their own, several kernels of one launch.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { describeSpan } from "../src/describe.js";
+import { filterSpans } from "../src/filter.js";
+import { highlightOf } from "../src/join.js";
+import { natureOf, natureOfAxis, timeWords } from "../src/nature.js";
+import { kernelColumn, operationRows } from "../src/panel.js";
+import { shortened } from "../src/text.js";
+import { makeModel } from "./model.js";
+
+const SYMBOL = "sm90_xmma_gemm_f32f32_tn_n_kernel";
+const kernel = (start, correlation, more = {}) => ({ kind: "kernel", name: "gemm", lane: 1, start, end: start + 5, correlation, symbol: 0, ...more });
+const model = makeModel({
+  step: [
+    { kind: "launch", name: "cudaLaunchKernel", start: 0, end: 3, correlation: 1 }, kernel(10, 1), kernel(20, 1, { name: "splitK", symbol: -1 }),
+    { kind: "graph_launch", name: "cudaGraphLaunch", start: 30, end: 33, correlation: 2 },
+    kernel(40, 2, { graph_node: 7 }), kernel(50, 2, { graph_node: 8 }), { kind: "set", name: "Memset", lane: 1, start: 60, end: 61, correlation: 2 },
+  ],
+});
+model.texts = [SYMBOL];
+const [group] = model.groups;
+const spansOf = (span) => highlightOf(model, 0, span).members.flatMap(({ spans }) => spans).sort();
+
+test("all kernels of one launch belong together, and an arrow leads to each", () => {
+  for (const span of [0, 1, 2]) assert.deepEqual(spansOf(span), [0, 1, 2]);
+  const [{ links }] = highlightOf(model, 0, 2).members;
+  assert.deepEqual(links, [[0, 1], [0, 2]]);
+});
+
+test("a kernel of a replay is selected with its launch alone, the launch with the whole replay", () => {
+  assert.deepEqual(spansOf(5), [3, 5]);
+  assert.deepEqual(highlightOf(model, 0, 5).members[0].links, [[3, 5]]);
+  assert.deepEqual(spansOf(6), [3, 6]);
+  assert.deepEqual(spansOf(3), [3, 4, 5, 6]);
+});
+
+test("a kernel is told by its short name and its own, and by its node", () => {
+  const told = describeSpan(model, group, 4);
+  assert.deepEqual([told.name, told.symbol], ["gemm", SYMBOL]);
+  assert.deepEqual(told.rows.at(-1), ["graph node", "7"]);
+  assert.equal(describeSpan(model, group, 2).symbol, "");
+});
+
+test("the panel names the kernels of a launch, where they are not what the title says", () => {
+  assert.deepEqual(kernelColumn(model, highlightOf(model, 0, 1)), ["kernel", SYMBOL, "splitK"]);
+  assert.equal(operationRows(model, highlightOf(model, 0, 1)).length, 2);
+  assert.equal(kernelColumn(model, highlightOf(model, 0, 6)), null);
+});
+
+test("a kernel is found by its own name", () => {
+  const [{ shown, onDevice }] = filterSpans(model, { code: null, text: "xmma" });
+  assert.deepEqual([...shown], [0, 1, 0, 0, 1, 1, 0]);
+  assert.equal(onDevice, 3);
+});
+
+test("times that were not measured are called what they are", () => {
+  const measured = { device: { kind: "cuda" }, recorder: "cupti" };
+  const simulated = { device: { kind: "simulated" }, recorder: "device log" };
+  const predicted = { device: { kind: "simulated" }, recorder: "prediction" };
+  assert.deepEqual([measured, simulated, predicted].map(natureOf), ["", "simulated", "predicted"]);
+  assert.equal(natureOfAxis([measured, measured]), "");
+  assert.equal(natureOfAxis([predicted]), "predicted");
+  assert.equal(natureOfAxis([measured, predicted, predicted]), "partly predicted");
+  assert.equal(natureOfAxis([simulated, predicted]), "simulated or predicted");
+  assert.equal(timeWords(predicted), " · predicted time");
+});
+
+test("a long name keeps its beginning and its end", () => {
+  const long = `void ${"x".repeat(100_000)}<float>`;
+  assert.equal(shortened(long, 40).length, 40);
+  assert.match(shortened(long, 40), /^void x+…x+<float>$/);
+  assert.equal(shortened("gemm", 40), "gemm");
+});

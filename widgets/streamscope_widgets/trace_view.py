@@ -1,0 +1,109 @@
+"""A trace as static HTML for a notebook, whoever recorded it: what was found, what to know before believing it, and a still picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamscope.analysis.summary import StreamSummary, Summary, summary
+from streamscope.analysis.table import device_words
+from streamscope.trace import Trace
+from streamscope.words import capitalised, counted, format_us, percent, shortened, time_text
+from streamscope_widgets.payload import as_groups, nature_of
+from streamscope_widgets.show.html import Column, Html, Row, above, block, fill, folded, joined, lead, lines, small, still, table
+from streamscope_widgets.still_timeline import timeline_image
+
+LONGEST_NAME = 80
+MOST_WARNINGS, MOST_STREAMS = 3, 50
+"""More warnings unfold; more streams are counted."""
+WORTH_SAYING = 0.05
+"""Share of the time from which a cause of idleness is told in the first sentence."""
+NATURE_WORDS = {"": "", "simulated": "Simulated times. ", "predicted": "Predicted times, not measured. "}
+
+
+def trace_html(trace: Trace) -> Html:
+    """Return a trace as HTML of less than 200 kB that needs no script, style sheet or network."""
+    found = summary(trace)
+    finding = finding_of(trace, found)
+    return block(
+        *head(trace, found, finding),
+        timeline_image(as_groups([trace]), finding),
+        small("This is a picture. timeline() on the trace gives one to zoom and search."),
+    )
+
+
+def show_with_timeline(trace: Trace) -> None:
+    """Show a trace and its live timeline, which takes the picture's place, as outputs of a cell."""
+    from IPython.display import display
+
+    found = summary(trace)
+    finding = finding_of(trace, found)
+    shown = block(*head(trace, found, finding), still(timeline_image(as_groups([trace]), finding)))
+    display({"text/html": str(shown), "text/plain": repr(found)}, raw=True)  # type: ignore[no-untyped-call]
+    trace.timeline().show_live()
+
+
+def head(trace: Trace, found: Summary, finding: str) -> tuple[Html, ...]:
+    """Return what stands above the picture: the finding, the numbers, the warnings."""
+    return above(trace_title(trace)), lead(finding), _numbers(found), _warnings(found.warnings)
+
+
+def trace_title(trace: Trace) -> str:
+    """Return what a trace is of: the program, how it ran or who recorded it, and the device."""
+    info = trace.info
+    return " · ".join((shortened(info.program, LONGEST_NAME), shortened(info.engine, LONGEST_NAME), device_words(info.device)))
+
+
+def finding_of(trace: Trace, found: Summary | None = None) -> str:
+    """Say in two sentences how busy the GPU is, and what it waits for most."""
+    found = found or summary(trace)
+    said = NATURE_WORDS[nature_of(trace.info)]
+    if not found.kernel_count or not found.span_us:
+        return f"{said}No kernel runs in this trace."
+    busy = f"{said}The GPU is busy {percent(found.gpu_busy_us / found.span_us)} of {time_text(found.span_us * 1000)}"
+    causes = {
+        "waits for the host": found.idle.host_wait_ns / 1000,
+        "waits between kernels": found.idle.kernel_wait_ns / 1000,
+        "copies or sets memory, with no kernel beside it,": found.copy_us,
+        "is idle for other reasons": found.idle.other_ns / 1000,
+    }
+    words, most_us = max(causes.items(), key=lambda cause: cause[1])
+    if most_us < WORTH_SAYING * found.span_us:
+        return f"{busy}, with {counted(found.kernel_count, 'kernel')}."
+    return f"{busy}, with {counted(found.kernel_count, 'kernel')}. It {words} {percent(most_us / found.span_us)} of the time."
+
+
+def _numbers(found: Summary) -> Html:
+    rows = list(found.rows())
+    spreads = {"launch latency": found.launch_latency, "queue time": found.queue_time, "API time": found.api_time}
+    told = [
+        (f"{label}, median", format_us(spread.median_us) + " µs") if (spread := spreads.get(label)) else (label, value)
+        for label, value, _ in rows
+    ]
+    columns = [Column(label, meaning) for (label, _), (*_, meaning) in zip(told, rows, strict=True)]
+    whole = table([Column(kind="text"), Column(), Column(kind="prose")], map(Row, rows))
+    streams = _streams(found.streams)
+    first = [number for number, column in enumerate(columns) if not column.heading.startswith("idle:")]
+    shown = table([columns[number] for number in first], [Row([told[number][1] for number in first])])
+    return joined([shown, folded("What the numbers mean, and each stream", whole, streams)])
+
+
+def _streams(streams: Sequence[StreamSummary]) -> Html:
+    if not streams:
+        return Html()
+    columns = [Column("stream", kind="text"), *map(Column, ("kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs"))]
+    left = len(streams) - MOST_STREAMS
+    rest = small(f"+ {left:,} more streams") if left > 0 else ""
+    return joined([table(columns, map(_stream_row, streams[:MOST_STREAMS])), rest])
+
+
+def _stream_row(stream: StreamSummary) -> Row:
+    times_us = (stream.busy_us, stream.copy_us, stream.idle.total_ns / 1000, stream.idle.host_wait_ns / 1000)
+    return Row((shortened(stream.name, LONGEST_NAME), f"{stream.kernel_count:,}", *map(format_us, times_us)))
+
+
+def _warnings(warnings: Sequence[str]) -> Html:
+    """Return what a reader must know before believing a number, each in its line."""
+    said = [fill("⚠ {}", capitalised(shortened(warning, 10 * LONGEST_NAME))) for warning in warnings]
+    more = len(said) - MOST_WARNINGS
+    first = small(lines(said[:MOST_WARNINGS]))
+    return joined([first, folded(f"{more} more warnings", lines(said[MOST_WARNINGS:]))]) if more > 0 else first
