@@ -141,7 +141,8 @@ def test_what_runs_side_by_side_obeys_the_chip(program):
         if step.kind is LaunchKind.KERNEL:
             assert taken_ns >= alone_ns - tolerance, "no kernel is faster in company than alone"
         else:
-            assert taken_ns == pytest.approx(alone_ns), "a copy does not share its engine"
+            least, most = alone_ns - tolerance, alone_ns / MODEL.bus_both_share + tolerance
+            assert least <= taken_ns <= most, "a copy shares the bus with those of the other direction only"
     for kind in (LaunchKind.COPY_IN, LaunchKind.COPY_OUT):
         assert_apart([record for record in log.values() if record.kind is kind], 0)
     for stream in runner.streams:

@@ -133,6 +133,12 @@ class CostModel:
         Host: launching and instantiating a graph of so many nodes. Piecewise linear, the last slope goes on.
     queue_depth : int
         Items that a stream holds before the host blocks.
+    graph_crossing_ns : float
+        In a graph, from the end of a node to the start of one that continues another branch, beside the gap.
+    graph_copy_call_ns : float
+        Host: what each copy in a graph adds to its launch.
+    bus_both_share : float
+        Speed of a copy while another one goes in the other direction, as a share of its speed alone.
     provenance : Provenance
 
     Raises
@@ -171,6 +177,9 @@ class CostModel:
     graph_launch_points: Points
     graph_instantiate_points: Points
     queue_depth: int
+    graph_crossing_ns: float
+    graph_copy_call_ns: float
+    bus_both_share: float
     provenance: Provenance
 
     def __post_init__(self) -> None:
@@ -296,9 +305,9 @@ class CostModel:
             busy = busy_ns / max(self._least_ns(cost), busy_ns)
         return Residency(held.multiprocessors * busy, held.threads * busy)
 
-    def graph_launch_ns(self, nodes: int) -> float:
-        """Return the host's time for launching a graph of so many nodes, in ns."""
-        return interpolate(self.graph_launch_points, nodes)
+    def graph_launch_ns(self, nodes: int, copies: int = 0) -> float:
+        """Return the host's time for launching a graph of so many nodes, ``copies`` of them copies to or from the host, in ns."""
+        return interpolate(self.graph_launch_points, nodes) + copies * self.graph_copy_call_ns
 
     def graph_instantiate_ns(self, nodes: int) -> float:
         """Return the host's time for instantiating a graph of so many nodes, in ns."""

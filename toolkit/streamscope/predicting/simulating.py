@@ -23,7 +23,7 @@ from streamscope.program.variable import Place as Memory
 from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.origins import origins_of
 from streamscope.trace.origins import Origins, Trait
-from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
 _TOKEN = ArraySpec((1,), np.dtype(np.uint8))
@@ -107,7 +107,16 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int, h
     prepared = Prepared(without_data(plan), device, compute_streams=streams)
     prepared.capture()
     found = DeviceLogRecorder(device, device.log).record(prepared)
-    return replace(found, spans=_named(found.spans, source.spans, tasks, places), origins=_origins(source, plan, tasks, places))
+    spans = _with_last_wait(_named(found.spans, source.spans, tasks, places), round(host.last_wait_ns))
+    return replace(found, spans=spans, origins=_origins(source, plan, tasks, places))
+
+
+def _with_last_wait(spans: SpanTable, longer_ns: int) -> SpanTable:
+    """Return spans of a run whose last wait takes so much longer."""
+    end_ns = np.array(spans.end_ns)
+    last = int(np.flatnonzero(spans.kind == SpanKind.SYNC)[-1])
+    end_ns[last] += longer_ns
+    return replace(spans, end_ns=end_ns)
 
 
 def _named(spans: SpanTable, source: SpanTable, tasks: Sequence[Task], places: dict[tuple[int, int], int]) -> SpanTable:
@@ -134,7 +143,7 @@ def _named(spans: SpanTable, source: SpanTable, tasks: Sequence[Task], places: d
                 symbols[symbol] = names.index(text) if text in names else len(names)
                 names += [text] if symbols[symbol] == len(names) else []
             columns["symbol"][row] = symbols[symbol]
-    return replace(spans, **columns, names=tuple(names))
+    return replace(spans, names=tuple(names), **columns)  # type: ignore[arg-type]
 
 
 def _row(task: Task) -> tuple[int, int, int, int]:

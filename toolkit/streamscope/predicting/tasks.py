@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from streamscope.devices.cost_model import Piece
 from streamscope.errors import TraceError
 from streamscope.program.launch import Cost, LaunchKind
 from streamscope.trace.origins import Trait
-from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 
 Place = tuple[int, int]
@@ -129,7 +130,7 @@ def pieces_of(spans: SpanTable, rows: Sequence[int]) -> tuple[Piece, ...]:
     )
 
 
-def _rows_by_place(spans: SpanTable, mask: IntArray) -> dict[Place, list[int]]:
+def _rows_by_place(spans: SpanTable, mask: npt.NDArray[np.bool_]) -> dict[Place, list[int]]:
     """Return the rows of spans of operations, by operation and part, in order of their starts."""
     found: dict[Place, list[int]] = {}
     rows = np.flatnonzero(mask & (spans.operation >= 0))

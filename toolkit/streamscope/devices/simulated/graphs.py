@@ -15,11 +15,6 @@ from streamscope.errors import EngineError
 from streamscope.interrupts import deferred
 from streamscope.program.launch import LaunchKind
 
-CROSSING_NS = 1_200.0
-"""From the end of a node to the start of one that continues another branch, beside the gap between nodes of a branch: measured as what
-graphs with branches take longer, on the half of the recordings that `benchmarks/what_if_accuracy.py` calls "chosen on"."""
-COPY_NODE_NS = 1_250.0
-"""What each copy of a graph adds to the call that launches it: measured, graphs of 20 and of 40 copies on an H200."""
 UPDATE_SHARE = 1 / 3
 """What updating a graph costs the host, as a share of instantiating it: assumed, not measured."""
 
@@ -242,7 +237,7 @@ class SimulatedGraph:
             raise own.capture.fail("a graph was launched on a captured stream", hint="capture the work itself instead")
         run = GraphRun(self._nodes, self._successors, self._continued, own, previous=self._latest)
         with self.core.lock, deferred():
-            call_ns = self.core.model.graph_launch_ns(self.node_count) + COPY_NODE_NS * sum(node.is_copy for node in self._nodes)
+            call_ns = self.core.model.graph_launch_ns(self.node_count, sum(node.is_copy for node in self._nodes))
             self._latest = own.put(Item(run.begin), call_ns)
             run.claim_events()
 
@@ -330,7 +325,7 @@ class GraphRun:
         self._unfinished -= 1
         for successor in self._successors[index]:
             self._missing[successor] -= 1
-            crossing_ns = 0.0 if self._continued[successor] == index else CROSSING_NS
+            crossing_ns = 0.0 if self._continued[successor] == index else self._core.model.graph_crossing_ns
             self._ready_ns[successor] = max(self._ready_ns[successor], now_ns + gap_ns + crossing_ns)
             if not self._missing[successor]:
                 self._ready(successor, self._ready_ns[successor] - now_ns)
