@@ -33,6 +33,7 @@ PUBLIC = [
     "compare",
     "compare_compilation",
     "compilations",
+    "diff",
     "elementwise",
     "empty",
     "explore",
@@ -62,6 +63,7 @@ RESULTS = {
     "CompilationLog": "streamscope.kernels.compile.compilation_log",
     "Prepared": "streamscope.engines.prepared",
     "Run": "streamscope.comparing.comparison",
+    "TraceDiff": "streamscope.analysis.diff",
     "Tuning": "streamscope.compiling.tuning",
 }
 """What public functions return, and nobody makes: classes without a public name, whose documentation is public."""

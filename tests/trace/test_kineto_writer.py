@@ -1,4 +1,4 @@
-"""Traces as Kineto's Chrome JSON: what other programs find in the file. The way back is in `test_kineto.py`."""
+"""Traces as Kineto's Chrome JSON: what other programs find in the file. `test_kineto_own.py` tests the way back."""
 
 from __future__ import annotations
 

@@ -31,9 +31,20 @@ def test_a_trace(five_engines, tmp_path):
     trace = five_engines(20)["graph"]
     content, block = unpacked(lab.document(trace.to_parquet(tmp_path / "graph.parquet"), "graph.parquet"))
     expected = encode(as_groups([trace]))
-    assert content["title"] == "step · NVIDIA H200 · graph.parquet"
+    assert content["title"] == "step · graph · NVIDIA H200 · graph.parquet"
+    assert content["finding"].startswith("The GPU is busy ")
     assert content["header"] == expected.header
     assert block == expected.block
+
+
+def test_a_trace_of_another_profiler_comes_with_its_warnings(repository):
+    path = repository / "tests/data/kineto/streams_graph.json.gz"
+    content, block = unpacked(lab.document(path, path.name))
+    trace = ss.read(path)
+    assert content["title"] == "streams_graph · kineto · NVIDIA H200 · streams_graph.json.gz"
+    assert content["warnings"][0].startswith("The profiler itself took ")
+    assert content["header"] == encode(as_groups([trace])).header
+    assert block == encode(as_groups([trace])).block
 
 
 def test_a_comparison_comes_with_its_verdict(comparison, tmp_path):
@@ -53,7 +64,7 @@ def test_the_end_of_a_trace_that_is_too_long_is_left_out_and_told(large_trace, t
     assert len(block) < 40_000
 
 
-@pytest.mark.parametrize("name", ["broken.parquet", "comparison.json"])
+@pytest.mark.parametrize("name", ["broken.parquet", "comparison.json", "broken.pt.trace.json", "other.json.gz", "other.sqlite", "other.db"])
 def test_what_is_not_ours_is_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"PAR1<img src=x onerror=alert(1)>")
     with pytest.raises(TraceError):

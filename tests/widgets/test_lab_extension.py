@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import urllib.error
 import urllib.request
@@ -20,7 +21,7 @@ SHOWN = ".jp-Document:not(.lm-mod-hidden) .ss-file"
 
 
 @pytest.fixture(scope="module")
-def folder(lab, five_engines):
+def folder(lab, repository):
     """JupyterLab's folder with a trace, a comparison, and what may not be read."""
     home = lab.folder / "files"
     home.mkdir()
@@ -37,6 +38,11 @@ def folder(lab, five_engines):
         trace.to_parquet(path)
     (home / "broken.parquet").write_text(f"PAR1{HOSTILE}")
     (home / "notes.txt").write_text("mine")
+    kineto = (repository / "tests/data/kineto/streams_graph.json.gz").read_bytes()
+    (home / "packed.pt.trace.json.gz").write_bytes(kineto)
+    (home / "step.pt.trace.json").write_bytes(gzip.decompress(kineto))
+    (home / "plain.json").write_bytes(gzip.decompress(kineto))
+    (home / "settings.json").write_text('{"mine": 1}')
     return home
 
 
@@ -65,7 +71,7 @@ def test_a_double_click_on_a_trace_shows_its_timeline(page):
     page.locator(item("graph.parquet")).dblclick()
     page.wait_for_function(f"{TIMELINE}?.layout")
     assert page.evaluate(f"{TIMELINE}.model.groups.map((group) => group.label)") == ["graph"]
-    assert page.locator(SHOWN).inner_text().startswith(f"{HOSTILE} · simulated NVIDIA H200")
+    assert page.locator(SHOWN).inner_text().startswith(f"{HOSTILE} · graph · simulated NVIDIA H200")
     page.locator(f"{SHOWN} button", has_text="critical path").click()
     page.wait_for_function(f"{TIMELINE}.model.groups[0].path")
     # The file itself does not pass through the browser.
@@ -89,6 +95,31 @@ def test_a_file_that_is_written_again_is_drawn_again(page, folder):
     runs.save(folder / "saved")
     page.evaluate("jupyterapp.commands.execute('docmanager:reload')")
     page.wait_for_function(f"{TIMELINE}?.model?.groups.length === 3")
+
+
+@pytest.mark.parametrize("name", ["step.pt.trace.json", "packed.pt.trace.json.gz"])
+def test_a_double_click_on_a_trace_of_pytorch_shows_it_with_its_warnings(page, name):
+    page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files' })")
+    page.locator(item(name)).dblclick()
+    page.wait_for_function(f"{TIMELINE}?.layout && {TIMELINE}.model.groups[0].engine === 'kineto'")
+    assert page.locator(f"{SHOWN} > h1").inner_text().endswith(f"kineto · NVIDIA H200 · {name}")
+    assert page.locator(f"{SHOWN} > p").inner_text().startswith("The GPU is busy ")
+    assert "The profiler itself took" in page.locator(f"{SHOWN} > ul").inner_text()
+
+
+def test_other_json_stays_json_and_is_a_trace_where_somebody_says_so(page):
+    registry = "jupyterapp.docRegistry"
+    for name in ("plain.json", "settings.json"):
+        assert page.evaluate(f"{registry}.defaultWidgetFactory('files/{name}').name") != "Streamscope timeline"
+        assert "Streamscope timeline" in page.evaluate(f"{registry}.preferredWidgetFactories('files/{name}').map(({{ name }}) => name)")
+    for name in ("a.sqlite", "a.db", "a.json.gz", "a.pt.trace.json", "a.parquet", "comparison.json"):
+        assert page.evaluate(f"{registry}.defaultWidgetFactory('files/{name}').name") == "Streamscope timeline"
+    opened = "jupyterapp.commands.execute('docmanager:open', {{ path: 'files/{}', factory: 'Streamscope timeline' }}).then(() => null)"
+    page.evaluate(opened.format("plain.json"))
+    page.wait_for_function(f"{TIMELINE}?.layout && document.querySelector({SHOWN!r}).innerText.includes('plain.json')")
+    page.evaluate(opened.format("settings.json"))
+    page.wait_for_selector(f"{SHOWN} > .ss-failed")
+    assert "settings.json" in page.locator(f"{SHOWN} > .ss-failed").inner_text()
 
 
 def test_a_hostile_file_is_refused_in_a_sentence(page):

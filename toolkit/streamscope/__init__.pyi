@@ -9,6 +9,7 @@ from streamscope import analysis as analysis
 from streamscope import ops as ops
 from streamscope.advising.advice import advise as advise
 from streamscope.advising.best import best as best
+from streamscope.analysis.diff import diff as diff
 from streamscope.auditing.audit import audit as audit
 from streamscope.capturing.function import capture as capture
 from streamscope.comparing.compare import compare as compare

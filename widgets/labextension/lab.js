@@ -17,6 +17,8 @@
       font-family: var(--jp-ui-font-family); }
     .ss-file h1 { font-size: 13px; font-weight: 400; margin: 0 0 6px; color: var(--jp-ui-font-color2); }
     .ss-file p { font-size: 15px; line-height: 1.45; margin: 2px 0 12px; max-width: 68em; }
+    .ss-file ul { margin: -4px 0 12px; padding: 0; list-style: none; color: var(--jp-ui-font-color1); font-size: 13px; }
+    .ss-file li::before { content: "⚠ "; }
     .ss-file p.ss-failed { border-left: 3px solid var(--jp-error-color1); padding-left: 10px; white-space: pre-wrap; }`;
 
   let scope;
@@ -58,13 +60,15 @@
     const draw = async () => {
       const mine = ++turn;
       try {
-        const { title, finding, header, block, bundle } = await read(path(), modules, settings);
+        const { title, finding, warnings, header, block, bundle } = await read(path(), modules, settings);
         // Browsers keep what JupyterLab serves for a year, by its address.
         const { mount } = await import(new URL(`timeline.js?v=${bundle}`, here).href);
         if (mine !== turn) return;
         timeline?.destroy();
         const stage = make("div", "");
-        node.replaceChildren(make("h1", title), ...(finding ? [make("p", finding)] : []), stage);
+        const told = make("ul", "");
+        told.append(...warnings.map((warning) => make("li", warning)));
+        node.replaceChildren(make("h1", title), ...(finding ? [make("p", finding)] : []), ...(warnings.length ? [told] : []), stage);
         const ask = async () => {
           const paths = await read(path(), modules, settings, "paths");
           if (mine === turn) timeline.overlap.take(paths.header, paths.block);
@@ -105,14 +109,19 @@
       }
     }
     const kind = { fileFormat: null, contentType: "file", icon: modules.icon };
-    app.docRegistry.addFileType({ ...kind, name: "streamscope-trace", displayName: "Streamscope trace", extensions: [".parquet"] });
+    const addTrace = (name, displayName, extensions) => app.docRegistry.addFileType({ ...kind, name, displayName, extensions });
+    addTrace("streamscope-trace", "Streamscope trace", [".parquet"]);
+    addTrace("streamscope-kineto", "Kineto trace", [".pt.trace.json", ".pt.trace.json.gz", ".json.gz"]);
+    addTrace("streamscope-database", "GPU trace in SQLite", [".sqlite", ".db"]);
     app.docRegistry.addFileType({
       ...kind, name: "streamscope-comparison", displayName: "Streamscope comparison", extensions: [], pattern: "^comparison\\.json$",
     });
-    const fileTypes = ["streamscope-trace", "streamscope-comparison"];
+    const ours = ["streamscope-trace", "streamscope-kineto", "streamscope-database", "streamscope-comparison"];
+    // Any other JSON stays JSON, and is a trace where somebody says so: "Open With".
+    const fileTypes = [...ours, "json"];
     app.docRegistry.addModelFactory(new Model());
     app.docRegistry.addWidgetFactory(
-      new Factory({ name: FACTORY, modelName: "streamscope-path", fileTypes, defaultFor: fileTypes, readOnly: true }),
+      new Factory({ name: FACTORY, modelName: "streamscope-path", fileTypes, defaultFor: ours, readOnly: true }),
     );
   }
 

@@ -17,6 +17,7 @@ from streamscope.errors import OutputError, TraceError
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import TimelineGroup, Trace, TraceInfo
 from streamscope.words import exact_time_text, shortened, time_text
+from streamscope_widgets.block_group import BlockGroup
 from streamscope_widgets.columns import ColumnBlock
 from streamscope_widgets.overlap_columns import encode_activity, encode_origins, encode_path, encode_waits, header_words
 
@@ -117,6 +118,8 @@ def operator_order(groups: Sequence[TimelineGroup]) -> tuple[str, ...]:
     """
     taken_ns: dict[str, int] = {}
     for group in groups:
+        if isinstance(group, BlockGroup):
+            continue
         spans = group.trace.spans
         chosen = spans.is_kind(DEVICE_KINDS)
         codes = spans.name[chosen]
@@ -150,7 +153,7 @@ def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *
     headers = [_encode_group(*parts, names, texts, block) for parts in zip(groups, kept, remarks, strict=True)]
     if paths:
         for encoded, group, count in zip(headers, groups, kept, strict=True):
-            encoded["path"] = encode_path(group.trace, count, block)
+            encoded["path"] = _path_of(group, count, block)
     header = {
         "version": 1,
         "program": shortened(groups[0].trace.info.program, LONGEST_NAME),
@@ -176,8 +179,12 @@ def encode_paths(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = N
     """
     block = ColumnBlock()
     kept = keep if keep is not None else [len(group.trace.spans) for group in groups]
-    paths = [encode_path(group.trace, count, block) for group, count in zip(groups, kept, strict=True)]
+    paths = [_path_of(group, count, block) for group, count in zip(groups, kept, strict=True)]
     return Payload({"paths": paths}, block.to_bytes())
+
+
+def _path_of(group: TimelineGroup, keep: int, block: ColumnBlock) -> dict[str, Any] | None:
+    return None if isinstance(group, BlockGroup) else encode_path(group.trace, keep, block)
 
 
 def _encode_group(
@@ -189,6 +196,8 @@ def _encode_group(
     extent_ns = group.extent_ns
     makespan_ns = group.makespan_ns if group.makespan_ns is not None else extent_ns
     missing = f"{total - keep:,} of {total:,} spans left out" if keep < total else ""
+    thin = isinstance(group, BlockGroup)
+    columns = _encode_columns(spans, names, texts, block)
     return {
         "label": group.label,
         "engine": info.engine,
@@ -196,7 +205,8 @@ def _encode_group(
         "device": {"kind": info.device.kind, "name": info.device.name},
         "recorder": info.recorder,
         "extent_ns": extent_ns,
-        "makespan_text": time_text(makespan_ns),
+        "makespan_text": "" if thin else time_text(makespan_ns),
+        "thin": thin,
         "remarks": [remark for remark in (comparison, stretch_words(group), missing, group.note) if remark],
         "details": _details(group, extent_ns),
         "notes": list(info.notes),
@@ -206,8 +216,8 @@ def _encode_group(
         ],
         "count": len(spans),
         "shown_until_ns": int(group.trace.spans.start_ns[keep]) if keep < total else None,
-        "columns": _encode_columns(spans, names, texts, block),
-        "activity": encode_activity(group.trace, spans, block),
+        "columns": columns | ({"basis": block.add(np.zeros(len(spans)))} if thin else {}),
+        "activity": None if thin else encode_activity(group.trace, spans, block),
         "waits": encode_waits(group.trace.origins, spans, block),
         "origins": encode_origins(group.trace.origins, texts, block),
     }

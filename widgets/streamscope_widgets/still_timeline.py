@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.analysis import Activity, Occupation, activity
-from streamscope.trace import SpanKind, SpanTable, TimelineGroup
+from streamscope.trace import SpanBuilder, SpanKind, SpanTable, TimelineGroup
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS
 from streamscope.words import shortened, time_text
+from streamscope_widgets.block_group import BlockGroup
 from streamscope_widgets.overlap_columns import LOOKS
 from streamscope_widgets.payload import compare_makespans, nature_of, nature_of_axis, operator_order, stretch_words
 from streamscope_widgets.show import palette
@@ -50,6 +51,8 @@ HOST_WORDS = {
 MOST_NAMES, LONGEST_NAME, LONGEST_LANE, LONGEST_LABEL = 5, 24, 17, 40
 LETTER = 7.2
 ROOM_FOR_MORE = 60
+THIN_ROW, THIN_LABELLED, MOST_MULTIPROCESSORS = 4, 8, 320
+_NO_SPANS = SpanBuilder([]).build()
 
 
 @dataclass(frozen=True)
@@ -109,20 +112,20 @@ def timeline_still(groups: Sequence[TimelineGroup], finding: str) -> Html:
 
 
 def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
-    # Clocks are joined by calibration, so what runs first may seem to start before 0.
-    start_ns = min((float(group.trace.spans.start_ns.min(initial=0)) for group in groups), default=0.0)
+    start_ns = min(map(_start_ns, groups), default=0.0)
     end_ns = max((float(group.trace.spans.end_ns.max(initial=1)) for group in groups), default=1.0)
     scale = (WIDTH - GUTTER - MARGIN) / (end_ns - start_ns)
     names = {name: rank for rank, name in enumerate(operator_order(groups))}
-    activities = [activity(group.trace.spans) for group in groups]
+    activities = [activity(_NO_SPANS if isinstance(group, BlockGroup) else group.trace.spans) for group in groups]
     unit = ABOVE_FOOT / min(MOST_LEVELS, max([2, *map(_most, activities)]))
     body, y = [], 44.0
     for group, found, comparison in zip(groups, activities, compare_makespans(groups), strict=True):
-        lanes = _lanes(group.trace.spans, start_ns, scale, names)
+        thin = isinstance(group, BlockGroup)
+        lanes, height = (_multiprocessors if thin else _lanes)(group.trace.spans, start_ns, scale, names), THIN_ROW if thin else ROW
         body += _heading(group, comparison, y)
         for row, lane in enumerate(lanes):
-            top = y + 6 + row * ROW
-            body.append(small_text(GUTTER - 8, top + 10, lane.label, "end"))
+            top = y + 6 + row * height
+            body += [small_text(GUTTER - 8, top + 10, lane.label, "end")] if lane.label else []
             body += _bars(lane, top, column)
         if _most(found):
             top = y + 6 + len(lanes) * ROW
@@ -130,10 +133,19 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
             layers = _at_once(found, start_ns, scale, unit, column)
             body.append(shape("g", *(bar for layer in layers for bar in _bars(layer, top, column, 0)), class_="at-once"))
             y += ROW
-        y += 6 + len(lanes) * ROW + 24
+        y += 6 + len(lanes) * height + 24
     axis = _axis(start_ns, end_ns, scale, y - 16, nature_of_axis(groups))
     looks, _ = lane_legend(_looks(activities), MARGIN, y + 6)
     return document(WIDTH, y + 22, *_legend(groups, names), *axis, *looks, *body, font_family=FONT)
+
+
+def _start_ns(group: TimelineGroup) -> float:
+    """Return where a picture begins: with the first call, or what seems to start before it, as clocks are joined by calibration.
+
+    Ranges that began long before are cut off there.
+    """
+    spans = group.trace.spans
+    return float(spans.start_ns[spans.kind != SpanKind.RANGE].min(initial=0))
 
 
 def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:
@@ -156,12 +168,25 @@ def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]
             depth = _depth(spans, rows)
             for level in range(int(depth.max()) + 1):
                 row = rows[depth == level]
-                left, right = ((times_ns[row] - zero_ns) * scale for times_ns in (spans.start_ns, spans.end_ns))
+                left, right = (np.maximum((times_ns[row] - zero_ns) * scale, 0) for times_ns in (spans.start_ns, spans.end_ns))
                 label = "" if level else shortened(_lane_label(spans.lanes, code), LONGEST_LANE)
                 lanes.append(LaneBars(label, left, right, colour[row], colours))
         if len(used) > most:
             lanes.append(LaneBars(f"+ {len(used) - most:,} {what}", *(np.zeros(0),) * 3, colours))
     return lanes
+
+
+def _multiprocessors(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:
+    """Make a thin lane for each multiprocessor; of some stands the name."""
+    of_name = np.array([names.get(name, 0) % len(palette.KERNELS) for name in spans.names] or [0])
+    left, right = ((times_ns - zero_ns) * scale for times_ns in (spans.start_ns, spans.end_ns))
+    order = np.argsort(spans.lane, kind="stable")
+    each = np.split(order, np.flatnonzero(np.diff(spans.lane[order])) + 1) if len(order) else []
+    labels = [spans.lanes[code] if code % THIN_LABELLED == 0 else "" for code in range(len(spans.lanes))]
+    return [
+        LaneBars(label, left[rows], right[rows], of_name[spans.name[rows]], palette.KERNELS, 0, THIN_ROW - 1)
+        for label, rows in zip(labels, each[:MOST_MULTIPROCESSORS], strict=False)
+    ]
 
 
 def _lane_label(lanes: Sequence[str], code: int) -> str:
@@ -293,7 +318,8 @@ def _heading(group: TimelineGroup, comparison: str, y: float) -> list[str]:
     info = group.trace.info
     label = shortened(group.label or info.engine, LONGEST_LABEL)
     parts = [text(MARGIN, y, label, font_size=12.5, fill=palette.INK, text_anchor="start", font_weight=600)]
-    told = [] if group.makespan_ns is None else [f"{time_text(group.makespan_ns)} without recording"]
+    told = [group.note] if isinstance(group, BlockGroup) and group.note else []
+    told += [] if group.makespan_ns is None else [f"{time_text(group.makespan_ns)} without recording"]
     if info.device.simulated and (told or nature_of(info) == "predicted"):
         told[:1] = [", ".join([*told[:1], nature_of(info)])]
     told += [words for words in (comparison, stretch_words(group)) if words]
@@ -312,12 +338,17 @@ def _axis(start_ns: float, end_ns: float, scale: float, bottom: float, nature: s
     return [*lane_axis(places, TOP, bottom), small_text(WIDTH - MARGIN, bottom + 30, title, "end", palette.INK)]
 
 
+def _short_name(name: str) -> str:
+    """Shorten a name in its middle: names of kernels often begin alike."""
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}…{name[-8:]}"
+
+
 def _legend(groups: Sequence[TimelineGroup], names: dict[str, int]) -> list[str]:
     present = {int(kind) for group in groups for kind in np.flatnonzero(np.bincount(group.trace.spans.kind))}
     entries = [(label, HOST_COLOURS[kind]) for kind, label in HOST_WORDS.items() if kind in present]
     hosts = len(entries)
     entries += [(name, palette.KERNELS[number % len(palette.KERNELS)]) for name, number in list(names.items())[:MOST_NAMES]]
-    told = [(shortened(label, LONGEST_NAME), colour) for label, colour in entries]
+    told = [(_short_name(label), colour) for label, colour in entries]
     parts, end = lane_legend(told, MARGIN)
     while end > WIDTH - ROOM_FOR_MORE and len(told) > hosts:
         told.pop()

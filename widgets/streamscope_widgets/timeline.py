@@ -12,11 +12,12 @@ from IPython.display import display
 
 from streamscope.errors import TraceError
 from streamscope.trace import TimelineGroup, Trace
-from streamscope.words import listed
-from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode, encode_paths
+from streamscope.words import capitalised, listed
+from streamscope_widgets.block_group import block_group
+from streamscope_widgets.payload import Payload, Traces, as_groups, bundle_source, encode, encode_paths, nature_of
 from streamscope_widgets.show.html import EMPTY
 from streamscope_widgets.still_timeline import timeline_still
-from streamscope_widgets.trace_view import finding_of
+from streamscope_widgets.trace_view import NATURE_WORDS, finding_of
 
 if TYPE_CHECKING:
     from streamscope.comparing.comparison import Comparison
@@ -217,9 +218,12 @@ def comparison_timeline(comparison: Comparison) -> TimelineWidget:
     return timeline(comparison.groups(), comparison.verdict)
 
 
-def trace_timeline(trace: Trace) -> TimelineWidget:
-    """Return the live timeline of one trace, whoever recorded it."""
-    return timeline([trace], finding_of(trace))
+def trace_timeline(trace: Trace, by: str) -> TimelineWidget:
+    """Return the live timeline of one trace, whoever recorded it; by multiprocessor, their blocks stand below the streams."""
+    if by == "stream":
+        return timeline([trace], finding_of(trace))
+    blocks = block_group(trace)
+    return timeline([TimelineGroup(trace), blocks], f"{NATURE_WORDS[nature_of(trace.info)]}{capitalised(blocks.note)}.")
 
 
 def compilation_timeline(log: CompilationLog, label: str) -> TimelineWidget:

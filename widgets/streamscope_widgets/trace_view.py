@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
-from streamscope.analysis.summary import StreamSummary, Summary, summary
+from streamscope.analysis.summary import STREAM_HEADS, Summary, summary
 from streamscope.analysis.table import device_words
 from streamscope.trace import Trace
 from streamscope.words import capitalised, counted, format_us, percent, shortened, time_text
@@ -15,6 +16,8 @@ from streamscope_widgets.still_timeline import timeline_image
 LONGEST_NAME = 80
 MOST_WARNINGS, MOST_STREAMS = 3, 50
 """More warnings unfold; more streams are counted."""
+FIRST = ("kernels", "span", "GPU busy", "copies and sets alone", "idle", "overlap", "launch latency", "queue time", "API time")
+"""Numbers that are seen at once; the others unfold."""
 WORTH_SAYING = 0.05
 """Share of the time from which a cause of idleness is told in the first sentence."""
 NATURE_WORDS = {"": "", "simulated": "Simulated times. ", "predicted": "Predicted times, not measured. "}
@@ -81,24 +84,18 @@ def _numbers(found: Summary) -> Html:
     ]
     columns = [Column(label, meaning) for (label, _), (*_, meaning) in zip(told, rows, strict=True)]
     whole = table([Column(kind="text"), Column(), Column(kind="prose")], map(Row, rows))
-    streams = _streams(found.streams)
-    first = [number for number, column in enumerate(columns) if not column.heading.startswith("idle:")]
+    first = [number for number, (label, *_) in enumerate(rows) if label in FIRST]
     shown = table([columns[number] for number in first], [Row([told[number][1] for number in first])])
-    return joined([shown, folded("What the numbers mean, and each stream", whole, streams)])
+    return joined([shown, folded("What the numbers mean, and each stream", whole, _streams(found))])
 
 
-def _streams(streams: Sequence[StreamSummary]) -> Html:
-    if not streams:
+def _streams(found: Summary) -> Html:
+    if not found.streams:
         return Html()
-    columns = [Column("stream", kind="text"), *map(Column, ("kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs"))]
-    left = len(streams) - MOST_STREAMS
-    rest = small(f"+ {left:,} more streams") if left > 0 else ""
-    return joined([table(columns, map(_stream_row, streams[:MOST_STREAMS])), rest])
-
-
-def _stream_row(stream: StreamSummary) -> Row:
-    times_us = (stream.busy_us, stream.copy_us, stream.idle.total_ns / 1000, stream.idle.host_wait_ns / 1000)
-    return Row((shortened(stream.name, LONGEST_NAME), f"{stream.kernel_count:,}", *map(format_us, times_us)))
+    columns = [Column(STREAM_HEADS[0], kind="text"), *map(Column, STREAM_HEADS[1:])]
+    rows = [Row((shortened(name, LONGEST_NAME), *cells)) for name, *cells in islice(found.stream_rows(), MOST_STREAMS)]
+    left = len(found.streams) - MOST_STREAMS
+    return joined([table(columns, rows), small(f"+ {left:,} more streams") if left > 0 else ""])
 
 
 def _warnings(warnings: Sequence[str]) -> Html:

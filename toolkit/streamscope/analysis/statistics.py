@@ -78,9 +78,39 @@ def median_interval(samples: npt.ArrayLike) -> MedianInterval:
     if not np.isfinite(values).all() or values[0] < 0:
         raise TraceError(f"repeats hold {values[~np.isfinite(values) | (values < 0)][0]}, which is not a time")
     rank = _interval_rank(len(values))
-    basis = "minimum and maximum" if rank == 0 else "95 % interval of the median"
     low, high = values[max(rank - 1, 0)], values[-max(rank, 1)]
-    return MedianInterval(float(np.median(values)), float(low), float(high), len(values), basis)
+    return MedianInterval(float(np.median(values)), float(low), float(high), len(values), interval_basis(len(values)))
+
+
+def median_intervals(values: npt.NDArray[Any], group: npt.NDArray[Any], groups: int) -> npt.NDArray[np.float64]:
+    """Return median, low and high of each group of values as `median_interval` defines them; values may be negative.
+
+    Parameters
+    ----------
+    values : array
+        Finite.
+    group : integer array
+        Of each value, from 0 to ``groups - 1``.
+    groups : int
+
+    Returns
+    -------
+    float64 array, shape (3, groups)
+        NaN for a group without values.
+    """
+    ordered = np.append(values[np.lexsort((values, group))].astype(np.float64), np.nan)
+    size = np.bincount(group, minlength=groups)
+    sizes, at = np.unique(size, return_inverse=True)
+    rank = np.array([_interval_rank(int(one)) for one in sizes], np.int64)[at]
+    first, last = np.cumsum(size) - size, np.cumsum(size) - 1
+    middle = (ordered[first + np.maximum(size - 1, 0) // 2] + ordered[first + size // 2]) / 2
+    found = np.stack([middle, ordered[first + np.maximum(rank - 1, 0)], ordered[last - np.maximum(rank, 1) + 1]])
+    return np.where(size > 0, found, np.nan)
+
+
+def interval_basis(count: int) -> str:
+    """Return what the low and high end of an interval of so many values are."""
+    return "minimum and maximum" if _interval_rank(count) == 0 else "95 % interval of the median"
 
 
 def compare_times(median: float, low: float, high: float, base_median: float, base_low: float, base_high: float) -> Ranking:

@@ -25,7 +25,7 @@ from streamscope.analysis.overlap import (
     span_ns,
 )
 from streamscope.analysis.statistics import quantiles
-from streamscope.analysis.table import definition_of, device_words, in_markdown
+from streamscope.analysis.table import definition_of, device_words, in_markdown, markdown_rows
 from streamscope.analysis.work import WorkSplit, exposed_communication_ns, work_split
 from streamscope.errors import printable
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
@@ -176,8 +176,8 @@ class Summary:
         | metric | value | what it is |
         ...
         """
-        page = [f"# {in_markdown(self.title)}", "", *_markdown_rows(("metric", "value", "what it is"), self.rows())]
-        page += ["", *_markdown_rows(STREAM_HEADS, self.stream_rows())] if self.streams else []
+        page = [f"# {in_markdown(self.title)}", "", *markdown_rows(("metric", "value", "what it is"), self.rows(), words=2)]
+        page += ["", *markdown_rows(STREAM_HEADS, self.stream_rows())] if self.streams else []
         page += ["", *(f"- {in_markdown(capitalised(warning))}." for warning in self.warnings)] if self.warnings else []
         return printable("\n".join([*page, ""]))
 
@@ -340,9 +340,3 @@ def _model_warnings(info: TraceInfo) -> list[str]:
     if info.recorder == "prediction":
         return ["all times are predicted, not measured"]
     return [f"all times are simulated ({info.device.name}), not measured"] if info.device.simulated else []
-
-
-def _markdown_rows(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> list[str]:
-    rule = ("---", *["---:"] * (len(heads) - 1)) if len(heads) > 3 else ("---", "---:", "---")
-    cells = [tuple(map(in_markdown, row)) for row in (heads, *rows)]
-    return [" | ".join(["", *row, ""]).strip() for row in (cells[0], rule, *cells[1:])]

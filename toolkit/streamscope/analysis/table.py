@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -187,13 +187,18 @@ def metrics_text(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMet
 def metrics_markdown(title: str, device: DeviceInfo, metrics: Mapping[str, EngineMetrics], verdict: Verdict) -> str:
     """Return a comparison as Markdown: title, verdict, table, notes, and what the verdict rests on."""
     table = metrics_table(metrics)
-    rows = [(ENGINE, *table.headings), ("---", *["---:"] * len(table.headings))]
-    rows += [(table.names[engine], *cells) for engine, cells in table.cells.items()]
-    lines = [" | ".join(["", *map(in_markdown, cells), ""]).strip() for cells in rows]
+    lines = markdown_rows((ENGINE, *table.headings), ((table.names[engine], *cells) for engine, cells in table.cells.items()))
     notes = [f"\\[{number}\\] {in_markdown(note)}  " for number, note in enumerate(table.notes, 1)]
     evidence = ["What the verdict rests on:", "", *(f"- {in_markdown(line)}" for line in verdict.evidence)]
     head = [f"# {in_markdown(title)} · {in_markdown(device_words(device))}", "", in_markdown(verdict.text), ""]
     return printable("\n".join([*head, *lines, "", *notes, *([""] if notes else []), *evidence, ""]))
+
+
+def markdown_rows(headings: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1) -> list[str]:
+    """Return a table in Markdown; all columns but the first, and but the last where ``words`` is 2, hold numbers."""
+    rule = ["---", *["---:"] * (len(headings) - words), *["---"] * (words - 1)]
+    head, *others = ([*map(in_markdown, row)] for row in (headings, *rows))
+    return [" | ".join(["", *row, ""]).strip() for row in (head, rule, *others)]
 
 
 def in_markdown(text: str) -> str:

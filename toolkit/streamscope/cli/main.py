@@ -1,4 +1,4 @@
-"""The command line: ``streamscope compare``, ``advise``, ``workloads``, ``doctor``, ``calibrate`` and ``cache``.
+"""The command line: ``streamscope compare``, ``read``, ``convert``, ``advise``, ``workloads``, ``doctor``, ``calibrate`` and others.
 
 What is asked for goes to standard output, everything else (progress, notes, errors) to standard error. Exit codes: 0 done, 1 failed,
 2 wrong usage (an unknown workload, setting or engine too), 3 the results of an engine are wrong, 128 + N stopped by signal N (130: Ctrl-C).

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Any
@@ -190,6 +191,20 @@ class Prepared:
             self._finaliser.cancel()
             vars(self).update(vars(fresh))
             self._outlive_runs()
+
+    def twin(self) -> Prepared:
+        """Return the same plan in the same memory and on the same streams, with launches that are bound anew.
+
+        Its first run is warm and the second captures, as of any other. Run the two one after the other.
+        """
+        with self.lock:
+            other: Prepared = copy(self)
+            other.bound = [self._binder.bind(step) for step in self.plan.steps]
+            other.notes, other.graph_counts, other._former = [], GraphCounts(), {}
+            other._calls, other._runs, other._to_capture = [bound.call for bound in other.bound], 0, True
+            other._outlive_runs()
+        tell_children(other)
+        return other
 
     def _leave_behind(self) -> None:
         """Refuse all that takes turns: this is a forked child (see `forks`)."""

@@ -20,13 +20,12 @@ def stamped(source: KernelSource) -> KernelSource:
     Blocks and grid have one extent, as those of all generated kernels.
     """
     name = f"{source.name}_stamped"
-    code, found = re.subn(
-        rf"\b{source.name}\(([^{{}}]*)\)(\s*)\{{",
-        lambda match: (
-            f"{name}({match[1]}, unsigned long long* stamps_of_blocks){match[2]}{{\n    const stamped_block stamped(stamps_of_blocks);"
-        ),
-        source.code,
-    )
+
+    def declared(match: re.Match[str]) -> str:
+        parameters = [match["parameters"], "unsigned long long* stamps_of_blocks"]
+        return f"{name}({', '.join(filter(None, parameters))})\n{{\n    const stamped_block stamped(stamps_of_blocks);"
+
+    code, found = re.subn(rf"\b{source.name}\((?P<parameters>[^{{}}]*)\)\s*\{{", declared, source.code)
     if found != 1:
         raise ValueError(f"kernel {source.name!r} is declared {found} times")
     return KernelSource(name, f"{STAMPS}\n{code}")

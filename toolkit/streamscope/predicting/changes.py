@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -92,11 +92,12 @@ def fused(tasks: Sequence[Task], picked: Sequence[Sequence[bool]], least_ns: flo
     if not chains:
         raise TraceError("nothing to fuse: no such kernels come right after each other, with nothing else after them", hint="see .origins")
     into = {position: chain[-1] for chain in chains for position in chain}
+    chain_of = {chain[-1]: tuple(chain) for chain in chains}
     merged = {chain[-1]: _merged([tasks[position] for position in chain], least_ns) for chain in chains}
     gone = [into.get(position, position) != position for position in range(len(tasks))]
     joined: list[Task] = []
     for position, task in enumerate(tasks):
-        members = next((chain for chain in chains if chain[-1] == position), [position]) if position in merged else [position]
+        members = () if gone[position] else chain_of.get(position, (position,))
         after = {into.get(earlier, earlier) for member in members for earlier in tasks[member].after} - {position}
         joined.append(replace(merged.get(position, task), after=tuple(sorted(after))))
     return without(joined, gone)
@@ -129,6 +130,3 @@ def _merged(chain: Sequence[Task], least_ns: float) -> Task:
     calls = np.array([task.call_ns for task in chain])
     call_ns = float("nan") if np.isnan(calls).all() else float(np.nanmax(calls))
     return replace(chain[-1], name="+".join(task.name for task in chain), pieces=(Piece(alone_ns, cost),), call_ns=call_ns)
-
-
-Change = Callable[[list[Task]], list[Task]]

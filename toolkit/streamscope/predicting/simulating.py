@@ -12,9 +12,11 @@ from streamscope.advising.simulation import LEAST_NS, without_data
 from streamscope.devices.cost_model import Piece
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.engines.plan import Plan
+from streamscope.engines.issuing import repeating_steps
+from streamscope.engines.plan import Plan, lanes_in_use, own_branches
 from streamscope.engines.prepared import Prepared
 from streamscope.predicting.calls import Host
+from streamscope.predicting.foreign import is_foreign
 from streamscope.predicting.tasks import Task
 from streamscope.program.launch import Cost, HostCall, Launch
 from streamscope.program.operation import Operation, Program, Variable
@@ -102,13 +104,20 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int, h
     def planned_ns(launch: Launch) -> float:
         return prices.task(launch).planned_ns
 
-    plan = PLANNERS[engine](program, planned_ns, streams=streams)
+    plan = _own_streams(program) if engine == "async" and is_foreign(source) else PLANNERS[engine](program, planned_ns, streams=streams)
     device = SimulatedDevice(host.model, prices=prices)
     prepared = Prepared(without_data(plan), device, compute_streams=streams)
     prepared.capture()
     found = DeviceLogRecorder(device, device.log).record(prepared)
     spans = _with_last_wait(_named(found.spans, source.spans, tasks, places), round(host.last_wait_ns))
     return replace(found, spans=spans, origins=_origins(source, plan, tasks, places))
+
+
+def _own_streams(program: Program) -> Plan:
+    """Return a plan that issues code that is not ours as it was issued: each branch on a stream of its own."""
+    lanes = lanes_in_use(program.operations, own_branches(program))
+    steps, events = repeating_steps(program.operations, len(lanes.names), lanes.of, runs_apart=True)
+    return Plan("async", program, lanes.names, tuple(steps), events)
 
 
 def _with_last_wait(spans: SpanTable, longer_ns: int) -> SpanTable:

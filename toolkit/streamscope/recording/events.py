@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
-from streamscope.devices.protocol import Device
+from streamscope.devices.protocol import Call, Device
 from streamscope.engines.binding import Bound, settled
 from streamscope.engines.plan import CallHost, HostWait, Issue, RecordEvent, Replay, Step, Synchronize, WaitEvent
 from streamscope.engines.prepared import Prepared
@@ -27,7 +28,7 @@ from streamscope.recording.passes import (
     steps_of,
 )
 from streamscope.recording.pieces import Piece, add_pieces, in_graph, pieces_of, stretched, whole_piece
-from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
+from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
 from streamscope.words import time_text
 
@@ -115,34 +116,22 @@ class EventRecorder:
         calibration = calibrate(self.device)
         reload()
         placed = self._placed(prepared, natural, calibration)
-        late = _shift_ns(placed, natural, natural.clock_uncertainty_ns + calibration.end_latency_ns)
-        builder = SpanBuilder([HOST_LANE, *device_lanes(prepared)])
-        zero = natural.host[0].start_ns
-        for index, interval in enumerate(natural.host):
-            add_host_span(builder, interval, index, zero)
-        lanes = prepared.plan.lanes
-        for one in placed:
-            start, end = one.start_ns + late - zero, one.end_ns + late - zero
-            basis = one.basis if len(one.pieces) == 1 else Basis.PLACED
-            add_pieces(builder, one.step.launch, lanes[one.step.lane], one.correlation, stretched(one.pieces, start, end), basis)
-        for graph in {one.correlation for one in placed if one.basis is Basis.PLACED}:
-            start = min(one.start_ns for one in placed if one.correlation == graph) + late - zero
-            end = max(one.end_ns for one in placed if one.correlation == graph) + late - zero
-            builder.add(SpanKind.GRAPH, "graph", lanes[0], start, end, correlation=graph, basis=Basis.PLACED)
-        return Trace(
-            builder.build(), self._info(prepared, natural, calibration, passes, placed), origins_of(prepared.plan, self.device.estimate_ns)
-        )
+        late = shift_ns(placed, natural, natural.clock_uncertainty_ns + calibration.end_latency_ns)
+        spans = spans_of_run(prepared, natural.host, placed, late)
+        info = self._info(prepared, natural, calibration, passes, placed)
+        return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns))
 
     def _placed(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration) -> list[Placed]:
         """Return all launches with their times on the host's clock."""
         steps = steps_of(prepared)
-        durations = self._durations_ns(prepared, steps, calibration)
-        pieces = self._pieces(prepared, steps, durations, calibration)
+        durations = self.durations_ns(prepared, steps, calibration)
+        pieces = self.pieces(prepared, steps, durations, calibration)
         placed: list[Placed] = []
         for index, recorded_ns in natural.ends_ns.items():
             bound, end = steps[index], recorded_ns - calibration.end_latency_ns
             if isinstance(bound.step, Issue):
-                placed.append(Placed(bound.step, index, end - durations[index], end, Basis.DERIVED, pieces[index]))
+                basis = Basis.DERIVED if len(pieces[index]) == 1 else Basis.PLACED
+                placed.append(Placed(bound.step, index, end - durations[index], end, basis, pieces[index]))
             else:
                 placed += self._placed_in_graph(prepared, bound, index, end, calibration)
         return placed
@@ -151,8 +140,8 @@ class EventRecorder:
         self, prepared: Prepared, replay: Bound, correlation: int, end_ns: float, calibration: Calibration
     ) -> list[Placed]:
         inner = [bound.step for bound in replay.inner]
-        alone = self._durations_ns(prepared, replay.inner, calibration)
-        pieces = in_graph(self._pieces(prepared, replay.inner, alone, calibration), replay.owners)
+        alone = self.durations_ns(prepared, replay.inner, calibration)
+        pieces = in_graph(self.pieces(prepared, replay.inner, alone, calibration), replay.owners)
         try:
             before_end = graph_ends_pass(prepared, replay, self.passes)
         except EngineError as error:
@@ -164,15 +153,18 @@ class EventRecorder:
         launches = ((index, step) for index, step in enumerate(inner) if isinstance(step, Issue))
         return [Placed(step, correlation, starts[i], starts[i] + durations[i], Basis.PLACED, pieces[i]) for i, step in launches]
 
-    def _durations_ns(self, prepared: Prepared, steps: Sequence[Bound], calibration: Calibration) -> dict[int, float]:
+    def durations_ns(
+        self, prepared: Prepared, steps: Sequence[Bound], calibration: Calibration, before: Mapping[int, Call] = MappingProxyType({})
+    ) -> dict[int, float]:
         """Return how long each launch among steps takes alone, in ns."""
-        passes = [gated_pass(prepared, steps) for _ in range(self.passes)]
+        passes = [gated_pass(prepared, steps, before) for _ in range(self.passes)]
         return {index: max(0.0, float(np.median([one[index] for one in passes])) - calibration.alone_excess_ns) for index in passes[0]}
 
-    def _pieces(
+    def pieces(
         self, prepared: Prepared, steps: Sequence[Bound], whole_ns: dict[int, float], calibration: Calibration
     ) -> dict[int, tuple[Piece, ...]]:
-        return pieces_of(prepared, steps, whole_ns, lambda apart: self._durations_ns(prepared, apart, calibration))
+        """Return the kernels of each launch among steps (see `pieces_of`)."""
+        return pieces_of(prepared, steps, whole_ns, lambda apart, before: self.durations_ns(prepared, apart, calibration, before))
 
     def _info(
         self,
@@ -193,10 +185,29 @@ class EventRecorder:
             "events",
             found,
             ledger,
-            (*prepared.notes, *_reference_notes(self.device.info), *_precision_notes(self.device.info, placed, natural, calibration)),
+            (*prepared.notes, *reference_notes(self.device.info), *_precision_notes(self.device.info, placed, natural, calibration)),
             plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
             memory=prepared.memory,
         )
+
+
+def spans_of_run(prepared: Prepared, host: Sequence[HostInterval], placed: Sequence[Placed], late_ns: float) -> SpanTable:
+    """Return the spans of one run: calls of the host, what they put on the device (``late_ns`` later than it says), replays of graphs."""
+    builder = SpanBuilder([HOST_LANE, *device_lanes(prepared)])
+    zero, lanes = host[0].start_ns, prepared.plan.lanes
+    graphs: dict[int, list[Placed]] = {}
+    for index, interval in enumerate(host):
+        add_host_span(builder, interval, index, zero)
+    for one in placed:
+        pieces = stretched(one.pieces, one.start_ns + late_ns - zero, one.end_ns + late_ns - zero)
+        add_pieces(builder, one.step.launch, lanes[one.step.lane], one.correlation, pieces, one.basis)
+        if isinstance(host[one.correlation].step, Replay):
+            graphs.setdefault(one.correlation, []).append(one)
+    for correlation, inside in graphs.items():
+        start = min(one.start_ns for one in inside) + late_ns - zero
+        end = max(one.end_ns for one in inside) + late_ns - zero
+        builder.add(SpanKind.GRAPH, "graph", lanes[0], start, end, correlation=correlation, basis=max(one.basis for one in inside))
+    return builder.build()
 
 
 def _after(reload: Callable[[], None], run: Callable[[Prepared], NaturalPass], prepared: Prepared) -> NaturalPass:
@@ -216,14 +227,15 @@ def _precision_notes(device: DeviceInfo, placed: Sequence[Placed], natural: Natu
     return [f"{precision}: GPU busy and overlap to about {share:.0f} %, launch latency to {time_text(clock_ns, 1)}"]
 
 
-def _reference_notes(device: DeviceInfo) -> list[str]:
+def reference_notes(device: DeviceInfo) -> list[str]:
+    """Say where the reference kernel was measured, if that was another device."""
     origin = device.details.get("cost_model_of", device.name)
     if origin == device.name:
         return []
     return [f"durations rest on a reference kernel measured on {origin}; run streamscope calibrate for {device.name}"]
 
 
-def _shift_ns(placed: Sequence[Placed], natural: NaturalPass, most_ns: float) -> float:
+def shift_ns(placed: Sequence[Placed], natural: NaturalPass, most_ns: float) -> float:
     """Return by how much all device times must move so that nothing runs before it was called.
 
     The two clocks are aligned within an uncertainty only; that effects follow their causes narrows it down.

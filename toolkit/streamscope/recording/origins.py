@@ -9,6 +9,7 @@ from operator import or_
 import numpy as np
 
 from streamscope.engines.plan import CallHost, Estimate, HostWait, Issue, Plan, RecordEvent, Step, WaitEvent
+from streamscope.engines.prediction import reference_model
 from streamscope.order.graph import dependencies_of_work
 from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import LONGEST_SOURCE, Operation, Program
@@ -20,19 +21,19 @@ Place = tuple[int, int]
 """An operation and which of its launches."""
 
 
-def origins_of(plan: Plan, estimate: Estimate) -> Origins:
+def origins_of(plan: Plan, estimate: Estimate | None = None) -> Origins:
     """Return where the operations of a plan's program come from, its event waits, and what has to come after what.
 
     Parameters
     ----------
     plan : Plan
-    estimate : callable
-        How long the planner took each launch to run.
+    estimate : callable, optional
+        How long the planner took each launch to run; the device's own. The built-in cost model's, by default.
     """
     waits = sorted(set(_waits(plan.flat())))
     complete = len(waits) <= MOST_WAITS
     table = np.array(waits if complete else [], np.int64).reshape(-1, 4)
-    launches, dependencies = _order(plan.program, estimate)
+    launches, dependencies = _order(plan.program, estimate or reference_model().estimate_ns)
     if len(plan.program.operations) > MOST_OPERATIONS:
         return Origins(waits=table, complete=complete, launches=launches, dependencies=dependencies)
     texts: dict[str, int] = {"": -1}

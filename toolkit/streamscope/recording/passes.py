@@ -8,18 +8,19 @@ what comes after it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
-from streamscope.devices.protocol import Event, Graph
+from streamscope.devices.protocol import Call, Event, Graph
 from streamscope.engines.binding import Bound
 from streamscope.engines.plan import Issue, RecordEvent, Replay, Step, WaitEvent
 from streamscope.engines.prepared import Prepared
 from streamscope.program.launch import LaunchKind
-from streamscope.recording.calibration import align_clock, held, reference_call
+from streamscope.recording.calibration import Clock, align_clock, held, reference_call
 
 MOST_VARIANTS, MOST_EXACT_VARIANTS = 64, 16
 """Graphs that are captured, at most, to find where in a replay each launch ends. With that many launches or fewer, each has a graph of its
@@ -51,20 +52,26 @@ class NaturalPass:
     host : list of HostInterval
     ends_ns : dict of int to float
         For each step that puts work on the device, by its index in `steps_of`: when its event was recorded, on the host's clock.
-    clock_uncertainty_ns : float
+    clock : Clock
+        Of the events.
     unrecorded_ns : int
         Makespan of the run right before it, without events.
     """
 
     host: list[HostInterval]
     ends_ns: dict[int, float]
-    clock_uncertainty_ns: float
+    clock: Clock
     unrecorded_ns: int
 
     @property
     def makespan_ns(self) -> int:
         """From the first call to the end of the last."""
         return self.host[-1].end_ns - self.host[0].start_ns
+
+    @property
+    def clock_uncertainty_ns(self) -> float:
+        """How far the ends may be off on the host's clock, all by the same."""
+        return self.clock.uncertainty_ns
 
 
 def steps_of(prepared: Prepared) -> list[Bound]:
@@ -94,17 +101,20 @@ def timed_run(prepared: Prepared) -> list[HostInterval]:
     return host
 
 
-def natural_pass(prepared: Prepared) -> NaturalPass:
+def natural_pass(prepared: Prepared, plain: Prepared | None = None, untimed: Collection[int] = ()) -> NaturalPass:
     """Run once with an event behind each launch and each graph, and the host's clock read around each call; before it, once without.
 
+    ``plain`` is what runs without, by default the same; ``untimed`` are indices of steps that get no event.
     Both begin on an idle device that has just done the same, so that the ratio of their makespans is what recording costs.
     """
     device = prepared.device
     steps = steps_of(prepared)
-    ends = {index: device.event(timing=True) for index, bound in enumerate(steps) if isinstance(bound.step, Issue | Replay)}
+    launches = (index for index, bound in enumerate(steps) if isinstance(bound.step, Issue | Replay))
+    ends = {index: device.event(timing=True) for index in launches if index not in untimed}
+    unrecorded = plain or prepared
     begin = device.now_ns()
-    prepared.run()
-    prepared.wait()
+    unrecorded.run()
+    unrecorded.wait()
     unrecorded_ns = device.now_ns() - begin
     clock = align_clock(device, prepared.streams[0], device.event(timing=True), device.event(timing=True))
     records = [partial(bound.stream.record, ends[i]) if i in ends and bound.stream else None for i, bound in enumerate(steps)]
@@ -123,11 +133,14 @@ def natural_pass(prepared: Prepared) -> NaturalPass:
     called: list[Step | None] = [*(bound.step for bound in steps), None]
     host = [HostInterval(step, *times) for step, times in zip(called, zip(stamps[::2], stamps[1::2], strict=True), strict=True)]
     device.synchronize()
-    return NaturalPass(host, {index: clock.host_ns(event) for index, event in ends.items()}, clock.uncertainty_ns, unrecorded_ns)
+    return NaturalPass(host, {index: clock.host_ns(event) for index, event in ends.items()}, clock, unrecorded_ns)
 
 
-def gated_pass(prepared: Prepared, steps: Sequence[Bound]) -> dict[int, float]:
-    """Carry out steps, each launch alone behind a gate, and return what a pair of events around it reads, in ns, by index in ``steps``."""
+def gated_pass(prepared: Prepared, steps: Sequence[Bound], before: Mapping[int, Call] = MappingProxyType({})) -> dict[int, float]:
+    """Carry out steps, each launch alone behind a gate, and return what a pair of events around it reads, in ns, by index in ``steps``.
+
+    ``before`` are calls that put more behind the gate, ahead of the pair, by index.
+    """
     device = prepared.device
     pairs = {index: (device.event(timing=True), device.event(timing=True)) for index in launches_of(steps)}
     primers = {stream: reference_call(device, stream) for stream in {bound.stream for bound in steps if bound.stream is not None}}
@@ -137,6 +150,8 @@ def gated_pass(prepared: Prepared, steps: Sequence[Bound]) -> dict[int, float]:
                 if bound.step.launch.kind is LaunchKind.KERNEL:
                     # A kernel that follows a copy on its stream begins late, and the pair would read up to 8 µs too much.
                     primers[bound.stream]()
+                if index in before:
+                    before[index]()
                 bound.stream.record(pairs[index][0])
                 bound.call()
                 bound.stream.record(pairs[index][1])
@@ -195,7 +210,7 @@ def _gated_replay(prepared: Prepared, graph: Graph, span: tuple[Event, Event]) -
 def back_to_back_ns(steps: Sequence[Step], durations_ns: Mapping[int, float]) -> dict[int, float]:
     """Return how long before the end each launch would end if it began when the last one it depends on ended, in ns."""
     ends: dict[int, float] = {}
-    for index, earlier in _dependencies(steps).items():
+    for index, earlier in dependencies(steps).items():
         ends[index] = max((ends[other] for other in earlier), default=0.0) + durations_ns[index]
     last = max(ends.values(), default=0.0)
     return {index: last - end for index, end in ends.items()}
@@ -210,7 +225,7 @@ def fitted_to_ends(steps: Sequence[Step], durations_ns: Mapping[int, float], end
     """
     excess = [
         durations_ns[index] - (ends_ns[index] - max(ends_ns[other] for other in earlier))
-        for index, earlier in _dependencies(steps).items()
+        for index, earlier in dependencies(steps).items()
         if earlier
     ]
     too_long = max(0.0, float(np.median(excess))) if excess else 0.0
@@ -225,7 +240,7 @@ def place_in_graph(steps: Sequence[Step], durations_ns: Mapping[int, float], end
     before its measured end, and the latest that ends nothing after it. Every mean of placements that respect the dependencies respects
     them too, and so does the middle of these two, which is returned.
     """
-    before = _dependencies(steps)
+    before = dependencies(steps)
     after: dict[int, list[int]] = {index: [] for index in before}
     for index, earlier in before.items():
         for other in earlier:
@@ -241,7 +256,7 @@ def place_in_graph(steps: Sequence[Step], durations_ns: Mapping[int, float], end
     return {index: (pushed[index] + pulled[index]) / 2 for index in before}
 
 
-def _dependencies(steps: Sequence[Step]) -> dict[int, list[int]]:
+def dependencies(steps: Sequence[Step]) -> dict[int, list[int]]:
     """Return, for each launch, the launches that come right before it: on its lane, and through the events its lane waited for."""
     last: dict[int, int] = {}
     recorded: dict[int, int | None] = {}

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, pairwise
 from math import prod
 
-from streamscope.capturing.nodes import LaunchableNode, read_nodes
+from streamscope.capturing.nodes import read_nodes
 from streamscope.devices.cuda.graph import CudaGraph
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.graph_node import GraphNode, NodeKind
-from streamscope.devices.protocol import Graph
+from streamscope.devices.protocol import Call, Graph
 from streamscope.engines.binding import Bound, capturing
 from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import Prepared
-from streamscope.errors import EngineError, described
+from streamscope.errors import DeviceError, EngineError, described
 from streamscope.program.launch import Launch, LaunchKind
 from streamscope.recording.passes import launches_of
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
@@ -62,13 +63,16 @@ def nodes_of(prepared: Prepared, bound: Bound) -> tuple[GraphNode, ...]:
 
 
 def pieces_of(
-    prepared: Prepared, steps: Sequence[Bound], whole_ns: dict[int, float], durations_ns: Callable[[Sequence[Bound]], dict[int, float]]
+    prepared: Prepared,
+    steps: Sequence[Bound],
+    whole_ns: dict[int, float],
+    durations_ns: Callable[[Sequence[Bound], Mapping[int, Call]], dict[int, float]],
 ) -> dict[int, tuple[Piece, ...]]:
     """Return the pieces of each launch among steps, by index in ``steps``.
 
-    The nodes of a launch of several are launched by themselves, in order, to find how long each takes. Where the launch takes longer than
-    all of them, there are gaps between them, which are taken for equal. Where a launch cannot be taken apart, it is one piece, and a note
-    among those of ``prepared`` says so.
+    The nodes of a launch of several are launched one by one, to find how long each takes behind those before it. Where the launch takes
+    longer than all of them, there are gaps between them, which are taken for equal. Where a launch cannot be taken apart, it is one piece,
+    and a note among those of ``prepared`` says so.
 
     Parameters
     ----------
@@ -77,10 +81,11 @@ def pieces_of(
     whole_ns : dict of int to float
         How long each launch takes alone.
     durations_ns : callable
-        Measures how long steps take alone, by their index.
+        Measures how long steps take alone, by their index; its second argument is what comes right before some of them.
     """
     found: dict[int, tuple[Piece, ...]] = {}
     apart: list[Bound] = []
+    before: dict[int, Call] = {}
     owners: list[int] = []
     whole: dict[str, list[str]] = {}
     kept: list[Graph] = []  # They own the arguments of their nodes.
@@ -89,16 +94,17 @@ def pieces_of(
         try:
             kept.append(_captured_alone(prepared, bound))
             nodes = [node for node in kept[-1].nodes if node.kind is not NodeKind.EMPTY]
-            launchable = _launchable(kept[-1]) if len(nodes) > 1 else []
+            calls = _calls(kept[-1], bound) if len(nodes) > 1 else []
             found[index] = tuple(_piece(node, launch, whole_ns[index]) for node in nodes)
         except EngineError as error:
             whole.setdefault(error.message, []).append(launch.name)
             found[index] = (whole_piece(launch, whole_ns[index]),)
             continue
-        if isinstance(bound.stream, CudaStream):
-            apart += [Bound(bound.step, node.bind(bound.stream.pointer), bound.stream) for node in launchable]
-            owners += [index] * len(launchable)
-    alone_ns = durations_ns(apart) if apart else {}
+        for position, call in enumerate(calls):
+            before[len(apart)] = partial(_call_all, calls[:position])
+            apart.append(Bound(bound.step, call, bound.stream))
+            owners.append(index)
+    alone_ns = durations_ns(apart, before) if apart else {}
     for index in dict.fromkeys(owners):
         found[index] = in_order(found[index], [alone_ns[i] for i, owner in enumerate(owners) if owner == index], whole_ns[index])
     for reason, names in whole.items():
@@ -194,18 +200,31 @@ def _captured_alone(prepared: Prepared, bound: Bound) -> Graph:
     return graphs[0]
 
 
-def _launchable(graph: object) -> list[LaunchableNode]:
-    """Return the nodes of a launch if each can be launched by itself, and they run one after the other.
+def _calls(graph: object, bound: Bound) -> list[Call]:
+    """Return what launches each node of a launch by itself, tried once, if they run one after the other.
 
     Raises
     ------
     EngineError
-        They cannot, or do not.
+        They cannot be launched by themselves, or run beside each other.
     """
-    nodes = read_nodes(graph.captured) if isinstance(graph, CudaGraph) else []
+    if not isinstance(graph, CudaGraph) or not isinstance(bound.stream, CudaStream):
+        return []
+    nodes = read_nodes(graph.captured)
     if any(one.node.after != ((position - 1,) if position else ()) for position, one in enumerate(nodes)):
         raise EngineError("its kernels run beside each other")
-    return nodes
+    calls = [node.bind(bound.stream.pointer) for node in nodes]
+    try:
+        _call_all(calls)
+        bound.stream.synchronize()
+    except DeviceError as error:
+        raise EngineError(f"its kernels cannot be launched by themselves: {error.message}") from error
+    return calls
+
+
+def _call_all(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call()
 
 
 def _piece(node: GraphNode, launch: Launch, whole_ns: float) -> Piece:

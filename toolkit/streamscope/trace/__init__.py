@@ -1,7 +1,20 @@
 """Traces: spans in columns, what is needed to read them, and the files that hold them."""
 
+from streamscope.trace.blocks import Blocks
 from streamscope.trace.origins import Origins, Trait
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.trace import DeviceInfo, TimelineGroup, Trace, TraceInfo
 
-__all__ = ["Basis", "DeviceInfo", "Origins", "SpanBuilder", "SpanKind", "SpanTable", "TimelineGroup", "Trace", "TraceInfo", "Trait"]
+__all__ = [
+    "Basis",
+    "Blocks",
+    "DeviceInfo",
+    "Origins",
+    "SpanBuilder",
+    "SpanKind",
+    "SpanTable",
+    "TimelineGroup",
+    "Trace",
+    "TraceInfo",
+    "Trait",
+]

@@ -3,8 +3,8 @@
 Names, lanes, kinds and bases are dictionary-encoded strings, so that DuckDB, pandas, Polars or Spark read the file without us.
 A kernel whose symbol is not known has no value there.
 The metadata key ``streamscope`` holds ``{"schema", "info", "names", "lanes", "origins", "columns", "digest"}``: the version of this
-layout, the `TraceInfo`, the two lists in the order in which the trace had them, the `Origins` (files of earlier versions have none), a
-digest of the columns, and one of all of these. Pages have checksums.
+layout, the `TraceInfo`, the two lists in the order in which the trace had them, the `Origins` (files of earlier versions have none), the
+`Blocks` where there are any, a digest of the columns, and one of all of these. Pages have checksums.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from streamscope.errors import TraceError
 from streamscope.files import written_whole
+from streamscope.trace.blocks import Blocks
 from streamscope.trace.origins import Origins
 from streamscope.trace.pages import checked_columns
 from streamscope.trace.span_files import SPANS_COLUMNS
@@ -115,7 +116,8 @@ def _read(data: bytes) -> Trace:
     except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TraceError(f"it is not a readable Parquet file: {reason:.200}", hint="truncated, or another format?") from error
-    trace = Trace(_to_spans(table, layout), TraceInfo.from_dict(layout["info"]), Origins.from_dict(layout.get("origins")))
+    origins, blocks = Origins.from_dict(layout.get("origins")), Blocks.from_dict(layout.get("blocks"))
+    trace = Trace(_to_spans(table, layout), TraceInfo.from_dict(layout["info"]), origins, blocks)
     if layout.get("columns", digest := _digest(trace.spans, columns)) != digest:
         raise TraceError("its spans do not have the digest that it says")
     return trace
@@ -132,6 +134,7 @@ def _to_arrow(trace: Trace) -> pa.Table:
         "names": spans.names,
         "lanes": spans.lanes,
         "origins": trace.origins.to_dict(),
+        **({"blocks": trace.blocks.to_dict()} if len(trace.blocks) else {}),
         "columns": _digest(spans, list(COLUMN_DTYPES)),
     }
     try:

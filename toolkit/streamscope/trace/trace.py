@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import platform
 import sys
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from streamscope import display
 from streamscope.arguments import Kinds, check_kinds, given_path
 from streamscope.errors import OutputError, TraceError
+from streamscope.trace.blocks import Blocks
 from streamscope.trace.origins import Origins
 from streamscope.trace.spans import SpanTable
 from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count, listed_texts
@@ -23,6 +25,7 @@ from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from streamscope.predicting.prediction import Prediction
     from streamscope_widgets.timeline import TimelineWidget
 
 
@@ -178,6 +181,8 @@ class Trace:
     info : TraceInfo
     origins : Origins
         Labels, lines, shapes and event waits of its operations, as far as they are known.
+    blocks : Blocks
+        Which multiprocessor ran which block, and when; of kernels that stamped their blocks.
 
     Examples
     --------
@@ -191,12 +196,20 @@ class Trace:
     spans: SpanTable
     info: TraceInfo
     origins: Origins = field(default_factory=Origins)
+    blocks: Blocks = field(default_factory=Blocks)
 
-    def timeline(self) -> TimelineWidget:
+    def timeline(self, by: Literal["stream", "multiprocessor"] = "stream") -> TimelineWidget:
         """Return the live timeline of this trace, as a notebook widget.
+
+        Parameters
+        ----------
+        by : {"stream", "multiprocessor"}
+            What has a lane: each stream; or each multiprocessor, too, with the blocks that it ran, below the streams and on the same axis.
 
         Raises
         ------
+        TraceError
+            The trace does not say which multiprocessor ran which block: the recorder ``"stamps"`` does.
         OutputError
             The front end was not built.
 
@@ -207,7 +220,11 @@ class Trace:
         >>> runs["async"].trace.timeline().engines
         ['async']
         """
-        return display.timeline(self)
+        if by not in ("stream", "multiprocessor"):
+            raise TraceError(
+                f"a timeline has a lane for each stream or multiprocessor, not for each {by!r:.40}", hint='by="multiprocessor"'
+            )
+        return display.timeline(self, by)
 
     def __repr__(self) -> str:
         return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {len(self.spans):,} spans on {self.info.device.name!r:.80}>"
@@ -335,6 +352,38 @@ class Trace:
         from streamscope.trace.perfetto_writer import write_perfetto
 
         return write_perfetto(self, given_path(path, error=OutputError))
+
+    def what_if(self, engine: str | None = None, streams: int | None = None) -> Prediction:
+        """Predict this run under another engine, with what the trace knows: durations, costs of calls, and what depends on what.
+
+        The prediction is a trace too. Change it further with ``.kernel("gemm*").scale(0.5)``, ``.without("copy")`` and
+        ``.fused("add", "relu")``, look at it in the timeline, and compare it by `ss.diff`.
+
+        Parameters
+        ----------
+        engine : {"sync", "async", "dual", "graph", "graph-dual"}, optional
+            The trace's own by default, or "async" where it is of code that is not ours. Such code keeps the order of its streams.
+        streams : int, optional
+            Compute streams; from 2 on, "dual" stands for "sync" and "async", and "graph-dual" for "graph".
+
+        Raises
+        ------
+        TraceError
+            The trace has no kernels, or is from a version that did not keep dependencies.
+        EngineError
+            The engine is unknown, ``streams`` is out of its range, or more than one while it is not known what depends on what.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("elementwise-chain").build(length=50)
+        >>> trace = ss.compare(function, *inputs, engines="sync", device="simulated", progress=False)["sync"].trace
+        >>> round(trace.what_if(engine="graph").speedup, 1)
+        7.0
+        """
+        # A trace knows nothing of engines. Only here it asks for what stands above it, and by name, when it is called.
+        predicting = importlib.import_module("streamscope.predicting.prediction")
+        prediction: Prediction = predicting.what_if(self, engine, streams)
+        return prediction
 
     @classmethod
     def from_parquet(cls, path: str | Path) -> Trace:

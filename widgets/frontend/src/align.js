@@ -33,9 +33,9 @@ function firstOf(model, group, operation) {
   return -1;
 }
 
-/** From where to where the runs of the shown groups reach on the axis. */
-export function reachOf(model, alignments, shown) {
-  const starts = shown.map((index) => onAxis(alignments[index], 0));
+/** From where to where the runs of the shown groups reach on the axis; with what the host did before their first call where `early`. */
+export function reachOf(model, alignments, shown, early = false) {
+  const starts = shown.map((index) => onAxis(alignments[index], Math.min(0, (early && model.groups[index].start[0]) || 0)));
   const ends = shown.map((index) => onAxis(alignments[index], model.groups[index].extent_ns));
   return [Math.min(...starts), Math.max(...ends)];
 }

@@ -17,7 +17,7 @@ export function decodePath({ count, words, start, duration, bound, span }, block
 
 /** Take the paths of all groups from a header with `paths`. */
 export function attachPaths(model, header, block) {
-  header.paths.forEach((path, index) => (model.groups[index].path = decodePath(path, block)));
+  header.paths.forEach((path, index) => (model.groups[index].path = path && decodePath(path, block)));
 }
 
 /** Height of each lane of a group, by its index, at which the line runs: low in its first row, so that names stay legible; NaN for none. */

@@ -33,13 +33,13 @@ export function describeSpan(model, group, span) {
   const node = group.graph_node[span];
   return {
     name: shortened(model.names[group.name[span]], LONGEST_NAME),
-    where: `${KIND_WORDS[kind]} · ${group.label} · ${lane}${timeWords(group)}`,
+    where: `${group.thin ? "block of a kernel" : KIND_WORDS[kind]} · ${group.label} · ${lane}${timeWords(group)}`,
     symbol: shortened(symbol, LONGEST_NAME),
     rows: [
       ...(label ? [["label", label]] : []),
       ...(shapes ? [["shapes", shapes]] : []),
       ["start", micros(group.start[span])],
-      [DURATION_WORDS[kind] ?? "duration", micros(group.duration[span])],
+      [(!group.thin && DURATION_WORDS[kind]) || "duration", micros(group.duration[span])],
       ...launchRows(model, group, span),
       ...sizeRows(group, span),
       ...(group.operation[span] >= 0 ? [["operation", operationText(group, span)]] : []),

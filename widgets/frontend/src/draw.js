@@ -12,6 +12,8 @@ import { fitted, font } from "./text.js";
 
 // Room for the button that collapses the engine.
 const HEADER_INDENT = 17;
+// Lanes that are lower than their names leave some of them out.
+const LEAST_LABEL = 13;
 
 export function drawBase(ctx, scene) {
   const { theme, layout } = scene;
@@ -51,11 +53,14 @@ function drawLanes(ctx, scene, box) {
   const group = model.groups[box.index];
   // Arrows pass behind the bars, whose names they would cross out.
   within(ctx, g, () => drawAllArrows(ctx, scene, box.index));
+  let labelled = -Infinity;
   for (const lane of box.lanes) {
     if (lane.band) drawRow(ctx, scene, lane.band);
     for (const row of lane.rows) drawRow(ctx, scene, row);
-    ctx.fillStyle = theme.soft;
     const first = lane.rows[0] ?? lane.band;
+    if (first.y < labelled + LEAST_LABEL) continue;
+    labelled = first.y;
+    ctx.fillStyle = theme.soft;
     ctx.fillText(fitted(ctx, laneLabel(group.lanes, lane.lane.index), g.px(layout.plot.left - 14)), g.px(6), g.px(first.y + first.height / 2));
   }
   within(ctx, g, () => {
@@ -102,7 +107,7 @@ function drawHeader(ctx, scene, box) {
   };
   write(group.label, 13, "600", theme.ink, 12);
   x = Math.max(x, g.left);
-  write(group.makespan_text, 13, "600", theme.ink, 10);
+  if (group.makespan_text) write(group.makespan_text, 13, "600", theme.ink, 10);
   const leftOut = group.lanesLeftOut ? [`${grouped(group.lanesLeftOut)} more lanes are not drawn`] : [];
   const nature = natureOf(group);
   // The axis says so already, where it is true of all.

@@ -18,6 +18,9 @@ const AT_ONCE = 16;
 const OVERVIEW_GAP = 14;
 const OVERVIEW_ROW = 5;
 const RIGHT_MARGIN = 12;
+// Multiprocessors: the height of each, by the most rows that one has.
+const THIN = [4, 4, 6, 6];
+const THIN_GAP = 1;
 
 /** Width of the column of lane names: smaller where the page is narrow. */
 export const gutterWidth = (width) => (width < 560 ? 88 : 112);
@@ -39,9 +42,11 @@ export function buildLayout(parts, width, shown = [...parts.keys()], { collapsed
     const axis = ownAxes && !collapsed.has(index) ? (y += OWN_AXIS) : AXIS;
     const body = y;
     let gap = 0;
-    const lanes = (collapsed.has(index) ? [] : parts[index].lanes).map((lane, place, all) => {
-      const box = placeLane(lane, y);
-      gap = lane.host && all[place + 1] && !all[place + 1].host ? HOST_GAP : LANE_GAP;
+    const { lanes: drawn, group } = parts[index];
+    const thin = group?.thin ? THIN[Math.max(...drawn.map(({ rows }) => rows.length))] : 0;
+    const lanes = (collapsed.has(index) ? [] : drawn).map((lane, place, all) => {
+      const box = thin ? placeThin(lane, y, thin) : placeLane(lane, y);
+      gap = thin ? THIN_GAP : lane.host && all[place + 1] && !all[place + 1].host ? HOST_GAP : LANE_GAP;
       y += box.height + gap;
       return box;
     });
@@ -62,6 +67,12 @@ function placeLane(lane, top) {
   const height = (lane.band ? BAND : 0) + Math.max(lane.rows.length, 1) * row;
   const band = lane.band && { track: lane.band, y: top + 1, height: BAND - 2, lane };
   return { lane, y: top, height, rows, band };
+}
+
+/** A multiprocessor: its rows share one height. */
+function placeThin(lane, top, height) {
+  const row = height / lane.rows.length;
+  return { lane, y: top, height, band: null, rows: lane.rows.map((track, index) => ({ track, y: top + index * row, height: row, lane })) };
 }
 
 /** What lies at a point: {area: "axis" | "header" | "lane" | "at once" | "overview" | "none", group?, lane?, row?}. */

@@ -57,6 +57,7 @@ function drawHighlight(ctx, frame, highlight, selected) {
       const [x, width] = stretch(g, group.start[span], group.end[span], least);
       if (selected) drawSpan(ctx, scene, place.row, place.k, true, y, height);
       const own = index === highlight.group && span === highlight.span;
+      if (group.thin && !own) continue;
       ctx.strokeStyle = selected || own ? theme.ink : theme.soft;
       ctx.lineWidth = Math.max(1, (own ? 2 : 1) * Math.round(g.dpr));
       ctx.strokeRect(x - 0.5, y - 0.5, width + 1, height + 1);

@@ -11,7 +11,7 @@ import { totalsByName } from "./totals.js";
 
 /** The spans of a highlight that the table has rows for, of each group the first ones: {group, spans, left}, where `left` are not told. */
 function told(model, { members }) {
-  return members.map(({ group: index, spans }) => {
+  return members.filter(({ group }) => !model.groups[group].thin).map(({ group: index, spans }) => {
     const group = model.groups[index];
     const onDevice = spans.filter((i) => model.kinds.isDevice(group.kind[i]));
     const wanted = onDevice.length ? onDevice : spans;
@@ -119,7 +119,9 @@ export class Panel {
   }
 
   showMeasure(measure) {
-    const { model, layout, viewer, choosing } = this.timeline;
+    const { model, viewer, choosing } = this.timeline;
+    // Blocks are parts of kernels: what is added up are the kernels.
+    const layout = { groups: this.timeline.layout.groups.filter(({ index }) => !model.groups[index].thin) };
     const { from, to } = measure;
     const shown = layout.groups.map(({ index }) => model.groups[index]);
     const totals = totalsByName(model, layout, viewer.alignments, measure);

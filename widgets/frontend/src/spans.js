@@ -6,6 +6,7 @@ import { fittingName } from "./origins.js";
 import { SHADES } from "./palette.js";
 
 const LABEL_LEAST = 26;
+const LABEL_HEIGHT = 10;
 const HAIRLINE_LEAST = 6;
 const STRIPE_LEAST = 8;
 
@@ -87,7 +88,7 @@ export function drawSpan(ctx, scene, row, k, shown, y, height) {
   const onDevice = model.kinds.isDevice(kind);
   if (group.basis[span] && width >= 10 * g.dpr) notchEdges(ctx, g, scene, group.basis[span], x, width, y, height);
   if (!onDevice && width >= STRIPE_LEAST * g.dpr) drawOperatorStripe(ctx, scene, launchedName(model, group, span), x, width, y, height);
-  if (width >= LABEL_LEAST * g.dpr) drawLabel(ctx, scene, group, span, onDevice ? swatch.ink : theme.ink, x, width, y + height / 2);
+  if (width >= LABEL_LEAST * g.dpr && height >= LABEL_HEIGHT * g.dpr) drawLabel(ctx, scene, group, span, onDevice ? swatch.ink : theme.ink, x, width, y + height / 2);
 }
 
 /** A start (and, for a placed span, an end) that no clock was read at looks perforated. */

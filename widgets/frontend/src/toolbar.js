@@ -5,8 +5,10 @@ import { make, makeButton, makeChoice, makeSwatch } from "./dom.js";
 import { showHelp } from "./help.js";
 import { savePicture } from "./picture.js";
 import { SearchBox } from "./search_box.js";
+import { shortened } from "./text.js";
 
 const MOST_CHIPS = 8;
+const LONGEST_NAME = 32;
 const DRAGGING = {
   pan: ["pan", "Drag to move"],
   zoom: ["zoom", "Drag to zoom to a stretch (Ctrl and drag)"],
@@ -53,7 +55,7 @@ export class Toolbar {
     const chips = ranking.order.slice(0, MOST_CHIPS).map((code) => {
       const chip = makeButton("", `Show only ${model.names[code]}`, () => this.apply(this.chosen === code ? null : code));
       chip.className = "ss-chip";
-      chip.append(makeSwatch(theme.operators[code].fill), make("span", "", model.names[code]));
+      chip.append(makeSwatch(theme.operators[code].fill), make("span", "", shortened(model.names[code], LONGEST_NAME)));
       chip.dataset.code = code;
       return chip;
     });

@@ -10,6 +10,9 @@ const SLACK_NS = 200;
 /** More lanes than this nobody can see; the rest is told in numbers. A hundred threads leave room for the streams. */
 export const MOST_LANES = 100;
 const MOST_HOST_LANES = 40;
+// Multiprocessors are drawn in thin rows, one for each kernel whose blocks they run at one time.
+const MOST_MULTIPROCESSORS = 320;
+const MOST_AT_ONCE = 3;
 
 /**
  * The lanes of a group that hold any spans: {name, host, rows, band}, where `rows` are tracks and `band` is the track of
@@ -39,8 +42,9 @@ function firstLanes(group) {
   const [host, streams] = [true, false].map((side) => used.filter((index) => group.lanes[index].host === side));
   const hosts = fullest(host, Math.max(MOST_HOST_LANES, MOST_LANES - streams.length));
   const drawn = [...hosts, ...fullest(streams, MOST_LANES - hosts.length)].sort((a, b) => a - b);
-  group.lanesLeftOut = used.length - drawn.length;
-  return drawn;
+  const kept = group.thin ? used.slice(0, MOST_MULTIPROCESSORS) : drawn;
+  group.lanesLeftOut = used.length - kept.length;
+  return kept;
 }
 
 /**
@@ -48,11 +52,12 @@ function firstLanes(group) {
  * Counts in `sizes` how many each slot gets.
  */
 function assignSlots(group, kinds, place, slots, sizes) {
-  const { lane, kind, start, end, basis, count } = group;
+  const { lane, kind, start, end, basis, count, thin } = group;
   const none = sizes.length - 1;
   const { graph } = kinds;
   const slot = new Uint16Array(count);
   const rowEnds = new Float64Array(none).fill(-Infinity);
+  const rowOperations = new Int32Array(none).fill(-1);
   const order = outerFirst(group, kinds);
   for (let position = 0; position < count; position++) {
     const i = order ? order[position] : position;
@@ -61,14 +66,22 @@ function assignSlots(group, kinds, place, slots, sizes) {
     else if (kind[i] === graph) slot[i] = first + MOST_ROWS;
     else {
       const from = start[i] + (basis[i] ? SLACK_NS : 0);
-      let row = first;
-      while (rowEnds[row] > from && row < first + MOST_ROWS - 1) row++;
+      let row = thin ? ownRow(rowOperations, rowEnds, first, group.operation[i], from) : first;
+      const last = first + (thin ? MOST_AT_ONCE : MOST_ROWS) - 1;
+      while (rowEnds[row] > from && row < last && !(thin && rowOperations[row] === group.operation[i])) row++;
       if (end[i] > rowEnds[row]) rowEnds[row] = end[i];
+      if (thin) rowOperations[row] = group.operation[i];
       slot[i] = row;
     }
     sizes[slot[i]]++;
   }
   return slot;
+}
+
+/** The row of a multiprocessor in which blocks of an operation run; its first one where they do not. */
+function ownRow(rowOperations, rowEnds, first, operation, from) {
+  for (let row = first; row < first + MOST_AT_ONCE; row++) if (rowOperations[row] === operation && rowEnds[row] > from) return row;
+  return first;
 }
 
 /** Positions of the spans in the order in which rows are given: of ranges that begin at one time the longest first, as it holds the others. */

@@ -23,12 +23,15 @@ export class Viewer {
     const sameScale = this.mode !== "scale" && mode !== "scale";
     [this.mode, this.operation] = [mode, operation];
     this.alignments = alignmentsOf(model, mode, operation, arrangement.shown);
-    this.bounds = fullView(...reachOf(model, this.alignments, arrangement.shown));
-    this.set(whole || !sameScale ? this.bounds : this.view);
+    this.home = fullView(...reachOf(model, this.alignments, arrangement.shown));
+    const early = fullView(...reachOf(model, this.alignments, arrangement.shown, true));
+    this.bounds = { t0: Math.min(early.t0, this.home.t0), t1: this.home.t1 };
+    this.set(whole || !sameScale ? this.home : this.view);
   }
 
   isWhole() {
-    return this.view.t1 - this.view.t0 > 0.995 * (this.bounds.t1 - this.bounds.t0);
+    const { home, view } = this;
+    return Math.abs(view.t0 - home.t0) + Math.abs(view.t1 - home.t1) < 0.005 * (home.t1 - home.t0);
   }
 
   set(view) {
@@ -41,7 +44,7 @@ export class Viewer {
   show(range) {
     this.animation.stop();
     const [t0, t1] = range ?? [];
-    this.set(Number.isFinite(t0) && t1 > t0 ? { t0, t1 } : this.bounds);
+    this.set(Number.isFinite(t0) && t1 > t0 ? { t0, t1 } : this.home);
   }
 
   get plotWidth() {
@@ -72,7 +75,7 @@ export class Viewer {
   }
 
   reset() {
-    this.glide(this.bounds);
+    this.glide(this.home);
   }
 
   glide(view) {

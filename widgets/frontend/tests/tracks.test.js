@@ -86,3 +86,24 @@ test("of hundreds of lanes the fullest are drawn, in their order, and streams ar
   assert.deepEqual([hosts.length, streams.length], [40, 60]);
   assert.ok(hosts.every((index) => index % 3 === 2));
 });
+
+const block = (start, end, operation, lane = 0) => ({ kind: "kernel", lane, start, end, operation });
+
+test("a multiprocessor has a row for each kernel whose blocks it runs at one time, not for each block", () => {
+  const [lane] = lanesOf(
+    [block(0, 50, 0), block(5, 60, 0), block(10, 90, 1), block(20, 70, 1), block(62, 80, 0), block(95, 99, 1)], { lanes: ["SM 0"], thin: true },
+  );
+  assert.deepEqual(lane.rows.map(({ spans }) => [...spans]), [[0, 1, 4, 5], [2, 3]]);
+});
+
+test("all multiprocessors are drawn, in thin lanes of one height", () => {
+  const names = Array.from({ length: 304 }, (_, index) => `SM ${index}`);
+  const spans = names.flatMap((_, lane) => [block(0, 9, 0, lane), ...(lane ? [] : [block(2, 7, 1, 0)])]).sort((a, b) => a.start - b.start);
+  const model = makeModel({ multiprocessors: spans }, { lanes: names, thin: true });
+  const [group] = model.groups;
+  const { groups: [box] } = buildLayout([{ group, lanes: buildLanes(group, model.kinds) }], 900);
+  assert.equal(box.lanes.length, 304);
+  assert.deepEqual([...new Set(box.lanes.map(({ height }) => height))], [6]);
+  assert.deepEqual(box.lanes[0].rows.map(({ height }) => height), [3, 3]);
+  assert.deepEqual(box.lanes[1].rows.map(({ height }) => height), [6]);
+});

@@ -8,14 +8,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from streamscope.analysis.summary import summary
 from streamscope.analysis.table import device_words
 from streamscope.comparing.comparison import load_comparison
 from streamscope.comparing.comparison_folder import FILE_NAME
-from streamscope.trace import TimelineGroup, Trace
+from streamscope.trace import TimelineGroup
+from streamscope.trace.read import read
+from streamscope.words import capitalised, shortened
 from streamscope_widgets.payload import as_groups, bundle_source, encode, encode_paths
+from streamscope_widgets.trace_view import finding_of, trace_title
 
 MOST_SPANS = 1_000_000
 """More than a browser draws at once with ease; the end of longer traces is left out, and their headings say so."""
+MOST_WARNINGS, LONGEST_WARNING = 20, 500
 ALIGNED = 8
 """Bytes: columns of numbers must begin at a multiple of it."""
 
@@ -26,15 +31,15 @@ def document(path: Path, name: str) -> bytes:
     Parameters
     ----------
     path : Path
-        A Parquet file, or the ``comparison.json`` in the folder of a comparison.
+        A trace in any format that `streamscope.read` knows, or the ``comparison.json`` in the folder of a comparison.
     name : str
         What the reader calls it.
 
     Returns
     -------
     bytes
-        The length of the header in 4 bytes, 4 empty bytes, the header as JSON (``title``, ``finding``, ``header``, and
-        ``bundle``, which tells bundles apart), the block of columns.
+        The length of the header in 4 bytes, 4 empty bytes, the header as JSON (``title``, ``finding``, ``warnings``,
+        ``header``, and ``bundle``, which tells bundles apart), the block of columns.
 
     Raises
     ------
@@ -43,10 +48,11 @@ def document(path: Path, name: str) -> bytes:
     OutputError
         The front end was not built.
     """
-    title, finding, groups = _read(path, name)
+    title, finding, warnings, groups = _read(path, name)
     payload = encode(groups, _kept(groups))
     digest = hashlib.sha256(bundle_source().encode()).hexdigest()[:8]
-    return _packed({"title": title, "finding": finding, "header": payload.header, "bundle": digest}, payload.block)
+    content = {"title": title, "finding": finding, "warnings": warnings, "header": payload.header, "bundle": digest}
+    return _packed(content, payload.block)
 
 
 def paths_of(path: Path, name: str) -> bytes:
@@ -57,7 +63,7 @@ def paths_of(path: Path, name: str) -> bytes:
     TraceError
         It is broken, or not ours.
     """
-    _, _, groups = _read(path, name)
+    *_, groups = _read(path, name)
     payload = encode_paths(groups, _kept(groups))
     return _packed({"header": payload.header}, payload.block)
 
@@ -73,13 +79,15 @@ def _packed(content: Mapping[str, Any], block: bytes) -> bytes:
     return len(header).to_bytes(4, "little") + bytes(4) + header + block
 
 
-def _read(path: Path, name: str) -> tuple[str, str, tuple[TimelineGroup, ...]]:
-    """Return a title, what was found, and the timelines."""
+def _read(path: Path, name: str) -> tuple[str, str, list[str], tuple[TimelineGroup, ...]]:
+    """Return a title, what was found, what to know before believing it, and the timelines."""
     if path.name == FILE_NAME:
         comparison = load_comparison(path.parent)
-        return f"{comparison.program} · {device_words(comparison.device)}", comparison.verdict, as_groups(comparison.groups())
-    trace = Trace.from_parquet(path)
-    return f"{trace.info.program} · {device_words(trace.info.device)} · {name}", "", as_groups([trace])
+        return f"{comparison.program} · {device_words(comparison.device)}", comparison.verdict, [], as_groups(comparison.groups())
+    trace = read(path)
+    found = summary(trace)
+    warnings = [shortened(capitalised(warning), LONGEST_WARNING) for warning in found.warnings[:MOST_WARNINGS]]
+    return f"{trace_title(trace)} · {name}", finding_of(trace, found), warnings, as_groups([trace])
 
 
 def _kept(groups: Sequence[TimelineGroup]) -> list[int]:

@@ -31,12 +31,24 @@ class PackedArguments:
 
 
 class CudaBench:
-    """Prepares launches for one stream of a CUDA device; ``what`` names the operator in errors."""
+    """Prepares launches for one stream of a CUDA device.
 
-    def __init__(self, device: CudaDevice, stream: CudaStream, what: str = "a function") -> None:
+    Parameters
+    ----------
+    device : CudaDevice
+    stream : CudaStream
+    what : str
+        Names the operator in errors.
+    owner : tuple of int, optional
+        Operation and part of the launch that is prepared. Its kernels stamp their blocks if the device's `stamping` is open.
+    """
+
+    def __init__(self, device: CudaDevice, stream: CudaStream, what: str = "a function", owner: tuple[int, int] | None = None) -> None:
         self.device = device
         self.stream = stream
         self.what = what
+        self.owner = owner
+        self.stamps = device.stamps
         self.tuned = device.tuned
 
     def kernel(self, source: KernelSource, blocks: int, threads: int, arguments: Sequence[Any]) -> CudaCall:
@@ -51,12 +63,14 @@ class CudaBench:
         """
         if blocks == 0:
             return _nothing
+        if self.stamps is not None and self.owner is not None:
+            source, arguments = self.stamps.stamping(source, self.owner, blocks, threads, arguments)
         module = self.device.module(source)
         function = module.get_function(source.name)
         packed = PackedArguments(arguments)
         launch = libraries().driver.launchKernel
         call = partial(launch, function.ptr, blocks, 1, 1, threads, 1, 1, 0, self.stream.pointer, packed.address, 0)
-        _keep_alive(call, packed, module, function, self.stream)
+        _keep_alive(call, packed, module, function, self.stream, self.stamps)
         return call
 
     def matmul(self, a: Any, b: Any, out: Any) -> CudaCall:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -18,6 +18,7 @@ from streamscope.devices.cuda.gate import CudaGate, GateWord
 from streamscope.devices.cuda.graph import CAPTURES, CudaGraph, relaxed_captures
 from streamscope.devices.cuda.graph_nodes import node_count
 from streamscope.devices.cuda.memory import CudaBlock, CudaBuffer, allocate_block, buffer_on
+from streamscope.devices.cuda.stamps import StampMemory
 from streamscope.devices.cuda.streams import CudaEvent, CudaStream
 from streamscope.devices.measured_models import model_of
 from streamscope.errors import DeviceError, EngineError
@@ -30,6 +31,7 @@ from streamscope.kernels.compile.program_kernels import program_kernels
 from streamscope.kernels.compile.tuned_variants import tuned_variants
 from streamscope.kernels.library.libraries import checked, cuda_errors, libraries
 from streamscope.kernels.source import KernelSource
+from streamscope.kernels.stamped import stamped
 from streamscope.program.launch import HostCall, Launch, LaunchKind, call_host_function
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
@@ -233,7 +235,7 @@ class CudaDevice:
         if launch.cuda is None:
             raise DeviceError(f"{launch.name} cannot run on CUDA", hint="run it with device='simulated'")
         with cuda_errors(f"preparing {launch.name}"):
-            bench = CudaBench(self, stream, f"{launch.name!r} (operation {launch.operation})")
+            bench = CudaBench(self, stream, f"{launch.name!r} (operation {launch.operation})", (launch.operation, launch.part))
             return launch.cuda(bench, [b.array for b in seen], [b.array for b in writes])
 
     def _bind_copy(self, launch: Launch, source: CudaBuffer, target: CudaBuffer, stream: CudaStream) -> Call:
@@ -348,12 +350,37 @@ class CudaDevice:
         """
         if self._ready.get(id(program)) is program:
             return  # Several engines prepare the same program.
-        missing = [source for source in program_kernels(program, self.tuned) if source not in self._modules]
+        self._load_all(program_kernels(program, self.tuned), progress and partial(progress, "compiling kernels"))
+        self._ready[id(program)] = program
+
+    def _load_all(self, sources: Iterable[KernelSource], progress: Callable[[int, int], None] | None = None) -> None:
+        """Compile the kernels that are not loaded yet, together, and load them."""
+        missing = [source for source in sources if source not in self._modules]
         if missing:
-            result = compile_batch(missing, self.architecture, progress=progress and partial(progress, "compiling kernels"))
+            result = compile_batch(missing, self.architecture, progress=progress)
             self.load(result.cubins)
             result.check()
-        self._ready[id(program)] = program
+
+    @contextmanager
+    def stamping(self, program: Program) -> Iterator[StampMemory]:
+        """Let generated kernels of a program that the calling thread binds in the block stamp their blocks; yield where they write.
+
+        Raises
+        ------
+        CompilationError
+            A stamped kernel does not compile.
+        """
+        self._load_all(map(stamped, program_kernels(program, self.tuned)))
+        self._of_thread.stamps = StampMemory(self)
+        try:
+            yield self._of_thread.stamps
+        finally:
+            self._of_thread.stamps = None
+
+    @property
+    def stamps(self) -> StampMemory | None:
+        """Where kernels write that the calling thread binds now; None: they are bound as they are."""
+        return getattr(self._of_thread, "stamps", None)
 
     def load(self, cubins: Mapping[KernelSource, Cubin], log: CompilationLog | None = None) -> None:
         """Load kernels that were compiled, those that were compiled together once; ``log`` notes it, by default `compilations`."""

@@ -14,10 +14,11 @@ from streamscope.arguments import whole_number
 from streamscope.errors import CompilationError
 from streamscope.kernels.compile.free_memory import free_bytes
 from streamscope.kernels.source import HALF_CONVERSIONS, VECTORS, WRAPPING, KernelSource
+from streamscope.kernels.stamped import STAMPS
 
 Group = tuple[KernelSource, ...]
 
-SHARED = (WRAPPING, HALF_CONVERSIONS, VECTORS)
+SHARED = (STAMPS, WRAPPING, HALF_CONVERSIONS, VECTORS)
 WORKER_BYTES = 256 * 2**20
 """Memory that NVRTC takes for one translation unit: up to 160 MiB were measured."""
 

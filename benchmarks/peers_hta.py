@@ -1,0 +1,302 @@
+"""Holistic Trace Analysis on the same Kineto files: its numbers beside ours, and how long each takes.
+
+    python -m venv /tmp/hta && /tmp/hta/bin/pip install HolisticTraceAnalysis==0.5.0 'pandas<3'
+    python benchmarks/peers_hta.py --hta /tmp/hta/bin/python [FILE...]
+
+Without files: those in tests/data/kineto, which PyTorch's profiler recorded on an H200, a generated one with communication, and a recorded
+trace of ours that `Trace.to_kineto` wrote. Each side runs in a process of its own, one after the other. Results: results/peers_hta.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve()
+ROOT = HERE.parents[1]
+ROUNDING_US = 0.011
+"""HTA rounds idle times to 0.01 µs, and each time is a double of a µs since the start of the machine."""
+LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaMemcpyAsync", "cudaMemsetAsync")
+"""The calls that HTA's launch statistics accept."""
+CAUSES = ("host_wait", "kernel_wait", "other")
+OF_SPANS = (
+    "activity", "average_concurrency", "late_kernels", "launch_overhead_ns", "queue_full_ns", "short_kernels", "stream_overlap",
+    "work_split",
+)  # fmt: skip
+"""What is timed beside the summary, the critical path and the length of each queue."""
+QUEUED = (*LAUNCHES, "cuLaunchKernel")
+"""Those that its queue length accepts."""
+
+
+# ---- Holistic Trace Analysis, in its own interpreter ----------------------------------------------------------------------------------
+
+
+def measured_by_hta(path: str) -> dict[str, Any]:
+    import logging
+    import warnings
+
+    os.environ["HTA_DISABLE_NS_ROUNDING"] = "1"
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.CRITICAL)
+    from hta.trace_analysis import TraceAnalysis
+
+    begun = time.perf_counter()
+    analysis = TraceAnalysis(trace_files={0: path}, trace_dir="/")
+    loaded = time.perf_counter()
+    idle = analysis.get_idle_time_breakdown(ranks=[0], visualize=False)[0]
+    temporal = analysis.get_temporal_breakdown(visualize=False)
+    launches = analysis.get_cuda_kernel_launch_stats(ranks=[0], visualize=False)[0]
+    queue = analysis.get_queue_length_time_series(ranks=[0]).get(0)
+    overlap = analysis.get_comm_comp_overlap(visualize=False)
+    done = time.perf_counter()
+    return {
+        "idle": {f"{row.stream} {row.idle_category}": row.idle_time for row in idle.itertuples()},
+        "busy": float((temporal["kernel_time(us)"] - temporal["idle_time(us)"])[0]),
+        "compute": float(temporal["compute_time(us)"][0]),
+        "launch count": len(launches),
+        "launch delay median": _or_none(launches["launch_delay"].median()),
+        "launch delay p95": _or_none(launches["launch_delay"].quantile(0.95)),
+        "queue": {} if queue is None else {str(stream): int(rows.queue_length.max()) for stream, rows in queue.groupby("stream")},
+        "communication overlap": _or_none(overlap["comp_comm_overlap_pctg"][0]),
+        **_cost(begun, loaded, done),
+    }
+
+
+def _or_none(value: float) -> float | None:
+    return None if value != value else float(value)  # noqa: PLR0124 — NaN
+
+
+def _cost(begun: float, loaded: float, done: float) -> dict[str, float]:
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"load_s": loaded - begun, "metrics_s": done - loaded, "peak_mib": peak_mib}
+
+
+# ---- ours ------------------------------------------------------------------------------------------------------------------------------
+
+
+def measured_by_us(path: str) -> dict[str, Any]:
+    """Measure a file with everything that we have, and again by HTA's definitions, outside the time that is taken."""
+    import streamscope as ss
+    from streamscope import analysis
+
+    begun = time.perf_counter()
+    trace = ss.read(path)
+    loaded = time.perf_counter()
+    spans = trace.spans
+    found = analysis.summary(trace).to_dict()
+    for name in OF_SPANS:
+        getattr(analysis, name)(spans)
+    analysis.critical_path(trace)
+    for stream in found["streams"]:
+        analysis.queue_length(spans, stream["name"])
+    done = time.perf_counter()
+    return {"ours": _ours(found), "by its definitions": _by_its_definitions(trace), **_cost(begun, loaded, done)}
+
+
+def _ours(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the numbers of our summary that stand for HTA's."""
+    idle = {f"{stream['name']} {cause}": stream["idle_us"][cause] for stream in found["streams"] for cause in CAUSES}
+    return {
+        "idle": idle,
+        "busy": found["gpu_busy_us"],
+        "launch delay median": found["queue_time_us"]["median"],
+        "overlap": found["overlap"],
+    }
+
+
+def _by_its_definitions(trace: Any) -> dict[str, Any]:
+    import numpy as np
+
+    from streamscope import analysis
+    from streamscope.analysis.intervals import union
+    from streamscope.analysis.launches import call_rows
+    from streamscope.trace.kineto_writer import is_call
+    from streamscope.trace.spans import DEVICE_KINDS, SpanKind
+    from streamscope.trace.tracks import numbered, tracks_of
+
+    spans = trace.spans
+    tracks, _ = tracks_of(spans)
+    number = {track.lane: number for track, number in zip(tracks, numbered(tracks), strict=True) if track.device and not track.level}
+    device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
+    # A launch of ours has the name of its operation, and in a file that of a call.
+    queued = np.array([name in QUEUED or not is_call(name) for name in spans.names])[spans.name]
+    counted = np.array([name in LAUNCHES or not is_call(name) for name in spans.names])[spans.name] & (spans.kind == SpanKind.LAUNCH)
+    call = call_rows(spans, device)
+    accepted = (call >= 0) & counted[call]
+    delay_us = np.maximum(spans.start_ns[device[accepted]] - spans.end_ns[call[accepted]], 0) / 1e3
+    compute = device[analysis.work_of(spans)[device] == analysis.Work.COMPUTE]
+    known = spans.select(~spans.is_kind((SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)) | (queued & (spans.kind == SpanKind.LAUNCH)))
+    queue = {lane: analysis.queue_length(known, lane).value for lane in number}
+    shared = analysis.work_split(spans).communication_overlap
+    idle = analysis.idle_by_stream(spans, launch_ns=0).items()
+    return {
+        "idle": {f"{number[lane]} {cause}": getattr(split, f"{cause}_ns") / 1e3 for lane, split in idle for cause in CAUSES},
+        "busy": union(spans.start_ns[device], spans.end_ns[device]).length_ns / 1e3,
+        "compute": union(spans.start_ns[compute], spans.end_ns[compute]).length_ns / 1e3,
+        "launch count": int(accepted.sum()),
+        "launch delay median": float(np.median(delay_us)) if len(delay_us) else None,
+        "launch delay p95": float(np.quantile(delay_us, 0.95)) if len(delay_us) else None,
+        "queue": {str(number[lane]): int(value.max()) for lane, value in queue.items() if len(value)},
+        "communication overlap": None if shared is None else round(shared * 100, 2),
+    }
+
+
+# ---- files and tables ------------------------------------------------------------------------------------------------------------------
+
+
+ROW = """\
+{"ph": "X", "cat": "cuda_runtime", "name": "%(call)s", "pid": 77, "tid": 77, "ts": %(begun).3f, "dur": %(took).3f, \
+"args": {"External id": %(index)d, "cbid": 211, "correlation": %(index)d}},
+{"ph": "X", "cat": "%(category)s", "name": "%(name)s", "pid": 0, "tid": %(stream)d, "ts": %(start).3f, "dur": %(length).3f, \
+"args": {"External id": %(index)d, "device": 0, "context": 1, "stream": %(stream)d, "correlation": %(index)d, %(size)s}},
+{"ph": "s", "id": %(index)d, "cat": "ac2g", "name": "ac2g", "pid": 77, "tid": 77, "ts": %(begun).3f},
+{"ph": "f", "bp": "e", "id": %(index)d, "cat": "ac2g", "name": "ac2g", "pid": 0, "tid": %(stream)d, "ts": %(start).3f}"""
+"""One launch and its work, as PyTorch's profiler writes them."""
+
+
+def generated(path: Path, kernels: int, streams: int = 4) -> Path:
+    """Write a file as PyTorch's profiler would: kernels, copies and sets on several streams, the last one's kernels communicate."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    stream = rng.integers(streams, size=kernels)
+    kind = rng.choice(3, size=kernels, p=(0.9, 0.07, 0.03))
+    call_ns, gap_ns, device_ns = (rng.lognormal(mean, 0.5, kernels).astype(int) for mean in (8.3, 6.5, 9.0))
+    call_start = np.cumsum(call_ns + gap_ns) - call_ns
+    free = [0] * streams
+    rows = ['{"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": "python"}}']
+    for index, (one, what, begun, took, length) in enumerate(
+        zip(stream.tolist(), kind.tolist(), call_start.tolist(), call_ns.tolist(), device_ns.tolist(), strict=True), 1
+    ):
+        start = max(free[one] + 900, begun + took + 1_500)
+        free[one] = start + length
+        call = ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync")[what]
+        category = ("kernel", "gpu_memcpy", "gpu_memset")[what]
+        name = (
+            "ncclDevKernel_AllReduce_Sum_f16_RING_LL" if one == streams - 1 else f"gemm_{index % 40}",
+            "Memcpy DtoD",
+            "Memset (Device)",
+        )[what]
+        size = '"grid": [132, 1, 1], "block": [256, 1, 1], "registers per thread": 32, "shared memory": 0' if what == 0 else '"bytes": 4096'
+        common = {"index": index, "begun": begun / 1e3, "took": took / 1e3, "stream": one + 7, "start": start / 1e3, "length": length / 1e3}
+        rows.append(ROW % (common | {"call": call, "category": category, "name": name, "size": size}))
+    head = '{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "generated", "numSms": 132}], "traceEvents": [\n'
+    path.write_text(head + ",\n".join(rows) + "\n]}\n", encoding="utf-8")
+    return path
+
+
+def exported(folder: Path) -> list[Path]:
+    """Write traces of ours as Kineto files: copies beside kernels under every engine, on the simulated device."""
+    import streamscope as ss
+    from streamscope.workloads import workload
+
+    function, inputs = workload("pipeline").build()
+    runs = ss.compare(function, *inputs, device="simulated", progress=False)
+    return [runs[engine].trace.to_kineto(folder / f"exported-{engine}.json") for engine in runs]
+
+
+def without_waits(path: Path, folder: Path) -> Path:
+    """Write a file without its rows of ``cuda_sync``: waits, which HTA takes for kernels of their streams."""
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    content = json.loads(text)
+    content["traceEvents"] = [row for row in content["traceEvents"] if row.get("cat") != "cuda_sync"]
+    target = folder / f"without-waits-{path.name.removesuffix('.gz')}"
+    target.write_text(json.dumps(content), encoding="utf-8")
+    return target
+
+
+def side(interpreter: str, which: str, path: Path) -> dict[str, Any]:
+    """Measure a file in a process of its own."""
+    command = [interpreter, str(HERE), "--side", which, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{which} failed on {path.name}: {done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def numbers(found: dict[str, Any]) -> dict[str, float | None]:
+    """Return the numbers that are compared, by name."""
+    names = ("busy", "compute", "launch count", "launch delay median", "launch delay p95", "communication overlap")
+    inner = {f"{name} {key}": value for name in ("idle", "queue") for key, value in found[name].items()}
+    return {name: found[name] for name in names} | inner
+
+
+def differences(theirs: dict[str, Any], same: dict[str, Any]) -> list[str]:
+    """Name the numbers of HTA that ours by its definitions are not."""
+    ours = numbers(same)
+    pairs = ((name, value, ours.get(name)) for name, value in numbers(theirs).items())
+    return [f"{name}: {value} here {other}" for name, value, other in pairs if not _equal(value, other)]
+
+
+def _equal(one: float | None, other: float | None) -> bool:
+    return one is other or (one is not None and other is not None and abs(one - other) <= ROUNDING_US + 1e-6 * abs(one))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--hta", default="/tmp/hta/bin/python")
+    parser.add_argument("--kernels", type=int, default=100_000)
+    parser.add_argument("--many", type=int, default=1_000_000)
+    parser.add_argument("--side", choices=("hta", "ours"))
+    options = parser.parse_args()
+    if options.side:
+        measured = {"hta": measured_by_hta, "ours": measured_by_us}[options.side]
+        print(json.dumps(measured(str(options.files[0]))))
+        return
+    compare(options)
+
+
+def compare(options: argparse.Namespace) -> None:
+    from streamscope.trace.trace import library_versions
+
+    with tempfile.TemporaryDirectory() as folder:
+        files = options.files or sorted((ROOT / "tests" / "data" / "kineto").glob("*.json.gz"))
+        files += [generated(Path(folder, "generated.json"), 5_000), *exported(Path(folder))]
+        same: dict[str, Any] = {}
+        for path in files:
+            theirs, ours = side(options.hta, "hta", path), side(sys.executable, "ours", path)
+            wrong = differences(theirs, ours["by its definitions"])
+            same[path.name] = {"hta": theirs, **ours, "compared": len(numbers(theirs)), "differs": wrong}
+            if wrong:
+                again = side(options.hta, "hta", without_waits(path, Path(folder)))
+                same[path.name]["differs without cuda_sync"] = differences(again, ours["by its definitions"])
+            print(f"{path.name}: {'equal' if not wrong else '; '.join(wrong)} {same[path.name].get('differs without cuda_sync', '')}")
+        large = generated(Path(folder, "large.json"), options.kernels)
+        theirs, ours = side(options.hta, "hta", large), side(sys.executable, "ours", large)
+        times = {"kernels": options.kernels, "mib": large.stat().st_size / 2**20}
+        times |= {name: {key: side[key] for key in ("load_s", "metrics_s", "peak_mib")} for name, side in (("hta", theirs), ("ours", ours))}
+        both = [sum(times[name][key] for key in ("load_s", "metrics_s")) for name in ("hta", "ours")]
+        times["times_faster"] = both[0] / both[1]
+        times["differs"] = differences(theirs, ours["by its definitions"])
+        print(json.dumps(times, indent=2))
+        large.unlink()
+        many = generated(Path(folder, "many.json"), options.many)
+        found = side(sys.executable, "ours", many)
+        million = {"kernels": options.many, "mib": many.stat().st_size / 2**20} | {k: found[k] for k in ("load_s", "metrics_s", "peak_mib")}
+        print(json.dumps(million, indent=2))
+    content = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": library_versions() | {"HolisticTraceAnalysis": "0.5.0"},
+        "machine": {"platform": sys.platform, "processor": platform.machine(), "cores": os.cpu_count()},
+        "files": same,
+        "speed": times,
+        "many": million,
+    }
+    (HERE.parent / "results" / "peers_hta.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

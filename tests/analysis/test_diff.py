@@ -1,0 +1,264 @@
+"""Two traces compared: by hand, by loops, and by what must hold for any two."""
+
+import json
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import streamscope as ss
+from streamscope.analysis import kernel_time_ns, median_interval, span_ns
+from streamscope.analysis.joining import join
+from streamscope.analysis.statistics import median_intervals
+from streamscope.errors import TraceError
+from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
+
+LAUNCH, KERNEL, COPY = SpanKind.LAUNCH, SpanKind.KERNEL, SpanKind.COPY
+
+
+def trace_of(spans, program="step", engine="kineto", card="card"):
+    return Trace(spans, TraceInfo(engine, program, DeviceInfo("cuda", card), "kineto"))
+
+
+def sequence(*kernels, gap_ns=1_000, symbols=None, **info):
+    """A trace of kernels one after the other: (name, duration in µs), or (name, duration, lane), or (name, duration, lane, operation)."""
+    builder, now_ns = SpanBuilder(["stream 7", "stream 20"]), 0
+    for at, (name, duration_us, *more) in enumerate(kernels):
+        lane, operation = (*more, *("stream 7", -1)[len(more) :])
+        end_ns = now_ns + round(duration_us * 1_000)
+        builder.add(KERNEL, name, lane, now_ns, end_ns, operation=operation, symbol=symbols[at] if symbols else None)
+        now_ns = end_ns + gap_ns
+    return trace_of(builder.build(), **info)
+
+
+def named(found):
+    """What stands for what: names with the n-th of the trace."""
+    first, second = found.first.spans, found.second.spans
+    return [(first.names[first.name[a]], int(a), second.names[second.name[b]], int(b)) for a, b in found.pairs]
+
+
+@given(first=st.from_type(SpanTable), second=st.from_type(SpanTable), same=st.booleans())
+def test_the_parts_add_up_and_the_other_way_round_negates(first, second, same):
+    one, other = trace_of(first), trace_of(second, program="step" if same else "other")
+    found, back = ss.diff(one, other), ss.diff(other, one)
+    for at, spans in enumerate((first, second)):
+        parts = [(part.first_us, part.second_us)[at] for part in found.contributions]
+        assert sum(parts) == pytest.approx(span_ns(spans) / 1000)
+        of_kernels = sum(row.total_us[at] for row in found.rows if row.kind == "kernel")
+        assert of_kernels == pytest.approx(kernel_time_ns(spans) / 1000)
+        assert sum(row.count[at] for row in found.rows) == len(spans.of_kind([KERNEL, COPY, SpanKind.SET]))
+    assert sum(part.difference_us for part in found.contributions) == pytest.approx((span_ns(second) - span_ns(first)) / 1000)
+    assert sorted(round(row.difference_us, 6) for row in found.rows) == sorted(-round(row.difference_us, 6) for row in back.rows)
+    assert {tuple(pair) for pair in found.pairs.tolist()} == {(a, b) for b, a in back.pairs.tolist()}
+    key = lambda row, sign: (round(sign * row.each_us, 6), round(sign * row.low_us, 6))  # noqa: E731
+    ends = lambda row: (round(-row.each_us, 6), round(-row.high_us, 6))  # noqa: E731
+    assert sorted(key(row, 1) for row in found.rows if all(row.count)) == sorted(ends(row) for row in back.rows if all(row.count))
+    assert json.loads(json.dumps(found.to_dict())) == found.to_dict()
+
+
+@given(spans=st.from_type(SpanTable))
+def test_a_trace_does_not_differ_from_itself(spans):
+    found = ss.diff(trace_of(spans), trace_of(spans))
+    assert not found.changed
+    assert all(part.difference_us == 0 for part in found.contributions)
+    assert (found.pairs[:, 0] == found.pairs[:, 1]).all()
+    assert len(found.pairs) == sum(row.count[0] for row in found.rows)
+
+
+def in_turn(trace, by_lane):
+    """Reference by loops: the n-th occurrence of each name, on its stream or in all, to its row."""
+    seen, at, spans = Counter(), {}, trace.spans
+    for row in range(len(spans)):
+        key = (spans.names[spans.name[row]], spans.lane[row] if by_lane else None)
+        at[*key, seen[key]] = row
+        seen[key] += 1
+    return at
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5), st.sampled_from(["stream 7", "stream 20"])), max_size=12), st.randoms()
+)
+def test_the_same_kernels_in_another_order_are_joined_in_turn(kernels, random):
+    shuffled = list(kernels)
+    random.shuffle(shuffled)
+    one, other = sequence(*kernels), sequence(*shuffled)
+    first, second = in_turn(one, by_lane=True), in_turn(other, by_lane=True)
+    assert ss.diff(one, other).pairs.tolist() == sorted([first[key], second[key]] for key in first)
+
+
+def test_one_more_kernel_does_not_shift_those_that_follow():
+    one = sequence(("copy", 1), ("gemm", 5), ("copy", 2), ("relu", 1), ("copy", 3))
+    other = sequence(("copy", 1), ("copy", 9), ("gemm", 5), ("copy", 2), ("relu", 1), ("copy", 3))
+    found = ss.diff(one, other)
+    assert [(a, b) for _, a, _, b in named(found)] == [(0, 0), (1, 2), (2, 3), (3, 4), (4, 5)]
+    (row,) = found.changed
+    assert (row.called, row.count, row.difference_us) == ("copy", (3, 4), 9)
+
+
+def test_where_orders_differ_names_are_still_joined_in_turn():
+    found = ss.diff(sequence(("a", 1), ("b", 1), ("x", 1)), sequence(("b", 1), ("a", 1), ("x", 1), ("x", 1)))
+    assert [(a, b) for _, a, _, b in named(found)] == [(0, 1), (1, 0), (2, 2)]
+
+
+def test_added_and_gone():
+    one = sequence(("gemm", 5), ("sgemm", 9), ("relu", 1), ("dropout", 2), ("sgemm", 9), ("relu", 1))
+    other = sequence(("gemm", 5), ("hgemm", 4), ("relu", 1), ("hgemm", 4), ("relu", 1), ("norm", 3), ("norm", 3))
+    found = ss.diff(one, other)
+    assert [(row.called, row.count, row.difference_us) for row in found.changed] == [
+        ("sgemm (gone)", (2, 0), -18), ("hgemm (added)", (0, 2), 8), ("norm (added)", (0, 2), 6), ("dropout (gone)", (1, 0), -2),
+    ]  # fmt: skip
+
+
+def test_what_stands_in_the_place_of_another_was_renamed():
+    one = sequence(("gemm", 5), ("sgemm", 9), ("relu", 1), ("sgemm", 9), ("norm", 1))
+    other = sequence(("gemm", 5), ("hgemm", 4), ("relu", 1), ("hgemm", 4), ("norm", 1))
+    (row,) = ss.diff(one, other).changed
+    assert (row.called, row.status, row.count, row.total_us, row.each_us) == ("hgemm (was sgemm)", "renamed", (2, 2), (18, 8), -5)
+    assert len(ss.diff(one, other).pairs) == 5
+
+
+def test_a_name_that_is_gone_for_two_others_was_not_renamed():
+    one = sequence(("gemm", 5), ("sgemm", 9), ("relu", 1), ("sgemm", 9))
+    other = sequence(("gemm", 5), ("hgemm", 4), ("relu", 1), ("qgemm", 4))
+    assert sorted((row.name, row.status) for row in ss.diff(one, other).changed) == [
+        ("hgemm", "added"), ("qgemm", "added"), ("sgemm", "gone"),
+    ]  # fmt: skip
+
+
+def test_one_program_is_joined_by_operation_part_and_turn():
+    """Another order, another stream, and a library call of two kernels that takes three under the other engine."""
+    one = sequence(
+        ("conv", 4, "stream 7", 0), ("conv", 5, "stream 7", 0), ("add", 1, "stream 7", 1), ("add", 2, "stream 7", 2), engine="sync"
+    )
+    other = sequence(
+        ("add", 3, "stream 20", 2), ("add", 1, "stream 20", 1), ("conv", 4, "stream 7", 0), ("conv", 6, "stream 7", 0),
+        ("conv", 1, "stream 7", 0), engine="dual",
+    )  # fmt: skip
+    found = ss.diff(one, other)
+    assert found.joined.by == "operation"
+    assert [(a, b) for _, a, _, b in named(found)] == [(0, 2), (1, 3), (2, 1), (3, 0)]
+    told = {(row.called, row.count, row.difference_us, row.basis) for row in found.changed}
+    one_each = "one each, no interval"
+    assert told == {
+        ("conv · 0 (added)", (0, 1), 1, "in one trace only"), ("conv · 0", (1, 1), 1, one_each), ("add · 2", (1, 1), 1, one_each),
+    }  # fmt: skip
+    assert ss.diff(one, sequence(("x", 1, "stream 7", 0), ("y", 1, "stream 7", 1))).joined.by == "name"
+
+
+def test_another_kernel_for_the_same_operation_is_told():
+    one = sequence(("conv", 4, "stream 7", 0), symbols=["implicit_gemm"])
+    other = sequence(("conv", 4, "stream 7", 0), symbols=["winograd"])
+    (row,) = ss.diff(one, other).rows
+    assert (row.status, row.called, row.symbols) == ("renamed", "conv · 0 (implicit_gemm → winograd)", ("implicit_gemm", "winograd"))
+
+
+def test_foreign_kernels_are_told_apart_by_their_symbols():
+    one = sequence(("elementwise", 4), ("elementwise", 2), symbols=["elementwise<add>", "elementwise<mul>"])
+    other = sequence(("elementwise", 3), ("elementwise", 4), symbols=["elementwise<mul>", "elementwise<add>"])
+    assert [(row.name, row.difference_us) for row in ss.diff(one, other).rows] == [("elementwise<mul>", 1), ("elementwise<add>", 0)]
+
+
+def test_intervals_of_pairs_and_of_unequal_counts():
+    generator = np.random.default_rng(0)
+    base = generator.integers(3_000, 9_000, 30) / 1000
+    longer = base + generator.integers(900, 1_100, 30) / 1000
+    (row,) = ss.diff(sequence(*(("k", t) for t in base)), sequence(*(("k", t) for t in longer))).rows
+    expected = median_interval(longer - base)
+    assert (row.each_us, row.low_us, row.high_us) == pytest.approx((expected.median, expected.low, expected.high))
+    assert row.basis == "95 % interval of the median of the differences of pairs"
+    assert row.told
+    assert row.cells()[-1].startswith(f"+{row.each_us:.3f} (+0.9" if row.each_us < 1 else f"+{row.each_us:.2f} (+")
+    (row,) = ss.diff(sequence(*(("k", t) for t in base)), sequence(*(("k", t) for t in longer[:20]))).rows
+    alone, other = median_interval(base), median_interval(longer[:20])
+    assert (row.each_us, row.low_us) == pytest.approx((other.median - alone.median, other.low - alone.high))
+    assert not row.told
+    assert "within the noise" in row.cells()[-1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 100)), max_size=60))
+def test_intervals_of_groups_are_those_of_each(rows):
+    group, values = np.array(rows, int).reshape(-1, 2).T
+    found = median_intervals(values, group, 6)
+    by_group = defaultdict(list)
+    for one, value in rows:
+        by_group[one].append(value)
+    for one in range(6):
+        expected = median_interval(by_group[one]) if by_group[one] else None
+        wanted = [expected.median, expected.low, expected.high] if expected else [np.nan] * 3
+        assert found[:, one] == pytest.approx(wanted, nan_ok=True)
+
+
+def launched(late_us, duration_us, **info):
+    """Two kernels, the second one called so late."""
+    builder = SpanBuilder(["thread 1", "stream 7"])
+    late_ns, length_ns = round(late_us * 1000), round(duration_us * 1000)
+    builder.add(LAUNCH, "launch", "thread 1", 0, 2_000, correlation=1)
+    builder.add(KERNEL, "gemm", "stream 7", 5_000, 5_000 + length_ns, correlation=1)
+    begins_ns = 10_000 + length_ns + late_ns
+    builder.add(LAUNCH, "launch", "thread 1", begins_ns - 5_000, begins_ns - 2_000, correlation=2)
+    builder.add(KERNEL, "relu", "stream 7", begins_ns, begins_ns + 10_000, correlation=2)
+    return trace_of(builder.build(), **info)
+
+
+def test_the_answer_says_how_much_and_why():
+    slow, quick = launched(45, 30, engine="eager"), launched(0, 30, engine="graph")
+    assert ss.diff(slow, quick).answer == "graph is 1.9× faster than eager (95.0 → 50.0 µs): 45.0 µs less host wait."
+    assert ss.diff(quick, slow).answer == "eager is 1.9× slower than graph (50.0 → 95.0 µs): 45.0 µs more host wait."
+    found = ss.diff(launched(5, 40, engine="eager"), launched(15, 20, engine="graph"))
+    assert found.answer == (
+        "graph is 18 % faster than eager (65.0 → 55.0 µs): 20.0 µs less kernel time; against that, 10.0 µs more host wait."
+        " Of kernel time (−20.0 µs in all), gemm changed most: −20.0 µs."
+    )
+    assert ss.diff(slow, slow).answer == "the second takes as long as the first, within 1 % (95.0 → 95.0 µs)."
+    assert ss.diff(launched(0, 10, program="a"), launched(9, 50, program="b")).answer.startswith(
+        "b is 2.6× slower than a (30.0 → 79.0 µs):"
+    )
+
+
+def test_more_overlap_is_told_as_such():
+    builder = SpanBuilder(["stream 7", "stream 20"])
+    for lane in ("stream 7", "stream 20"):
+        builder.add(KERNEL, "gemm", lane, 0, 20_000)
+    found = ss.diff(sequence(("gemm", 20), ("gemm", 20), gap_ns=0), trace_of(builder.build()))
+    assert found.answer == "the second is 2.0× faster than the first (40.0 → 20.0 µs): 20.0 µs more of kernels side by side."
+
+
+def test_its_texts():
+    found = ss.diff(launched(45, 30), launched(0, 29))
+    assert repr(found).splitlines()[0] == "step · kineto → step · kineto"
+    assert "gemm" in repr(found)
+    assert "1 row without a difference" in repr(found)
+    page = found.to_markdown()
+    assert "| span | 95.0 | 49.0 | −46.0 |" in page
+    assert "| gemm | 1 | 30.0 → 29.0 | −1.00 | −1.00 |" in page
+    assert "- one run each: the difference of the whole has no interval" in page
+    frame = found.to_pandas()
+    assert frame.loc[0, ["name", "first_us", "second_us", "difference_us"]].tolist() == ["gemm", 30.0, 29.0, -1.0]
+    odd = ss.diff(sequence(("<b>|\x1b[1m", 3)), sequence(("<b>|\x1b[1m", 4)))
+    assert "\\<b\\>\\|" in odd.to_markdown()
+    assert "\x1b" not in odd.to_markdown() + repr(odd)
+
+
+def test_warnings():
+    one, other = launched(0, 30, card="card A", engine="x"), launched(0, 30, card="card B", engine="y")
+    assert ss.diff(one, other).warnings == ("two devices: card A and card B", "one run each: the difference of the whole has no interval")
+    simulated = Trace(other.spans, TraceInfo("y", "step", DeviceInfo("simulated", "card"), "device log"))
+    found = ss.diff(one, simulated).warnings
+    assert "one trace was measured, the other was not" in found
+    assert "y: all times are simulated (card), not measured" in found
+
+
+def test_only_traces_are_compared():
+    with pytest.raises(TraceError, match=r"diff compares two traces, not 'a\.json'") as raised:
+        ss.diff(launched(0, 1), "a.json")
+    assert "trace" in raised.value.hint
+
+
+def test_joining_empty_traces():
+    empty = trace_of(SpanBuilder(["stream 7"]).build())
+    assert len(join(empty, empty).pairs) == 0
+    found = ss.diff(empty, sequence(("k", 2)))
+    assert [(row.status, row.difference_us) for row in found.rows] == [("added", 2)]
+    assert found.answer == "the first has no spans, so there is nothing to compare."

@@ -1,0 +1,126 @@
+"""``streamscope read`` and ``convert``: traces of any origin in a terminal."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from itertools import pairwise
+
+import pytest
+
+import streamscope as ss
+from streamscope.analysis import summary
+from streamscope.cli.main import main
+from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
+
+KEYS = [
+    "kernel_count",
+    "span_us",
+    "gpu_busy_us",
+    "idle_us",
+    "overlap",
+    "launch_latency_us",
+    "queue_time_us",
+    "api_time_us",
+    "streams",
+    "warnings",
+]
+
+
+@pytest.fixture
+def trace():
+    builder = SpanBuilder(["thread 1", "stream 7", "stream 20"])
+    builder.add(SpanKind.LAUNCH, "cudaLaunchKernel", "thread 1", 0, 3_000, correlation=1)
+    builder.add(SpanKind.LAUNCH, "cudaLaunchKernel", "thread 1", 4_000, 6_000, correlation=2)
+    builder.add(SpanKind.KERNEL, "gemm", "stream 7", 5_000, 25_000, correlation=1, symbol="sm90_gemm<64, 64>")
+    builder.add(SpanKind.KERNEL, "[bold]relu[/bold]", "stream 20", 15_000, 30_000, correlation=2)
+    return Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto", notes=("one GPU of two",)))
+
+
+@pytest.fixture
+def path(trace, tmp_path):
+    return trace.to_parquet(tmp_path / "step.parquet")
+
+
+def test_the_metrics_as_json(trace, path, capsys):
+    assert main(["read", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == KEYS
+    assert found == summary(trace).to_dict()
+    assert set(found["idle_us"]) == {"total", "host_wait", "kernel_wait", "other"}
+    assert set(found["launch_latency_us"]) == {"median", "p95"}
+    assert [stream["name"] for stream in found["streams"]] == ["stream 7", "stream 20"]
+    assert found["warnings"] == ["one GPU of two"]
+    assert (found["span_us"], found["gpu_busy_us"], found["overlap"]) == (30.0, 25.0, 0.4)  # 10 µs of 25 side by side
+
+
+def test_the_metrics_as_a_table(path, capsys):
+    assert main(["read", str(path)]) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert lines[0] == "step · kineto · NVIDIA H200"
+    assert [line.split() for line in lines if line.startswith("overlap")] == [["overlap", "40", "%"]]
+    (row,) = (line.split() for line in lines if line.startswith("stream 20"))
+    assert row[2:4] == ["1", "15.0"]
+    assert lines[-1] == "[1] one GPU of two"
+    assert captured.err == ""
+
+
+def test_every_format_that_is_written_is_read(trace, path, tmp_path, capsys):
+    """From ours to Kineto, packed, and back: the numbers stay."""
+    wanted = summary(trace).to_dict()
+    chain = [path, *(tmp_path / name for name in ("a.json", "b.json.gz", "c.parquet"))]
+    for source, target in pairwise(chain):
+        assert main(["convert", str(source), str(target)]) == 0
+        assert capsys.readouterr().out == f"wrote {target}\n"
+        assert main(["read", str(target), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == wanted
+    assert gzip.decompress(chain[2].read_bytes()).startswith(b'{"schemaVersion": 1')
+
+
+def test_formats_for_others(trace, path, tmp_path):
+    for name in ("t.pftrace", "t.perfetto-trace", "t.csv", "t.md", "t.jsonl"):
+        assert main(["convert", str(path), str(tmp_path / name)]) == 0
+    assert (tmp_path / "t.pftrace").read_bytes() == trace.to_perfetto(tmp_path / "again.pftrace").read_bytes()
+    assert (tmp_path / "t.csv").read_bytes() == trace.to_csv(tmp_path / "again.csv").read_bytes()
+    assert (tmp_path / "t.md").read_text(encoding="utf-8") == summary(trace).to_markdown()
+    assert (tmp_path / "t.jsonl").read_text(encoding="utf-8") == ss.analysis.json_lines(trace)
+
+
+@pytest.mark.parametrize("command", [("read",), ("convert",)])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "there is no trace file"), (b"PK\x03\x04", "none of the formats"), (b'{"traceEvents": [', "broken.json")],
+    ids=["missing", "zip", "truncated"],
+)
+def test_what_cannot_be_read_is_one_line(tmp_path, capsys, command, content, message):
+    source = tmp_path / "broken.json"
+    if content is not None:
+        source.write_bytes(content)
+    target = [str(tmp_path / "out.md")] if command == ("convert",) else []
+    assert main([*command, str(source), *target]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, second = err.splitlines()
+    assert first.startswith("error: ")
+    assert message in first
+    assert second.startswith("hint: ")
+    assert not (tmp_path / "out.md").exists()
+
+
+def test_an_unknown_ending_is_told_before_anything_is_read(path, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("streamscope.trace.read.read", lambda *_: pytest.fail("it was read"))
+    assert main(["convert", str(path), str(tmp_path / "t.xlsx")]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert "its name ends with '.xlsx'" in first
+    assert second == "hint: use .json, .json.gz, .pftrace, .perfetto-trace, .parquet, .csv, .md or .jsonl"
+
+
+def test_a_gpu_is_a_whole_number(path, capsys):
+    assert main(["read", str(path), "--gpu", "first"]) == 2
+    assert "--gpu" in capsys.readouterr().err
+
+
+def test_names_cannot_style_the_terminal(path, capsys):
+    assert main(["read", str(path)]) == 0
+    assert "\x1b" not in capsys.readouterr().out

@@ -1,0 +1,222 @@
+"""The stamp recorder, on a simulated device whose kernels stamp as it knows that they ran; and how stamps become spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.recording.test_events import SMALL
+
+from streamscope.devices.cuda.stamps import Slots
+from streamscope.devices.cuda.timer import TimerClock
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines import PLANNERS
+from streamscope.engines.plan import Issue
+from streamscope.engines.prepared import Prepared, prepare_traced
+from streamscope.errors import RecordingError
+from streamscope.program.launch import Cost, Launch, LaunchKind
+from streamscope.recording import stamps
+from streamscope.recording.events import Placed
+from streamscope.recording.marks import MARKS_OWNER, Mark, Marker
+from streamscope.recording.pieces import Piece
+from streamscope.recording.stamps import StampRecorder, apart, between
+from streamscope.trace.spans import Basis, SpanKind
+from streamscope.workloads import WORKLOADS
+
+UNSEEN_NS = 300
+"""Between the start of a kernel and its first stamp, and between its last stamp and its end."""
+EPOCH_NS = 1_790_000_000_000_000_000
+"""What the device's timer counts from; no float holds such a number and its nanoseconds."""
+
+
+class Memory:
+    """Stamps of a simulated device: what its log says, on a timer of its own."""
+
+    def __init__(self, device: StampingDevice, slots: list[Slots]) -> None:
+        self.device = device
+        self.slots = slots
+
+    def clear(self) -> None:
+        self.device.log.clear()
+
+    def read(self) -> list[np.ndarray]:
+        times = {(record.operation, record.part): (record.start_ns, record.end_ns) for record in self.device.log}
+        return [self._stamps(number, slots, times) for number, slots in enumerate(self.slots)]
+
+    def _stamps(self, number: int, slots: Slots, times) -> np.ndarray:
+        key = (MARKS_OWNER[0], number) if slots.owner == MARKS_OWNER else slots.owner
+        if key not in times:
+            return np.zeros((slots.blocks, 3), np.int64)
+        start, end = round(times[key][0]) + UNSEEN_NS, round(times[key][1]) - UNSEEN_NS
+        begun = np.linspace(start, end - 100, slots.blocks).astype(np.int64) if slots.blocks > 1 else np.array([start])
+        ended = np.append(begun[1:], end) if slots.blocks > 1 else np.array([max(start, end)])
+        return np.stack([begun + EPOCH_NS, ended + EPOCH_NS, np.arange(slots.blocks) % 132], axis=1)
+
+
+class StampingDevice(SimulatedDevice):
+    """A simulated device whose kernels, but for those of libraries, can stamp."""
+
+    @contextmanager
+    def stamping(self, program) -> Iterator[Memory]:
+        self.log.enabled = True
+        own = [launch for launch in program.launches() if launch.kind is LaunchKind.KERNEL and not launch.library]
+        slots = [Slots(f"{one.name}_kernel", (one.operation, one.part), one.cost.blocks, one.cost.threads, 0, 0) for one in own]
+        yield Memory(self, slots)
+
+
+@pytest.fixture
+def stamping(monkeypatch):
+    """Let the recorder's own kernels run on a simulated device."""
+
+    def mark(self: Marker, stream) -> Mark:
+        number = len(self.memory.slots)
+        launch = Launch(MARKS_OWNER[0], number, "mark", LaunchKind.KERNEL, (), (), Cost(0, 0, 1, 1), lambda _: [])
+        self.memory.slots.append(Slots("mark", MARKS_OWNER, 1, 1, 0, 0))
+        return Mark(self.device.bind(launch, [], [], stream), number)
+
+    monkeypatch.setattr(Marker, "mark", mark)
+    monkeypatch.setattr(stamps, "align_timer", lambda *_: TimerClock(-EPOCH_NS, 50.0))
+
+
+def prepared_workload(name: str, engine: str) -> Prepared:
+    function, inputs = WORKLOADS[name].build(**SMALL[name])
+    prepared = prepare_traced(function.trace(*inputs), engine, StampingDevice())
+    for _ in range(3):
+        prepared.load(inputs)
+        prepared.run()
+        prepared.wait()
+    return prepared
+
+
+def truth(prepared: Prepared) -> dict[tuple[int, int], tuple[float, float]]:
+    """Return start and end of each launch of an unrecorded run, since its first call."""
+    device = prepared.device
+    device.log.clear()
+    device.log.enabled = True
+    start = device.now_ns()
+    prepared.run()
+    prepared.wait()
+    return {(record.operation, record.part): (record.start_ns - start, record.end_ns - start) for record in device.log}
+
+
+def device_spans(trace, basis=None):
+    spans = trace.spans.of_kind([SpanKind.KERNEL, SpanKind.COPY])
+    spans = spans if basis is None else spans.select(spans.basis == basis)
+    return {
+        (int(operation), int(part)): (int(start), int(end))
+        for operation, part, start, end in zip(spans.operation, spans.part, spans.start_ns, spans.end_ns, strict=True)
+    }
+
+
+@pytest.mark.usefixtures("stamping")
+@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("workload", SMALL)
+def test_stamped_kernels_are_where_they_truly_ran(workload, engine):
+    prepared = prepared_workload(workload, engine)
+    trace = StampRecorder(prepared.device, 1).record(prepared)
+    expected, found, measured = truth(prepared), device_spans(trace), device_spans(trace, Basis.MEASURED)
+    own = {(one.operation, one.part) for one in prepared.program.launches() if one.kind is LaunchKind.KERNEL and not one.library}
+    assert found.keys() == expected.keys()
+    assert measured.keys() == own
+    # Events behind copies and library calls slow a run outside graphs, so only lengths can be compared with an unrecorded one there.
+    for key in own:
+        lasted = expected[key][1] - expected[key][0]
+        assert found[key][1] - found[key][0] == pytest.approx(lasted, abs=max(40, 0.05 * lasted))
+    if own == expected.keys():
+        for key, times in expected.items():
+            assert found[key] == pytest.approx(times, abs=60)
+
+
+@pytest.mark.usefixtures("stamping")
+@pytest.mark.parametrize("engine", ["graph", "graph-dual"])
+@pytest.mark.parametrize("workload", ["cnn", "attention", "conv-backward", "lstm", "pipeline"])
+def test_launches_without_stamps_are_placed_near_their_true_times_in_graphs(workload, engine):
+    prepared = prepared_workload(workload, engine)
+    trace = StampRecorder(prepared.device, 1).record(prepared)
+    expected, found = truth(prepared), device_spans(trace)
+    shift = np.median([found[key][1] - expected[key][1] for key in expected])
+    for key, (start, end) in expected.items():
+        assert found[key][1] - shift == pytest.approx(end, abs=1_000)
+        assert found[key][0] - shift == pytest.approx(start, abs=1_000)
+
+
+@pytest.mark.usefixtures("stamping")
+@pytest.mark.parametrize("engine", PLANNERS)
+def test_spans_of_a_stream_do_not_overlap_and_blocks_lie_within_their_kernels(engine):
+    prepared = prepared_workload("cnn", engine)
+    trace = StampRecorder(prepared.device, 1).record(prepared)
+    spans = trace.spans.of_kind([SpanKind.KERNEL, SpanKind.COPY])
+    for lane in set(spans.lane.tolist()):
+        mine = spans.select(spans.lane == lane)
+        assert (mine.start_ns[1:] >= mine.end_ns[:-1]).all()
+    times = device_spans(trace)
+    keys = list(zip(trace.blocks.operation.tolist(), trace.blocks.part.tolist(), strict=True))
+    assert set(keys) == set(device_spans(trace, Basis.MEASURED))
+    assert (trace.blocks.start_ns >= [times[key][0] - 1 for key in keys]).all()
+    assert (trace.blocks.end_ns <= [times[key][1] + 1 for key in keys]).all()
+    assert trace.info.recorder == "stamps"
+    assert trace.info.ledger["unrecorded_ns"] > 0
+    assert any("cannot be stamped" in note for note in trace.info.notes)
+    stamped = spans.select(spans.basis == Basis.MEASURED)
+    assert all(spans.names[code].endswith("_kernel") for code in stamped.symbol)
+
+
+@pytest.mark.usefixtures("stamping")
+def test_the_results_are_still_right_and_the_plain_kernels_run_on_after_recording():
+    for engine in PLANNERS:
+        prepared = prepared_workload("branches", engine)
+        before, calls = prepared.outputs(), [bound.call for bound in prepared.bound]
+        StampRecorder(prepared.device, 1).record(prepared)
+        assert [bound.call for bound in prepared.bound] == calls
+        prepared.run()
+        for one, other in zip(prepared.outputs(), before, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.usefixtures("stamping")
+def test_more_blocks_than_a_trace_keeps_are_left_out_with_a_note(monkeypatch):
+    monkeypatch.setattr(stamps, "MOST_BLOCKS", 3)
+    trace = StampRecorder((prepared := prepared_workload("branches", "graph")).device, 1).record(prepared)
+    assert len(trace.blocks) == 0
+    assert any("blocks are left out: a trace keeps 3" in note for note in trace.info.notes)
+
+
+def test_a_simulated_device_says_that_its_log_is_exact_already():
+    with pytest.raises(RecordingError, match="simulated NVIDIA H200 has no kernels that could stamp"):
+        StampRecorder.on(SimulatedDevice())
+
+
+def test_what_has_no_stamps_begins_when_it_could_and_ends_as_marked():
+    # 0 (stamped) → 1 → 2 (stamped), 0 → 3
+    before = {0: [], 1: [0], 2: [1], 3: [0]}
+    found = between(before, {0: (0, 100), 2: (300, 400)}, {1: 290, 3: 180}, {1: 150, 3: 20}, 0, 5)
+    assert found == {1: (105, 290), 3: (105, 180)}
+
+
+def test_nothing_is_shorter_than_alone_unless_a_stamped_launch_comes_next():
+    before = {0: [], 1: [0], 2: [1]}
+    assert between(before, {}, {0: 10, 1: 20, 2: 200}, {0: 50, 1: 40, 2: 60}, 0, 5) == {0: (0, 50), 1: (55, 95), 2: (100, 200)}
+    assert between(before, {2: (70, 90)}, {0: 10, 1: 20}, {0: 50, 1: 40}, 0, 5) == {0: (0, 50), 1: (55, 70)}
+
+
+def test_a_copy_is_as_long_as_alone():
+    assert between({0: []}, {}, {0: 500}, {0: 50}, 0, 5, copies={0}) == {0: (450, 500)}
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.floats(0, 1e6), st.floats(0, 1e4), st.booleans()), max_size=12))
+def test_launches_of_a_stream_are_parted_and_stay_whole(rows):
+    launch = Launch(0, 0, "kernel", LaunchKind.KERNEL, (), (), Cost(0), None)
+    placed = [
+        Placed(Issue(launch, lane), 0, start, start + length, Basis.MEASURED if measured else Basis.PLACED, (Piece(SpanKind.KERNEL),))
+        for lane, start, length, measured in rows
+    ]
+    found = apart(placed)
+    assert len(found) == len(placed)
+    assert all(one.end_ns >= one.start_ns for one in found)
+    for one, other in pairwise(found):
+        assert one.step.lane != other.step.lane or one.end_ns <= other.start_ns

@@ -1,0 +1,289 @@
+"""Any two traces compared: what one has more of than the other, and what that explains of the difference between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from streamscope.analysis.diff_rows import HEADINGS, DiffRow, diff_rows, signed
+from streamscope.analysis.intervals import IntArray
+from streamscope.analysis.joining import Joined, join
+from streamscope.analysis.overlap import kernel_time_ns
+from streamscope.analysis.statistics import SAME_WITHIN, Ranking
+from streamscope.analysis.summary import Summary, summary
+from streamscope.analysis.table import in_markdown, markdown_rows
+from streamscope.analysis.verdict import Change
+from streamscope.arguments import shown
+from streamscope.errors import TraceError, printable
+from streamscope.trace.trace import Trace
+from streamscope.words import aligned, counted, format_us, listed, shortened
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WORTH_TELLING = 0.1
+"""A part that explains less than this share of the whole change is not in the sentence."""
+MOST_IN_TEXT = 12
+"""So many rows stand in the text and in Markdown; all are in `TraceDiff.rows`."""
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One part of a trace's span. The parts of `TraceDiff.contributions` add up to the span, and their differences to its difference.
+
+    Attributes
+    ----------
+    label : str
+    first_us, second_us : float
+        In each trace; negative for what shortens the span.
+    """
+
+    label: str
+    first_us: float
+    second_us: float
+
+    @property
+    def difference_us(self) -> float:
+        """Second less first, in µs."""
+        return self.second_us - self.first_us
+
+
+@dataclass(frozen=True, repr=False)
+class TraceDiff:
+    """What `diff` found. Differences are the second trace less the first: negative is faster.
+
+    Attributes
+    ----------
+    first, second : Trace
+    summaries : tuple of Summary
+        Of both.
+    joined : Joined
+        Which span of one is which of the other.
+    contributions : tuple of Contribution
+        Kernel time, less what runs side by side, copies alone and idle time by cause: together the span.
+    rows : tuple of DiffRow
+        By how much they change: the largest first.
+    """
+
+    first: Trace
+    second: Trace
+    summaries: tuple[Summary, Summary]
+    joined: Joined
+    contributions: tuple[Contribution, ...]
+    rows: tuple[DiffRow, ...]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What the two traces are called in sentences: by engine or program, whichever differs."""
+        first, second = self.first.info, self.second.info
+        if first.engine != second.engine:
+            return first.engine, second.engine
+        return (first.program, second.program) if first.program != second.program else ("the first", "the second")
+
+    @property
+    def title(self) -> str:
+        """Which two traces are compared."""
+        parts = [f"{each.info.program} · {each.info.engine}" for each in self.summaries]
+        return f"{parts[0]} → {parts[1]}"
+
+    @property
+    def pairs(self) -> IntArray:
+        """Which rows of both tables of spans stand for each other: int64 array, shape (n, 2)."""
+        return self.joined.row[self.joined.pairs]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know before believing the numbers."""
+        kinds = {each.info.device.simulated or each.info.recorder == "prediction" for each in self.summaries}
+        devices = {each.info.device.name for each in self.summaries}
+        return (
+            *(["one trace was measured, the other was not"] if len(kinds) > 1 else []),
+            *([f"two devices: {listed(sorted(devices))}"] if len(devices) > 1 else []),
+            "one run each: the difference of the whole has no interval",
+            *(f"{name}: {text}" for name, each in zip(self.names, self.summaries, strict=True) for text in each.warnings),
+        )
+
+    @cached_property
+    def answer(self) -> str:
+        """One sentence: how the two compare, and why."""
+        (first_us, second_us), (first, second) = (each.span_us for each in self.summaries), self.names
+        spans = f"{format_us(first_us)} → {format_us(second_us)} µs"
+        if not first_us or not second_us:
+            return f"{first if second_us else second} has no spans, so there is nothing to compare."
+        if abs(second_us - first_us) <= SAME_WITHIN * max(first_us, second_us):
+            return f"{second} takes as long as {first}, within 1 % ({spans})."
+        ranking = Ranking.FASTER if second_us < first_us else Ranking.SLOWER
+        change = Change(second, first, ranking, max(first_us, second_us) / min(first_us, second_us))
+        compared = f"{second} is {change.words} than {first} ({spans})"
+        change_us = second_us - first_us
+        parts = sorted(self.contributions, key=lambda part: -abs(part.difference_us))
+        parts = [part for part in parts if abs(part.difference_us) >= WORTH_TELLING * abs(change_us)]
+        along = [_words(part) for part in parts if part.difference_us * change_us > 0]
+        against = [_words(part) for part in parts if part.difference_us * change_us < 0]
+        return f"{compared}: {listed(along)}{f'; against that, {listed(against)}' if against else ''}.{self._most_changed()}"
+
+    def _most_changed(self) -> str:
+        top = next((row for row in self.rows if row.kind == "kernel"), None)
+        change_us = sum(row.difference_us for row in self.rows if row.kind == "kernel")
+        if top is None or abs(top.difference_us) < WORTH_TELLING * abs(self.summaries[1].span_us - self.summaries[0].span_us):
+            return ""
+        return f" Of kernel time ({signed(change_us)} µs in all), {shortened(top.called, 60)} changed most: {signed(top.difference_us)} µs."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values: times in µs, differences the second less the first.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
+        >>> found = ss.diff(runs["async"].trace, runs["graph"].trace).to_dict()
+        >>> list(found)
+        ['answer', 'first', 'second', 'joined_by', 'difference_us', 'contributions', 'rows', 'warnings']
+        """
+        traces = [
+            {"program": each.info.program, "engine": each.info.engine, "device": each.info.device.name, "span_us": each.span_us,
+             "gpu_busy_us": each.gpu_busy_us, "idle_us": each.idle.total_ns / 1000, "overlap": each.overlap}
+            for each in self.summaries
+        ]  # fmt: skip
+        return {
+            "answer": self.answer,
+            "first": traces[0],
+            "second": traces[1],
+            "joined_by": self.joined.by,
+            "difference_us": self.summaries[1].span_us - self.summaries[0].span_us,
+            "contributions": [
+                {"name": part.label, "first_us": part.first_us, "second_us": part.second_us, "difference_us": part.difference_us}
+                for part in self.contributions
+            ],
+            "rows": [row.to_dict() for row in self.rows],
+            "warnings": list(self.warnings),
+        }
+
+    def to_markdown(self) -> str:
+        """Return it as a short page: the answer, what the difference is made of, and what changed most.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
+        >>> print(ss.diff(runs["async"].trace, runs["graph"].trace).to_markdown())
+        # parallel_branches · async → parallel_branches · graph
+        <BLANKLINE>
+        graph is 2.3× faster than async (...
+        """
+        parts = markdown_rows(("part of the span", "first, µs", "second, µs", "difference, µs"), self.contribution_rows())
+        page = [f"# {in_markdown(self.title)}", "", in_markdown(self.answer), "", *parts, ""]
+        page += markdown_rows(HEADINGS, self.table_rows(MOST_IN_TEXT)) if self.changed else []
+        notes = [f"- {in_markdown(line)}" for line in (*self._left_out, *self.warnings)]
+        return printable("\n".join([*page, "", *notes, ""]))
+
+    _repr_markdown_ = to_markdown
+
+    def __repr__(self) -> str:
+        parts = aligned([("part of the span", "first, µs", "second, µs", "difference, µs"), *self.contribution_rows()], numbers=True)
+        cells = [(shortened(row[0], 60), *row[1:]) for row in self.table_rows(MOST_IN_TEXT)]
+        table = ["", *aligned([HEADINGS, *cells], numbers=True)] if cells else []
+        notes = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
+        return printable("\n".join([self.title, self.answer, "", *parts, *table, *self._left_out, *notes]))
+
+    def contribution_rows(self) -> Iterator[tuple[str, ...]]:
+        """Yield label, both values and the difference of each contribution as text, then of the span, which is their sum."""
+        span = Contribution("span", self.summaries[0].span_us, self.summaries[1].span_us)
+        for part in (*self.contributions, span):
+            yield part.label, *(format_us(value).replace("-", "−") for value in (part.first_us, part.second_us)), signed(part.difference_us)
+
+    @property
+    def changed(self) -> tuple[DiffRow, ...]:
+        """The rows whose total or count differs; they come first in ``rows``."""
+        return tuple(row for row in self.rows if row.difference_us or row.count[0] != row.count[1])
+
+    def table_rows(self, most: int | None = None) -> Iterator[tuple[str, ...]]:
+        """Yield the rows that changed as text, under `HEADINGS`, the largest change first; all, or at most so many."""
+        for row in self.changed[:most]:
+            yield row.cells()
+
+    @property
+    def _left_out(self) -> list[str]:
+        rest, same = self.changed[MOST_IN_TEXT:], len(self.rows) - len(self.changed)
+        more = [f"{counted(len(rest), 'more row')}, {signed(sum(row.difference_us for row in rest))} µs in all"] if rest else []
+        return more + ([f"{counted(same, 'row')} without a difference"] if same else [])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a DataFrame, one row each, times in µs.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
+        >>> frame = ss.diff(runs["async"].trace, runs["graph"].trace).to_pandas()
+        >>> list(frame.columns)[:6]
+        ['name', 'was', 'kind', 'operation', 'part', 'status']
+        """
+        import pandas as pd
+
+        sides = ("first", "second")
+        columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in self.rows] for name in ("name", "was", "kind", "operation")}
+        columns |= {name: [getattr(row, name) for row in self.rows] for name in ("part", "status")}
+        columns |= {f"{side}_count": [row.count[at] for row in self.rows] for at, side in enumerate(sides)}
+        columns |= {f"{side}_us": [row.total_us[at] for row in self.rows] for at, side in enumerate(sides)}
+        names = ("difference_us", "each_us", "low_us", "high_us", "basis", "told")
+        return pd.DataFrame(columns | {name: [getattr(row, name) for row in self.rows] for name in names})
+
+
+def diff(first: Trace, second: Trace) -> TraceDiff:
+    """Compare two traces of any origin: two engines, two versions of a model, a trace before and after, a prediction and a recording.
+
+    Kernels, copies and sets are joined by operation if both traces are of one program, else by name and order (see
+    `TraceDiff.joined`). The difference of the spans is divided by an identity that holds for each trace: span = kernel time - what of it
+    runs side by side + copies and sets alone + idle time by cause; and kernel time is the sum over its rows. Where a name runs several
+    times, a row has the median of the differences of its pairs with its interval, as `median_interval` has it; where the two traces have
+    different counts, the difference of the medians, and the interval from one's low end to the other's high end. Unit: µs.
+
+    Parameters
+    ----------
+    first, second : Trace
+
+    Raises
+    ------
+    TraceError
+        One of the two is not a trace.
+
+    Examples
+    --------
+    >>> function, inputs = ss.workload("branches").build()
+    >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
+    >>> found = ss.diff(runs["async"].trace, runs["graph"].trace)
+    >>> found.answer
+    'graph is 2.3× faster than async (...
+    """
+    for trace in (first, second):
+        if not isinstance(trace, Trace):
+            raise TraceError(
+                f"diff compares two traces, not {shown(trace)}", hint='a run has one: runs["graph"].trace; ss.read opens a file'
+            )
+    summaries = summary(first), summary(second)
+    joined = join(first, second)
+    rows = sorted(diff_rows(first, second, joined), key=lambda row: -abs(row.difference_us))
+    return TraceDiff(first, second, summaries, joined, _contributions((first, second), summaries), tuple(rows))
+
+
+def _contributions(traces: tuple[Trace, Trace], summaries: tuple[Summary, Summary]) -> tuple[Contribution, ...]:
+    parts = []
+    for trace, found in zip(traces, summaries, strict=True):
+        kernels_us = kernel_time_ns(trace.spans) / 1000
+        idle = (found.idle.host_wait_ns, found.idle.kernel_wait_ns, found.idle.other_ns)
+        parts.append((kernels_us, found.gpu_busy_us - kernels_us, found.copy_us, *(time_ns / 1000 for time_ns in idle)))
+    return tuple(Contribution(label, *values) for label, *values in zip(_PARTS, *parts, strict=True))
+
+
+_PARTS = ("kernel time", "kernels side by side", "copies and sets alone", "idle: host wait", "idle: kernel wait", "idle: other")
+
+
+def _words(part: Contribution) -> str:
+    amount = format_us(abs(part.difference_us))
+    more = part.difference_us > 0
+    if part.label == "kernels side by side":  # It shortens the span, so more of it is a negative difference.
+        return f"{amount} µs {'less' if more else 'more'} of kernels side by side"
+    return f"{amount} µs {'more' if more else 'less'} {part.label.removeprefix('idle: ').replace('other', 'other idle time')}"

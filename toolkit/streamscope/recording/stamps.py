@@ -1,0 +1,380 @@
+"""The stamp recorder: true starts and ends of generated kernels, beside their neighbours and inside graphs, without CUPTI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.devices.cuda.device import CudaDevice
+from streamscope.devices.cuda.stamps import Slots, StampMemory
+from streamscope.devices.cuda.streams import CudaStream
+from streamscope.devices.cuda.timer import TimerClock, align_timer
+from streamscope.devices.protocol import Device
+from streamscope.engines.binding import Bound, settled
+from streamscope.engines.plan import Issue, Replay
+from streamscope.engines.prepared import Prepared
+from streamscope.errors import RecordingError
+from streamscope.program.launch import LaunchKind
+from streamscope.recording.calibration import Calibration, calibrate, held
+from streamscope.recording.events import EventRecorder, Placed, reference_notes, shift_ns, spans_of_run
+from streamscope.recording.marks import Marker
+from streamscope.recording.origins import origins_of
+from streamscope.recording.passes import NaturalPass, dependencies, gated_pass, launches_of, natural_pass, steps_of
+from streamscope.recording.pieces import Piece, in_graph
+from streamscope.trace.blocks import MOST_BLOCKS, Blocks
+from streamscope.trace.spans import Basis, SpanKind
+from streamscope.trace.trace import Trace, TraceInfo
+from streamscope.words import counted
+
+Stamps = npt.NDArray[np.int64]
+Owner = tuple[int, int]
+
+TYPICAL_EXCESS_NS = 620.0
+"""How much longer a kernel takes than from its first stamp to its last, where it cannot be measured: from 540 ns (one block) to 900 ns
+(some 1,000) against CUPTI on an H200."""
+MOST_EXCESS_NS = 2_000.0
+
+
+@dataclass(frozen=True)
+class StampRecorder:
+    """Records runs of prepared programs by stamps of blocks.
+
+    The program is bound a second time, in the same memory, with kernels that stamp their blocks. A kernel starts a little before its first
+    stamp and ends a little after its last; how much, is found for each launch alone, by a pair of events around it. What has no stamps,
+    kernels of libraries and copies, ends as an event behind it says or, in a graph, a mark behind it in a replay of its own; outside graphs
+    it is as long as it takes alone, and in graphs a kernel begins when it could.
+
+    Attributes
+    ----------
+    device : CudaDevice
+    passes : int
+        Passes of each sort; the median counts.
+    """
+
+    device: CudaDevice
+    passes: int = 7
+
+    @classmethod
+    def on(cls, device: Device) -> StampRecorder:
+        """Return a recorder for a device.
+
+        Raises
+        ------
+        RecordingError
+            Its kernels cannot stamp.
+        """
+        if device.log is not None:
+            raise RecordingError(
+                f"{device.info.name} has no kernels that could stamp their blocks",
+                hint="its own log is exact: leave recorder= out",
+            )
+        return cls(cast("CudaDevice", device))
+
+    def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
+        """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
+
+        Parameters
+        ----------
+        prepared : Prepared
+        reload : callable
+            Called before each pass; fills the inputs of a program that changes them.
+
+        Returns
+        -------
+        Trace
+            Of the natural pass with the median makespan; its zero is the start of the first call. `Trace.blocks` tells which multiprocessor
+            ran which block.
+        """
+        with prepared.lock, settled(prepared.streams.values()), self.device.stamping(prepared.program) as memory:
+            return _Recording(self, prepared, prepared.twin(), memory).trace(reload)
+
+
+class _Pass:
+    """One natural pass, with its stamps on the host's clock."""
+
+    def __init__(self, natural: NaturalPass, stamps: Sequence[Stamps], clock: TimerClock) -> None:
+        self.natural = natural
+        self.stamps = [np.where(one[:, :2] > 0, one[:, :2] + clock.offset_ns, 0) for one in stamps]
+        self.multiprocessors = [one[:, 2] for one in stamps]
+        self.clock = clock
+
+
+class _Recording:
+    """One recording on its way.
+
+    ``own`` are the slots of each launch's kernels; ``excess_ns`` how much longer each launch takes than its stamps say.
+    """
+
+    def __init__(self, recorder: StampRecorder, prepared: Prepared, twin: Prepared, memory: StampMemory) -> None:
+        self.recorder = recorder
+        self.prepared = prepared
+        self.twin = twin
+        self.memory = memory
+        self.events = EventRecorder(cast("Device", recorder.device), recorder.passes)
+        self.own: dict[Owner, list[int]] = {}
+        for number, slots in enumerate(memory.slots):
+            self.own.setdefault(slots.owner, []).append(number)
+        self.slots: list[Slots] = list(memory.slots)
+        self.excess_ns: dict[Owner, float] = {}
+        self.marker = Marker(recorder.device, memory, twin)
+        self.stream = cast("CudaStream", twin.streams[0])
+        self._shift_ns: float | None = None
+
+    def trace(self, reload: Callable[[], None]) -> Trace:
+        """Run all passes and return what they found."""
+        for _ in range(2):
+            reload()
+            self.twin.run()
+            self.twin.wait()
+        passes = sorted((self._natural(reload) for _ in range(self.recorder.passes)), key=lambda one: one.natural.makespan_ns)
+        chosen = passes[len(passes) // 2]
+        calibration = calibrate(self.events.device)
+        reload()
+        steps = steps_of(self.twin)
+        alone = {index: self._alone_ns(bound.inner, calibration) for index, bound in enumerate(steps) if isinstance(bound.step, Replay)}
+        durations = self._alone_ns(steps, calibration)
+        placed: list[Placed] = []
+        for index, bound in enumerate(steps):
+            if isinstance(bound.step, Replay):
+                placed += self._in_graph(chosen, bound, index, alone[index], calibration)
+            elif self._stamped(bound):
+                placed += self._by_stamps(chosen, bound, index)
+        placed = apart([*placed, *self._by_events(chosen, steps, durations, calibration)])
+        late = shift_ns(placed, chosen.natural, chosen.clock.uncertainty_ns)
+        spans = spans_of_run(self.prepared, chosen.natural.host, placed, late)
+        blocks, notes = self._blocks(chosen, late - chosen.natural.host[0].start_ns)
+        return Trace(spans, self._info(chosen, calibration, passes, [*notes, *self._notes(placed)]), origins_of(self.prepared.plan), blocks)
+
+    def _natural(self, reload: Callable[[], None]) -> _Pass:
+        """Run as it is; what has stamps gets no event."""
+        untimed = [
+            index
+            for index, bound in enumerate(steps_of(self.twin))
+            if any(self._stamped(one) for one in (bound.inner if isinstance(bound.step, Replay) else [bound]))
+        ]
+        reload()
+        self.twin.wait()
+        clock = align_timer(self.recorder.device, self.stream)
+        self.memory.clear()
+        natural = natural_pass(self.twin, self.prepared, untimed)
+        return _Pass(natural, self.memory.read()[: len(self.slots)], clock)
+
+    def _stamped(self, bound: Bound) -> bool:
+        return isinstance(bound.step, Issue) and (bound.step.launch.operation, bound.step.launch.part) in self.own
+
+    def _event_shift_ns(self, chosen: _Pass) -> float:
+        """Return what to add to the time of an event, on the host's clock by events, to get the end of what is before it by stamps."""
+        if self._shift_ns is None:
+            device, clock, mark = self.events.device, chosen.natural.clock, self.marker.mark(self.stream)
+            event, shifts = device.event(timing=True), []
+            for _ in range(self.recorder.passes):
+                with held(device, [self.twin.streams[0]]):
+                    mark.call()
+                    self.twin.streams[0].record(event)
+                device.synchronize()
+                shifts.append(int(self.memory.read()[mark.slot][0, 0]) + chosen.clock.offset_ns - clock.host_ns(event))
+            self._shift_ns = float(np.median(shifts)) + self._typical_excess_ns() / 2
+        return self._shift_ns
+
+    def _typical_excess_ns(self) -> float:
+        return float(np.median(list(self.excess_ns.values()))) if self.excess_ns else TYPICAL_EXCESS_NS
+
+    def _by_events(self, chosen: _Pass, steps: Sequence[Bound], durations: Mapping[int, float], calibration: Calibration) -> list[Placed]:
+        """Return the launches outside graphs that have no stamps: as long as they take alone, and ended as the events behind them say."""
+        placed: list[Placed] = []
+        for index, pieces in self._pieces(steps, durations, calibration).items():
+            end_ns = chosen.natural.ends_ns[index] + self._event_shift_ns(chosen)
+            basis = Basis.DERIVED if len(pieces) == 1 else Basis.PLACED
+            placed.append(Placed(cast("Issue", steps[index].step), index, end_ns - durations[index], end_ns, basis, pieces))
+        return placed
+
+    def _alone_ns(self, steps: Sequence[Bound], calibration: Calibration) -> dict[int, float]:
+        """Return how long each launch takes alone, in ns, and keep how much longer that is than its stamps say."""
+        passes: list[dict[int, float]] = []
+        extents: dict[Owner, list[float]] = {}
+        owners = {index: self._owner(steps[index]) for index in launches_of(steps) if self._stamped(steps[index])}
+        for _ in range(self.recorder.passes):
+            passes.append(gated_pass(self.twin, steps))
+            self.events.device.synchronize()
+            stamps = self.memory.read()
+            for owner in owners.values():
+                times = np.concatenate([stamps[slot][:, :2] for slot in self.own[owner]])
+                extents.setdefault(owner, []).append(float(times[:, 1].max() - times[:, 0].min()))
+        durations = {i: max(0.0, float(np.median([one[i] for one in passes])) - calibration.alone_excess_ns) for i in passes[0]}
+        for index, owner in owners.items():
+            self.excess_ns[owner] = min(max(0.0, durations[index] - float(np.median(extents[owner]))), MOST_EXCESS_NS)
+        return durations
+
+    def _owner(self, bound: Bound) -> Owner:
+        launch = cast("Issue", bound.step).launch
+        return launch.operation, launch.part
+
+    def _pieces(self, steps: Sequence[Bound], durations: Mapping[int, float], calibration: Calibration) -> dict[int, tuple[Piece, ...]]:
+        """Return the kernels of each launch without stamps."""
+        chosen = [index for index in launches_of(steps) if not self._stamped(steps[index])]
+        own = {position: durations[index] for position, index in enumerate(chosen)}
+        found = self.events.pieces(self.twin, [steps[index] for index in chosen], own, calibration)
+        return {index: found[position] for position, index in enumerate(chosen)}
+
+    def _by_stamps(self, chosen: _Pass, bound: Bound, correlation: int) -> list[Placed]:
+        """Return a launch as its kernels' stamps say; nothing where none of them ran."""
+        owner = self._owner(bound)
+        own = [slot for slot in self.own[owner] if chosen.stamps[slot].all()]
+        if not own:
+            return []
+        around = self.excess_ns[owner] / 2
+        times = [(float(chosen.stamps[slot][:, 0].min()) - around, float(chosen.stamps[slot][:, 1].max()) + around) for slot in own]
+        start = times[0][0]
+        pieces = tuple(
+            Piece(SpanKind.KERNEL, begin - start, end - start, self.slots[slot].symbol, self.slots[slot].blocks, self.slots[slot].threads)
+            for slot, (begin, end) in zip(own, _meeting(times), strict=True)
+        )
+        return [Placed(cast("Issue", bound.step), correlation, start, times[-1][1], Basis.MEASURED, pieces)]
+
+    def _in_graph(
+        self, chosen: _Pass, replay: Bound, correlation: int, alone: Mapping[int, float], calibration: Calibration
+    ) -> list[Placed]:
+        """Return the launches of a replay: by their stamps, or placed between those that have some."""
+        issues = launches_of(replay.inner)
+        stamped = {
+            index: self._by_stamps(chosen, replay.inner[index], correlation) for index in issues if self._stamped(replay.inner[index])
+        }
+        placed = {index: found[0] for index, found in stamped.items() if found}
+        pieces = {index: one.pieces for index, one in placed.items()}
+        without = [index for index in issues if not self._stamped(replay.inner[index])]
+        if without:
+            pieces |= self._pieces(replay.inner, alone, calibration)
+            begin, ends, gap = self._marked(chosen, replay, correlation, without)
+            times = {index: (one.start_ns, one.end_ns) for index, one in placed.items()}
+            inner = [bound.step for bound in replay.inner]
+            copies = {index for index in without if cast("Issue", inner[index]).launch.kind is not LaunchKind.KERNEL}
+            for index, (start, end) in between(dependencies(inner), times, ends, alone, begin, gap, copies).items():
+                placed[index] = Placed(cast("Issue", inner[index]), correlation, start, end, Basis.PLACED, pieces[index])
+        owned = in_graph({index: pieces[index] for index in placed}, replay.owners)
+        return [replace(placed[index], pieces=owned[index]) for index in issues if index in placed]
+
+    def _marked(self, chosen: _Pass, replay: Bound, correlation: int, without: Sequence[int]) -> tuple[float, dict[int, float], float]:
+        """Return when a replay could begin, when its launches without stamps ended, and the gap between dependent kernels."""
+        stamped = [slot for bound in replay.inner if self._stamped(bound) for slot in self.own[self._owner(bound)]]
+        ran = [slot for slot in stamped if chosen.stamps[slot].all()]
+        replayed = self.marker.replays(replay, without, ran, self.recorder.passes)
+        around = self._typical_excess_ns() / 2
+        behind = self.marker.gap_ns - around  # from the end of a launch to the mark behind it
+        shifts = [float(chosen.stamps[slot][:, 0].min()) - replayed.begun_ns[slot] for slot in ran]
+        if not shifts:
+            shifts = [chosen.natural.ends_ns[correlation] + self._event_shift_ns(chosen) - (replayed.end_ns - behind)]
+        shift = float(np.median(shifts))
+        ends = {index: shift + time - behind for index, time in replayed.marked_ns.items()}
+        return shift + behind, ends, max(0.0, self.marker.gap_ns - 2 * around)
+
+    def _blocks(self, chosen: _Pass, shift_by_ns: float) -> tuple[Blocks, list[str]]:
+        """Return the blocks of all kernels, with a note where they are too many."""
+        rows = [
+            (np.full(len(stamps), slots.owner[0]), np.full(len(stamps), slots.owner[1]), multiprocessors, *stamps.T)
+            for slots, stamps, multiprocessors in zip(self.slots, chosen.stamps, chosen.multiprocessors, strict=True)
+            if stamps.all()
+        ]
+        count = sum(len(row[0]) for row in rows)
+        if count > MOST_BLOCKS:
+            return Blocks(), [f"the times of {count:,} blocks are left out: a trace keeps {MOST_BLOCKS:,}"]
+        if not rows:
+            return Blocks(), []
+        columns = [np.concatenate(column) for column in zip(*rows, strict=True)]
+        order = np.argsort(columns[3], kind="stable")
+        operation, part, multiprocessor, start, end = (column[order] for column in columns)
+        shift = round(shift_by_ns)
+        return Blocks(operation, part, multiprocessor, start + shift, end + shift), []
+
+    def _notes(self, placed: Sequence[Placed]) -> list[str]:
+        launches = [one for one in placed if one.basis is not Basis.MEASURED]
+        notes = [*self.prepared.notes, *self.twin.notes, *reference_notes(self.recorder.device.info)]
+        if launches:
+            names = ", ".join(dict.fromkeys(one.step.launch.name for one in launches))
+            kinds = f"{counted(len(launches), 'launch', 'launches')} of libraries and copies ({names})"
+            notes.append(f"{kinds} cannot be stamped: their ends were measured by events or marks, their starts worked out")
+        return list(dict.fromkeys(notes))
+
+    def _info(self, chosen: _Pass, calibration: Calibration, passes: Sequence[_Pass], notes: Sequence[str]) -> TraceInfo:
+        found: dict[str, float] = calibration.to_dict() | {"passes": self.recorder.passes}
+        found["stamp_excess_ns"] = round(self._typical_excess_ns(), 1)
+        found["clock_uncertainty_ns"] = round(chosen.clock.uncertainty_ns, 1)
+        unrecorded_ns = float(np.median([one.natural.unrecorded_ns for one in passes]))
+        ledger = {"recorded_ns": float(chosen.natural.makespan_ns), "unrecorded_ns": unrecorded_ns}
+        plan = self.prepared.plan.counts | self.prepared.graph_counts.to_dict()
+        prepared, device = self.prepared, self.recorder.device.info
+        return TraceInfo(
+            prepared.plan.engine, prepared.program.name, device, "stamps", found, ledger, tuple(notes), plan=plan, memory=prepared.memory
+        )
+
+
+def _meeting(times: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return starts and ends of kernels one after the other, those that would overlap parted in the middle."""
+    found = list(times)
+    for later in range(1, len(found)):
+        (start, end), (next_start, next_end) = found[later - 1], found[later]
+        if end > next_start:
+            found[later - 1], found[later] = (start, (end + next_start) / 2), ((end + next_start) / 2, next_end)
+    return found
+
+
+def apart(placed: Sequence[Placed]) -> list[Placed]:
+    """Return launches of which no two of one stream overlap: a stamped one keeps its times before others, two alike part in the middle."""
+    found = sorted(placed, key=lambda one: (one.step.lane, one.start_ns))
+    for later in range(1, len(found)):
+        one, other = found[later - 1], found[later]
+        if one.step.lane != other.step.lane or one.end_ns <= other.start_ns:
+            continue
+        measured = one.basis is Basis.MEASURED, other.basis is Basis.MEASURED
+        meet = (one.end_ns + other.start_ns) / 2 if measured[0] == measured[1] else one.end_ns if measured[0] else other.start_ns
+        meet = max(meet, one.start_ns)
+        found[later - 1], found[later] = replace(one, end_ns=meet), replace(other, start_ns=meet, end_ns=max(meet, other.end_ns))
+    return found
+
+
+def between(
+    before: Mapping[int, Sequence[int]],
+    known: Mapping[int, tuple[float, float]],
+    ends: Mapping[int, float],
+    alone: Mapping[int, float],
+    begin: float,
+    gap: float,
+    copies: frozenset[int] | set[int] = frozenset(),
+) -> dict[int, tuple[float, float]]:
+    """Return starts and ends of a graph's launches that have no stamps, between those that have.
+
+    A kernel begins when all that it depends on has ended, and a gap later; that it may have waited for room on the multiprocessors cannot
+    be told. A copy shares its way with few others, so it takes as long as alone. Nothing is shorter than alone, unless what has stamps
+    leaves no more room.
+
+    Parameters
+    ----------
+    before : mapping of int to sequence of int
+        For each launch, in order, those that come right before it.
+    known : mapping of int to (float, float)
+        Starts and ends by stamps.
+    ends : mapping of int to float
+        When the others ended, by marks.
+    alone : mapping of int to float
+        How long each takes alone.
+    begin : float
+        When launches could begin that depend on none.
+    gap : float
+        Between a launch and one that depends on it.
+    copies : set of int
+        Which of them are copies.
+    """
+    times = dict(known)
+    latest: dict[int, float] = {}
+    for index, (start, _) in known.items():
+        latest.update({other: min(start, latest.get(other, start)) for other in before[index]})
+    for index, earlier in before.items():
+        if index not in known and index in ends:
+            ready = max((times[other][1] + gap for other in earlier if other in times), default=begin)
+            start = max(ready, ends[index] - alone[index]) if index in copies else ready
+            end = min(max(ends[index], start + alone[index]), latest.get(index, np.inf))
+            times[index] = (min(start, end), end)
+    return {index: time for index, time in times.items() if index not in known}
