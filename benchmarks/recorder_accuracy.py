@@ -1,35 +1,77 @@
-"""How far the event recorder's kernel durations are from CUPTI's, for every engine, on the GPU of this machine.
+"""How far each recorder is from PyTorch's profiler, for every engine and program, on the GPU of this machine.
 
-The same prepared programs are recorded by both recorders, events first, so that CUPTI's subscription does not disturb the events.
-Durations are joined by operation and part; CUPTI's is the median of several runs.
+The same prepared programs are recorded by events, stamps and CUPTI, once each, as a user would. When all that is done, PyTorch's profiler
+records several runs of each, by itself: of these the medians count. Kernels are joined by their names and the order of their starts.
 
-    python benchmarks/recorder_accuracy.py [RESULT.json]
+Busy time is the time in which kernels run, overlap the share of it in which two or more do; both are worked out from the profiler's own
+events here, not by Streamscope.
+
+    python benchmarks/recorder_accuracy.py [RESULT.json [SECONDS]]
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from further_programs import FURTHER_PROGRAMS
 from provenance import provenance
 
 import streamscope as ss
-from streamscope.analysis import gpu_busy_ns, launch_latency_ns, overlap_fraction
+from streamscope.analysis import gpu_busy_ns, overlap_fraction
 from streamscope.engines import PLANNERS
-from streamscope.engines.prepared import Prepared
+from streamscope.engines.prepared import Prepared, prepare_traced
+from streamscope.errors import StreamscopeError
 from streamscope.files import written_whole
-from streamscope.recording.cupti import CuptiRecorder
-from streamscope.recording.events import EventRecorder
-from streamscope.trace.spans import SpanKind
+from streamscope.recording.recorders import recorder_of
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.tracing import ProgramFunction, program
 from streamscope.workloads import WORKLOADS
 
 RUNS = 9
-ALLOWED_US, ALLOWED_SHARE = 0.3, 0.05
+RECORDERS = ("events", "stamps", "cupti")
+ALLOWED = {"duration_us": 0.3, "duration_share": 0.05, "start_us": 1.0, "overlap": 0.02, "busy_share": 0.03}
+Times = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of one run, in the order of their starts, and how many copies and sets there were beside them; times in ns."""
+
+    names: tuple[str, ...]
+    start_ns: Times
+    end_ns: Times
+    others: int
+
+    @property
+    def busy_ns(self) -> int:
+        """Time in which at least one runs."""
+        return self._with_at_least(1)
+
+    @property
+    def overlap(self) -> float:
+        """Share of that time in which two or more run."""
+        return self._with_at_least(2) / self.busy_ns if self.busy_ns else 0.0
+
+    def _with_at_least(self, count: int) -> int:
+        times = np.concatenate([self.start_ns, self.end_ns])
+        steps = np.concatenate([np.ones(len(self.start_ns), int), -np.ones(len(self.end_ns), int)])
+        order = np.lexsort((steps, times))  # One ends before another begins at the same time.
+        running = np.cumsum(steps[order])[:-1]
+        return int(np.diff(times[order])[running >= count].sum())
+
+    def by_name(self) -> list[int]:
+        """Return the kernels' places, those of one name together, in the order of their starts."""
+        return sorted(range(len(self.names)), key=lambda place: (self.names[place], self.start_ns[place]))
 
 
 def durations_program() -> tuple[ProgramFunction, list[Any]]:
@@ -47,72 +89,150 @@ def durations_program() -> tuple[ProgramFunction, list[Any]]:
     return durations, [random.random(size, dtype=np.float32) for size in sizes for _ in range(2)]
 
 
-def kernel_durations_us(trace: Trace) -> dict[tuple[int, int], float]:
-    kernels = trace.spans.of_kind([SpanKind.KERNEL])
-    return {(int(o), int(p)): float(d) / 1e3 for o, p, d in zip(kernels.operation, kernels.part, kernels.duration_ns, strict=True)}
+def programs() -> Iterator[tuple[str, ProgramFunction, Sequence[Any]]]:
+    """Yield each program with its name and inputs."""
+    for name, workload in WORKLOADS.items():
+        yield name, *workload.build()
+    for name, make in FURTHER_PROGRAMS.items():
+        yield name, *make()
+    yield "durations", *durations_program()
 
 
-def compare_recorders(device: Any, name: str, function: ProgramFunction, inputs: list[Any]) -> dict[str, Any]:
-    traced = function.trace(*inputs)
-    recorder = EventRecorder.on(device)
-    results: dict[str, dict[str, Any]] = {}
-    prepared: dict[str, Prepared] = {}
-    for engine in PLANNERS:
-        prepared[engine] = ss.prepare(traced, engine=engine, device=device)
-        prepared[engine].load(inputs)
-        for _ in range(3):
-            prepared[engine].run()
-            prepared[engine].wait()
-    events = {engine: recorder.record(one) for engine, one in prepared.items()}
-    for engine, one in prepared.items():
-        cupti = CuptiRecorder(device).record(one, RUNS)
-        by_run = [kernel_durations_us(trace) for trace in cupti]
-        reference = {key: float(np.median([run[key] for run in by_run])) for key in by_run[0]}
-        measured = kernel_durations_us(events[engine])
-        keys = sorted(reference)
-        expected, found = np.array([reference[k] for k in keys]), np.array([measured[k] for k in keys])
-        error = np.abs(found - expected)
-        results[engine] = {
-            "calibration": dict(events[engine].info.calibration),
-            "kernels": len(keys),
-            "cupti_us": [round(v, 3) for v in expected.tolist()],
-            "events_us": [round(v, 3) for v in found.tolist()],
-            "median_error_us": float(np.median(error)),
-            "p90_error_us": float(np.percentile(error, 90)),
-            "median_error_share": float(np.median(error / expected)),
-            "within": bool(np.median(error - np.maximum(ALLOWED_US, ALLOWED_SHARE * expected)) <= 0),
-            "kernels_within_share": float(np.mean(error <= np.maximum(ALLOWED_US, ALLOWED_SHARE * expected))),
-            "overlap": {"events": overlap_fraction(events[engine].spans), "cupti": [overlap_fraction(t.spans) for t in cupti]},
-            "gpu_busy_us": {"events": gpu_busy_ns(events[engine].spans) / 1e3, "cupti": [gpu_busy_ns(t.spans) / 1e3 for t in cupti]},
-            "launch_latency_us": {
-                "events": float(np.median(launch_latency_ns(events[engine].spans))) / 1e3,
-                "cupti": float(np.median([np.median(launch_latency_ns(t.spans)) for t in cupti])) / 1e3,
-            },
-        }
-        r = results[engine]
-        print(
-            f"{name:18} {engine:11} n={r['kernels']:4} median error {r['median_error_us']:.3f} us ({100 * r['median_error_share']:.1f} %) "
-            f"p90 {r['p90_error_us']:.3f} within {r['kernels_within_share']:.2f} overlap {r['overlap']['events']:.2f} / "
-            f"{np.median(r['overlap']['cupti']):.2f} busy {r['gpu_busy_us']['events']:.1f} / {np.median(r['gpu_busy_us']['cupti']):.1f} "
-            f"latency {r['launch_latency_us']['events']:.1f} / {r['launch_latency_us']['cupti']:.1f}",
-            flush=True,
-        )
-    return {"engines": results}
+def prepared_for(function: ProgramFunction, inputs: Sequence[Any], engine: str, device: Any) -> Prepared:
+    """Return a program that is warm, with its graphs."""
+    prepared = prepare_traced(function.trace(*inputs), engine, device)
+    prepared.load(inputs)
+    for _ in range(3):
+        prepared.run()
+        prepared.wait()
+    return prepared
+
+
+def kernels_of(trace: Trace) -> Kernels:
+    """Return the kernels of a trace."""
+    spans = trace.spans.of_kind(DEVICE_KINDS)
+    kernels = spans.of_kind([SpanKind.KERNEL])
+    names = tuple(kernels.names[symbol] if symbol >= 0 else "" for symbol in kernels.symbol.tolist())
+    return Kernels(names, kernels.start_ns.astype(np.int64), kernels.end_ns.astype(np.int64), len(spans) - len(kernels))
+
+
+def by_profiler(prepared: Prepared, inputs: Sequence[Any]) -> list[Kernels]:
+    """Return what PyTorch's profiler sees of several runs, each by itself."""
+    from torch.profiler import ProfilerActivity, profile
+
+    found = []
+    for _ in range(RUNS + 1):
+        if prepared.program.changes_inputs:
+            prepared.load(inputs)
+        prepared.device.synchronize()
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            prepared.run()
+            prepared.wait()
+        events = [event for event in profiler.profiler.kineto_results.events() if event.device_type().name == "CUDA"]
+        kernels = sorted((e for e in events if not e.name().startswith(("Memcpy", "Memset"))), key=lambda event: event.start_ns())
+        start_ns = np.array([event.start_ns() for event in kernels], np.int64)
+        length_ns = np.array([event.duration_ns() for event in kernels], np.int64)
+        names = tuple(event.name() for event in kernels)
+        found.append(Kernels(names, start_ns, start_ns + length_ns, len(events) - len(kernels)))
+    return found[1:]
+
+
+def compared(found: Kernels, trace: Trace, reference: Sequence[Kernels]) -> dict[str, Any]:
+    """Return how far one recorder's kernels are from those of the profiler's runs."""
+    counts = sorted({(len(one.names), one.others) for one in reference})
+    result: dict[str, Any] = {
+        "kernels": len(found.names),
+        "others": found.others,
+        "profiler_counts": counts,
+        "counts_equal": {sum(count) for count in counts} == {len(found.names) + found.others},
+        "agrees_with_analysis": abs(gpu_busy_ns(trace.spans) - found.busy_ns) <= 1
+        and abs(overlap_fraction(trace.spans) - found.overlap) < 1e-6,
+        "names_equal": sorted(found.names) == sorted(reference[0].names),
+        "busy_us": found.busy_ns / 1e3,
+        "profiler_busy_us": [one.busy_ns / 1e3 for one in reference],
+        "overlap": found.overlap,
+        "profiler_overlap": [one.overlap for one in reference],
+        "notes": list(trace.info.notes),
+    }
+    if {kernels for kernels, _ in counts} != {len(found.names)}:
+        return result
+    mine = found.by_name()
+    theirs = [one.by_name() for one in reference]
+    lengths = np.median([(one.end_ns - one.start_ns)[order] for one, order in zip(reference, theirs, strict=True)], axis=0)
+    starts = np.median([(one.start_ns - one.start_ns.min())[order] for one, order in zip(reference, theirs, strict=True)], axis=0)
+    error = np.abs((found.end_ns - found.start_ns)[mine] - lengths)
+    late = np.abs((found.start_ns - found.start_ns.min())[mine] - starts)
+    allowed = np.maximum(1e3 * ALLOWED["duration_us"], ALLOWED["duration_share"] * lengths)
+    busy, overlap = (float(np.median(result[f"profiler_{what}"])) for what in ("busy_us", "overlap"))
+    return result | {
+        "profiler_us": (lengths / 1e3).round(3).tolist(),
+        "recorded_us": ((found.end_ns - found.start_ns)[mine] / 1e3).round(3).tolist(),
+        "duration_error_us": float(np.median(error)) / 1e3,
+        "duration_error_share": float(np.median(error / lengths)),
+        "duration_within": bool(np.median(error - allowed) <= 0),
+        "start_error_us": float(np.median(late)) / 1e3,
+        "overlap_error": found.overlap - overlap,
+        "busy_error_share": found.busy_ns / 1e3 / busy - 1 if busy else 0.0,
+    }
 
 
 def main() -> None:
+    """Measure what the time allows, and write the result."""
+    warnings.filterwarnings("ignore", module="torch")
     device: Any = ss.open_device("cuda")
     target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "recorder_accuracy.json")
-    programs = {"durations": durations_program()} | {name: WORKLOADS[name].build() for name in WORKLOADS}
+    deadline = time.monotonic() + float(sys.argv[2] if len(sys.argv) > 2 else 3600)
+    recorders = {}
+    for name in RECORDERS:
+        try:
+            recorders[name] = recorder_of(device, name)
+        except StreamscopeError as error:
+            print("without", name, error, flush=True)
+    made: list[tuple[str, str, Prepared, Sequence[Any], dict[str, Trace]]] = []
+    for name, function, inputs in programs():
+        for engine in PLANNERS:
+            if time.monotonic() > deadline:
+                print("out of time before", name, engine, flush=True)
+                continue
+            prepared = prepared_for(function, inputs, engine, device)
+
+            def reload(prepared: Prepared = prepared, inputs: Sequence[Any] = inputs) -> None:
+                if prepared.program.changes_inputs:
+                    prepared.load(inputs)
+
+            traces = {}
+            for recorder, one in recorders.items():
+                try:
+                    traces[recorder] = one.record(prepared, reload)
+                except StreamscopeError as error:
+                    print("FAILED", name, engine, recorder, error, flush=True)
+            made.append((name, engine, prepared, inputs, traces))
+        print(f"recorded {name}, {deadline - time.monotonic():.0f} s left", flush=True)
+    import torch
+
+    results: dict[str, Any] = {}
+    for name, engine, prepared, inputs, traces in made:
+        reference = by_profiler(prepared, inputs)
+        results.setdefault(name, {})[engine] = {
+            recorder: compared(kernels_of(trace), trace, reference) for recorder, trace in traces.items()
+        }
+        for recorder, r in results[name][engine].items():
+            print(
+                f"{name:20} {engine:10} {recorder:6} kernels {r['kernels']}+{r['others']} of {r['profiler_counts']} "
+                f"duration {r.get('duration_error_us', -1):.3f} us {r.get('duration_within')} start {r.get('start_error_us', -1):.2f} us "
+                f"overlap {r['overlap']:.3f} / {np.median(r['profiler_overlap']):.3f} "
+                f"busy {r['busy_us']:.1f} / {np.median(r['profiler_busy_us']):.1f} names {r['names_equal']} {r['notes'] or ''}",
+                flush=True,
+            )
     content = {
-        "what": "kernel durations, event recorder against CUPTI (median of runs), by engine",
-        "allowed": {"us": ALLOWED_US, "share": ALLOWED_SHARE, "rule": "the larger of the two, median over kernels"},
-        **provenance(device),
-        "cupti_runs": RUNS,
-        "programs": {name: compare_recorders(device, name, *made) for name, made in programs.items()},
+        "what": "each recorder against PyTorch's profiler (medians of its runs), by program, engine and recorder",
+        "allowed": ALLOWED,
+        **provenance(device, torch=torch.__version__),
+        "profiler_runs": RUNS,
+        "programs": results,
     }
     with written_whole(target) as path:
-        path.write_text(json.dumps(content, indent=1) + "\n")
+        path.write_text(json.dumps(content, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

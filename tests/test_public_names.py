@@ -47,6 +47,7 @@ PUBLIC = [
     "prepare",
     "program",
     "read",
+    "record",
     "tune",
     "warm",
     "workload",

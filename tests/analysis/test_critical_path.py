@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.analysis import Bound, critical_path
+from streamscope.analysis import Bound, critical_path, span_ns
 from streamscope.trace import Basis, DeviceInfo, Origins, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 
-LAUNCH, GRAPH_LAUNCH, EVENT, SYNC, HOST, KERNEL, COPY, SET, GRAPH = (
-    SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "EVENT", "SYNC", "HOST", "KERNEL", "COPY", "SET", "GRAPH")
+LAUNCH, GRAPH_LAUNCH, EVENT, SYNC, HOST, API, RANGE, KERNEL, COPY, SET, GRAPH = (
+    SpanKind[name] for name in ("LAUNCH", "GRAPH_LAUNCH", "EVENT", "SYNC", "HOST", "API", "RANGE", "KERNEL", "COPY", "SET", "GRAPH")
 )  # fmt: skip
 CARD = DeviceInfo("cuda", "card")
 
@@ -192,3 +192,89 @@ def test_clocks_that_disagree_do_not_make_it_run_for_ever():
     path = critical_path(Trace(builder.build(), TraceInfo("async", "p", CARD)))
     assert path.end_ns[-1] == 12
     assert path.length_ns <= 7
+
+
+def foreign(*rows, lanes=("thread 1", "thread 1 ranges", "thread 2", "stream 7", "stream 20"), waits=None):
+    """A trace of another tool's file: rows of (kind, name, lane, start, end, correlation), and waits between rows of the table."""
+    builder = SpanBuilder(lanes)
+    for kind, name, lane, start, end, correlation in rows:
+        builder.add(kind, name, lane, start, end, correlation=correlation)
+    origins = Origins(row_waits=np.array(waits), complete=True) if waits else Origins()
+    return Trace(builder.build(), TraceInfo("kineto", "p", CARD, "kineto"), origins)
+
+
+def test_ranges_and_other_calls_are_no_part_of_it():
+    trace = foreign(
+        (RANGE, "step", "thread 1 ranges", 0, 500, -1), (API, "cudaMalloc", "thread 1", 5, 40, -1),
+        (LAUNCH, "cudaLaunchKernel", "thread 1", 50, 53, 1), (KERNEL, "a", "stream 7", 57, 90, 1),
+        (API, "cudaFree", "thread 1", 60, 70, -1), (RANGE, "aten::add", "thread 1 ranges", 100, 108, -1),
+        (LAUNCH, "cudaLaunchKernel", "thread 1", 104, 107, 2), (KERNEL, "b", "stream 7", 112, 130, 2),
+    )  # fmt: skip
+    assert told(trace) == [(50, 53, "HOST"), (53, 104, "HOST"), (104, 112, "LAUNCH"), (112, 130, "KERNEL")]
+    path = critical_path(trace)
+    assert trace.spans.kind[path.span].tolist() == [LAUNCH, LAUNCH, KERNEL, KERNEL]
+    assert (path.length_ns, path.whole_ns, path.unexplained_ns) == (80, 80, 0)
+
+
+def test_a_thread_goes_on_where_another_one_ended():
+    """The backward pass runs on a thread of its own: it begins after the forward pass, and the optimizer after it."""
+    trace = foreign(
+        (LAUNCH, "cudaLaunchKernel", "thread 1", 0, 3, 1), (KERNEL, "forward", "stream 7", 5, 9, 1),
+        (LAUNCH, "cudaLaunchKernel", "thread 2", 40, 43, 2), (KERNEL, "backward", "stream 7", 45, 50, 2),
+        (LAUNCH, "cudaLaunchKernel", "thread 1", 80, 83, 3), (KERNEL, "optimizer", "stream 7", 85, 90, 3),
+    )  # fmt: skip
+    assert told(trace) == [
+        (0, 3, "HOST"), (3, 40, "HOST"), (40, 43, "HOST"), (43, 80, "HOST"), (80, 85, "LAUNCH"), (85, 90, "KERNEL"),
+    ]  # fmt: skip
+
+
+def test_a_wait_for_a_stream_notices_that_stream():
+    rows = [
+        (LAUNCH, "cudaLaunchKernel", "thread 1", 0, 3, 1), (LAUNCH, "cudaLaunchKernel", "thread 1", 3, 6, 2),
+        (KERNEL, "a", "stream 7", 5, 40, 1), (KERNEL, "b", "stream 20", 8, 48, 2),
+    ]  # fmt: skip
+    of_stream = foreign(*rows, (SYNC, "cudaStreamSynchronize stream 7", "thread 1", 6, 50, -1))
+    assert told(of_stream) == [(0, 5, "LAUNCH"), (5, 40, "KERNEL"), (40, 50, "HOST")]
+    of_all = foreign(*rows, (SYNC, "cudaDeviceSynchronize", "thread 1", 6, 50, -1))
+    assert told(of_all) == [(0, 3, "HOST"), (3, 8, "LAUNCH"), (8, 48, "KERNEL"), (48, 50, "HOST")]
+
+
+def test_a_copy_that_blocks_the_host_is_on_the_path():
+    rows = [
+        (LAUNCH, "cudaMemcpy", "thread 1", 0, 100, 1), (COPY, "Memcpy HtoD", "stream 7", 10, 95, 1),
+        (LAUNCH, "cudaLaunchKernel", "thread 1", 101, 104, 2), (KERNEL, "a", "stream 20", 108, 120, 2),
+    ]  # fmt: skip
+    assert told(foreign(*rows)) == [
+        (0, 10, "LAUNCH"), (10, 95, "COPY"), (95, 100, "HOST"), (100, 101, "HOST"), (101, 108, "LAUNCH"), (108, 120, "KERNEL"),
+    ]  # fmt: skip
+
+
+def test_a_stream_that_waits_for_another_one_is_followed_by_rows():
+    trace = foreign(
+        (LAUNCH, "cudaLaunchKernel", "thread 1", 0, 3, 1), (LAUNCH, "cudaLaunchKernel", "thread 1", 3, 6, 2),
+        (KERNEL, "a", "stream 7", 8, 60, 1), (KERNEL, "b", "stream 20", 63, 80, 2), waits=[(2, 3)],
+    )  # fmt: skip
+    assert told(trace) == [(0, 8, "LAUNCH"), (8, 60, "KERNEL"), (60, 63, "GAP"), (63, 80, "KERNEL")]
+
+
+def test_a_library_call_is_done_with_its_last_kernel():
+    """The wait is for operation 0, which is two kernels."""
+    rows = [(KERNEL, "main", 0, 20, 0, 0), (KERNEL, "main", 21, 50, 0, 0), (KERNEL, "aux", 53, 60, 1, 1), (KERNEL, "aux", 60, 70, 1, 1)]
+    assert told(traced(rows, [(0, 1)])) == [
+        (0, 20, "KERNEL"), (20, 21, "GAP"), (21, 50, "KERNEL"), (50, 53, "GAP"), (53, 60, "KERNEL"), (60, 70, "KERNEL"),
+    ]  # fmt: skip
+
+
+def test_what_nothing_explains_is_told():
+    """The kernel has no call, and nothing ran before it on its stream."""
+    trace = traced([(LAUNCH, "host", 0, 3, 0, 0), (KERNEL, "main", 5, 9, 0, 0), (KERNEL, "aux", 20, 40, 1, -1)])
+    path = critical_path(trace)
+    assert (path.length_ns, path.unexplained_ns) == (20, 20)
+    assert path.words == "kernels 100 %; what came before it, 50 % of the run, nothing in the trace explains"
+
+
+@given(spans=st.from_type(SpanTable))
+def test_the_path_and_what_nothing_explains_add_up_to_the_run(spans):
+    path = critical_path(Trace(spans, TraceInfo("kineto", "p", CARD, "kineto")))
+    assert path.length_ns + path.unexplained_ns == path.whole_ns == span_ns(spans)
+    assert path.unexplained_ns >= 0

@@ -38,6 +38,16 @@ def test_rows_join_by_operation_and_part():
     np.testing.assert_array_equal(table.duration_ns, [[20, 0, 20], [300, 200, nan], [140, 100, nan], [nan, 10, nan]])
 
 
+def test_the_kernels_of_one_launch_are_added_up():
+    """A library call of two kernels, launched twice: 10 + 20 and 14 + 30."""
+    builder = SpanBuilder(["main"])
+    for correlation, start_ns, end_ns in ((1, 0, 10), (1, 12, 32), (2, 40, 54), (2, 60, 90)):
+        builder.add(SpanKind.KERNEL, "conv", "main", start_ns, end_ns, operation=0, correlation=correlation)
+    builder.add(SpanKind.KERNEL, "relu", "main", 90, 95, operation=1, correlation=2)
+    table = operation_table({"sync": Trace(builder.build(), TraceInfo("sync", "p", DeviceInfo("cuda", "card")))})
+    assert table.duration_ns.tolist() == [[(30 + 44) / 2], [5]]
+
+
 def test_slowdown_by_neighbours_is_relative_to_sync():
     nan = np.nan
     np.testing.assert_array_equal(operation_table(TRACES).slowdown(), [[nan, nan, nan], [1.5, 1, nan], [1.4, 1, nan], [nan, 1, nan]])

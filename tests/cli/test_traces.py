@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -124,3 +125,48 @@ def test_a_gpu_is_a_whole_number(path, capsys):
 def test_names_cannot_style_the_terminal(path, capsys):
     assert main(["read", str(path)]) == 0
     assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.fixture
+def graph_path(trace, tmp_path):
+    """The same two kernels, side by side from the start and with half the launches' cost."""
+    builder = SpanBuilder(["thread 1", "stream 7", "stream 20"])
+    builder.add(SpanKind.GRAPH_LAUNCH, "cudaGraphLaunch", "thread 1", 0, 2_000, correlation=1)
+    builder.add(SpanKind.KERNEL, "gemm", "stream 7", 3_000, 23_000, correlation=1)
+    builder.add(SpanKind.KERNEL, "[bold]relu[/bold]", "stream 20", 3_000, 18_000, correlation=1)
+    return Trace(builder.build(), replace(trace.info, program="graph", notes=())).to_parquet(tmp_path / "graph.parquet")
+
+
+def test_two_traces_as_json(path, graph_path, capsys):
+    assert main(["diff", str(path), str(graph_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == ss.diff(ss.read(path), ss.read(graph_path)).to_dict()
+    assert found["difference_us"] == 23.0 - 30.0
+    assert sum(part["difference_us"] for part in found["contributions"]) == pytest.approx(-7.0)
+
+
+def test_two_traces_as_tables(path, graph_path, capsys):
+    assert main(["diff", str(path), str(graph_path)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("step · kineto → graph · kineto\n")
+    assert ss.diff(ss.read(path), ss.read(graph_path)).answer in out
+    (span,) = (line.split() for line in out.splitlines() if line.startswith("span"))
+    assert span == ["span", "30.0", "23.0", "−7.00"]
+    assert "step: one GPU of two" in out
+
+
+def test_a_long_name_leaves_room_for_the_numbers(trace, path, tmp_path, capsys):
+    """The sizes of terminals differ; the numbers of a row are what it is for."""
+    builder = SpanBuilder(["stream 7"])
+    builder.add(SpanKind.KERNEL, "softmax<" + "64, " * 200, "stream 7", 0, 12_340)
+    other = Trace(builder.build(), trace.info).to_parquet(tmp_path / "long.parquet")
+    assert main(["diff", str(path), str(other)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("softmax<64")]
+    assert lines
+    assert all(len(line) <= 80 and "…" in line and "12.3" in line for line in lines)
+
+
+def test_either_file_may_be_the_broken_one(path, tmp_path, capsys):
+    for files in ((path, tmp_path / "missing"), (tmp_path / "missing", path)):
+        assert main(["diff", *map(str, files)]) == 1
+        assert "there is no trace file" in capsys.readouterr().err

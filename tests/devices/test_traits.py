@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from streamscope.devices.simulated import SimulatedDevice
-from streamscope.recording.device_log import DeviceLogRecorder, recorder_of
+from streamscope.recording.device_log import DeviceLogRecorder
 from streamscope.recording.events import EventRecorder
+from streamscope.recording.recorders import recorder_of
 from streamscope.trace.trace import DeviceInfo
 
 

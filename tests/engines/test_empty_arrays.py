@@ -13,8 +13,8 @@ from streamscope.engines import PLANNERS
 from streamscope.engines.plan import CallHost, HostWait, Replay
 from streamscope.engines.prepared import prepare_traced
 from streamscope.program.reference import run_reference
-from streamscope.recording.device_log import recorder_of
 from streamscope.recording.events import EventRecorder
+from streamscope.recording.recorders import recorder_of
 
 X, NONE = np.arange(4, dtype=np.float32), np.zeros((0, 3), np.float32)
 
@@ -137,7 +137,7 @@ def test_cupti_counts_as_many():
         for _ in range(3):
             prepared.load((X, NONE))
             prepared.run()
-        (trace,) = CuptiRecorder(device).record(prepared)
+        trace = CuptiRecorder.on(device).record(prepared)
         assert kernel_count(trace.spans) == kernel_count(EventRecorder.on(device).record(prepared).spans) == 2
 
 

@@ -11,7 +11,7 @@ from tests.recording.test_events import device_spans, prepared_workload, truth
 import streamscope as ss
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
-from streamscope.recording.device_log import recorder_of
+from streamscope.recording.recorders import recorder_of
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.workloads import WORKLOADS
 

@@ -35,8 +35,12 @@ def warm(function, inputs, engine, device):
 
 
 def durations_us(trace):
-    spans = trace.spans.of_kind([SpanKind.KERNEL])
-    return {(int(o), int(p)): d / 1e3 for o, p, d in zip(spans.operation, spans.part, spans.duration_ns, strict=True)}
+    """Return how long each kernel took, by operation, part, and place among the kernels of its launch."""
+    spans, found = trace.spans.of_kind([SpanKind.KERNEL]), {}
+    for operation, part, duration in zip(spans.operation.tolist(), spans.part.tolist(), spans.duration_ns.tolist(), strict=True):
+        place = sum(key[:2] == (operation, part) for key in found)
+        found[operation, part, place] = duration / 1e3
+    return found
 
 
 @pytest.mark.parametrize("engine", PLANNERS)
@@ -47,11 +51,58 @@ def test_kernel_durations_agree_with_cupti(device, engine):
     function, inputs = WORKLOADS["cnn"].build()
     prepared = warm(function, inputs, engine, device)
     found = durations_us(EventRecorder.on(device).record(prepared))
-    runs = [durations_us(trace) for trace in CuptiRecorder(device).record(prepared, 5)]
+    runs = [durations_us(CuptiRecorder.on(device).record(prepared)) for _ in range(5)]
     expected = {key: float(np.median([run[key] for run in runs])) for key in runs[0]}
     assert found.keys() == expected.keys()
     errors = [abs(found[key] - value) - max(0.3, 0.05 * value) for key, value in expected.items()]
     assert np.median(errors) <= 0
+
+
+@pytest.mark.parametrize("engine", PLANNERS)
+@pytest.mark.parametrize("workload", ["attention", "resnet-block", "pipeline", "lstm"])
+def test_cupti_and_events_see_the_same_kernels_under_the_same_launches(device, engine, workload):
+    pytest.importorskip("cupti")
+    from streamscope.recording.cupti import CuptiRecorder
+
+    function, inputs = WORKLOADS[workload].build()
+    prepared = warm(function, inputs, engine, device)
+    seen = []
+    for recorder in (EventRecorder.on(device), CuptiRecorder.on(device)):
+        trace = recorder.record(prepared)
+        assert not [note for note in trace.info.notes if "record" in note]
+        frame = trace.to_pandas()
+        work = frame[frame.kind.isin(["kernel", "copy", "set"])]
+        columns = ["operation", "part", "correlation", "kind", "lane", "blocks", "threads", "graph_node"]
+        seen.append(sorted(map(tuple, work[columns].astype({"kind": str, "lane": str}).values.tolist())))
+        launches = frame[frame.kind.isin(["launch", "graph_launch"])].set_index("correlation")
+        assert set(work.correlation) <= set(launches.index)
+    assert seen[0] == seen[1]
+
+
+def test_after_a_recording_cupti_has_left(device):
+    pytest.importorskip("cupti")
+    from streamscope.recording.cupti import CuptiRecorder
+    from streamscope.recording.subscription import is_attached
+
+    function, inputs = WORKLOADS["cnn"].build()
+    prepared = warm(function, inputs, "graph", device)
+    expected = prepared.outputs()
+    CuptiRecorder.on(device).record(prepared)
+    assert not is_attached()
+    prepared.run()
+    prepared.wait()
+    assert all(np.array_equal(a, b) for a, b in zip(prepared.outputs(), expected, strict=True))
+
+
+def test_a_comparison_by_cupti_with_a_ledger(device):
+    pytest.importorskip("cupti")
+    function, inputs = WORKLOADS["branches"].build()
+    runs = ss.compare(
+        function, *inputs, engines="async,graph-dual", device=device, repeats=3, progress=False, recorder="cupti", ledger=True
+    )
+    for run in runs.values():
+        assert run.trace.info.recorder == "cupti"
+        assert {"events_ns", "cupti_ns", "recorded_ns", "unrecorded_ns"} <= run.trace.info.ledger.keys()
 
 
 @pytest.mark.parametrize("engine", PLANNERS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from streamscope.trace import SpanKind
+
 
 def us(time_ns):
     """Return a time in µs as Kineto writes it: with three decimals."""
@@ -60,3 +62,12 @@ def step(base_ns=5_000_000_000):
         event("overhead", "Instrumentation", at(100), at(1300), tid=0, pid=-1),
         event("gpu_user_annotation", "step", at(5000), at(23_500)),
     ]
+
+
+def rows(trace, *columns):
+    """Return the spans of a trace as tuples of some columns, with texts for numbers that stand for texts."""
+    spans = trace.spans
+    texts = {"kind": [kind.name for kind in SpanKind], "name": spans.names, "lane": spans.lanes, "symbol": (*spans.names, None)}
+    found = [[texts[column][value] for value in values] if column in texts else values for column in columns
+             for values in [getattr(spans, column).tolist()]]  # fmt: skip
+    return list(zip(*found, strict=True))

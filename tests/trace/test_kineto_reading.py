@@ -5,7 +5,7 @@ import gzip
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.trace.kineto_files import call, content, dumps, event, kernel, step
+from tests.trace.kineto_files import call, content, dumps, event, kernel, rows, step
 
 from streamscope.errors import TraceError
 from streamscope.trace import SpanKind, foreign, kineto_events
@@ -21,14 +21,6 @@ def written(tmp_path):
         return path
 
     return write
-
-
-def rows(trace, *columns):
-    spans = trace.spans
-    texts = {"kind": [kind.name for kind in SpanKind], "name": spans.names, "lane": spans.lanes, "symbol": (*spans.names, None)}
-    found = [[texts[column][value] for value in values] if column in texts else values for column in columns
-             for values in [getattr(spans, column).tolist()]]  # fmt: skip
-    return list(zip(*found, strict=True))
 
 
 def test_every_kind_of_event_becomes_its_span(written):

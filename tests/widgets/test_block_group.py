@@ -9,8 +9,8 @@ import pytest
 
 from streamscope.errors import TraceError
 from streamscope.trace import Basis, Blocks, DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
-from streamscope_widgets.block_group import BlockGroup, block_group
-from streamscope_widgets.payload import as_groups, encode, encode_paths, operator_order
+from streamscope_widgets.block_group import block_group
+from streamscope_widgets.payload import BlockGroup, as_groups, encode, encode_paths, operator_order
 from streamscope_widgets.still_timeline import MOST_BYTES, timeline_svg
 
 H200 = DeviceInfo("cuda", "NVIDIA H200", {"multiprocessors": 132})

@@ -33,6 +33,7 @@ from streamscope.program.symbol import Symbol as Symbol
 from streamscope.program.tracer import empty as empty
 from streamscope.program.tracer import label as label
 from streamscope.program.variable import ArraySpec as ArraySpec
+from streamscope.recording.record import record as record
 from streamscope.trace.read import read as read
 from streamscope.trace.trace import Trace as Trace
 from streamscope.tracing import program as program

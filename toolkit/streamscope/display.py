@@ -48,6 +48,7 @@ RENDERERS = {
     "CompilationLog": {"html": "compilation_view:compilation_html", "timeline": "timeline:compilation_timeline"},
     "GraphView": {"html": "graph_picture:graph_html", "svg": "graph_picture:graph_svg"},
     "Trace": {"html": "trace_view:trace_html", "timeline": "timeline:trace_timeline"},
+    "TraceDiff": {"html": "diff_view:diff_html", "timeline": "diff_view:diff_timeline"},
     "Tuning": {"html": "tuning_view:tuning_html"},
 }
 """For each type of result, by its name: what draws it, as ``module:function`` of `streamscope_widgets`."""

@@ -138,5 +138,9 @@ class MemoryWarning(UserWarning):
     """What was asked for takes more of this machine's memory than is free."""
 
 
+class RecordingWarning(UserWarning):
+    """A recording is not whole."""
+
+
 class CacheWarning(UserWarning):
     """Compiled kernels cannot be kept on disk, so the next process compiles them again."""

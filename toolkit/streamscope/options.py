@@ -70,6 +70,14 @@ REPEATS = Option(
 STREAMS = Option("--streams", 2, "Compute streams that dual and graph-dual may use; 1 to 128.", "N", least=1, most=128)
 MEMORY_LIMIT = Option("--memory-limit", None, "With --engines auto: device memory that the chosen engine may hold, e.g. 512MiB.", "SIZE")
 
+RECORDER = Option(
+    "--recorder",
+    "auto",
+    "What records the run that is shown; auto is CUDA events; a simulated device has its own log.",
+    "RECORDER",
+    choices=("auto", "events", "stamps", "cupti"),
+)
+LEDGER = Option("--ledger", False, "Measure what each recorder costs, too.", "", switch=True)
 NAME = Option("--name", None, "What the comparison is called; by default as the program is.", "NAME")
 FUSE = Option("--fuse", None, "Make one kernel of neighbouring element-wise operations.", "", switch=True)
 WORKLOAD = Option("--workload", None, "Compare this ready program in place of a cell.", "NAME")
@@ -77,7 +85,7 @@ SET = Option("--set", None, "A setting of the workload; may be repeated.", "NAME
 SAVE = Option("--save", None, "Write comparison.json and a Parquet trace of each engine to this folder.", "DIR")
 REPORT = Option("--report", None, "Write the report to this file, as HTML that works offline.", "FILE")
 
-COMPARE_OPTIONS = (ENGINES, DEVICE, STREAMS, REPEATS, MEMORY_LIMIT, NAME)
+COMPARE_OPTIONS = (ENGINES, DEVICE, STREAMS, REPEATS, MEMORY_LIMIT, RECORDER, LEDGER, NAME)
 """Those that `ss.compare` has, too."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,16 +9,12 @@ import numpy.typing as npt
 
 from streamscope.analysis.intervals import union
 from streamscope.errors import TraceError
-from streamscope.trace import Basis, SpanKind, SpanTable, TimelineGroup, Trace
+from streamscope.trace import Basis, SpanKind, SpanTable, Trace
 from streamscope.trace.spans import COLUMN_DTYPES
 from streamscope_widgets.overlap_columns import multiprocessors_of
+from streamscope_widgets.payload import BlockGroup
 
 PARTS = 1 << 16
-
-
-@dataclass(frozen=True)
-class BlockGroup(TimelineGroup):
-    """Blocks as spans, under the spans of the same trace. They are parts of kernels, so they count in no sum."""
 
 
 def block_group(trace: Trace) -> BlockGroup:

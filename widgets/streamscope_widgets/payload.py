@@ -17,7 +17,6 @@ from streamscope.errors import OutputError, TraceError
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import TimelineGroup, Trace, TraceInfo
 from streamscope.words import exact_time_text, shortened, time_text
-from streamscope_widgets.block_group import BlockGroup
 from streamscope_widgets.columns import ColumnBlock
 from streamscope_widgets.overlap_columns import encode_activity, encode_origins, encode_path, encode_waits, header_words
 
@@ -42,6 +41,16 @@ BASIS_WORDS = {
 
 
 Traces = Sequence[Trace | TimelineGroup] | Mapping[str, Trace] | Mapping[str, TimelineGroup]
+
+
+@dataclass(frozen=True)
+class BlockGroup(TimelineGroup):
+    """Blocks as spans, under the spans of the same trace. They are parts of kernels, so they count in no sum."""
+
+
+@dataclass(frozen=True)
+class PairGroup(TimelineGroup):
+    """A trace whose spans are joined with those of another: its "operations" are the pairs."""
 
 
 @dataclass(frozen=True)
@@ -207,6 +216,7 @@ def _encode_group(
         "extent_ns": extent_ns,
         "makespan_text": "" if thin else time_text(makespan_ns),
         "thin": thin,
+        "joined_by": "pair" if isinstance(group, PairGroup) else "operation",
         "remarks": [remark for remark in (comparison, stretch_words(group), missing, group.note) if remark],
         "details": _details(group, extent_ns),
         "notes": list(info.notes),

@@ -17,9 +17,8 @@ from streamscope.analysis import Activity, Occupation, activity
 from streamscope.trace import SpanBuilder, SpanKind, SpanTable, TimelineGroup
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS
 from streamscope.words import shortened, time_text
-from streamscope_widgets.block_group import BlockGroup
 from streamscope_widgets.overlap_columns import LOOKS
-from streamscope_widgets.payload import compare_makespans, nature_of, nature_of_axis, operator_order, stretch_words
+from streamscope_widgets.payload import BlockGroup, compare_makespans, nature_of, nature_of_axis, operator_order, stretch_words
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, block, image, lead, still
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, ticks
@@ -49,7 +48,7 @@ HOST_WORDS = {
     SpanKind.RANGE: "range",
 }
 MOST_NAMES, LONGEST_NAME, LONGEST_LANE, LONGEST_LABEL = 5, 24, 17, 40
-LETTER = 7.2
+LETTER = 8.2
 ROOM_FOR_MORE = 60
 THIN_ROW, THIN_LABELLED, MOST_MULTIPROCESSORS = 4, 8, 320
 _NO_SPANS = SpanBuilder([]).build()

@@ -19,7 +19,7 @@ from streamscope.engines.plan import Plan
 from streamscope.program.launch import Launch, LaunchKind
 from streamscope.program.operation import Program
 from streamscope.progress import Steps
-from streamscope.recording.device_log import recorder_of
+from streamscope.recording.recorders import recorder_of
 from streamscope.trace.spans import SpanKind, SpanTable
 
 ROUNDS, SIMULATED_ROUNDS = 30, 1

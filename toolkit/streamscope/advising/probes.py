@@ -22,7 +22,7 @@ from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import empty
-from streamscope.recording.device_log import recorder_of
+from streamscope.recording.recorders import recorder_of
 from streamscope.trace.spans import DEVICE_KINDS, SpanTable
 from streamscope.tracing import ProgramFunction, program
 

@@ -17,6 +17,7 @@ from streamscope.analysis.launches import (
     queue_time_ns,
 )
 from streamscope.analysis.metrics import EngineMetrics, measure
+from streamscope.analysis.neighbours import Neighbours, neighbours
 from streamscope.analysis.operations import OperationTable, operation_table
 from streamscope.analysis.overlap import (
     StreamPair,
@@ -42,12 +43,13 @@ from streamscope.analysis.work import Work, WorkSplit, work_of, work_split
 
 __all__ = [
     "Activity", "Bound", "Change", "CriticalPath", "EngineMetrics", "Gaps", "IdleCause", "IdleSplit", "Launches",
-    "MedianInterval", "MissingRecords", "Occupation", "OperationTable", "Ranking", "Shares", "Spread", "StreamPair",
-    "StreamSummary", "Summary", "Verdict", "Work", "WorkSplit", "activity", "api_time_ns", "assess",
+    "MedianInterval", "MissingRecords", "Neighbours", "Occupation", "OperationTable", "Ranking", "Shares", "Spread",
+    "StreamPair", "StreamSummary", "Summary", "Verdict", "Work", "WorkSplit", "activity", "api_time_ns", "assess",
     "average_concurrency", "call_times_ns", "concurrency", "copy_busy_ns", "copy_compute_overlap", "critical_path",
     "device_gaps", "device_idle", "difference", "exposed_copy_ns", "exposed_host_ns", "fullness", "gpu_busy_ns",
     "host_device_overlap", "idle_by_stream", "join_launches", "json_lines", "kernel_count", "kernel_time_ns",
     "late_kernels", "launch_latency_ns", "launch_overhead_ns", "measure", "median_interval", "missing_records",
-    "operation_table", "overlap_fraction", "overlap_ns", "queue_full_ns", "queue_length", "queue_time_ns",
-    "short_kernels", "span_ns", "stream_gaps", "stream_overlap", "summary", "verdict", "work_of", "work_split",
+    "neighbours", "operation_table", "overlap_fraction", "overlap_ns", "queue_full_ns", "queue_length",
+    "queue_time_ns", "short_kernels", "span_ns", "stream_gaps", "stream_overlap", "summary", "verdict", "work_of",
+    "work_split",
 ]  # fmt: skip

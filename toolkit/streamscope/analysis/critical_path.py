@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from streamscope.analysis.idle import shortest_launch_ns
 from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.launches import call_rows
+from streamscope.analysis.overlap import ASIDE, run_of, span_ns
 from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS, MEMORY_KINDS, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.words import listed, percent
@@ -29,6 +30,8 @@ class Bound(IntEnum):
     """From the end of one kernel or copy to the start of the next one, on the same stream or behind an event."""
 
 
+WORTH_SAYING = 0.005
+"""A smaller share of the run that is not explained is not told."""
 BOUND_WORDS = {Bound.HOST: "host", Bound.LAUNCH: "launches", Bound.KERNEL: "kernels", Bound.COPY: "copies", Bound.GAP: "gaps"}
 
 
@@ -46,6 +49,8 @@ class CriticalPath:
         The span that each belongs to, as a row of the trace; of a gap or a launch, the span that begins at its end.
     complete : bool
         Whether the trace says which streams waited for which, or has one only. Where it does not, the path follows streams and launches.
+    whole_ns : int
+        `span_ns` of the run.
     """
 
     start_ns: IntArray
@@ -53,11 +58,17 @@ class CriticalPath:
     bound: IntArray
     span: IntArray
     complete: bool
+    whole_ns: int = 0
 
     @property
     def length_ns(self) -> int:
         """From the start of its first stretch to the end of its last, in ns."""
         return int((self.end_ns - self.start_ns).sum())
+
+    @property
+    def unexplained_ns(self) -> int:
+        """Time of the run before the path begins, in ns: more than 0 where the path stops at what began after nothing in the trace."""
+        return self.whole_ns - self.length_ns
 
     def time_ns(self, bound: Bound) -> int:
         """Return how much of it is spent on one thing, in ns."""
@@ -68,7 +79,10 @@ class CriticalPath:
         """What it is bound by, the most first: ``"kernels 61 %, host 30 % and launches 9 %"``; empty where there is no path."""
         shares = sorted(((self.time_ns(bound), -bound) for bound in Bound), reverse=True)
         told = [f"{BOUND_WORDS[Bound(-bound)]} {percent(ns / self.length_ns)}" for ns, bound in shares if ns]
-        return listed(told) + ("" if self.complete or not told else "; this trace does not tell event waits")
+        notes = ["" if self.complete else "; this trace does not tell event waits"]
+        if self.whole_ns and self.unexplained_ns / self.whole_ns >= WORTH_SAYING:
+            notes.append(f"; what came before it, {percent(self.unexplained_ns / self.whole_ns)} of the run, nothing in the trace explains")
+        return listed(told) + "".join(notes) if told else ""
 
 
 def critical_path(trace: Trace) -> CriticalPath:
@@ -76,11 +90,14 @@ def critical_path(trace: Trace) -> CriticalPath:
 
     Formula: a kernel or copy begins after the last of these: the end of what came before it on its stream, the end of what its stream
     waited for, the start of its launch call and the shortest launch latency of the trace. The path goes on with that one. From a call, it
-    goes to what the host did before; from a wait of the host, to the kernel or copy whose end it noticed: the last one within the wait;
-    from a host function, to the launch that it waited for, if the host was there before. Unit: ns. The path
-    stops at what began after nothing, or where clocks that disagree would lead it round in a ring; where that is not the run's first start,
-    the path is shorter than the run. The definition is ours. Holistic Trace Analysis takes the longest path through the begins and ends of
-    all spans; here the last cause is followed back, and waits are those of the engine's plan, not inferred.
+    goes to what the host did before: on its thread, or the last call of another thread that is no wait, if that ended later; from a wait of
+    the host, to the kernel or copy whose end it noticed: the last one within the wait, on its stream if it is named; from a blocking copy,
+    to that copy; from a host function, to the launch that it waited for, if the host was there before. Unit: ns. Ranges, and calls of CUDA
+    that neither launch nor wait, are part of the time between two calls. The path stops at what began after nothing, or where clocks that
+    disagree would lead it round in a ring; where that is not the run's first start, the path is shorter than the run, and
+    `CriticalPath.unexplained_ns` is the rest: both add up to `span_ns`. The definition is ours. Holistic Trace Analysis takes the longest
+    path through the begins and ends of all spans; here the last cause is followed back, and waits are those of the engine's plan or of the
+    recording, not inferred.
 
     Parameters
     ----------
@@ -98,16 +115,16 @@ def critical_path(trace: Trace) -> CriticalPath:
     >>> [(int(start), int(end), ss.analysis.Bound(bound).name) for start, end, bound in zip(path.start_ns, path.end_ns, path.bound)]
     [(0, 5000, 'LAUNCH'), (5000, 25000, 'KERNEL'), (25000, 27000, 'HOST')]
     """
-    spans = trace.spans
+    spans, kept = _with_blocking_copies(run_of(trace.spans), np.flatnonzero(~trace.spans.is_kind(ASIDE)))
     complete = trace.origins.complete or len(np.unique(spans.lane[spans.is_kind(DEVICE_KINDS)])) <= 1
     work = np.flatnonzero(spans.kind != SpanKind.GRAPH)
     if not len(work):
         none = np.zeros(0, np.int64)
         return CriticalPath(none, none, none, none, complete)
-    before = _Before.of(trace)
+    before = _Before.of(spans, _last_awaited(trace, kept))
     last = int(work[np.flatnonzero(spans.end_ns[work] == spans.end_ns[work].max())[-1]])
-    rows = _followed(before.row, last)
-    return _stretches(spans, before, rows, complete=complete)
+    path = _stretches(spans, before, _followed(before.row, last), complete=complete)
+    return replace(path, span=kept[path.span], whole_ns=span_ns(spans.select(work)))
 
 
 @dataclass(frozen=True)
@@ -130,12 +147,10 @@ class _Before:
     bound: IntArray
 
     @classmethod
-    def of(cls, trace: Trace) -> _Before:
-        spans = trace.spans
+    def of(cls, spans: SpanTable, waited: IntArray) -> _Before:
         found = cls(
             np.full(len(spans), -1), spans.start_ns.copy(), spans.start_ns.copy(), np.full(len(spans), int(Bound.HOST), np.int64)
         )  # fmt: skip
-        waited = _last_awaited(trace)
         found.follow_host(spans, waited)
         found.follow_device(spans, waited)
         return found
@@ -143,14 +158,10 @@ class _Before:
     def follow_host(self, spans: SpanTable, waited: IntArray) -> None:
         """Say what host spans follow: the one before on the thread; a wait, the device; a host function, the launch that it waited for."""
         host = np.flatnonzero(spans.is_kind(HOST_KINDS))
-        self._take(host, (earlier := _before_on_lane(spans, host)), np.where(earlier >= 0, spans.end_ns[earlier], spans.start_ns[host]))
-        device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
-        device = device[np.argsort(spans.end_ns[device], kind="stable")]
-        syncs = np.flatnonzero(spans.kind == SpanKind.SYNC)
-        at = np.searchsorted(spans.end_ns[device], spans.end_ns[syncs], side="right") - 1
-        noticed = device[at] if len(device) else at
-        ends = (at >= 0) & (spans.end_ns[noticed] > spans.start_ns[syncs]) if len(device) else np.zeros(len(syncs), bool)
-        self._take(syncs[ends], noticed[ends], spans.end_ns[noticed[ends]], leave_ns=spans.end_ns[noticed[ends]])
+        earlier = _handed_over(spans, host, _before_on_lane(spans, host))
+        self._take(host, earlier, np.where(earlier >= 0, spans.end_ns[earlier], spans.start_ns[host]))
+        waits, noticed = _noticed(spans)
+        self._take(waits, noticed, spans.end_ns[noticed], leave_ns=spans.end_ns[noticed])
         functions = np.flatnonzero((spans.kind == SpanKind.HOST) & (waited >= 0))
         before = self.row[functions]
         # The wait itself stands before the function: it was held up if the launch ended after the wait began.
@@ -190,12 +201,67 @@ def _before_on_lane(spans: SpanTable, rows: IntArray) -> IntArray:
     return found
 
 
-def _last_awaited(trace: Trace) -> IntArray:
-    """Return for each span the one that it waited for and that ended last, -1 for none."""
+def _handed_over(spans: SpanTable, host: IntArray, before: IntArray) -> IntArray:
+    """Return what host spans follow: the one before on their thread, or that of another thread that ended later and is no wait."""
+    if len(np.unique(spans.lane[host])) < 2:
+        return before
+    calls = host[spans.kind[host] != SpanKind.SYNC]
+    calls = calls[np.argsort(spans.end_ns[calls], kind="stable")]
+    other = np.append(calls, -1)[np.searchsorted(spans.end_ns[calls], spans.start_ns[host], side="right") - 1]
+    other[other == host] = -1  # A call of no length ends when it begins.
+    later = (other >= 0) & ((before < 0) | (spans.end_ns[other] > spans.end_ns[before]))
+    return np.where(later, other, before)
+
+
+def _noticed(spans: SpanTable) -> tuple[IntArray, IntArray]:
+    """Return the calls of the host that waited for the device, and the kernel or copy whose end each noticed."""
+    device, names = np.flatnonzero(spans.is_kind(DEVICE_KINDS)), np.array([*spans.names, ""], object)
+    device = device[np.argsort(spans.end_ns[device], kind="stable")]
+    syncs = np.flatnonzero(spans.kind == SpanKind.SYNC)
+    waits, noticed = [], []
+    for name in np.unique(spans.name[syncs]).tolist():
+        of_name = syncs[spans.name[syncs] == name]
+        stream = next((lane for lane, text in enumerate(spans.lanes) if str(names[name]).endswith(f" {text}")), None)
+        ended = device if stream is None else device[spans.lane[device] == stream]
+        at = np.searchsorted(spans.end_ns[ended], spans.end_ns[of_name], side="right") - 1
+        within = at >= 0
+        within[within] = spans.end_ns[ended[at[within]]] > spans.start_ns[of_name[within]]
+        waits.append(of_name[within])
+        noticed.append(ended[at[within]])
+    empty = np.zeros(0, np.int64)
+    return np.concatenate([empty, *waits]), np.concatenate([empty, *noticed])
+
+
+def _with_blocking_copies(spans: SpanTable, kept: IntArray) -> tuple[SpanTable, IntArray]:
+    """Divide each call that returned after its own copy had ended into a launch and a wait, which is what it was.
+
+    ``kept`` are rows of the trace; those of the new table are returned with it. Calls of our own programs are named after operations, and
+    do not block.
+    """
+    copies = np.flatnonzero(spans.is_kind(MEMORY_KINDS))
+    call = call_rows(spans, copies)
+    copying = np.array([*("emcpy" in name for name in spans.names), False])
+    blocks = (call >= 0) & (spans.kind[call] == SpanKind.LAUNCH) & copying[spans.name[call]] & (spans.end_ns[call] >= spans.end_ns[copies])
+    call, copies = call[blocks], copies[blocks]
+    if not len(call):
+        return spans, kept
+    rows, added = np.concatenate([np.arange(len(spans)), call]), np.arange(len(spans), len(spans) + len(call))
+    columns = {name: getattr(spans, name)[rows] for name in ("kind", "start_ns", "end_ns")}
+    within_ns = np.clip(spans.start_ns[copies], spans.start_ns[call], spans.end_ns[call])
+    columns["kind"][added], columns["start_ns"][added], columns["end_ns"][call] = SpanKind.SYNC, within_ns, within_ns
+    order = np.argsort(columns["start_ns"], kind="stable")
+    return replace(spans.select(rows[order]), **{name: values[order] for name, values in columns.items()}), kept[rows[order]]
+
+
+def _last_awaited(trace: Trace, kept: IntArray) -> IntArray:
+    """Return for each span of the run the one that it waited for and that ended last, -1 for none."""
     earlier, later = trace.origins.wait_rows(trace.spans)
     order = np.argsort(trace.spans.end_ns[earlier], kind="stable")
-    found = np.full(len(trace.spans), -1)
-    found[later[order]] = earlier[order]
+    of_trace = np.full(len(trace.spans), -1)
+    of_trace[later[order]] = earlier[order]
+    at = np.full(len(trace.spans) + 1, -1)
+    at[kept[::-1]] = np.arange(len(kept))[::-1]  # Of a call that was divided, the first part.
+    found: IntArray = at[of_trace[kept]]
     return found
 
 

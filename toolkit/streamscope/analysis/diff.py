@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from streamscope import display
 from streamscope.analysis.diff_rows import HEADINGS, DiffRow, diff_rows, signed
 from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.joining import Joined, join
@@ -22,6 +23,8 @@ from streamscope.words import aligned, counted, format_us, listed, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from streamscope_widgets.timeline import TimelineWidget
 
 WORTH_TELLING = 0.1
 """A part that explains less than this share of the whole change is not in the sentence."""
@@ -187,6 +190,26 @@ class TraceDiff:
         table = ["", *aligned([HEADINGS, *cells], numbers=True)] if cells else []
         notes = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
         return printable("\n".join([self.title, self.answer, "", *parts, *table, *self._left_out, *notes]))
+
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
+
+    def timeline(self) -> TimelineWidget:
+        """Return both traces as live timelines on one axis; what is selected in one is marked in the other.
+
+        Raises
+        ------
+        OutputError
+            The front end was not built.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("branches").build()
+        >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
+        >>> ss.diff(runs["async"].trace, runs["graph"].trace).timeline().engines
+        ['async', 'graph']
+        """
+        return display.timeline(self)
 
     def contribution_rows(self) -> Iterator[tuple[str, ...]]:
         """Yield label, both values and the difference of each contribution as text, then of the span, which is their sum."""

@@ -117,22 +117,22 @@ def _by_operation(columns: _Columns) -> tuple[IntArray, IntArray] | None:
     """Group by operation, part and n-th kernel; None where the two traces are not of the same operations."""
     if not len(columns.row) or columns.operation.min() < 0:
         return None
-    turn = _turn(_packed(columns.second, columns.operation, columns.part))
-    group = _packed(columns.operation, columns.part, turn)
+    turn = _turn(packed(columns.second, columns.operation, columns.part))
+    group = packed(columns.operation, columns.part, turn)
     pairs = _pairs(group, columns.cut)
     alike = columns.name[pairs[:, 0]] == columns.name[pairs[:, 1]]
     return (group, pairs) if len(pairs) and alike.mean() >= SAME_PROGRAM_FROM else None
 
 
 def _by_name(columns: _Columns) -> tuple[IntArray, IntArray]:
-    name = np.unique(_packed(columns.text, columns.kind), return_inverse=True)[1]
+    name = np.unique(packed(columns.text, columns.kind), return_inverse=True)[1]
     even = _even(name, columns.second)[name]
     lane = np.where(_even_everywhere(name, columns)[name], columns.lane, -1)
     stretch = _stretches(name, even, columns)
     within = np.where(even, -1, stretch) if stretch is not None else np.full(len(name), -1)
     lane = np.where(even, lane, -1)
     key = (name, lane, within)
-    pairs = _pairs(_packed(*key, _turn(_packed(columns.second, *key))), columns.cut)
+    pairs = _pairs(packed(*key, _turn(packed(columns.second, *key))), columns.cut)
     return (name, pairs) if stretch is None else _renamed(name, pairs, stretch, columns)
 
 
@@ -146,7 +146,7 @@ def _even(name: IntArray, second: IntArray) -> npt.NDArray[np.bool_]:
 
 def _even_everywhere(name: IntArray, columns: _Columns) -> npt.NDArray[np.bool_]:
     """Tell of each name whether both traces have as many of it on each stream."""
-    names, at = np.unique(_packed(name, columns.lane), return_inverse=True)
+    names, at = np.unique(packed(name, columns.lane), return_inverse=True)
     uneven = ~_even(at, columns.second)
     of = np.zeros(len(names), np.int64)
     of[at] = name
@@ -176,19 +176,19 @@ def _renamed(name: IntArray, pairs: IntArray, stretch: IntArray, columns: _Colum
     alone = np.setdiff1d(np.arange(len(name)), pairs)
     alone = alone[_even(stretch[alone], columns.second[alone])[stretch[alone]]]
     kind, second = columns.kind[alone], columns.second[alone]
-    turn = _turn(_packed(second, stretch[alone], kind))
-    others = alone[_pairs(_packed(stretch[alone], kind, turn), int(len(alone) - second.sum()))]
+    turn = _turn(packed(second, stretch[alone], kind))
+    others = alone[_pairs(packed(stretch[alone], kind, turn), int(len(alone) - second.sum()))]
     old, new = name[others].T
-    was, count = np.unique(_packed(old, new), return_counts=True)
+    was, count = np.unique(packed(old, new), return_counts=True)
     # A name that is gone, all of it for one name that is new.
-    _, example = np.unique(_packed(old, new), return_index=True)
+    _, example = np.unique(packed(old, new), return_index=True)
     old, new = old[example], new[example]
     length = int(name.max(initial=-1)) + 1
     in_first, in_second = (np.bincount(name[columns.second == side], minlength=length) for side in (0, 1))
     whole = (count == in_first[old]) & (count == in_second[new]) & (in_second[old] == 0) & (in_first[new] == 0)
     becomes = np.arange(length)
     becomes[old[whole]] = new[whole]
-    chosen = np.isin(_packed(*name[others].T), was[whole])
+    chosen = np.isin(packed(*name[others].T), was[whole])
     return becomes[name], np.concatenate([pairs, others[chosen]])
 
 
@@ -208,7 +208,7 @@ def _pairs(key: IntArray, cut: int) -> IntArray:
     return found[np.argsort(first, kind="stable")]
 
 
-def _packed(*columns: IntArray) -> IntArray:
+def packed(*columns: IntArray) -> IntArray:
     """Return one number for each row, equal where all columns are; columns hold whole numbers from -1."""
     key = np.zeros(len(columns[0]), np.int64)
     most = 0

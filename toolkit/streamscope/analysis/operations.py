@@ -33,7 +33,7 @@ class OperationTable:
         Name of the kernel or copy in the first engine that has it.
     engines : tuple of str
     duration_ns : float64 array, rows x engines
-        Mean duration on the device; NaN where the engine did not run it.
+        Mean over launches of the time on the device, the kernels of one launch added up; NaN where the engine did not run it.
     """
 
     operation: IntArray
@@ -119,7 +119,7 @@ def operation_table(traces: Mapping[str, Trace]) -> OperationTable:
     names = np.full(len(rows), "", object)
     for column, (spans, key) in reversed(list(enumerate(zip(tables.values(), keys, strict=True)))):
         row = np.searchsorted(rows, key)
-        count = np.bincount(row, minlength=len(rows))
+        count = np.bincount(row[_opens_launch(spans, key)], minlength=len(rows))
         total_ns = np.bincount(row, weights=spans.duration_ns, minlength=len(rows))
         np.divide(total_ns, count, out=duration_ns[:, column], where=count > 0)
         if len(row):
@@ -130,6 +130,15 @@ def operation_table(traces: Mapping[str, Trace]) -> OperationTable:
 def _of_operations(spans: SpanTable) -> SpanTable:
     device = spans.of_kind(DEVICE_KINDS)
     return device.select(device.operation >= 0)
+
+
+def _opens_launch(spans: SpanTable, key: IntArray) -> IntArray:
+    """Return the first span of each launch, by operation, part and correlation; one of an unknown launch is one by itself."""
+    order = np.lexsort((spans.correlation, key))
+    correlation = spans.correlation[order]
+    same = (np.diff(key[order], prepend=-1) == 0) & (np.diff(correlation, prepend=-1) == 0) & (correlation >= 0)
+    found: IntArray = order[~same]
+    return found
 
 
 def _keys(spans: SpanTable) -> IntArray:

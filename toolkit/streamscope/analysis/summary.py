@@ -13,6 +13,7 @@ from streamscope.analysis.intervals import IntArray, union
 from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels
 from streamscope.analysis.launches import call_times_ns, join_launches, launch_latency_ns, missing_records, queue_time_ns
 from streamscope.analysis.metrics import clock_flags, cost_flags, incomplete_flags, recording_cost
+from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.overlap import (
     average_concurrency,
     exposed_copy_ns,
@@ -106,6 +107,8 @@ class Summary:
         `work_split`: compute, communication, copies.
     average_concurrency : float or None
         `average_concurrency`; None where no kernel runs.
+    net_overlap_us : float or None
+        What overlap saves less what neighbours cost each other (`neighbours`); None where no kernels overlap, or a time alone is unknown.
     short_kernels, late_kernels : int
         How many `short_kernels` and `late_kernels` there are.
     queue_full_us : float
@@ -131,6 +134,7 @@ class Summary:
     launch_overhead: Spread | None
     work: WorkSplit
     average_concurrency: float | None
+    net_overlap_us: float | None
     short_kernels: int
     late_kernels: int
     queue_full_us: float
@@ -224,6 +228,8 @@ class Summary:
         yield "overlap", "overlap", None if self.overlap is None else percent(self.overlap), overlap_fraction
         at_once = f"{self.average_concurrency:.2f}" if self.overlap else None
         yield "kernels at once", "overlap", at_once, average_concurrency
+        net = None if self.net_overlap_us is None else f"{format_us(self.net_overlap_us)} µs"
+        yield "net gain of overlap", "net_overlap_us", net, net_overlap_ns
         yield from self._launch_values()
 
     def _launch_values(self) -> Iterator[tuple[str, str, str | None, Callable[..., Any]]]:
@@ -244,12 +250,14 @@ class Summary:
         return f"{format_us(value_us)} µs ({percent(value_us / (self.span_us or 1.0))})"
 
 
-def summary(trace: Trace) -> Summary:
+def summary(trace: Trace, alone: Trace | None = None) -> Summary:
     """Measure one trace of any origin: a recorded run, a file of another tool, a prediction.
 
     Parameters
     ----------
     trace : Trace
+    alone : Trace, optional
+        Of the same program without overlap (the *sync* engine's): how long kernels take alone, for the net gain of overlap.
 
     Examples
     --------
@@ -276,7 +284,7 @@ def summary(trace: Trace) -> Summary:
     """
     spans = run_of(trace.spans)
     busy_ns, work, launches, missing = gpu_busy_ns(spans), work_split(spans), join_launches(spans), missing_records(spans)
-    estimated = _estimates(spans)
+    estimated, net_ns = _estimates(spans), net_overlap_ns(trace, alone)
     return Summary(
         info=trace.info,
         kernel_count=kernel_count(spans),
@@ -291,6 +299,7 @@ def summary(trace: Trace) -> Summary:
         launch_overhead=Spread.of(launch_overhead_ns(spans)),
         work=work,
         average_concurrency=average_concurrency(spans),
+        net_overlap_us=None if net_ns is None else net_ns / 1000,
         short_kernels=len(short_kernels(spans)),
         late_kernels=len(late_kernels(spans)),
         queue_full_us=sum(queue_full_ns(spans).values()) / 1000,

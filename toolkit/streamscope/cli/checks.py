@@ -268,7 +268,7 @@ def _record(device: CudaDevice) -> str:
     from streamscope.recording.cupti import CuptiRecorder
 
     prepared = _run(device, lambda x: x + x, np.arange(8, dtype=np.float32))
-    CuptiRecorder(device).record(prepared)
+    CuptiRecorder.on(device).record(prepared)
     return f"permitted, {_versions(_GPU_PACKAGES['CUPTI'])}"
 
 

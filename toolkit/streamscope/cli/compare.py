@@ -40,9 +40,11 @@ def compare(
     streams: Annotated[int, shared(options.STREAMS)] = int(options.STREAMS.default or 1),
     repeats: Annotated[int, shared(options.REPEATS)] = int(options.REPEATS.default or 1),
     memory_limit: Annotated[str | None, shared(options.MEMORY_LIMIT)] = None,
+    recorder: Annotated[str, shared(options.RECORDER)] = str(options.RECORDER.default),
     name: Annotated[str | None, shared(options.NAME)] = None,
     folder: Annotated[Path | None, out("DIR", "Write comparison.json, report.html and a Parquet trace of each engine there.")] = None,
     *,
+    ledger: Annotated[bool, shared(options.LEDGER)] = False,
     fuse: Annotated[bool, shared(options.FUSE)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of the table.")] = False,
 ) -> int:
@@ -67,6 +69,8 @@ def compare(
             repeats=repeats,
             progress=shown,
             memory_limit=memory_limit,
+            recorder=recorder,
+            ledger=ledger,
             name=name or workload,
             settings=used,
         )

@@ -1,9 +1,9 @@
-"""The commands on traces of any origin: ``streamscope read`` and ``convert``."""
+"""The commands on traces of any origin: ``streamscope read``, ``convert`` and ``diff``."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,14 +11,20 @@ import typer
 
 from streamscope.cli.parameters import given_path
 from streamscope.cli.terminal import output
+from streamscope.errors import printable
 from streamscope.files import suffix_of, writable_file, written_whole
+from streamscope.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from streamscope.analysis import Summary
+    from streamscope.analysis.diff import TraceDiff
     from streamscope.trace.trace import Trace
 
+MOST_ROWS = 12
+"""Rows of a comparison that a terminal gets."""
 READABLE = "Parquet of ours, Kineto JSON (.json, .json.gz), an SQLite export of Nsight Systems, or rocpd (.db)."
 TraceFile = Annotated[Path, typer.Argument(metavar="FILE", parser=given_path, help=f"A trace: {READABLE}", show_default=False)]
 Gpu = Annotated[
@@ -62,6 +68,24 @@ def convert(
     output().print(f"wrote {target}", soft_wrap=True, markup=False)
 
 
+def diff(
+    first: Annotated[Path, typer.Argument(metavar="A", parser=given_path, help=f"A trace: {READABLE}", show_default=False)],
+    second: Annotated[Path, typer.Argument(metavar="B", parser=given_path, help="The trace to compare it with.", show_default=False)],
+    gpu: Gpu = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two traces: what makes the second one faster or slower, and which kernels changed most."""
+    from streamscope.analysis.diff import diff as compared
+    from streamscope.trace.read import read as read_trace
+
+    found = compared(read_trace(first, gpu), read_trace(second, gpu))
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), allow_nan=False))
+    else:
+        _print_diff(output(), found)
+
+
 def _writers() -> Mapping[str, Callable[[Trace, Path], object]]:
     """Return what writes each format, by the ending of its files."""
     from streamscope.analysis import json_lines, summary
@@ -85,29 +109,57 @@ def _write_text(text: str, path: Path) -> None:
 
 
 def _print(console: Console, found: Summary) -> None:
-    """Print the numbers, the streams and the warnings, which are numbered."""
+    """Print the numbers, the streams and the warnings."""
+    from streamscope.analysis.summary import STREAM_HEADS
+
+    _print_title(console, found.title)
+    console.print(_table(None, ((label, value) for label, value, _ in found.rows())))
+    if found.streams:
+        console.print()
+        console.print(_table([head.removesuffix(", µs") for head in STREAM_HEADS], found.stream_rows(), title="Times in µs"))
+    _print_warnings(console, found.warnings)
+
+
+def _print_diff(console: Console, found: TraceDiff) -> None:
+    """Print the answer, what the difference is made of, what changed most, and the warnings."""
+    from streamscope.analysis.diff_rows import HEADINGS
+
+    _print_title(console, found.title)
+    console.print(found.answer, soft_wrap=True, markup=False, highlight=False)
+    console.print()
+    console.print(_table(("part of the span", "first, µs", "second, µs", "difference, µs"), found.contribution_rows()))
+    if found.changed:
+        console.print()
+        console.print(_table(HEADINGS, found.table_rows(MOST_ROWS)))
+        if len(found.changed) > MOST_ROWS:
+            console.print(f"and {counted(len(found.changed) - MOST_ROWS, 'more row')}: --json has them all")
+    _print_warnings(console, found.warnings)
+
+
+def _print_title(console: Console, title: str) -> None:
+    from rich.text import Text
+
+    console.print(Text(printable(title), style="bold"), soft_wrap=True)
+
+
+def _print_warnings(console: Console, warnings: Sequence[str]) -> None:
+    """Print what to know before believing the numbers, numbered."""
+    from rich.text import Text
+
+    for number, warning in enumerate(warnings, 1):
+        if number == 1:
+            console.print()
+        console.print(Text(printable(f"[{number}] {warning}"), style="yellow"), soft_wrap=True)
+
+
+def _table(heads: Sequence[str] | None, rows: Iterable[Sequence[str]], title: str | None = None) -> Table:
+    """Return a table: the first column to the left, the others, if they have heads, to the right. A long name is cut."""
     from rich.table import Table
     from rich.text import Text
 
-    from streamscope.analysis.summary import STREAM_HEADS
-    from streamscope.errors import printable
-
-    console.print(Text(printable(found.title), style="bold"))
-    numbers = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for label, value, _ in found.rows():
-        numbers.add_row(label, value)
-    console.print(numbers)
-    if found.streams:
-        streams = Table(box=None, padding=(0, 2, 0, 0), title="Times in µs", title_justify="left", title_style="dim")
-        name, *heads = STREAM_HEADS
-        streams.add_column(name, no_wrap=True)
-        for head in heads:
-            streams.add_column(head.removesuffix(", µs"), justify="right")
-        for cells in found.stream_rows():
-            streams.add_row(*(Text(printable(cell)) for cell in cells))
-        console.print()
-        console.print(streams)
-    if found.warnings:
-        console.print()
-        for number, warning in enumerate(found.warnings, 1):
-            console.print(Text(printable(f"[{number}] {warning}"), style="yellow"), soft_wrap=True)
+    table = Table(box=None, show_header=heads is not None, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="dim")
+    for number, head in enumerate(heads or ()):
+        table.add_column(head, justify="right" if number else "left")
+    for name, *cells in rows:
+        table.add_row(Text(printable(name), no_wrap=True, overflow="ellipsis"), *(Text(printable(cell)) for cell in cells))
+    return table

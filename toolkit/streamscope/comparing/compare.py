@@ -12,10 +12,12 @@ import numpy as np
 from streamscope import options
 from streamscope.advising.best import MOST_ROUNDS, Selection, memory_bytes, simplest_first
 from streamscope.advising.choice import Choice
-from streamscope.arguments import shown, whole_number
+from streamscope.arguments import shown as in_short
+from streamscope.arguments import whole_number
 from streamscope.calling import verb
 from streamscope.capturing.function import CapturedFunction
 from streamscope.comparing.comparison import NUMPY, PLAIN_CALL, Comparison, Run
+from streamscope.comparing.recordings import Recorded, recorded_traces
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names, listed_names
@@ -23,7 +25,7 @@ from streamscope.engines.case import CHECKED_RUNS, Case, Checked
 from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, ProgramError, WorkloadError
 from streamscope.progress import Progress, Steps, showing
-from streamscope.recording.device_log import recorder_of
+from streamscope.recording.recorders import recorder_of
 from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 
@@ -45,6 +47,8 @@ def compare(
     repeats: int = 30,
     progress: bool | Progress = True,
     memory_limit: int | str | None = None,
+    recorder: str = "auto",
+    ledger: bool = False,
     name: str | None = None,
     settings: Mapping[str, int] | None = None,
     **attributes: Any,
@@ -52,7 +56,7 @@ def compare(
     """Run one program under several engines and compare them.
 
     All engines are prepared first (memory, packed arguments, captured graphs); then they take turns, in an order that is shuffled for
-    each repeat, so that drifts meet all alike. The repeats run without recording; one more set of runs is recorded.
+    each repeat, so that drifts meet all alike. The repeats run without recording. Then each engine is recorded.
 
     Parameters
     ----------
@@ -72,6 +76,12 @@ def compare(
         Show a progress bar, or call ``progress(what, step, steps)`` before each step. What that raises ends the comparison.
     memory_limit : int or str, optional
         With ``engines="auto"``: device memory that the chosen engine may hold, in bytes or for example as ``"512 MiB"``.
+    recorder : {"auto", "events", "stamps", "cupti"}
+        What records the run that is shown. ``"events"``: CUDA events, which disturb nothing; ``"auto"`` chooses them. ``"stamps"``:
+        generated kernels note their own times, also side by side. ``"cupti"``: NVIDIA's profiler, exact for every kernel; afterwards
+        this process launches more slowly. A simulated device has a log of its own. See the page "How far can I trust the numbers?".
+    ledger : bool
+        Measure what every recorder costs, too; kept in ``trace.info.ledger``.
     name : str, optional
         What the comparison is called; the program's name by default.
     settings : mapping of str to int, optional
@@ -93,6 +103,8 @@ def compare(
         ``engines="auto"``, or leaves no engine to choose.
     WorkloadError
         ``settings`` are not whole numbers by name.
+    RecordingError
+        There is no such recorder, or it cannot serve here.
     DeviceError
         The device is missing, or failed.
 
@@ -108,13 +120,14 @@ def compare(
     wanted = whole_number("repeats", repeats, least=1, most=MOST_REPEATS)
     allowed = checked_streams(streams)
     compared = compared_engines(engines, memory_limit)
-    kept = _checked_settings(settings)
+    kept, recording = _checked_settings(settings), Recorded(recorder, ledger)
     if not isinstance(name, str | None):
-        raise ProgramError(f"name={shown(name)} must be a string", hint='for example name="first layer"')
+        raise ProgramError(f"name={in_short(name)} must be a string", hint='for example name="first layer"')
     case = Case.of(program, inputs, "ss.compare", attributes)
     opened = open_device(device)
     case.warn_if_short_of_memory(opened, len(compared.names))
-    return comparison_of(case, opened, compared, allowed, wanted, progress=progress, title=str(name or ""), settings=kept)
+    told = partial(comparison_of, progress=progress, title=str(name or ""), settings=kept)
+    return told(case, opened, compared, allowed, wanted, recording=recording)
 
 
 @dataclass(frozen=True)
@@ -179,7 +192,7 @@ def _checked_settings(settings: object) -> dict[str, int]:
     if settings is None:
         return {}
     if not isinstance(settings, Mapping):
-        raise WorkloadError(f"settings={shown(settings)} must be a mapping", hint='for example settings={"length": 50}')
+        raise WorkloadError(f"settings={in_short(settings)} must be a mapping", hint='for example settings={"length": 50}')
     return {str(name): whole_number(f"setting {name}", value, error=WorkloadError) for name, value in settings.items()}
 
 
@@ -198,18 +211,21 @@ def comparison_of(
     title: str = "",
     settings: Mapping[str, int] | None = None,
     recorded: Callable[[Run], None] = _unseen,
+    recording: Recorded | None = None,
 ) -> Comparison:
     """Compare engines as `compare` does, with arguments that are checked.
 
     Each engine's run is given to ``recorded`` as soon as there is one; what that raises ends the comparison.
     """
     count = min(repeats, SIMULATED_REPEATS) if device.info.exact else repeats
-    engines = len(compared.names)
+    engines, recording = len(compared.names), recording or Recorded()
     with showing("comparing engines", progress=progress) as said:
-        steps = Steps(said, case.reference_steps + case.measuring_steps(device, engines, rounds=count, recorded=engines))
+        steps = Steps(
+            said, case.reference_steps + case.measuring_steps(device, engines, rounds=count, recorded=engines * recording.runs(device))
+        )
         case = case.with_reference(steps)
         with device.watched(lambda launch: steps.part(launch.name)):
-            runs, choice = _measured(case, device, compared, streams, count, steps, recorded)
+            runs, choice = _measured(case, device, compared, streams, count, steps, recording, recorded)
     return Comparison(
         title or case.program.name,
         device.info,
@@ -222,25 +238,30 @@ def comparison_of(
 
 
 def _measured(
-    case: Case, device: Device, compared: Compared, streams: int, count: int, steps: Steps, recorded: Callable[[Run], None]
+    case: Case,
+    device: Device,
+    compared: Compared,
+    streams: int,
+    count: int,
+    steps: Steps,
+    recording: Recorded,
+    shown: Callable[[Run], None],
 ) -> tuple[list[Run], Choice | None]:
-    """Prepare and check the engines, time them, and record each once; ``recorded`` gets each engine's run as soon as there is one."""
+    """Prepare and check the engines, time them, and record each; ``shown`` gets each engine's run as soon as there is one."""
+    recorder_of(device, recording.recorder)  # What cannot serve says so before anything runs.
     parts, checked = case.parts(device), {}
     for engine in compared.names:
         steps.begin(f"preparing {engine}", CHECKED_RUNS * parts)
         checked[engine] = case.prepare(engine, device, streams)
     selection = _selection(case, device, checked, compared.memory_limit) if compared.choosing else None
     rounds, choice = _rounds(case, checked, selection, count, partial(steps.begin, "timing", parts * len(checked)))
-    recorder = recorder_of(device)
     runs = []
-    for engine, each in checked.items():
-        steps.begin(f"recording {engine}", parts)
-        reload = partial(case.reload, each.prepared)
-        reload()
-        makespans_ns = np.asarray([times_ns[engine] for times_ns in rounds], dtype=np.float64)
-        trace = recorder.record(each.prepared, reload)
+    prepared = {engine: each.prepared for engine, each in checked.items()}
+    begin = partial(steps.begin, parts=parts)
+    for engine, trace in recorded_traces(case, device, prepared, recording, lambda engine: begin(f"recording {engine}")):
+        each, makespans_ns = checked[engine], np.asarray([times_ns[engine] for times_ns in rounds], dtype=np.float64)
         runs.append(Run(engine, makespans_ns, each.max_abs_error, each.tolerance, trace))
-        recorded(runs[-1])
+        shown(runs[-1])
     return runs, choice
 
 

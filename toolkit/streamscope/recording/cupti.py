@@ -1,91 +1,54 @@
-"""The CUPTI recorder: the device's own record of every kernel and copy; the reference that the event recorder is measured against.
+"""The CUPTI recorder of prepared programs: the device's own record of every kernel, copy and set, also side by side and inside graphs.
 
-It needs the package ``cupti-python``, the permission to profile, and that no other profiler holds CUPTI. It costs about 1.5 µs a launch.
+It needs the package ``cupti-python``, the permission to profile, and that no other profiler holds CUPTI. It makes each launch dearer while
+it records, and launches of graphs also afterwards, so it is used when all times have been taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_low
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from streamscope.devices.cuda import CudaDevice
-from streamscope.devices.cuda.streams import CudaStream
-from streamscope.engines.binding import Bound, capturing
+from streamscope.devices.cuda.graph_nodes import demangled
+from streamscope.devices.graph_node import NodeKind
+from streamscope.engines.binding import Bound, settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
-from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import libraries
-from streamscope.recording.events import add_device_span, add_host_span, device_lanes
+from streamscope.recording.activity_records import ActivityRecords
+from streamscope.recording.events import add_host_span, device_lanes
 from streamscope.recording.origins import origins_of
-from streamscope.recording.passes import steps_of, timed_run
+from streamscope.recording.passes import HostInterval, steps_of, timed_run
+from streamscope.recording.pieces import Piece, add_pieces
+from streamscope.recording.subscription import CALLS, WORK, Subscription, subscription
+from streamscope.trace.calls import call_kinds
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace, TraceInfo
+from streamscope.words import counted, listed
 
 CLOCK_SAMPLES = 50
-_BUFFER_BYTES = 8 << 20
+NODE_MASK = 0xFFFFFFFF
+"""Of CUPTI's id of a graph's node: its place among the graph's nodes, in the order of capture. Above are bits of the graph's own id."""
+PASSES = 5
+"""Recorded runs; the one with the median makespan is shown."""
+
+Array = npt.NDArray[Any]
+_DEVICE_NODES = {NodeKind.KERNEL: SpanKind.KERNEL, NodeKind.COPY: SpanKind.COPY, NodeKind.SET: SpanKind.SET}
 
 
 @dataclass(frozen=True)
-class ActivityRecord:
-    """One kernel, copy or set on the device, on CUPTI's clock.
+class Clock:
+    """What to add to CUPTI's time to get the host's, and how far that may be off, in ns."""
 
-    ``order`` is what puts the records of one run into the order of the launches: the correlation id of the call, and within a graph the
-    id of the node, which counts up in the order of capture.
-    """
-
-    start_ns: int
-    end_ns: int
-    order: tuple[int, int]
-
-
-@dataclass
-class _Activities:
-    """The process's one subscription to CUPTI's activity records."""
-
-    cupti: Any
-    records: list[ActivityRecord] = field(default_factory=list)
-
-    def completed(self, activities: Sequence[Any]) -> None:
-        for activity in activities:
-            node = getattr(activity, "graph_node_id", 0)
-            self.records.append(ActivityRecord(activity.start, activity.end, (activity.correlation_id, node)))
-
-    @contextmanager
-    def enabled(self) -> Iterator[list[ActivityRecord]]:
-        """Collect records of what runs in the block; the list is complete when the block has ended."""
-        kinds = self.cupti.ActivityKind
-        chosen = (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET)
-        self.records.clear()
-        try:
-            for kind in chosen:
-                self.cupti.activity_enable(kind)
-            yield self.records
-        except self.cupti.cuptiError as error:
-            raise RecordingError(f"CUPTI cannot record: {error}", hint="run as root, or allow profiling; see streamscope doctor") from error
-        finally:
-            with deferred():
-                libraries().runtime.deviceSynchronize()
-                self.cupti.activity_flush_all(1)
-                for kind in chosen:
-                    self.cupti.activity_disable(kind)
-
-
-@cache
-def _activities() -> _Activities:
-    try:
-        from cupti import cupti
-    except ImportError as error:
-        raise RecordingError(f"CUPTI cannot be loaded: {error}", hint="pip install cupti-python") from None
-    activities = _Activities(cupti)
-    try:
-        cupti.activity_register_callbacks(lambda: (_BUFFER_BYTES, 0), activities.completed)
-    except Exception as error:
-        raise RecordingError(f"CUPTI refused: {error}", hint="another profiler may hold it, or profiling is not permitted") from error
-    return activities
+    offset_ns: int
+    uncertainty_ns: float
 
 
 @dataclass(frozen=True)
@@ -95,102 +58,203 @@ class CuptiRecorder:
     Attributes
     ----------
     device : CudaDevice
+    passes : int
+        Recorded runs; the one with the median makespan is shown.
     """
 
     device: CudaDevice
+    passes: int = PASSES
 
-    def record(self, prepared: Prepared, runs: int = 1) -> list[Trace]:
-        """Record several runs of a prepared program that has run twice, so that its graphs exist.
+    @classmethod
+    def on(cls, device: Any) -> CuptiRecorder:
+        """Return a recorder for a device.
 
         Raises
         ------
         RecordingError
-            CUPTI is missing or not permitted, or the records do not match the launches.
+            It is not a CUDA device, or CUPTI cannot be loaded.
         """
-        nodes = {id(bound): self._nodes(bound) for bound in _issues(steps_of(prepared))}
-        activities = _activities()
-        with activities.enabled():
-            timed_run(prepared)
-        return [self._one(prepared, activities, nodes) for _ in range(runs)]
+        if not isinstance(device, CudaDevice):
+            raise RecordingError(f"CUPTI does not record {device.info.name}", hint='recorder="auto" takes what the device has')
+        subscription()
+        return cls(device)
 
-    def _one(self, prepared: Prepared, activities: _Activities, nodes: dict[int, int]) -> Trace:
-        with activities.enabled() as records:
-            offset = self._clock_offset_ns(activities.cupti)
-            host = timed_run(prepared)
-        zero = host[0].start_ns
-        builder = SpanBuilder(["host", *device_lanes(prepared)])
-        for index, interval in enumerate(host):
-            add_host_span(builder, interval, index, zero)
-        ordered = iter(sorted(records, key=lambda record: record.order))
-        ended: dict[str, float] = {}
-        early = 0
-        for index, bound in enumerate(steps_of(prepared)):
-            extents = []
-            for issue in _issues([bound]):
-                if not nodes[id(issue)]:
-                    continue  # An empty array launches nothing.
-                taken = [record for _, record in zip(range(nodes[id(issue)]), ordered, strict=False)]
-                if len(taken) < nodes[id(issue)] or not isinstance(issue.step, Issue):
-                    raise RecordingError(f"CUPTI has {len(records)} records, but {sum(nodes.values())} were launched", hint="try again")
-                start = min(record.start_ns for record in taken) + offset - zero
-                end = max(record.end_ns for record in taken) + offset - zero
-                extents.append((start, end))
-                lane = prepared.plan.lanes[issue.step.lane]
-                # A kernel may be allowed to start before the one ahead of it on the stream has ended (programmatic dependent launch).
-                overlaps = start < ended.get(lane, start)
-                early += overlaps
-                ended[lane] = max(end, ended.get(lane, end))
-                add_device_span(builder, issue.step.launch, lane, index, start, end, Basis.PLACED if overlaps else Basis.MEASURED)
-            if isinstance(bound.step, Replay) and extents:
-                first, last = min(start for start, _ in extents), max(end for _, end in extents)
-                builder.add(SpanKind.GRAPH, "graph", prepared.streams[0].name, first, last, correlation=index)
-        plan = prepared.plan
-        if next(ordered, None) is not None:
-            raise RecordingError(f"CUPTI has {len(records)} records, more than were launched", hint="another library launches beside")
-        info = TraceInfo(
-            plan.engine,
-            prepared.program.name,
-            self.device.info,
-            "cupti",
-            notes=(*prepared.notes, *([f"{early} launches start before those ahead of them on their stream end"] if early else [])),
-            plan=plan.counts,
-            memory=prepared.memory,
-        )
-        return Trace(builder.build(), info, origins_of(plan, self.device.estimate_ns))
+    def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
+        """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
 
-    def _clock_offset_ns(self, cupti: Any) -> float:
-        """Return what to add to CUPTI's time to get the host's, by the tightest of some samples."""
+        Each kernel, copy and set becomes a span. What is outside of graphs is joined with its launch by the call that put it on the device,
+        what is inside by the node. What was launched and has no record is told in a note.
+
+        Parameters
+        ----------
+        prepared : Prepared
+        reload : callable
+            Called before each run; fills the inputs of a program that changes them.
+
+        Raises
+        ------
+        RecordingError
+            CUPTI is missing, not permitted, held by another profiler, or recorded nothing.
+        """
+        cupti = subscription()
+        with prepared.lock, settled(prepared.streams.values()):
+            unrecorded = [_makespan_ns(_run(prepared, reload)) for _ in range(self.passes)]
+            with cupti.recording((*WORK, *CALLS)) as found:
+                clock = self._clock(cupti)
+                _run(prepared, reload)  # The first run after CUPTI was switched on takes longer.
+                runs = [_run(prepared, reload) for _ in range(self.passes)]
+        (records,) = found
+        makespans = [_makespan_ns(host) for host in runs]
+        host = runs[makespans.index(median_low(makespans))]
+        ledger = {"recorded_ns": float(_makespan_ns(host)), "unrecorded_ns": float(median_low(unrecorded))}
+        return _Run(prepared, host, records, clock, cupti).trace(ledger, {"passes": self.passes})
+
+    def _clock(self, cupti: Subscription) -> Clock:
+        """Compare the two clocks, by the tightest of some samples."""
         samples = []
         for _ in range(CLOCK_SAMPLES):
             before = self.device.now_ns()
-            stamp = cupti.get_timestamp()
+            stamp = cupti.now_ns()
             after = self.device.now_ns()
-            samples.append((after - before, (before + after) / 2 - stamp))
-        return float(min(samples)[1])
+            # Whole numbers: as a float, nanoseconds since 1970 are rounded to 256 of them.
+            samples.append((after - before, (before + after) // 2 - stamp))
+        width, offset = min(samples)
+        return Clock(offset, width / 2)
 
-    def _nodes(self, bound: Bound) -> int:
-        """Return how many kernels, copies and sets a launch consists of, by capturing it alone."""
-        if not isinstance(bound.stream, CudaStream):
-            return 0
-        try:
-            with capturing(self.device, bound.stream) as graphs:
-                bound.call()
-        except Exception as error:
-            raise RecordingError(f"{bound.step} cannot be captured, so its records cannot be told apart", hint="use events") from error
-        return graphs[0].node_count
+
+def _run(prepared: Prepared, reload: Callable[[], None]) -> list[HostInterval]:
+    reload()
+    return timed_run(prepared)
+
+
+def _makespan_ns(host: Sequence[HostInterval]) -> int:
+    return host[-1].end_ns - host[0].start_ns
+
+
+def steps_of_calls(calls: Array, host: Sequence[HostInterval], clock: Clock) -> npt.NDArray[np.int64]:
+    """Return of each call into CUDA the index of the host's step that made it, -1 for none.
+
+    The middle of a call is looked up, since the two clocks agree within a fraction of a call.
+    """
+    starts, ends = (np.array(times) for times in zip(*((one.start_ns, one.end_ns) for one in host), strict=True))
+    middle = (calls["start_ns"] + calls["end_ns"]) // 2 + clock.offset_ns
+    step = np.searchsorted(starts, middle, side="right") - 1
+    return np.where((step >= 0) & (middle <= ends[step]), step, -1)
+
+
+def steps_of_work(work: Array, calls: Array, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return of each kernel, copy and set the step whose call put it on the device, -1 for none."""
+    correlations, first = np.unique(calls["correlation"], return_index=True)
+    if not len(correlations):
+        return np.full(len(work), -1)
+    at = np.minimum(np.searchsorted(correlations, work["correlation"]), len(correlations) - 1)
+    return np.where(correlations[at] == work["correlation"], steps[first[at]], -1)
+
+
+class _Run:
+    """One recorded run: its host calls, and the work that they put on the device."""
+
+    def __init__(
+        self, prepared: Prepared, host: Sequence[HostInterval], records: ActivityRecords, clock: Clock, cupti: Subscription
+    ) -> None:
+        self.prepared = prepared
+        self.host = host
+        self.zero = host[0].start_ns
+        self.clock = clock
+        self.dropped = records.dropped
+        self.texts = {address: demangled(text) for address, text in records.texts.items()}
+        steps = steps_of_calls(records.calls, host, clock)
+        names = [cupti.call_name(int(call["code"]), int(call["name"])) for call in records.calls[steps >= 0]]
+        launches = np.isin(call_kinds(names), [SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH])
+        self.launching = set(steps[steps >= 0][launches].tolist())
+        """Steps that called for work on the device."""
+        self.owners = steps_of_work(records.work, records.calls, steps)
+        self.work = records.work
+        self.missing: list[str] = []
+        self.early = 0
+        self._ended: dict[str, float] = {}
+
+    def trace(self, ledger: Mapping[str, float], found: Mapping[str, float]) -> Trace:
+        """Return the trace of the run."""
+        prepared = self.prepared
+        builder = SpanBuilder(["host", *device_lanes(prepared)])
+        for index, interval in enumerate(self.host):
+            add_host_span(builder, interval, index, self.zero)
+        for index, bound in enumerate(steps_of(prepared)):
+            rows = self.work[self.owners == index]
+            rows = rows[np.argsort(rows["start_ns"], kind="stable")]
+            if isinstance(bound.step, Replay):
+                self._add_replay(builder, bound, index, rows)
+            elif isinstance(bound.step, Issue):
+                self._add(builder, bound.step, index, [self._piece(row) for row in rows])
+                if not len(rows) and index in self.launching:
+                    self.missing.append(bound.step.launch.name)
+        info = TraceInfo(
+            prepared.plan.engine,
+            prepared.program.name,
+            prepared.device.info,
+            "cupti",
+            {**found, "clock_uncertainty_ns": round(self.clock.uncertainty_ns, 1)},
+            ledger,
+            (*prepared.notes, *self._notes()),
+            plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
+            memory=prepared.memory,
+        )
+        return Trace(builder.build(), info, origins_of(prepared.plan, prepared.device.estimate_ns))
+
+    def _add_replay(self, builder: SpanBuilder, replay: Bound, index: int, rows: Array) -> None:
+        """Add the nodes of one replay of a graph, each under the launch that it was captured from."""
+        nodes = replay.graph.nodes if replay.graph is not None else ()
+        pieces: dict[int, list[Piece]] = {}
+        for row, node in zip(rows, (rows["graph_node"] & NODE_MASK).tolist(), strict=True):
+            if node < len(replay.owners):
+                # CUDA makes kernels of short copies and of sets in a graph: the node says what they are.
+                kind = _DEVICE_NODES.get(nodes[node].kind)
+                pieces.setdefault(replay.owners[node], []).append(self._piece(row, kind, node))
+        for owner, inner in enumerate(replay.inner):
+            if isinstance(inner.step, Issue):
+                expected = sum(one == owner and node.kind in _DEVICE_NODES for one, node in zip(replay.owners, nodes, strict=True))
+                self._add(builder, inner.step, index, sorted(pieces.get(owner, []), key=lambda piece: piece.start_ns))
+                self.missing += [inner.step.launch.name] * (expected - len(pieces.get(owner, ())))
+        if len(rows):
+            first, last = self._on_host(rows["start_ns"].min()), self._on_host(rows["end_ns"].max())
+            builder.add(SpanKind.GRAPH, "graph", self.prepared.plan.lanes[0], first, last, correlation=index)
+
+    def _add(self, builder: SpanBuilder, step: Issue, index: int, pieces: Sequence[Piece]) -> None:
+        lane, overlap = self.prepared.plan.lanes[step.lane], 0
+        for piece in pieces:
+            # A kernel may be allowed to start before the one ahead of it on the stream has ended (programmatic dependent launch), and a
+            # library may run some side by side on streams of its own.
+            overlap += piece.start_ns < self._ended.get(lane, piece.start_ns)
+            self._ended[lane] = max(piece.end_ns, self._ended.get(lane, piece.end_ns))
+        self.early += overlap
+        add_pieces(builder, step.launch, lane, index, pieces, Basis.PLACED if overlap else Basis.MEASURED)
+
+    def _on_host(self, time_ns: Any) -> int:
+        """Return a time on CUPTI's clock since the trace's zero."""
+        return int(time_ns) + self.clock.offset_ns - self.zero
+
+    def _piece(self, row: Any, kind: SpanKind | None = None, node: int = -1) -> Piece:
+        blocks, threads = (int(row[f"{what}_x"] * row[f"{what}_y"] * row[f"{what}_z"]) for what in ("grid", "block"))
+        times = self._on_host(row["start_ns"]), self._on_host(row["end_ns"])
+        return Piece(kind or SpanKind(row["code"]), *times, self.texts.get(int(row["name"]), ""), blocks, threads, node)
+
+    def _notes(self) -> Iterable[str]:
+        if self.missing:
+            names = listed(list(dict.fromkeys(self.missing))[:5])
+            launches = counted(len(self.missing), "launch", "launches")
+            yield f"{launches} without a record of CUPTI ({names}): busy time and overlap are lower bounds"
+        if self.dropped:
+            yield f"CUPTI dropped {counted(self.dropped, 'record')}: busy time and overlap are lower bounds"
+        if self.early:
+            yield f"{counted(self.early, 'kernel')} start before those ahead of them on their stream end"
 
 
 def kernel_durations_ns(work: Callable[[], object]) -> list[int]:
-    """Return the durations, by CUPTI, of all kernels and copies that a function launches, in the order of launch, in ns."""
-    with _activities().enabled() as records:
+    """Return the durations, by CUPTI, of all kernels, copies and sets that a function launches, in the order of launch, in ns."""
+    with subscription().recording(WORK) as found:
         work()
-    return [record.end_ns - record.start_ns for record in sorted(records, key=lambda record: record.order)]
-
-
-def _issues(steps: Sequence[Bound]) -> list[Bound]:
-    """Return the launches among steps, those inside graphs in the order of capture."""
-    issues: list[Bound] = []
-    for bound in steps:
-        inner: Sequence[Bound] = bound.inner if isinstance(bound.step, Replay) else (bound,)
-        issues += [one for one in inner if isinstance(one.step, Issue)]
-    return issues
+        libraries().runtime.deviceSynchronize()
+    rows = found[0].work
+    rows = rows[np.lexsort((rows["graph_node"], rows["correlation"]))]
+    return [int(length) for length in rows["end_ns"] - rows["start_ns"]]

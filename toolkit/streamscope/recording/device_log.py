@@ -1,26 +1,21 @@
-"""The recorder of devices that keep a log of what ran, which costs nothing and is exact; and the recorder that fits a device."""
+"""The recorder of devices that keep a log of what ran, which costs nothing and is exact."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamscope.devices.log import DeviceLog, LogRecord
 from streamscope.devices.protocol import Device
 from streamscope.engines.binding import settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
-from streamscope.recording.events import EventRecorder, add_device_span, add_host_span, device_lanes
+from streamscope.recording.events import add_host_span, device_lanes
 from streamscope.recording.origins import origins_of
 from streamscope.recording.passes import HostInterval, steps_of, timed_run
+from streamscope.recording.pieces import add_pieces, whole_piece
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace, TraceInfo
-
-
-def recorder_of(device: Device) -> EventRecorder | DeviceLogRecorder:
-    """Return the recorder that fits a device: its own log where it keeps one, else CUDA events."""
-    log = device.log
-    return EventRecorder.on(device) if log is None else DeviceLogRecorder(device, log)
 
 
 @dataclass(frozen=True)
@@ -81,8 +76,9 @@ class DeviceLogRecorder:
             inner = [one.step for one in bound.inner] if isinstance(bound.step, Replay) else [bound.step]
             issues = [step for step in inner if isinstance(step, Issue)]
             for step in issues:
-                for start, end in times[step.launch.operation, step.launch.part]:
-                    add_device_span(builder, step.launch, lanes[step.lane], index, start, end, Basis.MEASURED)
+                whole, ran = whole_piece(step.launch, 0.0), times[step.launch.operation, step.launch.part]
+                pieces = [replace(whole, start_ns=start, end_ns=end) for start, end in ran]
+                add_pieces(builder, step.launch, lanes[step.lane], index, pieces, Basis.MEASURED)
             if isinstance(bound.step, Replay) and issues:
                 extents = [extent for step in issues for extent in times[step.launch.operation, step.launch.part]]
                 first, last = min(start for start, _ in extents), max(end for _, end in extents)

@@ -147,11 +147,11 @@ def _cupti_ns(call: Call) -> float:
     durations = kernel_durations_ns(many)
     if len(durations) != 100:
         raise RecordingError(f"CUPTI recorded {len(durations)} of 100 kernels", hint="try again with no other profiler running")
-    # The mean, since CUPTI's clock may tick as coarsely as every 256 ns.
+    # The mean, since the clock of the GPU ticks every 32 ns.
     return float(np.mean(durations))
 
 
-# CUPTI comes last: once a process has subscribed to it, launching a graph takes the host ten times as long.
+# CUPTI comes last: as long as it is in the process, launching a graph takes the host ten times as long.
 _SECTIONS: dict[str, Callable[[CudaDevice, Probes], Readings]] = {
     "the chip": _chip,
     "host calls": _host_calls,

@@ -20,6 +20,11 @@ _KINDS = (
 )
 
 
+def call_name(name: str) -> str:
+    """Return a call's name without the endings that say which version of it was called."""
+    return _SUFFIX.sub("", name[:200])
+
+
 def call_kinds(names: Sequence[str]) -> npt.NDArray[np.uint8]:
     """Return the `SpanKind` of each call of a runtime or driver, by its name: `API` for all that order no work and wait for none.
 
@@ -32,7 +37,7 @@ def call_kinds(names: Sequence[str]) -> npt.NDArray[np.uint8]:
     >>> [SpanKind(kind).name for kind in call_kinds(["cuLaunchKernelEx", "cudaMalloc", "hipStreamSynchronize", "cudaGraphLaunch_v10000"])]
     ['LAUNCH', 'API', 'SYNC', 'GRAPH_LAUNCH']
     """
-    return np.array([_kind(_SUFFIX.sub("", name[:200])) for name in names], np.uint8)
+    return np.array([_kind(call_name(name)) for name in names], np.uint8)
 
 
 def _kind(name: str) -> SpanKind:

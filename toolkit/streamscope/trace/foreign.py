@@ -3,119 +3,32 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
+from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined, looked_up
+from streamscope.trace.foreign_waits import EventWaits
+from streamscope.trace.origins import Origins
 from streamscope.trace.spans import COLUMN_DTYPES, DEVICE_KINDS, HOST_KINDS, MOST_SPANS, Basis, IntArray, SpanKind, SpanTable
 from streamscope.trace.stored import MOST_NS
 from streamscope.trace.symbols import short_name
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
+
+__all__ = ["Activities", "counted", "foreign_trace", "joined"]
 
 LONGEST_NAME = 10_000
 """Characters; what is longer is cut."""
 MOST_TRACKS = 64
 """How many kernels of one stream, or ranges of one thread that do not nest, may lie side by side."""
 _LAUNCHES = (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)
-_ON_DEVICE = (*DEVICE_KINDS, SpanKind.GRAPH)
 _CALLS, _RANGES, _WORK, _GRAPHS = range(4)
 _LANES = ("thread {}", "thread {} ranges", "stream {}", "stream {} graphs")
 _LANE_OF_KIND = np.full(len(SpanKind), _CALLS)
 _LANE_OF_KIND[[SpanKind.RANGE, *DEVICE_KINDS, SpanKind.GRAPH]] = (_RANGES, *[_WORK] * len(DEVICE_KINDS), _GRAPHS)
-_OPTIONAL = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0, "gpu": -1}
-
-
-def _none() -> IntArray:
-    return np.zeros(0, np.int64)
-
-
-@dataclass
-class Activities:
-    """What a profiler saw, one row each, in any order. All columns have one length; those from ``correlation`` on may be left out.
-
-    Attributes
-    ----------
-    kind : uint8 array
-        `SpanKind`; of calls, what `call_kinds` returns.
-    name : int32 array
-        Index into ``names``. Of a kernel it is the symbol, from which `foreign_trace` makes a readable name.
-    start_ns, end_ns : int64 arrays
-        On one clock, whatever its zero is.
-    place : int64 array
-        Number of the thread (kinds of the host) or of the stream.
-    correlation : int64 array
-        Joins a call with what it put on the device; -1 for none.
-    graph_node, blocks, threads, bytes : int64 arrays
-        As in `SpanTable`.
-    gpu : int64 array
-        Number of the GPU; -1 for the host.
-    names : tuple of str
-    places : mapping
-        Texts for numbers of threads and streams that are not numbers in the file.
-    """
-
-    kind: npt.NDArray[Any]
-    name: npt.NDArray[Any]
-    start_ns: npt.NDArray[Any]
-    end_ns: npt.NDArray[Any]
-    place: npt.NDArray[Any]
-    correlation: npt.NDArray[Any] = field(default_factory=_none)
-    graph_node: npt.NDArray[Any] = field(default_factory=_none)
-    blocks: npt.NDArray[Any] = field(default_factory=_none)
-    threads: npt.NDArray[Any] = field(default_factory=_none)
-    bytes: npt.NDArray[Any] = field(default_factory=_none)
-    gpu: npt.NDArray[Any] = field(default_factory=_none)
-    names: tuple[str, ...] = ()
-    places: Mapping[int, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for column, missing in _OPTIONAL.items():
-            if len(getattr(self, column)) == 0:
-                setattr(self, column, np.full(len(self.kind), missing, np.int64))
-
-    def __len__(self) -> int:
-        return len(self.kind)
-
-    def rows(self, chosen: npt.NDArray[Any]) -> Activities:
-        """Return the rows that a boolean mask or an index array picks."""
-        return replace(self, **{column: getattr(self, column)[chosen] for column in _COLUMNS})
-
-    def is_kind(self, kinds: Iterable[SpanKind]) -> npt.NDArray[np.bool_]:
-        """Tell of each row whether its kind is one of ``kinds``."""
-        return np.isin(self.kind, list(map(int, kinds)))
-
-
-_COLUMNS = tuple(each.name for each in fields(Activities) if each.name not in ("names", "places"))
-
-
-def joined(parts: Sequence[Activities]) -> Activities:
-    """Return several activities, which have the same names, as one."""
-    columns = {column: np.concatenate([getattr(part, column) for part in parts]) for column in _COLUMNS}
-    return Activities(**columns, names=parts[-1].names, places={number: text for part in parts for number, text in part.places.items()})
-
-
-def busiest_gpu(activities: Activities, wanted: int | None = None) -> int:
-    """Return the number of the GPU with the most work, or the wanted one.
-
-    Raises
-    ------
-    TraceError
-        There is no work of a GPU, or not of the wanted one.
-    """
-    rows = activities.rows(activities.is_kind(_ON_DEVICE))
-    gpus, which = np.unique(rows.gpu, return_inverse=True)
-    if not len(gpus):
-        raise TraceError("it holds no work of a GPU", hint="switch CUDA activities on in the profiler, and synchronize before it stops")
-    if wanted is None:
-        lengths = np.clip(rows.end_ns - rows.start_ns, 0, MOST_NS).astype(np.float64)
-        return int(gpus[np.argmax(np.bincount(which, lengths))])
-    if wanted not in gpus:
-        raise TraceError(f"it holds no work of GPU {wanted}", hint=f"it has work of {', '.join(f'GPU {gpu}' for gpu in gpus[:20])}")
-    return wanted
 
 
 def foreign_trace(
@@ -128,6 +41,7 @@ def foreign_trace(
     gpu: int | None = None,
     zero_ns: int | None = None,
     notes: Sequence[str] = (),
+    waits: EventWaits | None = None,
     **info: Any,
 ) -> Trace:
     """Return the trace of one GPU's activities.
@@ -146,6 +60,8 @@ def foreign_trace(
         The trace's zero on the clock of the activities; by default the first call, or the first activity where there are no calls.
     notes : sequence of str
         What the reader has to say already.
+    waits : EventWaits, optional
+        Which streams waited for which, where the file says so.
 
     Raises
     ------
@@ -180,7 +96,21 @@ def foreign_trace(
         "graph_node": found.graph_node,
     }
     table = SpanTable(**columns, names=names, lanes=lanes)
-    return Trace(table, TraceInfo(engine, program, device, recorder, notes=tuple(said), **info))
+    return Trace(table, TraceInfo(engine, program, device, recorder, notes=tuple(said), **info), _origins(found, waits))
+
+
+def _origins(found: Activities, waits: EventWaits | None) -> Origins:
+    """Return which rows waited for which. All is known where each wait of a stream is, and no graph hides others."""
+    device = np.flatnonzero(found.is_kind(DEVICE_KINDS))
+    launch = np.flatnonzero(found.is_kind(_LAUNCHES) & (found.correlation >= 0))
+    launched = looked_up(found.correlation[launch], launch, found.correlation[device], -1)
+    launch_ns = np.where(launched >= 0, found.start_ns[launched], found.start_ns[device])
+    rows = np.zeros((0, 2), np.int32) if waits is None else waits.rows(found.place[device], launch_ns, device)
+    used, count = np.unique(found.name[found.is_kind([SpanKind.EVENT])], return_counts=True)
+    waited = sum(number for code, number in zip(used.tolist(), count.tolist(), strict=True) if "StreamWaitEvent" in found.names[code])
+    hidden = bool(found.is_kind([SpanKind.GRAPH_LAUNCH, SpanKind.GRAPH]).any())
+    known = len(launch) > 0 and not hidden and waited == (0 if waits is None else len(waits))
+    return Origins(row_waits=rows, complete=known)
 
 
 def counted(count: int, what: str) -> str:
@@ -195,8 +125,10 @@ def _possible(found: Activities, said: list[str]) -> Activities:
         said.append(f"left out: {counted(int(backwards.sum()), 'span')} with an end before the start")
     found = found.rows(~backwards)
     if len(found):
-        middle = int(np.median(found.start_ns))
-        far = (np.abs(found.start_ns - middle) > MOST_NS // 2) | (np.abs(found.end_ns - middle) > MOST_NS // 2)
+        times_ns = np.stack((found.start_ns, found.end_ns))
+        far = ((times_ns >= FAR_NS) | (times_ns <= -FAR_NS)).any(axis=0)
+        middle = int(np.median(found.start_ns[~far])) if not far.all() else 0
+        far |= (np.abs(times_ns - middle) > MOST_NS // 2).any(axis=0)  # wraps around for those alone that are far already
         if far.any():
             said.append(f"left out: {counted(int(far.sum()), 'span')} more than 52 days away from the others")
             found = found.rows(~far)
@@ -212,7 +144,7 @@ def _possible(found: Activities, said: list[str]) -> Activities:
 def _of_one_gpu(found: Activities, wanted: int | None, said: list[str]) -> Activities:
     """Leave out the work of other GPUs, and the calls that launched it."""
     gpu = busiest_gpu(found, wanted)
-    on_device = found.is_kind(_ON_DEVICE)
+    on_device = found.is_kind(ON_DEVICE)
     others = on_device & (found.gpu != gpu)
     if not others.any():
         return found
@@ -228,7 +160,7 @@ def _launching(found: Activities, said: list[str]) -> Activities:
     on_device = found.is_kind(DEVICE_KINDS)
     host = found.is_kind(HOST_KINDS - {SpanKind.RANGE})
     kind, correlation = found.kind.copy(), np.where(found.is_kind([SpanKind.RANGE]), -1, found.correlation)
-    launched = np.unique(correlation[found.is_kind(_ON_DEVICE) & (correlation != -1)])
+    launched = np.unique(correlation[found.is_kind(ON_DEVICE) & (correlation != -1)])
     launches = host & np.isin(correlation, launched)
     kind[launches & (kind != SpanKind.GRAPH_LAUNCH)] = SpanKind.LAUNCH
     rows = np.flatnonzero(launches)

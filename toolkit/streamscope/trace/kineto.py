@@ -16,8 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
+from streamscope.trace.activities import FAR_NS, Activities, busiest_gpu, joined, looked_up, name_waits
 from streamscope.trace.calls import call_kinds
-from streamscope.trace.foreign import Activities, busiest_gpu, counted, foreign_trace, joined
+from streamscope.trace.foreign import counted, foreign_trace
+from streamscope.trace.foreign_waits import EventWaits
 from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader
 from streamscope.trace.kineto_numbers import products, times_ns, whole_numbers
 from streamscope.trace.kineto_own import OwnSpans
@@ -64,6 +66,7 @@ class _ForeignSpans:
         self._parts: list[Activities] = []
         self._lost = Counter[str]()
         self._profiler_ns = 0
+        self._synchronisations: list[tuple[str, Any]] = []
 
     def add(self, events: Iterable[AnyEvent]) -> None:
         by_category = defaultdict[str, list[Any]](list)
@@ -80,13 +83,14 @@ class _ForeignSpans:
         found = joined(self._parts)
         found.places = self._places
         gpu = busiest_gpu(found, gpu)
+        name_waits(found, *self._said("Stream Sync", "correlation", "stream"))
         notes = [f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items())]
         if self._profiler_ns:
             notes.append(f"the profiler itself took {self._profiler_ns / 1e3:,.1f} µs of host time while it recorded")
         hip = any(name.startswith("hip") for name in self._names)
         return foreign_trace(
             found, engine="kineto", program=program, device=_device(beside.deviceProperties, gpu, hip=hip), recorder="kineto", gpu=gpu,
-            notes=notes, versions=_versions(beside), created=_created(beside.baseTimeNanoseconds, found),
+            notes=notes, waits=self._event_waits(found), versions=_versions(beside), created=_created(beside.baseTimeNanoseconds, found),
         )  # fmt: skip
 
     def _add_category(self, category: str, events: list[Any]) -> None:
@@ -96,6 +100,8 @@ class _ForeignSpans:
         if device is None and not is_call and category not in _RANGES:
             if category == "overhead":
                 self._profiler_ns += int(times_ns([event.dur or 0.0 for event in events]).sum())
+            elif category == "cuda_sync":
+                self._synchronisations += [(event.name, event.args) for event in events if event.args is not None]
             elif category not in _QUIET:
                 self._lost[f"of category {printable(category)[:50]!r}"] += len(events)
             return
@@ -120,6 +126,19 @@ class _ForeignSpans:
             columns |= _on_device(timed, self._places)
         self._parts.append(Activities(**columns))
 
+    def _said(self, name: str, *arguments: str) -> list[npt.NDArray[np.int64]]:
+        """Return arguments of all synchronisations of one name, -1 where they are missing."""
+        said = [args for each, args in self._synchronisations if each == name]
+        return [whole_numbers([getattr(args, argument) for args in said], -1) for argument in arguments]
+
+    def _event_waits(self, found: Activities) -> EventWaits:
+        """Return the waits of streams for events of which the file says where they were recorded. PyTorch 2.11 says it of none."""
+        calls = found.rows((found.gpu < 0) & (found.correlation > 0))
+        wait, waiting, recorded_on, record = self._said("Stream Wait Event", "correlation", "stream", "wait_on_stream", "recorded_by")
+        wait_ns, record_ns = (looked_up(calls.correlation, calls.start_ns, each, -FAR_NS) for each in (wait, record))
+        known = (record > 0) & (recorded_on >= 0) & (wait_ns > -FAR_NS) & (record_ns > -FAR_NS)
+        return EventWaits(recorded_on[known], record_ns[known], waiting[known], wait_ns[known])
+
 
 def _on_device(events: list[Any], places: dict[int, str]) -> dict[str, npt.NDArray[np.int64]]:
     arguments = [event.args for event in events]
@@ -142,6 +161,8 @@ def _numbers(values: Sequence[Any], places: dict[int, str]) -> npt.NDArray[np.in
     texts = {text: number for number, text in places.items()}
     found = []
     for value in values:
+        if not isinstance(value, int | str | None):
+            raise TypeError(f"{value!r:.20} is not the number or the name of a stream")
         text = "?" if value is None else str(value)
         if text.isascii() and text.removeprefix("-").isdigit():
             found.append(int(text))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from functools import cache
 from typing import IO, Any, Generic, TypeVar
@@ -11,11 +12,13 @@ from typing import IO, Any, Generic, TypeVar
 import msgspec
 import numpy as np
 
-PIECE_BYTES = 1 << 24
+from streamscope.trace.stored import without_doubles
+
+PIECE_BYTES = 1 << 23
 MOST_TEXT_BYTES = 1 << 33
 """Of JSON, once it is decompressed: 8 GiB."""
-MOST_PIECE_BYTES = 1 << 28
-"""Of the longest single event, or of all that stands in front of the events."""
+MOST_PIECE_BYTES = 1 << 25
+"""Of the longest single event, or of all that stands in front of the events, or behind them."""
 MOST_EVENTS = 50_000_000
 EXACT_BELOW_US = 2.0**43
 """A double in µs below this (101 days) is within half a nanosecond of the number in the file."""
@@ -147,6 +150,8 @@ class EventsReader:
         if self._text.startswith(b"["):
             self._text = self._text[1:]
             return False
+        if self._text[:1] not in (b"{", b""):
+            raise ValueError("it is not JSON")
         while (found := _BEGIN.search(self._text)) is None:
             if self._ended:
                 self._look_beside(self._text)
@@ -184,7 +189,7 @@ class EventsReader:
             events = self._decoded(b"[" + self._text[:cut] + b"]")
         except msgspec.ValidationError as error:
             raise ValueError(_reason(error)) from error
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, json.JSONDecodeError):
             return []
         self._text = self._text[cut:].lstrip(b"," + _SPACES)
         return events
@@ -198,6 +203,7 @@ class EventsReader:
             times = np.array([event.ts or 0.0 for event in events], np.float64)
             if (np.abs(times) < EXACT_BELOW_US).all():
                 break
+        _check_single_names(text, events)
         return events
 
     def _cut(self) -> int:
@@ -209,6 +215,20 @@ class EventsReader:
             if found or start == 0:
                 return found[-1] if found else 0
             width *= 16
+
+
+def _check_single_names(text: bytes, events: Sequence[AnyEvent]) -> None:
+    """Refuse an event that has a number twice: which of the two is right, nobody can say.
+
+    Names are counted in the text, which is quick. Where there are more than there should be, all is looked through.
+    """
+    known = {
+        b'"ts"': sum(event.ts is not None for event in events),
+        b'"dur"': sum(event.dur is not None for event in events),
+        b'"correlation"': sum(event.args is not None and event.args.correlation is not None for event in events),
+    }
+    if any(text.count(name) > count for name, count in known.items()):
+        json.loads(text, object_pairs_hook=without_doubles)
 
 
 @cache

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-FAR_NS = 2**61
-"""A time that is farther from zero is taken as this: no other is near, so it is left out and noted."""
+from streamscope.trace.activities import FAR_NS
 
 
 def times_ns(values: Sequence[Any]) -> npt.NDArray[np.int64]:
-    """Return times in µs, doubles or decimal numbers, as whole ns."""
+    """Return times in µs, doubles or decimal numbers, as whole ns; those beyond `FAR_NS`, which are left out and noted, as that."""
     if values and not isinstance(values[0], float):
         return np.array([int(min(max((value * 1000).to_integral_value(), -FAR_NS), FAR_NS)) for value in values], np.int64)
     us = np.clip(np.array(values, np.float64), -FAR_NS / 1000, FAR_NS / 1000)

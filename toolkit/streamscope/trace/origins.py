@@ -118,14 +118,16 @@ class Origins:
     def _rows_of_pairs(self, pairs: IntArray, spans: SpanTable) -> tuple[IntArray, IntArray]:
         rows = np.flatnonzero(spans.is_kind({SpanKind.HOST, *DEVICE_KINDS}))
         rows = rows[spans.operation[rows] >= 0]
-        keys = _key(spans.operation[rows], spans.part[rows])
-        keys, first = np.unique(keys, return_index=True)
-        rows, found = rows[first], []
-        for operation, part in (pairs[:, :2].T, pairs[:, 2:].T):
+        every = _key(spans.operation[rows], spans.part[rows])
+        keys, first = np.unique(every, return_index=True)
+        # A library call of several kernels is done with its last one, and waits with its first one.
+        last = len(every) - 1 - np.unique(every[::-1], return_index=True)[1]
+        found = []
+        for (operation, part), end in ((pairs[:, :2].T, rows[last]), (pairs[:, 2:].T, rows[first])):
             at = np.searchsorted(keys, wanted := _key(operation, part))
             there = at < len(keys)
             there[there] = keys[at[there]] == wanted[there]
-            found.append(np.where(there, rows[np.minimum(at, len(keys) - 1)] if len(keys) else -1, -1))
+            found.append(np.where(there, end[np.minimum(at, len(keys) - 1)] if len(keys) else -1, -1))
         known = (found[0] >= 0) & (found[1] >= 0)
         return found[0][known], found[1][known]
 

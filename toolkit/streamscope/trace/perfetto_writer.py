@@ -8,13 +8,14 @@ which becomes arrows, too. Times are those of the trace; where some lie before i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, Any
 
 import numpy as np
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
 
 from streamscope.files import suffix_of, written_whole
 from streamscope.trace.kineto_writer import titled
@@ -22,9 +23,9 @@ from streamscope.trace.spans import DEVICE_KINDS, Basis, IntArray, SpanKind
 from streamscope.trace.trace import Trace
 from streamscope.trace.tracks import Track, launched_by, tracks_of
 
-if TYPE_CHECKING:
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
-
+AT_ONCE = 4096
+"""Packets that are in memory at one time."""
+NEEDS_NAMES = proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 SEQUENCE = 1
 """All packets are of one sequence, so that names can be given once."""
 PROCESS = 1
@@ -47,22 +48,32 @@ def write_perfetto(trace: Trace, path: Path) -> Path:
     OutputError
         The name ends neither with ``.pftrace`` nor with ``.perfetto-trace``, or the file cannot be written.
     """
-    from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
-
     suffix_of(path, ".pftrace", ".perfetto-trace")
     with written_whole(path) as temporary, temporary.open("wb") as file:
-        builder = StreamingTraceProtoBuilder(file)
-        for packet in _Packets(trace).all():
-            packet.trusted_packet_sequence_id = SEQUENCE
-            builder.write_packet(packet)
+        packets = _Packets(trace, file)
+        packets.write()
+        packets.flush()
     return path
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Packets:
-    """Makes the packets of one trace."""
+    """Writes the packets of one trace to a file."""
 
     trace: Trace
+    file: IO[bytes]
+    batch: Any = field(default_factory=proto.Trace)
+
+    def add(self, **fields: Any) -> Any:
+        """Return a new packet; it is written with those that come after it."""
+        if len(self.batch.packet) >= AT_ONCE:
+            self.flush()
+        return self.batch.packet.add(trusted_packet_sequence_id=SEQUENCE, **fields)
+
+    def flush(self) -> None:
+        """Write what was not written yet. Traces behind each other are one trace."""
+        self.file.write(self.batch.SerializeToString())
+        self.batch.Clear()
 
     @cached_property
     def shift_ns(self) -> int:
@@ -110,30 +121,25 @@ class _Packets:
         call, device = launched_by(self.trace.spans)
         return _grouped(device, call)
 
-    def all(self) -> Iterator[TracePacket]:
+    def write(self) -> None:
+        """Write all packets: what later ones rest on first."""
         tracks, track = self.tracks
-        yield self._clock()
-        yield self._names(tracks)
-        yield from self._descriptors(tracks)
+        self._clock()
+        self._names(tracks)
+        self._descriptors(tracks)
         for index, one in enumerate(tracks):
-            rows = np.flatnonzero(track == index)
-            yield from self._work(rows, index) if one.device else self._calls(rows, index)
+            (self._work if one.device else self._calls)(np.flatnonzero(track == index), index)
 
-    def _clock(self) -> TracePacket:
-        from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
-
-        packet = proto.TracePacket(timestamp=0)
+    def _clock(self) -> None:
+        packet = self.add(timestamp=0)
         packet.clock_snapshot.primary_trace_clock = proto.BUILTIN_CLOCK_BOOTTIME
         packet.clock_snapshot.clocks.add(clock_id=proto.BUILTIN_CLOCK_BOOTTIME, timestamp=0)
-        return packet
 
-    def _names(self, tracks: Sequence[Track]) -> TracePacket:
-        """Return the packet with the names that later ones call by number: of spans, annotations, queues and stages; and of the GPU."""
-        from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
-
+    def _names(self, tracks: Sequence[Track]) -> None:
+        """Write the packet with the names that later ones call by number: of spans, annotations, queues and stages; and of the GPU."""
         spec = proto.InternedGpuRenderStageSpecification
         device = self.trace.info.device
-        packet = proto.TracePacket(timestamp=0, sequence_flags=proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED)
+        packet = self.add(timestamp=0, sequence_flags=proto.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED)
         packet.trace_packet_defaults.timestamp_clock_id = proto.BUILTIN_CLOCK_BOOTTIME
         packet.gpu_info.gpus.add(name=device.name)
         data = packet.interned_data
@@ -149,68 +155,58 @@ class _Packets:
         for iid, (kind, symbol) in enumerate(self.stages[0], 1 + len(tracks)):
             category = spec.COMPUTE if kind == SpanKind.KERNEL else spec.OTHER
             data.gpu_specifications.add(iid=iid, name=kind.name.lower(), description=symbol, category=category)
-        return packet
 
-    def _descriptors(self, tracks: Sequence[Track]) -> Iterator[TracePacket]:
-        """Yield the packets that name the process and the tracks of the host."""
-        from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
-
+    def _descriptors(self, tracks: Sequence[Track]) -> None:
+        """Write the packets that name the process and the tracks of the host."""
         info = self.trace.info
-        packet = proto.TracePacket()
-        descriptor = packet.track_descriptor
+        descriptor = self.add().track_descriptor
         descriptor.uuid, descriptor.description = PROCESS, "\n".join((f"recorded by: {info.recorder}", *info.notes))
         descriptor.child_ordering = proto.TrackDescriptor.EXPLICIT
         descriptor.process.pid, descriptor.process.process_name = PROCESS, titled(self.trace)
         if info.device.simulated:
             descriptor.process.process_labels.append("simulated times")
-        yield packet
         for index, track in enumerate(tracks):
             if not track.device:
-                packet = proto.TracePacket()
-                descriptor = packet.track_descriptor
+                descriptor = self.add().track_descriptor
                 descriptor.uuid, descriptor.parent_uuid, descriptor.name = FIRST_TRACK + index, PROCESS, track.label
                 descriptor.sibling_order_rank = index
-                yield packet
 
-    def _calls(self, rows: IntArray, index: int) -> Iterator[TracePacket]:
-        """Yield the beginnings and ends of a host track's slices, in their order."""
-        from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
-
+    def _calls(self, rows: IntArray, index: int) -> None:
+        """Write the beginnings and ends of a host track's slices, in their order."""
         spans, numbers = self.trace.spans, {name: iid for iid, name in enumerate((*ANNOTATIONS, "basis"), 1)}
         rows = rows[np.lexsort((-spans.end_ns[rows], spans.start_ns[rows]))]
         columns = (rows, spans.name[rows], spans.start_ns[rows] + self.shift_ns, spans.end_ns[rows] + self.shift_ns)
         around: list[int] = []
         for row, name, start, end in zip(*(column.tolist() for column in columns), strict=True):
             while around and around[-1] <= start:
-                yield _end(around.pop(), index)
-            packet = proto.TracePacket(timestamp=start, sequence_flags=proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE)
-            event = packet.track_event
+                self._end(around.pop(), index)
+            event = self.add(timestamp=start, sequence_flags=NEEDS_NAMES).track_event
             event.type, event.track_uuid, event.name_iid = proto.TrackEvent.TYPE_SLICE_BEGIN, FIRST_TRACK + index, name + 1
             for column, value in self.annotations.get(row, ()):
                 if isinstance(value, str):
                     event.debug_annotations.add(name_iid=numbers[column], string_value=value)
                 else:
                     event.debug_annotations.add(name_iid=numbers[column], int_value=value)
-            for field, others in ((SUBMITTED, self.submitted.get(row)), (AWAITED, self.awaited.get(row))):
+            for number, others in ((SUBMITTED, self.submitted.get(row)), (AWAITED, self.awaited.get(row))):
                 if others:
-                    event.MergeFromString(_correlation(field, others))
-            yield packet
+                    event.MergeFromString(_correlation(number, others))
             around.append(end)
         while around:
-            yield _end(around.pop(), index)
+            self._end(around.pop(), index)
 
-    def _work(self, rows: IntArray, index: int) -> Iterator[TracePacket]:
-        """Yield the render stages of a stream."""
-        from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
+    def _end(self, time_ns: int, index: int) -> None:
+        event = self.add(timestamp=time_ns, sequence_flags=NEEDS_NAMES).track_event
+        event.type, event.track_uuid = proto.TrackEvent.TYPE_SLICE_END, FIRST_TRACK + index
 
+    def _work(self, rows: IntArray, index: int) -> None:
+        """Write the render stages of a stream."""
         spans = self.trace.spans
         columns = (
             rows, spans.name[rows], spans.start_ns[rows] + self.shift_ns, spans.duration_ns[rows],
             self.stages[1][rows], spans.blocks[rows], spans.threads[rows],
         )  # fmt: skip
         for row, name, start, length, stage, blocks, threads in zip(*(column.tolist() for column in columns), strict=True):
-            packet = proto.TracePacket(timestamp=start, sequence_flags=proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE)
-            event = packet.gpu_render_stage_event
+            event = self.add(timestamp=start, sequence_flags=NEEDS_NAMES).gpu_render_stage_event
             event.event_id, event.duration, event.name_iid = row + 1, length, name + 1
             event.gpu_id, event.context, event.hw_queue_iid, event.stage_iid = 0, PROCESS, index + 1, 1 + len(self.tracks[0]) + stage
             if 0 < blocks <= MOST_SIZE:
@@ -220,15 +216,6 @@ class _Packets:
             for column, value in self.annotations.get(row, ()):
                 event.extra_data.add(name=column, value=str(value))
             event.event_wait_ids.extend(other + 1 for other in self.awaited.get(row, ()))
-            yield packet
-
-
-def _end(time_ns: int, index: int) -> TracePacket:
-    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as proto
-
-    packet = proto.TracePacket(timestamp=time_ns, sequence_flags=proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE)
-    packet.track_event.type, packet.track_event.track_uuid = proto.TrackEvent.TYPE_SLICE_END, FIRST_TRACK + index
-    return packet
 
 
 def _grouped(values: IntArray, keys: IntArray) -> dict[int, list[int]]:

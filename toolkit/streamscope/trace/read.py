@@ -62,7 +62,7 @@ def read_trace(path: Path, gpu: int | None) -> Trace:
 
             return decoded_trace(path, trace_bytes(path))
         if start.startswith(_SQLITE):
-            raise TraceError("it is an SQLite database, and those of Nsight Systems and rocprofv3 cannot be read yet")
+            return _database(path, gpu)
         from streamscope.trace.kineto import read_kineto
 
         if start.startswith(_GZIP):
@@ -70,6 +70,20 @@ def read_trace(path: Path, gpu: int | None) -> Trace:
         if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
             raise TraceError("it is none of the formats that are known")
         return read_kineto(file, program_of(path), gpu)
+
+
+def _database(path: Path, gpu: int | None) -> Trace:
+    """Read the tables of Nsight Systems or of rocprofv3."""
+    from streamscope.trace.database import opened_tables
+    from streamscope.trace.nsight import is_nsight, read_nsight
+    from streamscope.trace.rocpd import is_rocpd, read_rocpd
+
+    with opened_tables(path) as tables:
+        if is_nsight(tables):
+            return read_nsight(tables, program_of(path), gpu)
+        if is_rocpd(tables):
+            return read_rocpd(tables, program_of(path), gpu)
+    raise TraceError("it is an SQLite database, but neither of Nsight Systems nor of rocprofv3")
 
 
 def program_of(path: Path) -> str:

@@ -83,7 +83,7 @@ def parsed(text: bytes) -> Any:
     if len(text) > MOST_JSON_BYTES:
         raise ValueError(f"it has {len(text):,} bytes of JSON, more than the {MOST_JSON_BYTES:,} that are read")
     try:
-        return json.loads(text, parse_constant=_constant, parse_float=_finite, parse_int=_whole, object_pairs_hook=_without_doubles)
+        return json.loads(text, parse_constant=_constant, parse_float=_finite, parse_int=_whole, object_pairs_hook=without_doubles)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -135,7 +135,14 @@ def _whole(digits: str) -> int:
     return number
 
 
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the names and values of a JSON object, as ``object_pairs_hook``.
+
+    Raises
+    ------
+    ValueError
+        A name is there twice.
+    """
     content = dict(pairs)
     if len(content) < len(pairs):
         raise ValueError("an object has one name twice")

@@ -42,7 +42,7 @@ export function describeSpan(model, group, span) {
       [(!group.thin && DURATION_WORDS[kind]) || "duration", micros(group.duration[span])],
       ...launchRows(model, group, span),
       ...sizeRows(group, span),
-      ...(group.operation[span] >= 0 ? [["operation", operationText(group, span)]] : []),
+      ...(group.operation[span] >= 0 ? [[group.joined_by ?? "operation", operationText(group, span)]] : []),
       ...(node >= 0 ? [["graph node", `${node}`]] : []),
     ],
     notes: [...(line ? [line] : []), ...(timeWords(group) ? [] : [`Times: ${model.bases[group.basis[span]]}.`])],

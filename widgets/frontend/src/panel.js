@@ -104,7 +104,8 @@ export class Panel {
       known ? makeButton("align here", "Put this operation at 0 under every engine (G)", () => this.timeline.align("operation")) : null,
       makeButton("zoom to it", "Zoom until all of them are in view (F twice)", () => choosing.fitAll()),
     ];
-    const label = known ? `operation #${highlight.operation} under every engine` : "";
+    const by = model.groups[highlight.group].joined_by ?? "operation";
+    const label = known ? `${by} #${highlight.operation} ${by === "pair" ? "in both traces" : "under every engine"}` : "";
     const origin = originOf(model, model.groups[highlight.group], highlight.operation);
     const title = origin.label ? `${highlight.name} · ${origin.label}` : highlight.name;
     const words = [origin.shapes, origin.line].filter(Boolean).map((text) => make("div", "", text));

@@ -1,0 +1,124 @@
+"""What recording any code costs: `ss.record` beside PyTorch's profiler with CUDA activities, on the same steps, in turns.
+
+Steps: ResNet-50 (fp16, batch 1) as PyTorch runs it, 300 small additions, and a replay of ResNet-50's CUDA graph. In each round, every way
+to record runs a few steps; the order of the ways is shuffled. Both have been used before the first round, since CUPTI, once loaded,
+leaves launches dearer. ``fresh`` is the step before that.
+
+    python benchmarks/record_cost.py [RESULT.json]
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torchvision
+from provenance import provenance
+from torch.profiler import ProfilerActivity, profile
+
+import streamscope as ss
+from streamscope.files import written_whole
+
+ROUNDS, STEPS = 12, 6
+
+
+def steps() -> dict[str, Callable[[], object]]:
+    """Return the steps, warm."""
+    model = torchvision.models.resnet50().cuda().half().eval().to(memory_format=torch.channels_last)
+    image = torch.randn(1, 3, 224, 224, device="cuda").half().to(memory_format=torch.channels_last)
+    a, b = torch.ones(2, 1024, device="cuda")
+
+    def resnet() -> None:
+        with torch.no_grad():
+            model(image)
+
+    def additions() -> None:
+        for _ in range(300):
+            torch.add(a, b, out=b)
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            resnet()
+            additions()
+    side.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        resnet()
+    return {"ResNet-50": resnet, "300 additions": additions, "ResNet-50 as a CUDA graph": graph.replay}
+
+
+def step_us(step: Callable[[], object]) -> list[float]:
+    """Return how long each of some steps takes, from its first call until the GPU is done."""
+    taken = []
+    for _ in range(STEPS):
+        torch.cuda.synchronize()
+        begin = time.perf_counter_ns()
+        step()
+        torch.cuda.synchronize()
+        taken.append((time.perf_counter_ns() - begin) / 1e3)
+    return taken
+
+
+def ways() -> dict[str, Callable[[], AbstractContextManager[Any]]]:
+    """Return the ways to record a block."""
+    return {"plain": nullcontext, "ss.record": ss.record, "torch.profiler": lambda: profile(activities=[ProfilerActivity.CUDA])}
+
+
+def main() -> None:
+    """Measure and write the result."""
+    warnings.filterwarnings("ignore", module="torch")
+    device: Any = ss.open_device("cuda")
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "record_cost.json")
+    shuffled = random.Random(0)
+    measured = steps()
+    results: dict[str, Any] = {}
+    fresh = {name: statistics.median(step_us(step) + step_us(step)) for name, step in measured.items()}
+    for name, step in measured.items():
+        taken: dict[str, list[float]] = {way: [] for way in ways()}
+        ends: dict[str, list[float]] = {way: [] for way in ways()}
+        for index in range(ROUNDS + 1):
+            order = list(ways().items())
+            shuffled.shuffle(order)
+            for way, block in order:
+                begin = time.perf_counter_ns()
+                with block():
+                    inside = time.perf_counter_ns()
+                    times = step_us(step)
+                    ended = time.perf_counter_ns()
+                around_ms = (time.perf_counter_ns() - ended + inside - begin) / 1e6
+                if index:  # In the first round, both load CUPTI.
+                    taken[way] += times
+                    ends[way].append(around_ms)
+        results[name] = {
+            "fresh_us": fresh[name],
+            "step_us": {way: statistics.median(each) for way, each in taken.items()},
+            "best_step_us": {way: min(each) for way, each in taken.items()},
+            "begin_and_end_ms": {way: statistics.median(each) for way, each in ends.items()},
+        }
+        us = results[name]["step_us"]
+        print(
+            name,
+            {way: round(each, 1) for way, each in us.items()},
+            f"ss.record / torch.profiler {us['ss.record'] / us['torch.profiler']:.3f}",
+        )
+    content = {
+        "what": f"a step in microseconds, median of {ROUNDS} x {STEPS}, recorded and not; what begins and ends a recording, in ms",
+        **provenance(device, torch=torch.__version__),
+        "steps": results,
+    }
+    with written_whole(target) as path:
+        path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

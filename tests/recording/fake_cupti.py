@@ -1,0 +1,190 @@
+# ruff: noqa: N802 - the names are those of CUPTI
+"""A CUPTI of Python: what the subscription asks of cupti-python and of the library, with records that a test makes up."""
+
+from __future__ import annotations
+
+import ctypes
+from enum import IntEnum
+from types import SimpleNamespace
+
+import numpy as np
+
+API = np.dtype([("kind", "i4"), ("cbid", "u4"), ("start", "u8"), ("end", "u8"), ("process_id", "u4"), ("thread_id", "u4"),
+                ("correlation_id", "u4"), ("return_value", "u4")])  # fmt: skip
+_PLACE = [("device_id", "u4"), ("context_id", "u4"), ("stream_id", "u4"), ("correlation_id", "u4"), ("graph_node_id", "u8")]
+KERNEL = np.dtype([("kind", "i4"), ("pad", "u4"), ("start", "u8"), ("end", "u8"), *_PLACE, ("name", "i8"),
+                   *((f"{what}_{axis}", "i4") for what in ("grid", "block") for axis in "xyz")])  # fmt: skip
+MEMCPY = np.dtype([("kind", "i4"), ("copy_kind", "u1"), ("pad", "u1", (3,)), ("bytes", "u8"), ("start", "u8"), ("end", "u8"), *_PLACE])
+MEMSET = np.dtype([("kind", "i4"), ("value", "u4"), ("bytes", "u8"), ("start", "u8"), ("end", "u8"), *_PLACE])
+OBJECT = np.dtype([("pt", [("process_id", "u4"), ("thread_id", "u4")]), ("pad", "u4")])
+MARKER = np.dtype([("kind", "i4"), ("flags_", "i4"), ("timestamp", "u8"), ("id", "u4"), ("object_kind", "i4"), ("object_id", OBJECT),
+                   ("pad", "u4"), ("name", "i8")])  # fmt: skip
+OVERHEAD = np.dtype([("kind", "i4"), ("overhead_kind", "i4"), ("object_kind", "i4"), ("object_id", OBJECT), ("start", "u8"), ("end", "u8")])
+SYNCHRONIZATION = np.dtype([("kind", "i4"), ("type", "i4"), ("start", "u8"), ("end", "u8"), ("correlation_id", "u4"), ("context_id", "u4"),
+                            ("stream_id", "u4"), ("pad", "u4"), ("cuda_event_sync_id", "u8")])  # fmt: skip
+CUDA_EVENT = np.dtype([("kind", "i4"), ("correlation_id", "u4"), ("context_id", "u4"), ("stream_id", "u4"), ("cuda_event_sync_id", "u8")])
+
+
+class ActivityKind(IntEnum):
+    MEMCPY = 1
+    MEMSET = 2
+    DRIVER = 4
+    RUNTIME = 5
+    CONCURRENT_KERNEL = 10
+    MARKER = 12
+    OVERHEAD = 17
+    MEMCPY2 = 22
+    CUDA_EVENT = 36
+    SYNCHRONIZATION = 38
+
+
+Runtime = IntEnum(
+    "Runtime",
+    {
+        "cudaLaunchKernel_v7000": 1,
+        "cudaGraphLaunch_v10000": 2,
+        "cudaStreamBeginCapture_v10000": 3,
+        "cudaStreamEndCapture_v10000": 4,
+        "cudaMemcpyAsync_v3020": 5,
+        "cudaGetDevice_v3020": 6,
+        "cudaMalloc_v3020": 7,
+    },
+)
+
+
+Driver = IntEnum(
+    "Driver",
+    {
+        "cuDriverGetVersion": 3,
+        "cuLaunchKernel": 1,
+        "cuCtxSynchronize": 2,
+    },
+)
+
+
+DTYPES = {"kernel": KERNEL, "memcpy": MEMCPY, "memcpy_pto_p": MEMCPY, "memset": MEMSET, "api": API, "marker": MARKER, "overhead": OVERHEAD,
+          "synchronization": SYNCHRONIZATION, "cuda_event": CUDA_EVENT}  # fmt: skip
+OF_KIND = {
+    ActivityKind.MEMCPY: MEMCPY, ActivityKind.MEMCPY2: MEMCPY, ActivityKind.MEMSET: MEMSET, ActivityKind.DRIVER: API,
+    ActivityKind.RUNTIME: API, ActivityKind.CONCURRENT_KERNEL: KERNEL, ActivityKind.MARKER: MARKER, ActivityKind.OVERHEAD: OVERHEAD,
+    ActivityKind.CUDA_EVENT: CUDA_EVENT, ActivityKind.SYNCHRONIZATION: SYNCHRONIZATION,
+}  # fmt: skip
+
+CUPTI = SimpleNamespace(
+    ActivityKind=ActivityKind,
+    runtime_api_trace_cbid=Runtime,
+    driver_api_trace_cbid=Driver,
+    **{f"activity_{name}7_dtype": dtype for name, dtype in DTYPES.items()},
+    activity_kernel6_dtype=np.dtype([("kind", "i4"), ("other", "u4")]),  # an older version of the structure
+)
+
+
+def record(kind: ActivityKind, **fields: int) -> bytes:
+    """Return the bytes of one record; ``thread`` is the thread of a marker or an overhead."""
+    row = np.zeros((), OF_KIND[kind])
+    row["kind"] = kind
+    thread = fields.pop("thread", None)
+    for name, value in fields.items():
+        row[name] = value
+    if thread is not None:
+        row["object_id"]["pt"]["thread_id"] = thread
+    return row.tobytes()
+
+
+class Library:
+    """The functions of libcupti that the subscription calls. Records that a test appends come back in buffers, some a buffer."""
+
+    def __init__(self, in_a_buffer: int = 3) -> None:
+        self.records: list[bytes] = []
+        self.enabled: list[int] = []
+        self.left_out: list[tuple[str, int]] = []
+        self.refusals: dict[str, int] = {}
+        self.dropped = 0
+        self.now = 1_000
+        self._in_a_buffer = in_a_buffer
+        self._callbacks: tuple = ()
+        self.attached = 0
+        self._subscriber = None
+        self._told_of: set[tuple[int, int]] = set()
+
+    def ask_version(self) -> None:
+        """A call of CUDA's driver, of which CUPTI tells its subscriber."""
+        if self._subscriber is not None and (1, Driver.cuDriverGetVersion) in self._told_of:
+            for site in (0, 1):
+                if self._subscriber is not None:
+                    self._subscriber(None, 1, Driver.cuDriverGetVersion, ctypes.pointer(ctypes.c_int(site)))
+
+    def cuptiSubscribe(self, subscriber, callback, _user) -> int:
+        if status := self.refusals.get("cuptiSubscribe", 0):
+            return status
+        subscriber._obj.value, self._subscriber = 1, callback
+        return 0
+
+    def cuptiEnableCallback(self, enable: int, _subscriber, domain: int, call: int) -> int:
+        self._told_of.add((domain, call))
+        return 1 - enable
+
+    def cuptiFinalize(self) -> int:
+        assert not self.enabled
+        self.attached, self._subscriber = 0, None
+        return 0
+
+    def cuptiGetTimestamp(self, stamp) -> int:
+        self.now += 10
+        stamp._obj.value = self.now
+        return 0
+
+    def cuptiActivityRegisterCallbacks(self, *callbacks) -> int:
+        self._callbacks, self.attached = callbacks, 1
+        return self.refusals.get("cuptiActivityRegisterCallbacks", 0)
+
+    def cuptiActivitySetAttribute(self, *_) -> int:
+        return 0
+
+    def cuptiSetThreadIdType(self, _) -> int:
+        return 0
+
+    def cuptiActivityEnable(self, kind: int) -> int:
+        status = self.refusals.get(f"cuptiActivityEnable {kind}", 0)
+        if not status:
+            self.enabled.append(kind)
+        return status
+
+    def cuptiActivityDisable(self, kind: int) -> int:
+        self.enabled.remove(kind)
+        return 0
+
+    def cuptiActivityEnableRuntimeApi(self, call: int, enable: int) -> int:
+        self.left_out.append(("runtime", call))
+        return enable
+
+    def cuptiActivityEnableDriverApi(self, call: int, enable: int) -> int:
+        self.left_out.append(("driver", call))
+        return enable
+
+    def cuptiActivityFlushAll(self, _: int) -> int:
+        requested, completed = self._callbacks
+        records, self.records = self.records, []
+        for first in range(0, len(records), self._in_a_buffer):
+            content = b"".join(records[first : first + self._in_a_buffer])
+            buffer, size, most = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
+            requested(ctypes.byref(buffer), ctypes.byref(size), ctypes.byref(most))
+            ctypes.memmove(buffer.value, content, len(content))
+            completed(None, 0, buffer.value, size.value, len(content))
+        return self.refusals.get("cuptiActivityFlushAll", 0)
+
+    def cuptiActivityGetNumDroppedRecords(self, _context, _stream, dropped) -> int:
+        dropped._obj.value, self.dropped = self.dropped, 0
+        return 0
+
+    def cuptiActivityGetNextRecord(self, base, length, record) -> int:
+        kind = ctypes.c_int32.from_address(record._obj.value).value
+        following = record._obj.value + OF_KIND[ActivityKind(kind)].itemsize
+        if following >= base.value + length.value:
+            return 12
+        record._obj.value = following
+        return 0
+
+    def cuptiGetResultString(self, status: int, text) -> int:
+        text._obj.value = f"CUPTI_ERROR_{status}".encode()
+        return 0

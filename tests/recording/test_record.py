@@ -1,0 +1,336 @@
+"""Recording any code, with a CUPTI of Python: what becomes of its records, and that it is switched off whatever happens."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+from tests.recording.fake_cupti import CUPTI, ActivityKind, Driver, Library, Runtime, record
+
+import streamscope as ss
+from streamscope.errors import RecordingError, RecordingWarning
+from streamscope.recording import record as module
+from streamscope.recording import subscription as subscribing
+from streamscope.trace.spans import SpanKind
+from streamscope.trace.trace import DeviceInfo
+
+TEXTS: list[ctypes.Array] = []
+
+
+def text(content: bytes) -> int:
+    """Return the address of a text that stays."""
+    TEXTS.append(ctypes.create_string_buffer(content))
+    return ctypes.addressof(TEXTS[-1])
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """A library whose records a test appends; on leaving the block, it waits for the GPU, which is a call, too."""
+    library = Library()
+    made = subscribing.Subscription(CUPTI, library, library.ask_version)
+    monkeypatch.setattr(module, "subscription", lambda: made)
+    library.subscription = made
+    monkeypatch.setenv(subscribing.NVTX, "")
+    monkeypatch.setattr(module, "device_info", lambda gpu: DeviceInfo("cuda", f"GPU {gpu}"))
+
+    def wait():
+        library.records.append(record(ActivityKind.DRIVER, cbid=2, start=library.now + 1, end=library.now + 5))
+        return True, []
+
+    monkeypatch.setattr(module, "_waited_for_gpus", wait)
+    return library
+
+
+def launch(
+    library, name=b"_Z4axpyPf", *, correlation, stream=7, gpu=0, thread=11, node=0, call=Runtime.cudaLaunchKernel_v7000, kernel=True
+):
+    """Append a launch and its kernel."""
+    start = library.now
+    library.now += 100
+    library.records.append(
+        record(ActivityKind.RUNTIME, cbid=call, start=start, end=start + 20, thread_id=thread, correlation_id=correlation)
+    )
+    if kernel:
+        library.records.append(
+            record(ActivityKind.CONCURRENT_KERNEL, start=start + 30, end=start + 90, correlation_id=correlation, device_id=gpu,
+                   stream_id=stream, graph_node_id=node, name=text(name), grid_x=4, grid_y=2, grid_z=1, block_x=32, block_y=1, block_z=2)
+        )  # fmt: skip
+
+
+def call(library, which, *, correlation=0, thread=11, **fields):
+    library.records.append(
+        record(
+            ActivityKind.RUNTIME, cbid=which, start=library.now, end=library.now + 5, thread_id=thread, correlation_id=correlation, **fields
+        )
+    )
+    library.now += 10
+
+
+def rows(trace, *kinds):
+    frame = trace.to_pandas()
+    return frame[frame.kind.isin([kind.name.lower() for kind in kinds])]
+
+
+def test_a_launch_is_joined_with_its_kernel_and_has_its_names_and_size(library):
+    with ss.record("step") as recording:
+        began = library.now
+        launch(library, correlation=5)
+    trace = recording.trace
+    assert (trace.info.engine, trace.info.program, trace.info.recorder, trace.info.notes) == ("recorded", "step", "cupti", ())
+    (host,) = rows(trace, SpanKind.LAUNCH).itertuples()
+    (kernel,) = rows(trace, SpanKind.KERNEL).itertuples()
+    assert (host.name, host.lane, host.correlation) == ("cudaLaunchKernel", "thread 11", 5)
+    assert (kernel.name, kernel.symbol, kernel.lane, kernel.correlation) == ("axpy", "axpy(float*)", "stream 7", 5)
+    assert (kernel.blocks, kernel.threads, kernel.operation, kernel.graph_node) == (8, 64, -1, -1)
+    assert (host.start_ns, host.end_ns, kernel.start_ns, kernel.end_ns) == (0, 20, 30, 90)
+    assert began + host.start_ns == recording._start_ns
+
+
+def test_each_node_of_a_graph_is_a_span_and_the_launch_is_one_around_them(library):
+    with ss.record() as recording:
+        launch(library, correlation=5, node=(2 << 32) + 0, call=Runtime.cudaGraphLaunch_v10000)
+        library.records.append(
+            record(
+                ActivityKind.MEMSET,
+                start=library.now,
+                end=library.now + 7,
+                correlation_id=5,
+                stream_id=9,
+                graph_node_id=(2 << 32) + 1,
+                bytes=64,
+            )
+        )
+    nodes = rows(recording.trace, SpanKind.KERNEL, SpanKind.SET)
+    assert nodes.graph_node.tolist() == [2 << 32, (2 << 32) + 1]
+    assert nodes.bytes.tolist() == [0, 64]
+    (graph,) = rows(recording.trace, SpanKind.GRAPH).itertuples()
+    assert (graph.start_ns, graph.end_ns, graph.correlation) == (nodes.start_ns.min(), nodes.end_ns.max(), 5)
+    assert rows(recording.trace, SpanKind.GRAPH_LAUNCH).correlation.tolist() == [5]
+
+
+def test_a_launch_whose_kernel_has_no_record_is_told(library):
+    with ss.record() as recording:
+        launch(library, correlation=5)
+        launch(library, correlation=6, kernel=False)
+    assert "1 launch call without a kernel, copy or set" in " ".join(recording.trace.info.notes)
+
+
+def test_records_that_cupti_dropped_are_told(library):
+    with ss.record() as recording:
+        launch(library, correlation=5)
+        library.dropped = 3
+    assert "CUPTI dropped 3 records: busy time and overlap are lower bounds" in recording.trace.info.notes
+
+
+def test_launches_into_a_graph_that_is_captured_are_not_missing(library):
+    with ss.record() as recording:
+        launch(library, correlation=4)
+        call(library, Runtime.cudaStreamBeginCapture_v10000)
+        launch(library, correlation=5, kernel=False)
+        launch(library, correlation=6, kernel=False, thread=12)  # as autograd does, which launches from a thread of its own
+        launch(library, correlation=7)  # on a stream that is not captured
+        call(library, Runtime.cudaStreamEndCapture_v10000)
+        launch(library, correlation=8, kernel=False)
+    notes = " ".join(recording.trace.info.notes)
+    assert "2 launch calls went into CUDA graphs that were captured" in notes
+    assert "1 launch call without" in notes
+    assert sorted(rows(recording.trace, SpanKind.LAUNCH).correlation) == [4, 7, 8]
+
+
+def test_calls_that_put_nothing_on_the_device_are_not_launches(library):
+    with ss.record() as recording:
+        launch(library, correlation=4)
+        call(library, Runtime.cudaMemcpyAsync_v3020, correlation=5)  # of no bytes
+        call(library, Runtime.cudaLaunchKernel_v7000, correlation=6, return_value=1)  # it failed
+        call(library, Runtime.cudaMalloc_v3020, correlation=7)
+    assert rows(recording.trace, SpanKind.API).name.tolist() == ["cudaMemcpyAsync", "cudaLaunchKernel", "cudaMalloc"]
+    assert recording.trace.info.notes == ()
+
+
+def test_copies_ranges_threads_and_loading_have_lanes_of_their_own(library):
+    with ss.record() as recording:
+        begin = library.now
+        library.records.append(record(ActivityKind.MARKER, flags_=2, timestamp=begin, id=1, name=text(b"epoch"), thread=12))
+        launch(library, correlation=4, thread=12)
+        library.records.append(record(ActivityKind.MARKER, flags_=4, timestamp=library.now, id=1, thread=12))
+        library.records.append(record(ActivityKind.OVERHEAD, overhead_kind=5 << 16, start=begin + 1, end=begin + 3, thread=11))
+        library.records.append(record(ActivityKind.OVERHEAD, overhead_kind=1 << 16, start=begin + 1, end=begin + 2001, thread=11))
+        library.records.append(
+            record(ActivityKind.MEMCPY, start=library.now, end=library.now + 9, copy_kind=2, bytes=96, stream_id=7, correlation_id=4)
+        )
+    trace = recording.trace
+    (named,) = rows(trace, SpanKind.RANGE).itertuples()
+    assert (named.name, named.lane, named.end_ns - named.start_ns) == ("epoch", "thread 12 ranges", 100)
+    assert rows(trace, SpanKind.COPY)[["name", "bytes"]].values.tolist() == [["copy to host", 96]]
+    assert rows(trace, SpanKind.COMPILE)[["name", "lane"]].values.tolist() == [["load kernel", "thread 11"]]
+    assert trace.info.ledger["cupti_itself_ns"] == 2000
+
+
+def test_the_busiest_gpu_is_kept_unless_another_is_asked_for(library):
+    def work():
+        launch(library, correlation=4, gpu=0)
+        launch(library, correlation=5, gpu=1)
+        launch(library, correlation=6, gpu=1)
+
+    with ss.record() as busiest:
+        work()
+    with ss.record(gpu=0) as first:
+        work()
+    assert (len(rows(busiest.trace, SpanKind.KERNEL)), busiest.trace.info.device.name) == (2, "GPU 1")
+    assert (len(rows(first.trace, SpanKind.KERNEL)), first.trace.info.device.name) == (1, "GPU 0")
+    assert any("left out" in note for note in busiest.trace.info.notes)
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt()])
+def test_an_exception_goes_through_and_what_ran_is_there(library, error):
+    recording = ss.record("step")
+
+    def fail():
+        with recording:
+            launch(library, correlation=5)
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        fail()
+    assert raised.value is error
+    assert library.enabled == []
+    assert recording.trace.info.notes == (f"the block ended with {type(error).__name__}",)
+    assert len(rows(recording.trace, SpanKind.KERNEL)) == 1
+    with ss.record():
+        assert library.enabled
+
+
+def test_a_recording_is_read_when_it_has_ended_and_made_once(library):
+    recording = ss.record("step")
+    with recording:
+        launch(library, correlation=5)
+        assert repr(recording) == "<recording 'step': recording>"
+        with pytest.raises(RecordingError, match="'step' has not ended"):
+            _ = recording.trace
+    assert repr(recording) == "<recording 'step': 2 spans>"
+    with pytest.raises(RecordingError, match="was used before"), recording:
+        pass
+
+
+def test_a_block_without_work_says_so(library):
+    with ss.record("step") as recording:
+        pass
+    with pytest.raises(RecordingError, match="nothing ran on a GPU"):
+        _ = recording.trace
+
+
+def test_recordings_are_not_nested_and_not_made_by_two_threads(library):
+    refused = []
+
+    def other():
+        try:
+            with ss.record():
+                pass
+        except RecordingError as error:
+            refused.append(str(error))
+
+    with ss.record() as recording:
+        other()
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert len(library.enabled) == len(module.KINDS)
+        launch(library, correlation=5)
+    assert len(refused) == 2
+    assert all("under way" in text for text in refused)
+    assert len(rows(recording.trace, SpanKind.KERNEL)) == 1
+
+
+def test_cupti_leaves_the_process_when_a_recording_has_ended(library):
+    for _ in range(2):
+        with ss.record():
+            assert (library.attached, library.subscription.attached) == (1, True)
+        assert (library.attached, library.subscription.attached) == (0, False)
+
+
+def test_beside_another_subscriber_cupti_stays(library):
+    library.refusals["cuptiSubscribe"] = 39
+    with ss.record() as recording:
+        launch(library, correlation=5)
+    assert len(rows(recording.trace, SpanKind.KERNEL)) == 1
+    assert library.subscription.attached
+
+
+def test_ctrl_c_while_a_recording_begins_leaves_nothing_enabled(library, monkeypatch):
+    enable = library.cuptiActivityEnable
+    monkeypatch.setattr(library, "cuptiActivityEnable", lambda kind: signal.raise_signal(signal.SIGINT) or enable(kind))
+    with pytest.raises(KeyboardInterrupt), ss.record():
+        pytest.fail("the block began")
+    assert (library.enabled, library.attached) == ([], 0)
+
+
+@pytest.mark.parametrize("refused", ["cuptiActivityRegisterCallbacks", f"cuptiActivityEnable {int(ActivityKind.RUNTIME)}"])
+@pytest.mark.parametrize(
+    ("status", "hint"), [(35, "NVreg_RestrictProfilingToAdminUsers"), (39, "another profiler"), (3, "streamscope doctor")]
+)
+def test_a_refusal_says_what_to_do_and_leaves_nothing_enabled(library, refused, status, hint):
+    library.refusals[refused] = status
+    with pytest.raises(RecordingError, match=rf"CUPTI_ERROR_{status}.*{hint}"), ss.record():
+        pass
+    assert library.enabled == []
+    library.refusals.clear()
+    with ss.record():
+        assert library.enabled
+
+
+def test_a_failure_at_the_end_leaves_nothing_enabled_and_does_not_hide_the_users_error(library):
+    library.refusals["cuptiActivityFlushAll"] = 13
+    with pytest.raises(RecordingError, match="cuptiActivityFlushAll"), ss.record():
+        pass
+    with pytest.raises(ValueError, match="mine") as raised, ss.record():
+        raise ValueError("mine")
+    assert "its recording failed" in raised.value.__notes__[0]
+    assert library.enabled == []
+
+
+def test_torchs_profiler_and_a_recording_do_not_share_cupti(library, monkeypatch):
+    autograd = SimpleNamespace(_profiler_enabled=lambda: True)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(_C=SimpleNamespace(_autograd=autograd)))
+    with pytest.raises(RecordingError, match="PyTorch's profiler is recording"), ss.record():
+        pass
+    autograd._profiler_enabled = lambda: False
+    with ss.record():
+        assert library.enabled
+
+
+def test_another_profiler_that_takes_cupti_over_is_told(library, monkeypatch):
+    monkeypatch.setattr(module, "_waited_for_gpus", lambda: (True, []))  # and the wait leaves no record
+    with pytest.warns(RecordingWarning, match="another profiler took CUPTI over"), ss.record() as recording:
+        launch(library, correlation=5)
+    assert module.TAKEN_OVER in recording.trace.info.notes
+
+
+def test_questions_to_cuda_are_not_recorded(library):
+    with ss.record():
+        pass
+    assert set(library.left_out) == {("runtime", int(Runtime.cudaGetDevice_v3020)), ("driver", int(Driver.cuDriverGetVersion))}
+    assert subscribing.is_query("cuStreamGetCaptureInfo_v2")
+    assert subscribing.is_query("cudaEventCreateWithFlags_v3020")
+    assert not any(
+        map(subscribing.is_query, ["cuModuleGetFunction", "cudaMalloc_v3020", "cudaEventRecord_v3020", "cudaStreamBeginCapture_v10000"])
+    )
+
+
+def test_without_cupti_it_says_what_to_install(monkeypatch):
+    subscribing.subscription.cache_clear()
+    monkeypatch.setitem(sys.modules, "cupti", None)
+    with pytest.raises(RecordingError, match="pip install cupti-python"), ss.record():
+        pass
+    subscribing.subscription.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"), [({"name": 3}, "name=3"), ({"name": ""}, "name=''"), ({"gpu": -1}, "gpu=-1"), ({"gpu": True}, "gpu=True")]
+)
+def test_wrong_arguments_are_refused_at_once(arguments, match):
+    with pytest.raises(RecordingError, match=match):
+        ss.record(**arguments)

@@ -1,0 +1,162 @@
+"""Recording any code on a real GPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import streamscope as ss
+from streamscope.errors import RecordingError
+from streamscope.recording.subscription import is_attached
+from streamscope.trace.spans import SpanKind
+
+pytestmark = pytest.mark.gpu
+pytest.importorskip("cupti")
+
+
+@pytest.fixture(scope="module")
+def cp():
+    return pytest.importorskip("cupy")
+
+
+def of_kind(recording, *kinds):
+    frame = recording.trace.to_pandas()
+    return frame[frame.kind.isin([kind.name.lower() for kind in kinds])]
+
+
+def test_kernels_copies_and_sets_are_joined_with_their_calls(cp):
+    x = cp.ones(1 << 16, cp.float32)
+    y = x + x
+    with ss.record("step") as recording:
+        x.__iadd__(y)
+        cp.cuda.runtime.memsetAsync(y.data.ptr, 0, y.nbytes, 0)
+        cp.asnumpy(y)
+    work = of_kind(recording, SpanKind.KERNEL, SpanKind.COPY, SpanKind.SET)
+    assert work.kind.tolist() == ["kernel", "set", "copy"]
+    assert work.bytes.tolist()[1:] == [y.nbytes, y.nbytes]
+    assert "add" in work.name.iloc[0]
+    calls = of_kind(recording, SpanKind.LAUNCH).set_index("correlation")
+    assert (work.start_ns.values >= calls.loc[work.correlation].start_ns.values).all()
+    assert not recording.trace.info.notes
+    assert not is_attached()
+
+
+def test_each_node_of_a_graph_is_a_span_in_each_replay(cp):
+    x, stream = cp.ones(1 << 16, cp.float32), cp.cuda.Stream(non_blocking=True)
+    with stream:
+        x.__iadd__(1)
+        stream.begin_capture()
+        for _ in range(5):
+            x.__iadd__(1)
+        graph = stream.end_capture()
+    with ss.record() as recording:
+        for _ in range(3):
+            graph.launch(stream)
+    kernels, graphs = of_kind(recording, SpanKind.KERNEL), of_kind(recording, SpanKind.GRAPH)
+    assert len(kernels) == 15
+    assert kernels.groupby("correlation").graph_node.nunique().tolist() == [5, 5, 5]
+    assert len(of_kind(recording, SpanKind.GRAPH_LAUNCH)) == len(graphs) == 3
+    assert (x == 17).all()
+
+
+def test_a_graph_that_is_captured_in_the_block_is_not_missed(cp):
+    x, stream = cp.ones(1 << 16, cp.float32), cp.cuda.Stream(non_blocking=True)
+    with stream:
+        x.__iadd__(1)
+        with ss.record() as recording:
+            stream.begin_capture()
+            x.__iadd__(1)
+            graph = stream.end_capture()
+            graph.launch(stream)
+    assert "1 launch call went into CUDA graphs that were captured" in " ".join(recording.trace.info.notes)
+    assert "without" not in " ".join(recording.trace.info.notes)
+
+
+def test_each_thread_has_a_lane(cp):
+    x = cp.ones(1 << 16, cp.float32)
+    x + x
+
+    def work():
+        with cp.cuda.Stream(non_blocking=True) as stream:
+            for _ in range(10):
+                x * 2
+            stream.synchronize()
+
+    with ss.record() as recording:
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    launches = of_kind(recording, SpanKind.LAUNCH)
+    assert sum(count >= 10 for count in launches.groupby("lane", observed=True).size()) == 3
+    assert len(of_kind(recording, SpanKind.KERNEL)) >= 30
+
+
+def test_what_ran_before_an_exception_is_there_and_the_next_recording_works(cp):
+    x = cp.ones(8)
+    x + x
+    recording = ss.record()
+
+    def fail():
+        with recording:
+            x + x
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        fail()
+    assert len(of_kind(recording, SpanKind.KERNEL)) == 1
+    with ss.record() as again, pytest.raises(RecordingError, match="under way"), ss.record():
+        pass
+    with pytest.raises(RecordingError, match="nothing ran"):
+        _ = again.trace
+
+
+RANGES = """
+import cupy as cp, streamscope as ss
+from cupy.cuda import nvtx
+x = cp.ones(8); x + x
+for name in ("first", "second"):
+    with ss.record(name) as recording:
+        nvtx.RangePush("outer"); x + x; nvtx.RangePop()
+    frame = recording.trace.to_pandas()
+    ranges, (kernel,) = frame[frame.kind == "range"], frame[frame.kind == "launch"].itertuples()
+    (outer,) = ranges.itertuples()
+    assert outer.name == "outer" and outer.start_ns < kernel.start_ns and kernel.end_ns < outer.end_ns, frame.to_string()
+"""
+
+TORCH = """
+import torch, streamscope as ss, warnings
+from torch.profiler import profile, ProfilerActivity
+x = torch.randn(256, 256, device="cuda", requires_grad=True)
+def step(): (x @ x).relu().sum().backward(); torch.cuda.synchronize()
+step()
+def kernels():
+    with ss.record("step") as recording: step()
+    frame = recording.trace.to_pandas()
+    assert not [note for note in recording.trace.info.notes if "without" in note], recording.trace.info.notes
+    return int((frame.kind == "kernel").sum())
+def theirs():
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler: step()
+    events = profiler.profiler.kineto_results.events()
+    return sum(e.device_type().name == "CUDA" and not e.name().startswith(("Memset", "Memcpy")) for e in events)
+counts = [kernels(), theirs(), kernels(), theirs(), kernels()]
+assert len(set(counts)) == 1 and counts[0] > 3, counts
+with profile(activities=[ProfilerActivity.CUDA]):
+    try:
+        with ss.record(): raise SystemExit("it began beside PyTorch's profiler")
+    except ss.StreamscopeError as error:
+        assert "PyTorch's profiler" in str(error)
+    step()
+assert kernels() == counts[0]
+"""
+
+
+@pytest.mark.parametrize(("script", "needs"), [(RANGES, "cupy"), (TORCH, "torch")])
+def test_in_a_process_of_its_own(script, needs):
+    pytest.importorskip(needs)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr

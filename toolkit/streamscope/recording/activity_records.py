@@ -1,0 +1,237 @@
+"""CUPTI's activity records, from the bytes of its buffers to columns: no Python object a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.errors import RecordingError
+from streamscope.trace.spans import SpanKind
+
+Array = npt.NDArray[Any]
+Layouts = Mapping[int, "Layout"]
+
+_MARKER_START, _MARKER_END = 1 << 1, 1 << 2
+STRUCTURES = ("kernel", "memcpy", "memcpy_pto_p", "memset", "api", "synchronization", "cuda_event", "marker", "overhead")
+"""What cupti-python calls the layouts of the records that are read, without their versions."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the fields of one kind of record lie.
+
+    Attributes
+    ----------
+    table : str
+        The table of `ActivityRecords` that its rows go to.
+    code : int
+        What tells it from the other kinds of that table: a `SpanKind` of device work; of calls, 1 for the runtime and 0 for the driver.
+    dtype : dtype
+        With the names that cupti-python gives the fields of CUPTI's C structures.
+    """
+
+    table: str
+    code: int
+    dtype: np.dtype[Any]
+
+    def place(self, name: str) -> tuple[int, np.dtype[Any]] | None:
+        """Return offset and type of a field, None where the structure has none of that name; ``"a.b"`` is a field of a field."""
+        offset, dtype = 0, self.dtype
+        for part in name.split("."):
+            if dtype.fields is None or part not in dtype.fields:
+                return None
+            inner, at, *_ = dtype.fields[part]
+            offset, dtype = offset + at, inner
+        return offset, dtype
+
+
+def _columns(*names: str) -> Array:
+    return np.zeros(0, [(name, np.int64) for name in names])
+
+
+_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "calls": {
+        "start_ns": "start", "end_ns": "end", "thread": "thread_id", "correlation": "correlation_id", "name": "cbid",
+        "status": "return_value",
+    },
+    "work": {
+        "start_ns": "start", "end_ns": "end", "gpu": "device_id", "context": "context_id", "stream": "stream_id",
+        "correlation": "correlation_id", "graph_node": "graph_node_id", "name": "name", "way": "copy_kind", "bytes": "bytes",
+        "grid_x": "grid_x", "grid_y": "grid_y", "grid_z": "grid_z", "block_x": "block_x", "block_y": "block_y", "block_z": "block_z",
+    },
+    "waits": {"start_ns": "start", "stream": "stream_id", "correlation": "correlation_id", "event": "cuda_event_sync_id", "what": "type"},
+    "events": {"stream": "stream_id", "correlation": "correlation_id", "event": "cuda_event_sync_id"},
+    "markers": {"time_ns": "timestamp", "thread": "object_id.pt.thread_id", "id": "id", "flags": "flags_", "name": "name"},
+    "overheads": {"start_ns": "start", "end_ns": "end", "thread": "object_id.pt.thread_id", "what": "overhead_kind"},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ActivityRecords:
+    """What CUPTI recorded, as structured arrays of int64 columns, in the order of its buffers; times in ns on CUPTI's clock.
+
+    Attributes
+    ----------
+    calls : array
+        ``code`` (1 for the runtime, 0 for the driver), ``start_ns``, ``end_ns``, ``thread``, ``correlation``, ``name`` (number of the
+        function), ``status`` (what it returned).
+    work : array
+        Kernels, copies and sets: ``code`` (`SpanKind`), ``start_ns``, ``end_ns``, ``gpu``, ``context``, ``stream``, ``correlation``,
+        ``graph_node`` (0 for none), ``name`` (address of the kernel's name), ``way`` (of a copy), ``bytes``, ``grid_x`` to ``block_z``.
+    waits : array
+        What waited for what: ``start_ns``, ``stream`` that waited, ``correlation`` of the call, ``event`` (id of one record of an event),
+        ``what`` (``CUpti_ActivitySynchronizationType``).
+    events : array
+        Records of events: ``stream``, ``correlation``, ``event`` (as above).
+    markers : array
+        Ends of NVTX ranges: ``time_ns``, ``thread``, ``id``, ``flags``, ``name`` (address).
+    overheads : array
+        What CUPTI and the driver themselves took: ``start_ns``, ``end_ns``, ``thread``, ``what``.
+    texts : mapping of int to str
+        Texts by their addresses.
+    dropped : int
+        Records that CUPTI says it had no room for.
+    """
+
+    calls: Array = field(default_factory=lambda: _empty("calls"))
+    work: Array = field(default_factory=lambda: _empty("work"))
+    waits: Array = field(default_factory=lambda: _empty("waits"))
+    events: Array = field(default_factory=lambda: _empty("events"))
+    markers: Array = field(default_factory=lambda: _empty("markers"))
+    overheads: Array = field(default_factory=lambda: _empty("overheads"))
+    texts: Mapping[int, str] = field(default_factory=dict)
+    dropped: int = 0
+
+    @classmethod
+    def decoded(
+        cls,
+        buffers: Iterable[npt.NDArray[np.uint8]],
+        layouts: Layouts,
+        size_at: Callable[[npt.NDArray[np.uint8], int], int],
+        text_at: Callable[[int], str],
+        dropped: int = 0,
+    ) -> Self:
+        """Read the records in CUPTI's buffers.
+
+        Parameters
+        ----------
+        buffers : iterable of uint8 array
+            Each cut to what CUPTI filled of it, and beginning at a multiple of 8 in memory.
+        layouts : mapping of int to Layout
+            Of the kinds to read, by CUPTI's number of them; others are skipped.
+        size_at : callable
+            Says how many bytes the record at an offset of a buffer takes; asked once for each kind.
+        text_at : callable
+            Returns the text at an address; asked once for each.
+        """
+        sizes: dict[int, int] = {}
+        found: dict[str, list[Array]] = {table: [] for table in _COLUMNS}
+        for buffer in buffers:
+            for kind, offsets in _offsets(buffer, sizes, size_at).items():
+                if layout := layouts.get(kind):
+                    _check_size(kind, layout, sizes[kind])
+                    found[layout.table].append(_table(buffer, np.array(offsets, np.int64), layout))
+        tables = {table: np.concatenate([_empty(table), *parts]) for table, parts in found.items()}
+        addresses = np.unique(np.concatenate([tables["work"]["name"], tables["markers"]["name"]])).tolist()
+        return cls(**tables, texts={address: text_at(address) for address in addresses if address}, dropped=dropped)
+
+
+assert set(_COLUMNS) <= {one.name for one in fields(ActivityRecords)}
+
+
+def _empty(table: str) -> Array:
+    return _columns("code", *_COLUMNS[table])
+
+
+def _offsets(
+    buffer: npt.NDArray[np.uint8], sizes: dict[int, int], size_at: Callable[[npt.NDArray[np.uint8], int], int]
+) -> dict[int, list[int]]:
+    """Return where in a buffer the records of each kind begin; ``sizes`` are those known so far."""
+    kinds = buffer[: len(buffer) & ~3].view(np.int32).data
+    found: dict[int, list[int]] = {}
+    offset, end = 0, len(buffer)
+    while offset + 8 <= end:
+        kind = kinds[offset >> 2]
+        size = sizes.get(kind)
+        if size is None:
+            size = sizes[kind] = size_at(buffer, offset)
+            if size < 8 or size % 8:
+                raise RecordingError(
+                    f"CUPTI says that a record of kind {kind} takes {size} bytes", hint="another version of CUPTI is needed"
+                )
+        found.setdefault(kind, []).append(offset)
+        offset += size
+    if offset > end:
+        raise RecordingError(f"CUPTI's buffer of {end:,} bytes ends in the middle of a record", hint="record again")
+    return found
+
+
+def _check_size(kind: int, layout: Layout, size: int) -> None:
+    if size < layout.dtype.itemsize:
+        raise RecordingError(
+            f"CUPTI's records of kind {kind} have {size} bytes, and cupti-python knows them with {layout.dtype.itemsize}",
+            hint="install the cupti-python of the CUDA version that is in use",
+        )
+
+
+def _table(buffer: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], layout: Layout) -> Array:
+    """Return the records at some offsets as columns; a field that the structure lacks is 0."""
+    table = np.zeros(len(offsets), _empty(layout.table).dtype)
+    table["code"] = layout.code
+    for column, name in _COLUMNS[layout.table].items():
+        if (place := layout.place(name)) is not None:
+            offset, dtype = place
+            words = buffer[: len(buffer) // dtype.itemsize * dtype.itemsize].view(dtype)
+            values = words[(offsets + offset) // dtype.itemsize]
+            # Addresses and node ids are 64 bits without a sign: as int64 they stay the same bits.
+            table[column] = values.view(np.int64) if values.dtype == np.uint64 else values
+    return table
+
+
+def marker_ranges(markers: Array) -> Array:
+    """Return NVTX ranges as ``start_ns``, ``end_ns``, ``thread``, ``name``: each begin with the end of the same id; others are left out.
+
+    A range that a ``RangePush`` began has its ends on one thread, and those nest. Ranges of ``RangeStart`` may end on another.
+    """
+    starts, ends = (markers[markers["flags"] & flag != 0] for flag in (_MARKER_START, _MARKER_END))
+    _, starts_at, ends_at = np.intersect1d(starts["id"], ends["id"], return_indices=True)
+    starts, ends = starts[starts_at], ends[ends_at]
+    ranges = np.zeros(len(starts), _columns("start_ns", "end_ns", "thread", "name").dtype)
+    for column, values in (
+        ("start_ns", starts["time_ns"]),
+        ("end_ns", ends["time_ns"]),
+        ("thread", starts["thread"]),
+        ("name", starts["name"]),
+    ):
+        ranges[column] = values
+    return ranges[ranges["end_ns"] >= ranges["start_ns"]]
+
+
+def layouts_of(cupti: Any, dtypes: Mapping[str, np.dtype[Any]]) -> dict[int, Layout]:
+    """Return the layouts of all kinds that are read, by CUPTI's number of them.
+
+    Parameters
+    ----------
+    cupti : module
+        cupti-python, for the numbers of kinds.
+    dtypes : mapping of str to dtype
+        Of the structures that `STRUCTURES` names.
+    """
+    kinds = cupti.ActivityKind
+    read: Sequence[tuple[Any, str, int, str]] = (
+        (kinds.CONCURRENT_KERNEL, "work", SpanKind.KERNEL, "kernel"),
+        (kinds.MEMCPY, "work", SpanKind.COPY, "memcpy"),
+        (kinds.MEMCPY2, "work", SpanKind.COPY, "memcpy_pto_p"),
+        (kinds.MEMSET, "work", SpanKind.SET, "memset"),
+        (kinds.RUNTIME, "calls", 1, "api"),
+        (kinds.DRIVER, "calls", 0, "api"),
+        (kinds.SYNCHRONIZATION, "waits", 0, "synchronization"),
+        (kinds.CUDA_EVENT, "events", 0, "cuda_event"),
+        (kinds.MARKER, "markers", 0, "marker"),
+        (kinds.OVERHEAD, "overheads", 0, "overhead"),
+    )
+    return {int(kind): Layout(table, int(code), dtypes[structure]) for kind, table, code, structure in read}

@@ -1,0 +1,189 @@
+"""From CUPTI's records of any CUDA code to a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.devices.cuda.graph_nodes import demangled
+from streamscope.recording.activity_records import ActivityRecords, marker_ranges
+from streamscope.trace.calls import call_kinds
+from streamscope.trace.foreign import Activities, foreign_trace, joined
+from streamscope.trace.spans import SpanKind
+from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.words import counted
+
+Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+CallName = Callable[[int, int], str]
+
+COPIES = {1: "copy to device", 2: "copy to host", 8: "copy on device", 9: "copy on host", 10: "copy between devices"}
+"""Names of copies by ``CUpti_ActivityMemcpyKind``; those of arrays of textures are just copies."""
+COMPILING = {1: "compile", 4 << 16: "load module", 5 << 16: "load kernel"}
+"""What the driver took time for, by ``CUpti_ActivityOverheadKind``; the other kinds are what CUPTI itself took."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """The block of code that was recorded.
+
+    Attributes
+    ----------
+    name : str
+        What the user calls it.
+    start_ns, end_ns : int
+        When it began and ended, on CUPTI's clock. Calls outside are not the user's.
+    gpu : int
+        Whose work is kept.
+    """
+
+    name: str
+    start_ns: int
+    end_ns: int
+    gpu: int
+
+    def began(self, rows: Array) -> Array:
+        """Return the rows that began in the block."""
+        return rows[(rows["start_ns"] >= self.start_ns) & (rows["start_ns"] < self.end_ns)]
+
+
+def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, call_name: CallName, notes: Sequence[str] = ()) -> Trace:
+    """Return what CUPTI recorded of a block as a trace, whose zero is the start of the block.
+
+    Parameters
+    ----------
+    records : ActivityRecords
+    block : Block
+    device : DeviceInfo
+        The GPU whose work is kept.
+    call_name : callable
+        Returns the name of a function of the CUDA runtime (1) or driver (0) by its number.
+    notes : sequence of str
+        What else there is to say.
+
+    Raises
+    ------
+    TraceError
+        Nothing ran on that GPU.
+    """
+    names = _Names()
+    calls, captured = _calls(block.began(records.calls), records.work, names, call_name)
+    own = block.began(records.overheads)
+    compiling = np.isin(own["what"], list(COMPILING))
+    parts = [
+        calls,
+        _work(records.work, names, records.texts),
+        _replays(records.work, calls.correlation[calls.kind == SpanKind.GRAPH_LAUNCH], names),
+        _ranges(block.began(marker_ranges(records.markers)), names, records.texts),
+        _compiling(own[compiling], names),
+    ]
+    return foreign_trace(
+        replace(joined(parts), names=names.texts),
+        engine="recorded",
+        program=block.name,
+        device=device,
+        recorder="cupti",
+        gpu=block.gpu,
+        zero_ns=block.start_ns,
+        notes=[*notes, *_notes(records.dropped, captured)],
+        ledger={"recorded_ns": block.end_ns - block.start_ns, "cupti_itself_ns": _length_ns(own[~compiling])},
+    )
+
+
+def _length_ns(rows: Array) -> int:
+    return int((rows["end_ns"] - rows["start_ns"]).sum())
+
+
+def _notes(dropped: int, captured: int) -> Iterable[str]:
+    """Say what is missing, or not what it seems."""
+    if dropped:
+        yield f"CUPTI dropped {counted(dropped, 'record')}: busy time and overlap are lower bounds"
+    if captured:
+        yield f"{counted(captured, 'launch call')} went into CUDA graphs that were captured, and ran nothing by themselves"
+
+
+class _Names:
+    """Texts, each once, numbered in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(self._numbers)
+
+    def number(self, text: str) -> int:
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    def of_keys(self, keys: Array, text_of: Callable[[int], str]) -> npt.NDArray[np.int64]:
+        """Return the number of each key's text; each key is looked up once."""
+        found, back = np.unique(keys, return_inverse=True)
+        return np.array([self.number(text_of(int(key))) for key in found], np.int64)[back]
+
+
+def _rows(kind: SpanKind | Array, name: int | Array, rows: Array, place: str, **more: Any) -> Activities:
+    """Return rows of a table as activities; kind and name may be one for all."""
+    kinds, names = (np.broadcast_to(np.asarray(value, np.int64), len(rows)) for value in (kind, name))
+    return Activities(kinds, names, rows["start_ns"], np.maximum(rows["start_ns"], rows["end_ns"]), rows[place], **more)
+
+
+def _calls(calls: Array, work: Array, names: _Names, call_name: CallName) -> tuple[Activities, int]:
+    """Return the calls, and how many of them were launches that went into graphs.
+
+    A call that put nothing on a device, as it should not, launches nothing: into a graph that is captured, of no bytes, or failed. A kernel
+    that has no record of its own for another reason was lost, and its call stays a launch, which is counted.
+    """
+    name = names.of_keys(calls["code"] << 32 | calls["name"], lambda key: call_name(key >> 32, key & 0xFFFFFFFF))
+    texts = np.array(names.texts or [""])
+    kind = call_kinds(names.texts)[name] if len(calls) else np.zeros(0, np.uint8)
+    launches = np.isin(kind, [SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH]) & ~np.isin(calls["correlation"], work["correlation"])
+    captured = launches & _while_capturing(calls, texts[name])
+    kernels = (np.char.find(texts, "Launch") >= 0)[name]
+    empty = launches & (~kernels | (calls["status"] != 0))
+    kind = np.where(captured | empty, SpanKind.API, kind)
+    return _rows(kind, name, calls, "thread", correlation=calls["correlation"]), int(captured.sum())
+
+
+def _while_capturing(calls: Array, names: Array) -> Mask:
+    """Tell of each call whether some thread captured a stream then: a launch may have gone into its graph, from whichever thread."""
+    order = np.argsort(calls["start_ns"], kind="stable")
+    began, ended = (np.char.find(names, word) >= 0 for word in ("StreamBeginCapture", "StreamEndCapture"))
+    capturing = np.zeros(len(calls), bool)
+    capturing[order] = np.cumsum(began[order].astype(int) - ended[order]) > 0
+    return capturing
+
+
+def _work(work: Array, names: _Names, texts: Mapping[int, str]) -> Activities:
+    """Return kernels by their names, copies and sets by what they do."""
+    kernel, copy = work["code"] == SpanKind.KERNEL, work["code"] == SpanKind.COPY
+    name = np.full(len(work), names.number("set"), np.int64)
+    name[kernel] = names.of_keys(work["name"][kernel], lambda address: demangled(texts.get(address, "")) or "kernel without a name")
+    name[copy] = names.of_keys(work["way"][copy], lambda way: COPIES.get(way, "copy"))
+    blocks, threads = (work[f"{what}_x"] * work[f"{what}_y"] * work[f"{what}_z"] for what in ("grid", "block"))
+    more = {"blocks": blocks, "threads": threads, "graph_node": np.where(work["graph_node"] == 0, -1, work["graph_node"])}
+    return _rows(work["code"], name, work, "stream", **more, **{column: work[column] for column in ("correlation", "bytes", "gpu")})
+
+
+def _replays(work: Array, launches: Array, names: _Names) -> Activities:
+    """Return each graph launch from its first node to its last, on the stream of the first."""
+    nodes = work[np.isin(work["correlation"], launches)]
+    nodes = nodes[np.lexsort((nodes["start_ns"], nodes["correlation"]))]
+    _, first = np.unique(nodes["correlation"], return_index=True)
+    whole = nodes[first]
+    if len(first):
+        whole["end_ns"] = np.maximum.reduceat(nodes["end_ns"], first)
+    return _rows(SpanKind.GRAPH, names.number("graph"), whole, "stream", correlation=whole["correlation"], gpu=whole["gpu"])
+
+
+def _ranges(ranges: Array, names: _Names, texts: Mapping[int, str]) -> Activities:
+    return _rows(
+        SpanKind.RANGE, names.of_keys(ranges["name"], lambda address: texts.get(address) or "range without a name"), ranges, "thread"
+    )
+
+
+def _compiling(overheads: Array, names: _Names) -> Activities:
+    return _rows(SpanKind.COMPILE, names.of_keys(overheads["what"], COMPILING.__getitem__), overheads, "thread")

@@ -1,0 +1,81 @@
+"""The choice of a recorder: what notes when a program's launches ran."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Protocol
+
+from streamscope import options
+from streamscope.arguments import shown
+from streamscope.devices.protocol import Device
+from streamscope.errors import RecordingError
+from streamscope.recording.device_log import DeviceLogRecorder
+from streamscope.recording.events import EventRecorder
+
+if TYPE_CHECKING:
+    from streamscope.engines.prepared import Prepared
+    from streamscope.trace.trace import Trace
+
+RECORDERS = options.RECORDER.choices
+STAYED = (
+    "CUPTI stayed in this process after a recording, so that launches are dearer, above all of graphs; start a new process for true times"
+)
+
+
+class Recorder(Protocol):
+    """Records runs of prepared programs."""
+
+    def record(self, prepared: Prepared, reload: Callable[[], None] = ...) -> Trace:
+        """Record a prepared program whose inputs are loaded and which has run twice; ``reload`` is called before each run."""
+
+
+def checked_recorder(name: object) -> str:
+    """Return the name of a recorder.
+
+    Raises
+    ------
+    RecordingError
+        There is none of that name.
+    """
+    if isinstance(name, str) and name in RECORDERS:
+        return name
+    near = get_close_matches(name, RECORDERS, n=1) if isinstance(name, str) else []
+    hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(RECORDERS)}"
+    raise RecordingError(f"recorder={shown(name)} is unknown", hint=hint)
+
+
+def cupti_stayed() -> bool:
+    """Tell whether CUPTI stayed in this process after a recording."""
+    module = sys.modules.get("streamscope.recording.subscription")
+    return module is not None and bool(module.is_attached())
+
+
+def recorder_of(device: Device, name: str = "auto") -> Recorder:
+    """Return a recorder for a device; a device that keeps a log of its own is recorded by that, whatever the name.
+
+    Parameters
+    ----------
+    device : Device
+    name : {"auto", "events", "stamps", "cupti"}
+        ``"auto"`` is CUDA events, which disturb nothing and need no permission.
+
+    Raises
+    ------
+    RecordingError
+        The recorder cannot serve here.
+    """
+    log = device.log
+    if log is not None:
+        return DeviceLogRecorder(device, log)
+    if name in ("auto", "events"):
+        return EventRecorder.on(device)
+    # They load what a comparison by events does without.
+    if name == "stamps":
+        from streamscope.recording.stamps import StampRecorder
+
+        return StampRecorder.on(device)
+    from streamscope.recording.cupti import CuptiRecorder
+
+    return CuptiRecorder.on(device)

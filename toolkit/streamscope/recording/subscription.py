@@ -1,0 +1,315 @@
+"""The process's one subscription to CUPTI: found, asked for records, and left switched off whatever happens.
+
+CUPTI's buffers are taken whole, by ctypes: Python runs twice a buffer, not once a record. cupti-python says where in a record which field
+lies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.errors import RecordingError
+from streamscope.interrupts import deferred
+from streamscope.recording.activity_records import STRUCTURES, ActivityRecords, layouts_of
+
+WORK = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET")
+CALLS = ("RUNTIME", "DRIVER")
+"""CUPTI's names for what devices do, and for calls of the host."""
+BUFFER_BYTES, SPARE_BUFFERS = 8 << 20, 2
+"""Each holds 38,000 kernels. Those that are spare are in memory before they are asked for, which is in the middle of a user's call."""
+NVTX = "NVTX_INJECTION64_PATH"
+PERMISSION_HINT = "run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0; see streamscope doctor"
+OTHER_PROFILER_HINT = "another profiler holds CUPTI: end it (torch.profiler, Nsight Systems, DCGM), or restart this process without it"
+_HINTS = {7: OTHER_PROFILER_HINT, 35: PERMISSION_HINT, 36: OTHER_PROFILER_HINT, 39: OTHER_PROFILER_HINT, 40: PERMISSION_HINT}
+_QUERIES = (
+    "Get", "Query", "Peek", "Occupancy", "IsCapturing", "SetDevice", "SetCurrent", "PushCurrent", "PopCurrent", "SetAttribute",
+    "ExchangeStreamCaptureMode", "TensorMapEncode", "EventCreate", "EventDestroy", "CallConfiguration",
+)  # fmt: skip
+"""In names of calls that only ask, or only touch the host's memory. They are not recorded: PyTorch makes ten of them for each kernel."""
+_ZEROED_BUFFERS = 5  # CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER
+_NO_MORE = 12  # CUPTI_ERROR_MAX_LIMIT_REACHED
+_SYSTEM_THREAD_IDS = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM
+_REQUESTED = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t))
+_CALLED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(ctypes.c_int))
+_DRIVER_API, _AT_EXIT = 1, 1  # CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_API_EXIT
+_COMPLETED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Subscription:
+    """CUPTI, as one process uses it: one recording at a time.
+
+    Parameters
+    ----------
+    cupti : module
+        cupti-python.
+    library : CDLL
+        The CUPTI that cupti-python has loaded.
+    ask_version : callable
+        Calls ``cuDriverGetVersion``, at the end of which CUPTI can leave.
+
+    Attributes
+    ----------
+    attached : bool
+        Whether CUPTI is in the process, which then launches more slowly, graphs above all.
+    """
+
+    def __init__(self, cupti: Any, library: ctypes.CDLL, ask_version: Callable[[], object]) -> None:
+        self.cupti = cupti
+        self._library = library
+        self._ask_version = ask_version
+        self._layouts = layouts_of(cupti, {structure: _dtype(cupti, structure) for structure in STRUCTURES})
+        self._queries = [
+            (switch, int(call))
+            for switch, calls in (
+                ("cuptiActivityEnableRuntimeApi", cupti.runtime_api_trace_cbid),
+                ("cuptiActivityEnableDriverApi", cupti.driver_api_trace_cbid),
+            )
+            for call in calls
+            if is_query(call.name)
+        ]
+        self._spare: list[npt.NDArray[np.uint64]] = []
+        self._held: dict[int, npt.NDArray[np.uint64]] = {}
+        self._filled: list[Bytes] = []
+        self._callbacks = _REQUESTED(self._request), _COMPLETED(self._complete)
+        self._recording = threading.Lock()
+        self._subscriber: ctypes.c_void_p | None = None
+        self._leaving = False
+        self._told = _CALLED(self._called)
+        self.attached = False
+
+    def now_ns(self) -> int:
+        """Return the time on CUPTI's clock."""
+        stamp = ctypes.c_uint64()
+        self._library.cuptiGetTimestamp(ctypes.byref(stamp))
+        return stamp.value
+
+    def call_name(self, code: int, number: int) -> str:
+        """Return what a function of the CUDA runtime (code 1) or driver (0) is called: ``"cudaLaunchKernel"``."""
+        names = self.cupti.runtime_api_trace_cbid if code else self.cupti.driver_api_trace_cbid
+        try:
+            name = names(number).name
+        except ValueError:
+            return f"call {number} of the CUDA {'runtime' if code else 'driver'}"
+        return re.sub(r"(_v\d+|_ptsz|_ptds)+$", "", name)
+
+    @contextmanager
+    def recording(self, kinds: Sequence[str]) -> Iterator[list[ActivityRecords]]:
+        """Record what the process does on its GPUs in the block; the list then holds the records, whatever the block raised.
+
+        Parameters
+        ----------
+        kinds : sequence of str
+            Names of CUPTI's kinds of activity, for example ``"CONCURRENT_KERNEL"``.
+
+        Raises
+        ------
+        RecordingError
+            Another recording is under way, in this process or by another profiler, or recording is not permitted.
+        """
+        chosen = [int(self.cupti.ActivityKind[kind]) for kind in kinds]
+        found: list[ActivityRecords] = []
+        self._begin(chosen)
+        try:
+            yield found
+        finally:
+            with deferred():
+                try:
+                    found.append(self._end(chosen))
+                finally:
+                    self._recording.release()
+
+    def _begin(self, kinds: Sequence[int]) -> None:
+        _refuse_beside_torch()
+        if not self._recording.acquire(blocking=False):
+            raise RecordingError("a recording by CUPTI is under way in this process", hint="end it first; recordings cannot be nested")
+        with deferred():
+            enabled: list[int] = []
+            try:
+                while len(self._spare) < SPARE_BUFFERS:
+                    self._spare.append(_buffer(touched=True))
+                self._attach()
+                flag, size = ctypes.c_uint8(1), ctypes.c_size_t(1)
+                self._library.cuptiActivitySetAttribute(_ZEROED_BUFFERS, ctypes.byref(size), ctypes.byref(flag))
+                self._library.cuptiSetThreadIdType(_SYSTEM_THREAD_IDS)
+                if path := _loaded_path():
+                    os.environ.setdefault(NVTX, path)
+                for kind in kinds:
+                    self._check("cuptiActivityEnable", kind)
+                    enabled.append(kind)
+                for switch, call in self._queries:
+                    getattr(self._library, switch)(call, 0)
+            except BaseException:
+                self._disable(enabled)
+                self._detach()
+                self._recording.release()
+                raise
+
+    def _end(self, kinds: Sequence[int]) -> ActivityRecords:
+        """Take the records there are, and switch CUPTI off."""
+        dropped = ctypes.c_size_t()
+        try:
+            self._check("cuptiActivityFlushAll", 1)
+            self._library.cuptiActivityGetNumDroppedRecords(None, 0, ctypes.byref(dropped))
+            filled, self._filled = self._filled, []
+            return ActivityRecords.decoded(filled, self._layouts, self._size_at, _text_at, dropped.value)
+        finally:
+            self._disable(kinds)
+            self._detach()
+
+    def _attach(self) -> None:
+        """Become CUPTI's subscriber, which only one can be; where another is, its activities can be had all the same."""
+        self.attached = True
+        subscriber = ctypes.c_void_p()
+        if not self._library.cuptiSubscribe(ctypes.byref(subscriber), self._told, None):
+            self._subscriber = subscriber
+        # Each time: another profiler may have put its own in their place.
+        self._check("cuptiActivityRegisterCallbacks", *self._callbacks)
+
+    def _detach(self) -> None:
+        """Let CUPTI leave the process, which would launch more slowly: it does so at the end of a call of CUDA, which it tells of."""
+        subscriber, self._subscriber = self._subscriber, None
+        asked = int(self.cupti.driver_api_trace_cbid.cuDriverGetVersion)
+        if subscriber is not None and not self._library.cuptiEnableCallback(1, subscriber, _DRIVER_API, asked):
+            self._leaving = True
+            self._ask_version()
+
+    def _called(self, _user: int, _domain: int, _call: int, data: Any) -> None:
+        """Be told of a call of CUDA, by CUPTI."""
+        if self._leaving and data[0] == _AT_EXIT:
+            self._leaving = False
+            self.attached = self._library.cuptiFinalize() != 0
+
+    def _disable(self, kinds: Sequence[int]) -> None:
+        for kind in kinds:
+            self._library.cuptiActivityDisable(kind)
+
+    def _check(self, function: str, *arguments: Any) -> None:
+        self._succeeded(function, getattr(self._library, function)(*arguments))
+
+    def _succeeded(self, function: str, status: int) -> None:
+        if status:
+            said = ctypes.c_char_p()
+            self._library.cuptiGetResultString(status, ctypes.byref(said))
+            name = (said.value or b"").decode() or f"error {status}"
+            raise RecordingError(f"CUPTI refused {function}: {name}", hint=_HINTS.get(status, "see streamscope doctor"))
+
+    def _request(self, buffer: Any, size: Any, most: Any) -> None:
+        """Give CUPTI an empty buffer; called by CUPTI, in whichever thread."""
+        memory = self._spare.pop() if self._spare else _buffer()
+        self._held[memory.ctypes.data] = memory
+        buffer[0], size[0], most[0] = memory.ctypes.data, BUFFER_BYTES, 0
+
+    def _complete(self, context: int, stream: int, buffer: int, size: int, valid: int) -> None:
+        """Take a buffer back; called by CUPTI, in whichever thread."""
+        memory = self._held.pop(buffer, None)
+        if memory is not None and valid:
+            self._filled.append(memory.view(np.uint8)[:valid])
+
+    def _size_at(self, buffer: Bytes, offset: int) -> int:
+        """Return the size of a record, which depends on the CUPTI that is in use, by asking it where the next one is."""
+        base = buffer.ctypes.data
+        record = ctypes.c_void_p(base + offset)
+        status = self._library.cuptiActivityGetNextRecord(ctypes.c_void_p(base), ctypes.c_size_t(len(buffer)), ctypes.byref(record))
+        if status == _NO_MORE:
+            return len(buffer) - offset
+        self._succeeded("cuptiActivityGetNextRecord", status)
+        return int(record.value or 0) - base - offset
+
+
+def is_query(name: str) -> bool:
+    """Tell whether a call of CUDA only asks, or only touches the host's memory; one that loads a kernel does more."""
+    return any(word in name for word in _QUERIES) and "ModuleGet" not in name
+
+
+@cache
+def subscription() -> Subscription:
+    """Return CUPTI, loaded.
+
+    Raises
+    ------
+    RecordingError
+        cupti-python is missing, or does not fit, or there is no GPU.
+    """
+    try:
+        from cupti import cupti
+    except ImportError as error:
+        raise RecordingError(f"CUPTI cannot be loaded: {error}", hint=INSTALL_HINT) from None
+    try:
+        cupti.get_timestamp()  # This loads the library.
+        from cuda.bindings import driver
+
+        return Subscription(cupti, _loaded_library(cupti), driver.cuDriverGetVersion)
+    except RecordingError:
+        raise
+    except Exception as error:
+        raise RecordingError(f"CUPTI does not work here: {error}", hint=NO_GPU_HINT) from error
+
+
+INSTALL_HINT = "pip install cupti-python, of the CUDA version that is in use: cupti-python>=13,<14 for CUDA 13"
+NO_GPU_HINT = "record on a machine with an NVIDIA GPU, save with recording.trace.to_parquet(path), and open it here with ss.read(path)"
+
+
+def is_attached() -> bool:
+    """Tell whether CUPTI stayed in this process after a recording, so that launches are dearer."""
+    return subscription.cache_info().currsize > 0 and subscription().attached
+
+
+def _loaded_library(cupti: Any) -> ctypes.CDLL:
+    """Return the CUPTI that is loaded, which may be PyTorch's: two in one process would not know of each other."""
+    major = int(str(cupti.__version__ if hasattr(cupti, "__version__") else _version()).split(".")[0])
+    return ctypes.CDLL(f"libcupti.so.{major}", mode=os.RTLD_NOW | getattr(os, "RTLD_NOLOAD", 0))
+
+
+def _loaded_path() -> str:
+    """Return the file of the library, which NVTX loads when the process makes its first range."""
+    with Path("/proc/self/maps").open(encoding="utf-8") as maps:
+        return next((line.split(maxsplit=5)[5].rstrip("\n") for line in maps if "/libcupti.so" in line), "")
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    return metadata.version("cupti-python")
+
+
+def _dtype(cupti: Any, structure: str) -> np.dtype[Any]:
+    """Return the newest layout that cupti-python has of a structure."""
+    versions = {int(found[1] or 0): name for name in dir(cupti) if (found := re.fullmatch(rf"activity_{structure}(\d*)_dtype", name))}
+    if not versions:
+        raise RecordingError(f"cupti-python {_version()} does not say how records of {structure} look", hint=INSTALL_HINT)
+    newest: np.dtype[Any] = np.dtype(getattr(cupti, versions[max(versions)]))
+    return newest
+
+
+def _buffer(*, touched: bool = False) -> npt.NDArray[np.uint64]:
+    """Return an empty buffer, as CUPTI wants it: all zeros."""
+    memory = np.zeros(BUFFER_BYTES // 8, np.uint64)
+    if touched:
+        memory[:: 4096 // 8] = 0
+    return memory
+
+
+def _text_at(address: int) -> str:
+    return ctypes.string_at(address).decode(errors="replace")
+
+
+def _refuse_beside_torch() -> None:
+    """Refuse to record while PyTorch's profiler does, which would take the records, or lose its own."""
+    torch = sys.modules.get("torch")
+    enabled = getattr(getattr(getattr(torch, "_C", None), "_autograd", None), "_profiler_enabled", None)
+    if callable(enabled) and enabled():
+        raise RecordingError("PyTorch's profiler is recording", hint="end it first: CUPTI serves one profiler a process")

@@ -1,0 +1,129 @@
+"""What a profiler saw, as columns: what readers of other programs' files, and recorders of foreign code, hand to `foreign_trace`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.errors import TraceError
+from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind
+from streamscope.trace.stored import MOST_NS
+
+FAR_NS = 2**61
+"""Times beyond are left out and noted, whatever the others are: they cannot be subtracted."""
+ON_DEVICE = (*DEVICE_KINDS, SpanKind.GRAPH)
+_OPTIONAL = {"correlation": -1, "graph_node": -1, "blocks": 0, "threads": 0, "bytes": 0, "gpu": -1}
+
+
+def _none() -> IntArray:
+    return np.zeros(0, np.int64)
+
+
+@dataclass
+class Activities:
+    """What a profiler saw, one row each, in any order. All columns have one length; those from ``correlation`` on may be left out.
+
+    Attributes
+    ----------
+    kind : uint8 array
+        `SpanKind`; of calls, what `call_kinds` returns.
+    name : int32 array
+        Index into ``names``. Of a kernel it is the symbol, from which `foreign_trace` makes a readable name.
+    start_ns, end_ns : int64 arrays
+        On one clock, whatever its zero is.
+    place : int64 array
+        Number of the thread (kinds of the host) or of the stream.
+    correlation : int64 array
+        Joins a call with what it put on the device; -1 for none.
+    graph_node, blocks, threads, bytes : int64 arrays
+        As in `SpanTable`.
+    gpu : int64 array
+        Number of the GPU; -1 for the host.
+    names : tuple of str
+    places : mapping
+        Texts for numbers of threads and streams that are not numbers in the file.
+    """
+
+    kind: npt.NDArray[Any]
+    name: npt.NDArray[Any]
+    start_ns: npt.NDArray[Any]
+    end_ns: npt.NDArray[Any]
+    place: npt.NDArray[Any]
+    correlation: npt.NDArray[Any] = field(default_factory=_none)
+    graph_node: npt.NDArray[Any] = field(default_factory=_none)
+    blocks: npt.NDArray[Any] = field(default_factory=_none)
+    threads: npt.NDArray[Any] = field(default_factory=_none)
+    bytes: npt.NDArray[Any] = field(default_factory=_none)
+    gpu: npt.NDArray[Any] = field(default_factory=_none)
+    names: tuple[str, ...] = ()
+    places: Mapping[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for column, missing in _OPTIONAL.items():
+            if len(getattr(self, column)) == 0:
+                setattr(self, column, np.full(len(self.kind), missing, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def rows(self, chosen: npt.NDArray[Any]) -> Activities:
+        """Return the rows that a boolean mask or an index array picks."""
+        return replace(self, **{column: getattr(self, column)[chosen] for column in _COLUMNS})
+
+    def is_kind(self, kinds: Iterable[SpanKind]) -> npt.NDArray[np.bool_]:
+        """Tell of each row whether its kind is one of ``kinds``."""
+        return np.isin(self.kind, list(map(int, kinds)))
+
+
+_COLUMNS = tuple(each.name for each in fields(Activities) if each.name not in ("names", "places"))
+
+
+def joined(parts: Sequence[Activities]) -> Activities:
+    """Return several activities, which have the same names, as one."""
+    columns = {column: np.concatenate([getattr(part, column) for part in parts]) for column in _COLUMNS}
+    return Activities(**columns, names=parts[-1].names, places={number: text for part in parts for number, text in part.places.items()})
+
+
+def looked_up(keys: npt.NDArray[Any], values: npt.NDArray[Any], wanted: npt.NDArray[Any], missing: int) -> npt.NDArray[np.int64]:
+    """Return the value of each wanted key, as a join does; the first where a key is there twice."""
+    if not len(keys):
+        return np.full(len(wanted), missing, np.int64)
+    order = np.argsort(keys, kind="stable")
+    at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+    return np.where(keys[order][at] == wanted, values[order][at], missing).astype(np.int64)
+
+
+def busiest_gpu(activities: Activities, wanted: int | None = None) -> int:
+    """Return the number of the GPU with the most work, or the wanted one.
+
+    Raises
+    ------
+    TraceError
+        There is no work of a GPU, or not of the wanted one.
+    """
+    rows = activities.rows(activities.is_kind(ON_DEVICE))
+    gpus, which = np.unique(rows.gpu, return_inverse=True)
+    if not len(gpus):
+        raise TraceError("it holds no work of a GPU", hint="switch CUDA activities on in the profiler, and synchronize before it stops")
+    if wanted is None:
+        lengths = np.clip(rows.end_ns - rows.start_ns, 0, MOST_NS).astype(np.float64)
+        return int(gpus[np.argmax(np.bincount(which, lengths))])
+    if wanted not in gpus:
+        raise TraceError(f"it holds no work of GPU {wanted}", hint=f"it has work of {', '.join(f'GPU {gpu}' for gpu in gpus[:20])}")
+    return wanted
+
+
+def name_waits(found: Activities, correlation: npt.NDArray[Any], stream: npt.NDArray[Any]) -> None:
+    """Add to the names of calls that wait for a stream which one it is: ``"cudaStreamSynchronize stream 7"``."""
+    names = {text: code for code, text in enumerate(found.names)}
+    place = looked_up(correlation, stream, found.correlation, -1)
+    rows = np.flatnonzero(found.is_kind([SpanKind.SYNC]) & (place >= 0) & (found.correlation >= 0))
+    pairs, which = np.unique(np.stack((found.name[rows], place[rows])), axis=1, return_inverse=True)
+    codes = [names.setdefault(f"{found.names[code]} stream {found.places.get(one, one)}", len(names)) for code, one in pairs.T.tolist()]
+    found.name = found.name.copy()
+    found.name[rows] = np.array(codes, np.int64)[which.reshape(-1)]
+    found.names = tuple(names)

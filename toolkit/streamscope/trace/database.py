@@ -1,0 +1,187 @@
+"""Reads tables of an SQLite file that somebody else wrote, and nothing but tables: no view, trigger or function of the file is run.
+
+The file is opened read-only. Its size, the length of a value, the rows of a table and the steps of all queries are limited, so that no
+file keeps a reader for ever or fills the memory.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+MOST_ROWS = 20_000_000
+"""Of one table."""
+MOST_STEPS = 3_000_000_000
+"""Of SQLite's machine for all queries; a row takes about as many as it has columns."""
+MOST_VALUE_BYTES = 1 << 22
+_AT_ONCE = 1 << 16
+_STEPS_BETWEEN = 1 << 20
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_LENGTH: MOST_VALUE_BYTES,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1 << 20,
+    sqlite3.SQLITE_LIMIT_COLUMN: 1000,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 50,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 0,
+}
+Columns = dict[str, npt.NDArray[Any]]
+
+
+class Tables:
+    """The tables of an open database.
+
+    Attributes
+    ----------
+    names : frozenset of str
+        Of real tables; views and virtual tables are not among them.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        found = self._rows("SELECT name, type, sql FROM sqlite_master")
+        self.names = frozenset(
+            name
+            for name, kind, sql in found
+            if kind == "table" and isinstance(sql, str) and not sql[:15].upper().startswith("CREATE VIRTUAL")
+        )
+
+    def columns(self, table: str) -> frozenset[str]:
+        """Return the names of a table's stored columns; none where there is no such table."""
+        if table not in self.names:
+            return frozenset()
+        return frozenset(row[1] for row in self._rows(f"PRAGMA table_xinfo({_quoted(table)})") if row[6] == 0)
+
+    def numbers(self, table: str, columns: Mapping[str, int | None]) -> Columns:
+        """Return columns of whole numbers. Where a value is missing, or the whole column, the mapping says what stands in its place.
+
+        Raises
+        ------
+        ValueError
+            A column or a value that must be there (None in the mapping) is missing, or is no whole number.
+        """
+        there = self.columns(table)
+        for name, missing in columns.items():
+            if missing is None and name not in there:
+                raise ValueError(f"its table {table!r} has no column {name!r}")
+        stored = [name for name in columns if name in there]
+        parts: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in stored}
+        rows = 0
+        for some in self._some(table, stored) if stored else ():
+            rows += len(some)
+            for name, values in zip(stored, zip(*some, strict=True), strict=True):
+                parts[name].append(_whole(values, columns[name], f"{table}.{name}"))
+        found = {name: np.concatenate(arrays) if arrays else np.zeros(0, np.int64) for name, arrays in parts.items()}
+        return {name: found[name] if name in found else np.full(rows, missing, np.int64) for name, missing in columns.items()}
+
+    def texts(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Return the rows of columns whose values may be anything; none where the table or one of the columns is missing."""
+        if not self.columns(table).issuperset(columns):
+            return []
+        return [row for some in self._some(table, columns) for row in some]
+
+    def _some(self, table: str, columns: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the rows of a table, many at a time."""
+        cursor = self._connection.execute(f"SELECT {', '.join(map(_quoted, columns))} FROM {_quoted(table)}")  # noqa: S608 — quoted
+        rows = 0
+        while some := cursor.fetchmany(_AT_ONCE):
+            rows += len(some)
+            if rows > MOST_ROWS:
+                raise ValueError(f"its table {table!r} has more than {MOST_ROWS:,} rows")
+            yield some
+
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self._connection.execute(query).fetchmany(100_000)
+
+
+@contextmanager
+def opened_tables(path: Path) -> Iterator[Tables]:
+    """Open a database for reading its tables.
+
+    Raises
+    ------
+    ValueError
+        It is damaged, or reading it takes too long.
+    """
+    _check_whole(path)
+    steps = 0
+
+    def tired() -> bool:
+        nonlocal steps
+        steps += _STEPS_BETWEEN
+        return steps > MOST_STEPS
+
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None)) as connection:
+            for limit, most in _LIMITS.items():
+                connection.setlimit(limit, most)
+            connection.text_factory = lambda data: data.decode("utf-8", "replace")
+            for setting in ("trusted_schema=OFF", "query_only=ON", "cell_size_check=ON", "mmap_size=0"):
+                connection.execute(f"PRAGMA {setting}")
+            connection.set_progress_handler(tired, _STEPS_BETWEEN)
+            connection.set_authorizer(_allowed)
+            yield Tables(connection)
+    except sqlite3.Error as error:
+        reason = f"reading it takes more than {MOST_STEPS:,} steps" if steps > MOST_STEPS else f"SQLite says of it: {error}"
+        raise ValueError(reason) from error
+
+
+def _check_whole(path: Path) -> None:
+    """Check that the file is as long as it says, and that no part of it stands in another file."""
+    with path.open("rb") as file:
+        header = file.read(32)
+    if len(header) < 32:
+        raise ValueError("it ends in its header")
+    page_bytes, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
+    wanted = (65536 if page_bytes == 1 else page_bytes) * pages
+    if path.stat().st_size < wanted:
+        raise ValueError(f"it is truncated: it says that it has {wanted:,} bytes, and has {path.stat().st_size:,}")
+    for ending in ("-wal", "-journal"):
+        beside = path.with_name(path.name + ending)
+        if beside.exists() and beside.stat().st_size:
+            raise ValueError(f"changes of it stand in {beside.name!r}, which is not read: open and close it with sqlite3 first")
+
+
+def _allowed(action: int, one: str | None, two: str | None, database: str | None, inside: str | None) -> int:
+    """Allow to read tables and to list their columns; nothing from inside of a view or a trigger."""
+    reads = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ) or (action == sqlite3.SQLITE_PRAGMA and one == "table_xinfo")
+    return sqlite3.SQLITE_OK if reads and inside is None else sqlite3.SQLITE_DENY
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _whole(values: Sequence[Any], missing: int | None, what: str) -> npt.NDArray[np.int64]:
+    if missing is not None and None in values:
+        values = [missing if value is None else value for value in values]
+    found = np.array(values)
+    if found.dtype.kind != "i":
+        raise ValueError(f"its column {what} holds something else than whole numbers")
+    return found.astype(np.int64)
+
+
+class Names:
+    """Texts and their numbers, for columns that name things."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+
+    def code(self, text: str) -> int:
+        """Return the number of a text."""
+        return self._codes.setdefault(text, len(self._codes))
+
+    def codes(self, texts: Mapping[int, str], ids: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Return the numbers of the texts that ids stand for; an id without a text is shown itself."""
+        different, which = np.unique(ids, return_inverse=True)
+        codes = [self.code(texts.get(one, f"#{one}")) for one in different.tolist()]
+        return np.array(codes, np.int64)[which.reshape(-1)]
+
+    def all(self) -> tuple[str, ...]:
+        """Return the texts in the order of their numbers."""
+        return tuple(self._codes)

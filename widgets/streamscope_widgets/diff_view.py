@@ -1,0 +1,117 @@
+"""What changed from one trace to another: the sentence, what the difference is made of, what changed most, both timelines on one axis."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamscope.analysis.diff_rows import HEADINGS, DiffRow, signed
+from streamscope.trace import TimelineGroup, Trace
+from streamscope.words import counted, shortened
+from streamscope_widgets.payload import PairGroup, as_groups
+from streamscope_widgets.show import palette
+from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, folded, joined, lead, lines, small, table
+from streamscope_widgets.still_timeline import timeline_image
+from streamscope_widgets.timeline import TimelineWidget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from streamscope.analysis.diff import TraceDiff
+
+MOST_ROWS, MORE_ROWS = 10, 100
+"""Rows that are seen at once, and those that unfold."""
+MOST_WARNINGS = 4
+LONGEST_NAME, LONGEST_CELL, LONGEST_TITLE = 80, 48, 400
+LONGEST_BAR = 120
+"""Pixels."""
+MEANINGS = (
+    "its name, and the operation where both traces are of one program",
+    "how often it runs in the first trace, and in the second one",
+    "sum of its durations in both",
+    "the second trace less the first: negative is faster",
+    "how much longer one run takes: the median, with its interval where 0 lies outside it",
+)
+
+
+def diff_html(found: TraceDiff) -> Html:
+    """Return a comparison of two traces as HTML of less than 200 kB that needs no script, style sheet or network."""
+    said = [f"⚠ {shortened(warning, LONGEST_TITLE)}" for warning in found.warnings]
+    more = len(said) - MOST_WARNINGS
+    return block(
+        above(shortened(found.title, 3 * LONGEST_NAME)),
+        lead(found.answer),
+        _parts(found),
+        _rows(found),
+        small(lines(said[:MOST_WARNINGS])),
+        folded(f"{more} more warnings", lines(said[MOST_WARNINGS:])) if more > 0 else "",
+        timeline_image(diff_groups(found), found.answer),
+        small("This is a picture. timeline() on the comparison gives one to zoom and search."),
+    )
+
+
+def diff_timeline(found: TraceDiff) -> TimelineWidget:
+    """Return both traces live on one axis: what is selected in one is marked in the other."""
+    return TimelineWidget(diff_groups(found), found.answer)
+
+
+def diff_groups(found: TraceDiff) -> tuple[TimelineGroup, ...]:
+    """Return both traces as groups; where they have no operations in common, their pairs take the place of operations."""
+    traces = (found.first, found.second)
+    names = [shortened(name, LONGEST_NAME) for name in found.names]
+    if found.joined.by == "operation" and traces[0].info.program == traces[1].info.program:
+        groups: Iterable[TimelineGroup] = (TimelineGroup(trace, label=name) for trace, name in zip(traces, names, strict=True))
+    else:
+        groups = (PairGroup(_paired(found, side), label=name) for side, name in enumerate(names))
+    return as_groups(list(groups))
+
+
+def _paired(found: TraceDiff, side: int) -> Trace:
+    trace = (found.first, found.second)[side]
+    operation = np.full(len(trace.spans), -1)
+    operation[found.pairs[:, side]] = np.arange(len(found.pairs))
+    spans = replace(trace.spans, operation=operation, part=np.zeros(len(operation), np.int64))
+    return Trace(spans, replace(trace.info, program=found.title))
+
+
+def _parts(found: TraceDiff) -> Html:
+    first, second = (Column(f"{shortened(name, LONGEST_CELL)}, µs") for name in found.names)
+    columns = [Column("part of the span", kind="text"), first, second, Column("difference, µs", MEANINGS[3]), Column(kind="bar")]
+    differences_us = [part.difference_us for part in found.contributions]
+    differences_us.append(found.summaries[1].span_us - found.summaries[0].span_us)
+    last = len(differences_us) - 1
+    cells = zip(found.contribution_rows(), _bars(differences_us), strict=True)
+    return table(columns, [Row((*texts, drawn), bold=number == last) for number, (texts, drawn) in enumerate(cells)])
+
+
+def _rows(found: TraceDiff) -> Html:
+    changed = found.changed[:MORE_ROWS]
+    if not changed:
+        return small("Kernels, copies and sets take as long in both.")
+    name, *others = (Column(heading, meaning) for heading, meaning in zip(HEADINGS, MEANINGS, strict=True))
+    columns = [replace(name, kind="text"), *others, Column(kind="bar")]
+    bars = _bars([row.difference_us for row in changed])
+    rows = [_row(*parts) for parts in zip(found.table_rows(MORE_ROWS), changed, bars, strict=True)]
+    parts = [table(columns, rows[:MOST_ROWS])]
+    if len(rows) > MOST_ROWS:
+        parts.append(folded(counted(len(rows) - MOST_ROWS, "more row"), table(columns, rows[MOST_ROWS:])))
+    if rest := found.changed[MORE_ROWS:]:
+        parts.append(small(f"+ {counted(len(rest), 'more row')}, {signed(sum(row.difference_us for row in rest))} µs in all"))
+    return joined(parts)
+
+
+def _row(cells: tuple[str, ...], row: DiffRow, drawn: Html) -> Row:
+    name, *others = cells
+    whole = " → ".join(dict.fromkeys(filter(None, (name, *row.symbols))))
+    return Row((shortened(name, LONGEST_CELL), *others, drawn), title=shortened(whole, LONGEST_TITLE))
+
+
+def _bars(differences_us: Sequence[float]) -> list[Html]:
+    """Draw differences as bars: green for what got shorter, red for what got longer."""
+    longest = max(map(abs, differences_us), default=0.0)
+    return [
+        bar(LONGEST_BAR * abs(one) / longest, palette.FASTER if one < 0 else palette.SLOWER) if longest and one else Html()
+        for one in differences_us
+    ]
