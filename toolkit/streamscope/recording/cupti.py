@@ -198,7 +198,7 @@ class RecordedRun:
             plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
             memory=prepared.memory,
         )
-        return Trace(builder.build(), info, origins_of(prepared.plan))
+        return Trace(builder.build(), info, origins_of(prepared.plan, prepared.device.estimate_ns))
 
     def _add_replay(self, builder: SpanBuilder, replay: Bound, index: int, rows: Array) -> None:
         """Add the nodes of one replay of a graph, each under the launch that it was captured from."""
