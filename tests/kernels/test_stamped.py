@@ -16,34 +16,37 @@ from streamscope.kernels.source import KernelSource
 from streamscope.kernels.stamped import STAMPS, stamped
 
 
-@pytest.fixture(scope="module")
-def sources() -> tuple[KernelSource, ...]:
-    """Return a kernel of every kind that is generated."""
+@ss.program
+def every_kind(x, y, z, indices, image):
+    """Apply operators that need a kernel of each kind that is generated."""
+    return (
+        ss.ops.relu(x) * y + 1,
+        ss.ops.softmax(x),
+        ss.ops.softmax(x, axis=0),
+        ss.ops.log_softmax(x.astype("float16")),
+        ss.ops.sum(x),
+        ss.ops.sum(x, axis=0),
+        ss.ops.max(x, axis=1),
+        ss.ops.argmax(z, axis=1),
+        ss.ops.cumsum(x, axis=1),
+        ss.ops.concatenate([x, y]),
+        ss.ops.take(x, indices, axis=0),
+        ss.ops.layer_norm(x, y[0], y[1]),
+        ss.ops.max_pool(image, 2),
+        x.T.copy(),
+        x.astype("float64"),
+    )
 
-    @ss.program
-    def every_kind(x, y, z, indices, image):
-        return (
-            ss.ops.relu(x) * y + 1,
-            ss.ops.softmax(x),
-            ss.ops.softmax(x, axis=0),
-            ss.ops.log_softmax(x.astype("float16")),
-            ss.ops.sum(x),
-            ss.ops.sum(x, axis=0),
-            ss.ops.max(x, axis=1),
-            ss.ops.argmax(z, axis=1),
-            ss.ops.cumsum(x, axis=1),
-            ss.ops.concatenate([x, y]),
-            ss.ops.take(x, indices, axis=0),
-            ss.ops.layer_norm(x, y[0], y[1]),
-            ss.ops.max_pool(image, 2),
-            x.T.copy(),
-            x.astype("float64"),
-        )
 
+def its_inputs() -> tuple[np.ndarray, ...]:
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((2, 64, 96)).astype("float32")
-    arrays = (x, y, (x > 0), rng.integers(0, 64, 10).astype("int64"), rng.standard_normal((1, 8, 8, 4)).astype("float32"))
-    return program_kernels(every_kind.trace(*arrays))
+    return x, y, (x > 0), rng.integers(0, 64, 10).astype("int64"), rng.standard_normal((1, 8, 8, 4)).astype("float32")
+
+
+@pytest.fixture(scope="module")
+def sources() -> tuple[KernelSource, ...]:
+    return program_kernels(every_kind.trace(*its_inputs()))
 
 
 def test_a_stamped_kernel_is_the_plain_one_with_one_argument_and_one_line_more(sources):

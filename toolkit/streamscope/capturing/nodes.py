@@ -108,7 +108,7 @@ def _launchable(handle: Any, node: GraphNode) -> LaunchableNode:
 def _kernel(handle: Any, node: GraphNode) -> tuple[Bind, tuple[int, ...]]:
     cuda = libraries().cuda
     p = checked(cuda.cuGraphKernelNodeGetParams(handle))
-    function, _ = kernel_function(p)
+    function = cuda.CUfunction(int(kernel_function(p)[0]))  # A value of its own: what ``p`` hands out is a view of it.
     # The node owns its arguments, as pointers to values or, from some libraries, as one packed buffer ("extra").
     arguments, attributes = (int(p.kernelParams), int(p.extra)), _attributes(handle)
 

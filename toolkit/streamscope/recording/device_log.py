@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamscope.devices.log import DeviceLog, LogRecord
 from streamscope.devices.protocol import Device
 from streamscope.engines.binding import settled
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
-from streamscope.recording.events import add_device_span, add_host_span, device_lanes
+from streamscope.recording.events import add_host_span, device_lanes
 from streamscope.recording.origins import origins_of
 from streamscope.recording.passes import HostInterval, steps_of, timed_run
+from streamscope.recording.pieces import add_pieces, whole_piece
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace, TraceInfo
 
@@ -58,7 +59,7 @@ class DeviceLogRecorder:
             plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
             memory=prepared.memory,
         )
-        return Trace(spans, info, origins_of(prepared.plan))
+        return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns))
 
     def _spans(self, prepared: Prepared, host: list[HostInterval], records: Sequence[LogRecord]) -> SpanBuilder:
         zero, lanes = host[0].start_ns, prepared.plan.lanes
@@ -75,8 +76,9 @@ class DeviceLogRecorder:
             inner = [one.step for one in bound.inner] if isinstance(bound.step, Replay) else [bound.step]
             issues = [step for step in inner if isinstance(step, Issue)]
             for step in issues:
-                for start, end in times[step.launch.operation, step.launch.part]:
-                    add_device_span(builder, step.launch, lanes[step.lane], index, start, end, Basis.MEASURED)
+                whole, ran = whole_piece(step.launch, 0.0), times[step.launch.operation, step.launch.part]
+                pieces = [replace(whole, start_ns=start, end_ns=end) for start, end in ran]
+                add_pieces(builder, step.launch, lanes[step.lane], index, pieces, Basis.MEASURED)
             if isinstance(bound.step, Replay) and issues:
                 extents = [extent for step in issues for extent in times[step.launch.operation, step.launch.part]]
                 first, last = min(start for start, _ in extents), max(end for _, end in extents)

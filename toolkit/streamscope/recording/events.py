@@ -13,7 +13,7 @@ from streamscope.engines.binding import Bound, settled
 from streamscope.engines.plan import CallHost, HostWait, Issue, RecordEvent, Replay, Step, Synchronize, WaitEvent
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import EngineError
-from streamscope.program.launch import Launch, LaunchKind
+from streamscope.program.launch import LaunchKind
 from streamscope.recording.calibration import Calibration, calibrate
 from streamscope.recording.origins import origins_of
 from streamscope.recording.passes import (
@@ -27,7 +27,7 @@ from streamscope.recording.passes import (
     place_in_graph,
     steps_of,
 )
-from streamscope.recording.pieces import Piece, add_pieces, in_graph, pieces_of, stretched, whole_piece
+from streamscope.recording.pieces import Piece, add_pieces, in_graph, pieces_of, stretched
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
 from streamscope.words import time_text
@@ -118,7 +118,8 @@ class EventRecorder:
         placed = self._placed(prepared, natural, calibration)
         late = shift_ns(placed, natural, natural.clock_uncertainty_ns + calibration.end_latency_ns)
         spans = spans_of_run(prepared, natural.host, placed, late)
-        return Trace(spans, self._info(prepared, natural, calibration, passes, placed), origins_of(prepared.plan))
+        info = self._info(prepared, natural, calibration, passes, placed)
+        return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns))
 
     def _placed(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration) -> list[Placed]:
         """Return all launches with their times on the host's clock."""
@@ -283,10 +284,3 @@ def host_span_name(step: Step | None) -> str:
             return "wait for the stream"
         case CallHost(call):
             return call.name
-
-
-def add_device_span(
-    builder: SpanBuilder, launch: Launch, lane: str, correlation: int, start_ns: float, end_ns: float, basis: Basis
-) -> None:
-    """Add the span of a launch of one kernel or copy, as the operator describes it, to a trace that is being built."""
-    add_pieces(builder, launch, lane, correlation, stretched([whole_piece(launch, end_ns - start_ns)], start_ns, end_ns), basis)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
@@ -35,25 +35,24 @@ class Mark:
 
 @dataclass(frozen=True)
 class Replayed:
-    """When things happened in replays of a graph, on the device's timer, in ns since a mark at the beginning of the graph.
+    """When things happened in replays of a graph, on the device's timer, in ns since a mark before the replay.
 
     Attributes
     ----------
     begun_ns : dict of int to float
         First stamp of each stamped kernel, by its slot.
-    marked_ns : dict of int to float
-        The mark behind each launch without stamps, by the launch's index in the graph's steps.
-    end_ns : float
-        A mark at the end of the graph.
+    ahead_ns, behind_ns : dict of int to float
+        A mark right ahead of a launch, which runs when the launch could have begun, and one right behind it; by the launch's index in the
+        graph's steps.
     """
 
     begun_ns: dict[int, float]
-    marked_ns: dict[int, float]
-    end_ns: float
+    ahead_ns: dict[int, float]
+    behind_ns: dict[int, float]
 
 
 class Marker:
-    """Makes marks on the streams of a prepared program, while its device's `stamping` is open.
+    """Makes marks on the streams of a prepared program.
 
     Parameters
     ----------
@@ -70,7 +69,8 @@ class Marker:
 
     def mark(self, stream: CudaStream) -> Mark:
         """Make a mark; it has been launched once, so that nothing is loaded behind a gate or in a capture."""
-        call = CudaBench(self.device, stream, "a mark", MARKS_OWNER).kernel(MARK, 1, 1, [])
+        with self.device.stamping(self.memory):
+            call = CudaBench(self.device, stream, "a mark", MARKS_OWNER).kernel(MARK, 1, 1, [])
         call()
         return Mark(call, len(self.memory.slots) - 1)
 
@@ -89,45 +89,58 @@ class Marker:
             gaps.append(np.median(np.diff([int(stamps[mark.slot][0, 0]) for mark in marks])))
         return float(np.median(gaps[1:]))
 
-    def replays(self, replay: Bound, launches: Sequence[int], stamped: Sequence[int], repeats: int) -> Replayed:
-        """Replay variants of a graph, each with a mark behind some of ``launches``, and return the medians.
+    def replays(self, replay: Bound, ahead: Sequence[int], behind: Sequence[int], stamped: Sequence[int], repeats: int) -> Replayed:
+        """Replay a graph, and variants of it that have marks in them, and return the medians.
+
+        A mark delays what comes after it, so each launch has a variant of its own, as far as `MOST_VARIANTS` go. With more launches,
+        several share one, and the delay that earlier marks cause is taken off.
 
         Parameters
         ----------
         replay : Bound
             Whose graph it is.
-        launches : sequence of int
-            Launches without stamps, by index among its steps.
+        ahead, behind : sequence of int
+            Launches to mark ahead of and behind, by index among its steps.
         stamped : sequence of int
             Slots of its stamped kernels.
         repeats : int
         """
         begin, end = self.mark(self._stream), self.mark(self._stream)
-        marks = {index: self.mark(cast("CudaStream", replay.inner[index].stream)) for index in launches}
-        begun, whole = self._variant(replay, begin, end, {}, stamped, repeats)
-        variants = min(len(launches), MOST_VARIANTS)
-        marked: dict[int, float] = {}
-        for variant in range(variants):
-            own = {index: marks[index] for index in launches[variant::variants]}
-            found, last = self._variant(replay, begin, end, own, [mark.slot for mark in own.values()], repeats)
-            delay = max(0.0, last - whole) / len(own)
-            marked |= {index: found[mark.slot] - position * delay for position, (index, mark) in enumerate(own.items())}
-        return Replayed(begun, marked, whole)
+        begun, whole = self._variant(replay, (begin, end), {}, {}, stamped, repeats)
+        found: list[dict[int, float]] = []
+        for launches in (ahead, behind):
+            marks = {index: self.mark(cast("CudaStream", replay.inner[index].stream)) for index in launches}
+            variants, times = min(len(launches), MOST_VARIANTS), dict[int, float]()
+            for variant in range(variants):
+                own = {index: marks[index] for index in launches[variant::variants]}
+                before, after = (own, {}) if launches is ahead else ({}, own)
+                stamps, last = self._variant(replay, (begin, end), before, after, [mark.slot for mark in own.values()], repeats)
+                delay = max(0.0, last - whole) / len(own)
+                times |= {index: stamps[mark.slot] - position * delay for position, (index, mark) in enumerate(own.items())}
+            found.append(times)
+        return Replayed(begun, *found)
 
     def _variant(
-        self, replay: Bound, begin: Mark, end: Mark, marks: dict[int, Mark], slots: Sequence[int], repeats: int
+        self,
+        replay: Bound,
+        around: tuple[Mark, Mark],
+        ahead: Mapping[int, Mark],
+        behind: Mapping[int, Mark],
+        slots: Sequence[int],
+        repeats: int,
     ) -> tuple[dict[int, float], float]:
-        """Return when each of ``slots``, and then the end, was stamped first, since the beginning."""
+        """Return when each of ``slots``, and then the mark after the replay, was stamped first, since the mark before it."""
         with self.prepared.capturing() as graphs:
-            begin.call()
             for index, bound in enumerate(replay.inner):
+                if index in ahead:
+                    ahead[index].call()
                 bound.call()
-                if index in marks:
-                    marks[index].call()
-            end.call()
+                if index in behind:
+                    behind[index].call()
+        begin, end = around
         readings = []
         for _ in range(repeats + 1):
-            self._replay(graphs[0])
+            self._replay(graphs[0], around)
             stamps = self.memory.read()
             first = [int(stamps[slot][:, 0].min()) for slot in (*slots, end.slot)]
             readings.append(np.array(first) - int(stamps[begin.slot][0, 0]))
@@ -138,9 +151,13 @@ class Marker:
     def _stream(self) -> CudaStream:
         return cast("CudaStream", self.prepared.streams[0])
 
-    def _replay(self, graph: Graph) -> None:
+    def _replay(self, graph: Graph, around: Sequence[Mark] = ()) -> None:
         """Replay a graph that is on the device whole before it begins, so that its first nodes do not wait for the host."""
         stream = self.prepared.streams[0]
         with held(self.prepared.device, [stream]):
+            for mark in around[:1]:
+                mark.call()
             graph.launch(stream)
+            for mark in around[1:]:
+                mark.call()
         self.device.synchronize()

@@ -71,9 +71,11 @@ def recorder_of(device: Device, name: str = "auto") -> Recorder:
         return DeviceLogRecorder(device, log)
     if name in ("auto", "events"):
         return EventRecorder.on(device)
-    if name == "stamps":
-        raise RecordingError("stamps cannot record yet", hint='recorder="events" or "cupti"')
     # They load what a comparison by events does without.
+    if name == "stamps":
+        from streamscope.recording.stamps import StampRecorder
+
+        return StampRecorder.on(device)
     from streamscope.recording.cupti import CuptiRecorder
 
     return CuptiRecorder.on(device)

@@ -89,8 +89,8 @@ class StampRecorder:
             Of the natural pass with the median makespan; its zero is the start of the first call. `Trace.blocks` tells which multiprocessor
             ran which block.
         """
-        with prepared.lock, settled(prepared.streams.values()), self.device.stamping(prepared.program) as memory:
-            return _Recording(self, prepared, prepared.twin(), memory).trace(reload)
+        with prepared.lock, settled(prepared.streams.values()):
+            return Recording(self, prepared).trace(reload)
 
 
 class _Pass:
@@ -103,25 +103,40 @@ class _Pass:
         self.clock = clock
 
 
-class _Recording:
+class Recording:
     """One recording on its way.
 
-    ``own`` are the slots of each launch's kernels; ``excess_ns`` how much longer each launch takes than its stamps say.
+    Parameters
+    ----------
+    recorder : StampRecorder
+    prepared : Prepared
+
+    Attributes
+    ----------
+    memory : StampMemory
+        Where stamped kernels write.
+    twin : Prepared
+        The same as ``prepared``, with stamped kernels.
+    own : dict of (int, int) to list of int
+        The slots of each launch's kernels, by operation and part.
+    excess_ns : dict of (int, int) to float
+        How much longer each launch takes than from its first stamp to its last, once `alone_ns` has measured that.
     """
 
-    def __init__(self, recorder: StampRecorder, prepared: Prepared, twin: Prepared, memory: StampMemory) -> None:
+    def __init__(self, recorder: StampRecorder, prepared: Prepared) -> None:
         self.recorder = recorder
         self.prepared = prepared
-        self.twin = twin
-        self.memory = memory
+        self.memory: StampMemory = recorder.device.stamp_memory(prepared.program)
+        with recorder.device.stamping(self.memory):
+            self.twin = prepared.twin()
         self.events = EventRecorder(cast("Device", recorder.device), recorder.passes)
         self.own: dict[Owner, list[int]] = {}
-        for number, slots in enumerate(memory.slots):
+        for number, slots in enumerate(self.memory.slots):
             self.own.setdefault(slots.owner, []).append(number)
-        self.slots: list[Slots] = list(memory.slots)
+        self.slots: list[Slots] = list(self.memory.slots)
         self.excess_ns: dict[Owner, float] = {}
-        self.marker = Marker(recorder.device, memory, twin)
-        self.stream = cast("CudaStream", twin.streams[0])
+        self.marker = Marker(recorder.device, self.memory, self.twin)
+        self.stream = cast("CudaStream", self.twin.streams[0])
         self._shift_ns: float | None = None
 
     def trace(self, reload: Callable[[], None]) -> Trace:
@@ -135,19 +150,22 @@ class _Recording:
         calibration = calibrate(self.events.device)
         reload()
         steps = steps_of(self.twin)
-        alone = {index: self._alone_ns(bound.inner, calibration) for index, bound in enumerate(steps) if isinstance(bound.step, Replay)}
-        durations = self._alone_ns(steps, calibration)
+        alone = {index: self.alone_ns(bound.inner, calibration) for index, bound in enumerate(steps) if isinstance(bound.step, Replay)}
+        durations = self.alone_ns(steps, calibration)
         placed: list[Placed] = []
         for index, bound in enumerate(steps):
             if isinstance(bound.step, Replay):
                 placed += self._in_graph(chosen, bound, index, alone[index], calibration)
             elif self._stamped(bound):
-                placed += self._by_stamps(chosen, bound, index)
+                placed += self.by_stamps(chosen, bound, index)
         placed = apart([*placed, *self._by_events(chosen, steps, durations, calibration)])
         late = shift_ns(placed, chosen.natural, chosen.clock.uncertainty_ns)
         spans = spans_of_run(self.prepared, chosen.natural.host, placed, late)
         blocks, notes = self._blocks(chosen, late - chosen.natural.host[0].start_ns)
-        return Trace(spans, self._info(chosen, calibration, passes, [*notes, *self._notes(placed)]), origins_of(self.prepared.plan), blocks)
+        estimate = self.prepared.device.estimate_ns
+        return Trace(
+            spans, self._info(chosen, calibration, passes, [*notes, *self._notes(placed)]), origins_of(self.prepared.plan, estimate), blocks
+        )
 
     def _natural(self, reload: Callable[[], None]) -> _Pass:
         """Run as it is; what has stamps gets no event."""
@@ -160,6 +178,8 @@ class _Recording:
         self.twin.wait()
         clock = align_timer(self.recorder.device, self.stream)
         self.memory.clear()
+        self.prepared.run()  # The device has then just done the same, for the run without stamps as for the one with.
+        self.prepared.wait()
         natural = natural_pass(self.twin, self.prepared, untimed)
         return _Pass(natural, self.memory.read()[: len(self.slots)], clock)
 
@@ -192,7 +212,7 @@ class _Recording:
             placed.append(Placed(cast("Issue", steps[index].step), index, end_ns - durations[index], end_ns, basis, pieces))
         return placed
 
-    def _alone_ns(self, steps: Sequence[Bound], calibration: Calibration) -> dict[int, float]:
+    def alone_ns(self, steps: Sequence[Bound], calibration: Calibration) -> dict[int, float]:
         """Return how long each launch takes alone, in ns, and keep how much longer that is than its stamps say."""
         passes: list[dict[int, float]] = []
         extents: dict[Owner, list[float]] = {}
@@ -220,7 +240,7 @@ class _Recording:
         found = self.events.pieces(self.twin, [steps[index] for index in chosen], own, calibration)
         return {index: found[position] for position, index in enumerate(chosen)}
 
-    def _by_stamps(self, chosen: _Pass, bound: Bound, correlation: int) -> list[Placed]:
+    def by_stamps(self, chosen: _Pass, bound: Bound, correlation: int) -> list[Placed]:
         """Return a launch as its kernels' stamps say; nothing where none of them ran."""
         owner = self._owner(bound)
         own = [slot for slot in self.own[owner] if chosen.stamps[slot].all()]
@@ -241,35 +261,40 @@ class _Recording:
         """Return the launches of a replay: by their stamps, or placed between those that have some."""
         issues = launches_of(replay.inner)
         stamped = {
-            index: self._by_stamps(chosen, replay.inner[index], correlation) for index in issues if self._stamped(replay.inner[index])
+            index: self.by_stamps(chosen, replay.inner[index], correlation) for index in issues if self._stamped(replay.inner[index])
         }
         placed = {index: found[0] for index, found in stamped.items() if found}
         pieces = {index: one.pieces for index, one in placed.items()}
         without = [index for index in issues if not self._stamped(replay.inner[index])]
         if without:
             pieces |= self._pieces(replay.inner, alone, calibration)
-            begin, ends, gap = self._marked(chosen, replay, correlation, without)
+            before = dependencies([bound.step for bound in replay.inner])
+            begins, ends, gap = self._marked(chosen, replay, correlation, [i for i in without if not before[i]], without)
             times = {index: (one.start_ns, one.end_ns) for index, one in placed.items()}
             inner = [bound.step for bound in replay.inner]
             copies = {index for index in without if cast("Issue", inner[index]).launch.kind is not LaunchKind.KERNEL}
-            for index, (start, end) in between(dependencies(inner), times, ends, alone, begin, gap, copies).items():
+            for index, (start, end) in between(before, times, begins, ends, alone, gap, copies).items():
                 placed[index] = Placed(cast("Issue", inner[index]), correlation, start, end, Basis.PLACED, pieces[index])
         owned = in_graph({index: pieces[index] for index in placed}, replay.owners)
         return [replace(placed[index], pieces=owned[index]) for index in issues if index in placed]
 
-    def _marked(self, chosen: _Pass, replay: Bound, correlation: int, without: Sequence[int]) -> tuple[float, dict[int, float], float]:
-        """Return when a replay could begin, when its launches without stamps ended, and the gap between dependent kernels."""
+    def _marked(
+        self, chosen: _Pass, replay: Bound, correlation: int, roots: Sequence[int], without: Sequence[int]
+    ) -> tuple[dict[int, float], dict[int, float], float]:
+        """Return when ``roots`` of a replay began, when its launches ``without`` stamps ended, and the gap between dependent kernels."""
         stamped = [slot for bound in replay.inner if self._stamped(bound) for slot in self.own[self._owner(bound)]]
         ran = [slot for slot in stamped if chosen.stamps[slot].all()]
-        replayed = self.marker.replays(replay, without, ran, self.recorder.passes)
+        replayed = self.marker.replays(replay, roots, without, ran, self.recorder.passes)
         around = self._typical_excess_ns() / 2
         behind = self.marker.gap_ns - around  # from the end of a launch to the mark behind it
         shifts = [float(chosen.stamps[slot][:, 0].min()) - replayed.begun_ns[slot] for slot in ran]
         if not shifts:
-            shifts = [chosen.natural.ends_ns[correlation] + self._event_shift_ns(chosen) - (replayed.end_ns - behind)]
+            end_ns = chosen.natural.ends_ns[correlation] + self._event_shift_ns(chosen)
+            shifts = [end_ns - (max(replayed.behind_ns.values()) - behind)]
         shift = float(np.median(shifts))
-        ends = {index: shift + time - behind for index, time in replayed.marked_ns.items()}
-        return shift + behind, ends, max(0.0, self.marker.gap_ns - 2 * around)
+        begins = {index: shift + time - around for index, time in replayed.ahead_ns.items()}
+        ends = {index: shift + time - behind for index, time in replayed.behind_ns.items()}
+        return begins, ends, max(0.0, self.marker.gap_ns - 2 * around)
 
     def _blocks(self, chosen: _Pass, shift_by_ns: float) -> tuple[Blocks, list[str]]:
         """Return the blocks of all kernels, with a note where they are too many."""
@@ -338,9 +363,9 @@ def apart(placed: Sequence[Placed]) -> list[Placed]:
 def between(
     before: Mapping[int, Sequence[int]],
     known: Mapping[int, tuple[float, float]],
+    begins: Mapping[int, float],
     ends: Mapping[int, float],
     alone: Mapping[int, float],
-    begin: float,
     gap: float,
     copies: frozenset[int] | set[int] = frozenset(),
 ) -> dict[int, tuple[float, float]]:
@@ -356,12 +381,10 @@ def between(
         For each launch, in order, those that come right before it.
     known : mapping of int to (float, float)
         Starts and ends by stamps.
-    ends : mapping of int to float
-        When the others ended, by marks.
+    begins, ends : mapping of int to float
+        By marks: when those of the others began that depend on none, and when all of them ended.
     alone : mapping of int to float
         How long each takes alone.
-    begin : float
-        When launches could begin that depend on none.
     gap : float
         Between a launch and one that depends on it.
     copies : set of int
@@ -373,7 +396,9 @@ def between(
         latest.update({other: min(start, latest.get(other, start)) for other in before[index]})
     for index, earlier in before.items():
         if index not in known and index in ends:
-            ready = max((times[other][1] + gap for other in earlier if other in times), default=begin)
+            ready = max(
+                (times[other][1] + gap for other in earlier if other in times), default=begins.get(index, ends[index] - alone[index])
+            )
             start = max(ready, ends[index] - alone[index]) if index in copies else ready
             end = min(max(ends[index], start + alone[index]), latest.get(index, np.inf))
             times[index] = (min(start, end), end)

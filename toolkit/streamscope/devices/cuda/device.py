@@ -361,9 +361,8 @@ class CudaDevice:
             self.load(result.cubins)
             result.check()
 
-    @contextmanager
-    def stamping(self, program: Program) -> Iterator[StampMemory]:
-        """Let generated kernels of a program that the calling thread binds in the block stamp their blocks; yield where they write.
+    def stamp_memory(self, program: Program) -> StampMemory:
+        """Compile the stamped forms of a program's generated kernels, together, and return memory that they can write to.
 
         Raises
         ------
@@ -371,9 +370,14 @@ class CudaDevice:
             A stamped kernel does not compile.
         """
         self._load_all(map(stamped, program_kernels(program, self.tuned)))
-        self._of_thread.stamps = StampMemory(self)
+        return StampMemory(self)
+
+    @contextmanager
+    def stamping(self, memory: StampMemory) -> Iterator[None]:
+        """Let generated kernels that the calling thread binds in the block stamp their blocks."""
+        self._of_thread.stamps = memory
         try:
-            yield self._of_thread.stamps
+            yield
         finally:
             self._of_thread.stamps = None
 

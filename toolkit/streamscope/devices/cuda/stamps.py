@@ -48,7 +48,7 @@ class Slots:
 
 
 class StampMemory:
-    """The stamps of all kernels that are bound while it is in use (see `CudaDevice.stamping`).
+    """The stamps of all kernels that are bound for it (see `CudaDevice.stamping`).
 
     Parameters
     ----------
