@@ -12,7 +12,8 @@ import pytest
 import streamscope as ss
 from streamscope.analysis.statistics import Ranking
 from streamscope.analysis.verdict import Change
-from streamscope.errors import DeviceError, EngineError, ProgramError
+from streamscope.errors import DeviceError, EngineError, ProgramError, RecordingError
+from streamscope.recording.recorders import recorder_of
 from streamscope_widgets.exploring import words
 from streamscope_widgets.exploring.subjects import NamedProgram, subjects
 from streamscope_widgets.payload import encode
@@ -262,6 +263,16 @@ def test_exports_are_files_beside_the_notebook(explorer, tmp_path, monkeypatch):
     assert ss.load_comparison(tmp_path / "streamscope-branches-1").settings["length"] == 8
 
 
+def test_a_run_is_recorded_as_is_chosen(explorer, monkeypatch):
+    asked = []
+    monkeypatch.setattr("streamscope.comparing.recordings.recorder_of", lambda device, name: asked.append(name) or recorder_of(device))
+    assert explorer.controls.recorder.value == "auto"
+    explorer.controls.recorder.value = "cupti"
+    finish(explorer)
+    assert asked == ["cupti"]
+    assert ss.explore(device="simulated", recorder="events").controls.asked.recorder == "events"
+
+
 def test_equal_names_say_where_they_come_from(sent):
     def attention(x, w):
         return x @ w
@@ -314,6 +325,8 @@ def test_what_explore_refuses():
         ss.explore(engines="grap")
     with pytest.raises(EngineError, match="streams=0"):
         ss.explore(streams=0)
+    with pytest.raises(RecordingError, match="recorder='tape' is unknown"):
+        ss.explore(recorder="tape")
     with pytest.raises(DeviceError, match="unknown device 'gpu'"):
         ss.explore(device="gpu")
 

@@ -221,6 +221,7 @@ def test_a_workload_that_there_is_not(shell, options, message):
         ("%%streamscope --engines async,gr", {"graph", "graph-dual"}),
         ("%%streamscope --engines=a", {"async", "auto"}),
         ("%%streamscope --device ", {"auto", "cuda", "simulated"}),
+        ("%%streamscope --recorder ", {"auto", "events", "stamps", "cupti"}),
         ("%streamscope --workload c", {"conv-backward", "cnn"}),
         ("%streamscope --workload branches --set b", {"branches="}),
         ("%%streamscope -o runs --fuse --no", {"--no-timeline"}),

@@ -6,7 +6,8 @@ import ast
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,8 @@ def run(shell: InteractiveShell, line: str, cell: str | None) -> Comparison | No
             streams=chosen.streams,
             repeats=chosen.repeats,
             memory_limit=chosen.memory_limit,
+            recorder=chosen.recorder,
+            ledger=chosen.ledger,
             name=chosen.name or chosen.workload,
             settings=settings,
         )
@@ -112,14 +115,21 @@ def _subject(shell: InteractiveShell, chosen: Namespace, line: str, cell: str | 
 
 
 def _program(shell: InteractiveShell, line: str, cell: str) -> CellProgram:
-    """Parse the cell and make a program of it, under the cell's own file name and line numbers."""
+    """Make a program of the cell."""
+    with parsed_cell(shell, line, cell) as (tree, filename):
+        return cell_program(tree, shell.user_ns, name=PROGRAM_NAME, filename=filename)
+
+
+@contextmanager
+def parsed_cell(shell: InteractiveShell, line: str, cell: str) -> Iterator[tuple[ast.Module, str]]:
+    """Parse a magic's cell under its own file name and line numbers; what is not Python in it is shown as in an ordinary cell."""
     lines = cell.splitlines(keepends=True)
     empty = "".join(takewhile(str.isspace, lines))  # IPython would take these lines away, and the numbers of the others with them
     source = f"{empty}{shell.transform_cell(cell)}"  # type: ignore[no-untyped-call]
     filename = shell.compile.cache(f"%%streamscope {line}\n{source}", _cell_number(shell))
     try:
         # The magic's own line is the cell's first one.
-        return cell_program(ast.parse(f"\n{source}", filename), shell.user_ns, name=PROGRAM_NAME, filename=filename)
+        yield ast.parse(f"\n{source}", filename), filename
     except SyntaxError as error:
         raise CellSyntaxError(shell, error) from error
 

@@ -20,7 +20,7 @@ from streamscope.analysis.verdict import Verdict
 from streamscope.errors import TraceError
 from streamscope.trace import DeviceInfo, TimelineGroup
 from streamscope.words import format_mib, format_us, time_text
-from streamscope_widgets import charts
+from streamscope_widgets import charts, ledger_view
 from streamscope_widgets.report import report
 from streamscope_widgets.show import still_chart
 from streamscope_widgets.show.chart import RowChart
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 MORE_NUMBERS = "More numbers of each engine"
 MOST_OPERATIONS = 300
 """More rows than this nobody reads; those of the longest operations are kept."""
+ONE_RECORDER = 3
+"""Columns of a ledger in which one recorder stands."""
 HINDERED_FROM = 1.1
 """An operation that takes this many times as long as under the reference engine is marked."""
 
@@ -128,6 +130,7 @@ def summary_html(
         _summary_metrics(found),
         small(note_lines(found)),
         "" if isinstance(verdict, str) else folded("What the verdict rests on", lines(verdict.evidence)),
+        _summary_ledger(groups, metrics),
         still(picture) if live else picture,
     )
 
@@ -154,6 +157,15 @@ def _summary_metrics(found: MetricsTable) -> Html:
     return joined([main, folded(MORE_NUMBERS, more)])
 
 
+def _summary_ledger(groups: Sequence[TimelineGroup], metrics: Mapping[str, EngineMetrics]) -> Html:
+    cost, rests = ledger_view.ledger_table(groups), list(ledger_view.what_it_rests_on(groups, metrics))
+    shown = table(*cost) if cost else Html()
+    if cost and len(cost[0]) > ONE_RECORDER:  # Somebody asked for it.
+        return joined([small(ledger_view.TITLE), shown, folded(ledger_view.RESTS, lines(rests))])
+    title = f"{ledger_view.TITLE}, and what each number rests on" if cost else ledger_view.RESTS
+    return folded(title, shown, lines(rests)) if rests else Html()
+
+
 def comparison_report(comparison: Comparison, path: Path) -> Path:
     """Write a comparison to one self-contained HTML file and return its path.
 
@@ -170,7 +182,14 @@ def comparison_report(comparison: Comparison, path: Path) -> Path:
         path,
         title=f"{comparison.program} · {device_words(comparison.device)}",
         sections=[STYLE + _verdict(comparison), _metrics(table)],
-        below=[_charts(comparison), _more_numbers(table), _operations(comparison), _meanings(table), _provenance(comparison)],
+        below=[
+            _charts(comparison),
+            _more_numbers(table),
+            _ledger(comparison),
+            _operations(comparison),
+            _meanings(table),
+            _provenance(comparison),
+        ],
     )
 
 
@@ -196,6 +215,15 @@ def _metrics(table: MetricsTable) -> Html:
 def _more_numbers(table: MetricsTable) -> Html:
     more = table.part(first=False)
     return _folded(MORE_NUMBERS, page_table(columns_of(more), rows_of(more)))
+
+
+def _ledger(comparison: Comparison) -> Html:
+    groups = comparison.groups()
+    cost, rests = ledger_view.ledger_table(groups), list(ledger_view.what_it_rests_on(groups, comparison.metrics))
+    parts = [_folded(ledger_view.TITLE, page_table(*cost))] if cost else []
+    if rests:
+        parts.append(_folded(ledger_view.RESTS, fill("<ul>{}</ul>", [fill("<li>{}</li>", line) for line in rests])))
+    return joined(parts)
 
 
 def _meanings(table: MetricsTable) -> Html:

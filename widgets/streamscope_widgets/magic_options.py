@@ -13,15 +13,19 @@ from types import SimpleNamespace
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
-from streamscope.options import COMPARE_OPTIONS, DEVICE, ENGINES, FUSE, REPORT, SAVE, SET, WORKLOAD, Option
+from streamscope.options import COMPARE_OPTIONS, DEVICE, ENGINES, FUSE, RECORDER, REPORT, SAVE, SET, WORKLOAD, Option
 
 OPTIONS = (*COMPARE_OPTIONS, FUSE, WORKLOAD, SET, SAVE, REPORT)
 FLAGS = (*(option.flag for option in OPTIONS), "--output", "--timeline", "--no-timeline", "--help")
 VALUED = frozenset({"-o", "--output", *(option.flag for option in OPTIONS if not option.switch)})
 DESCRIPTION = (
     "Run the operations of this cell under several engines and compare them. The arrays that the cell reads are the inputs, its last "
-    "expression is the result; what it assigns stays inside."
+    "expression is the result; what it assigns stays inside. With the word record first, any cell is recorded: %%streamscope record --help."
 )
+RECORD = "record"
+RECORDS = "Run this cell and record what it does with CUDA, whichever library it uses: kernels, copies, calls, named ranges."
+RECORD_FLAGS = ("--name", "--gpu", "--timeline", "--no-timeline", "--help")
+MOST_GPUS = 1023
 
 USAGE_OF_ASSERT = """usage: %streamscope_assert [--runs NAME] CONDITION [and CONDITION ...]
 
@@ -39,10 +43,18 @@ def parser() -> argparse.ArgumentParser:
     for option in OPTIONS:
         _add(made, option)
     made.add_argument("-o", "--output", metavar="NAME", type=_identifier, help="Assign the comparison to this variable.")
+    _add_common(made, "Show the live timelines below the comparison.")
+    return made
+
+
+def record_parser() -> argparse.ArgumentParser:
+    """Return what parses the line of ``%%streamscope record``, behind the word ``record``."""
+    made = MagicArgumentParser("%%streamscope record", description=RECORDS, formatter_class=argparse.HelpFormatter)  # type: ignore[no-untyped-call]
+    made.add_argument("--name", "-o", metavar="NAME", type=_identifier, help="What the trace is called, and the variable that keeps it.")
     made.add_argument(
-        "--timeline", action=argparse.BooleanOptionalAction, default=True, help="Show the live timelines below the comparison."
+        "--gpu", metavar="NUMBER", type=partial(_whole, least=0, most=MOST_GPUS), help="Whose work is kept; by default that of the busiest."
     )
-    made.add_argument("-h", "--help", action="store_true", help="Show this message.")
+    _add_common(made, "Show the live timeline below the summary.")
     return made
 
 
@@ -54,13 +66,27 @@ def parsed(line: str) -> argparse.Namespace:
     UsageError
         It has an option that there is not, or a value that is none of its option's.
     """
-    chosen, left = parser().parse_known_args(_split(line))
+    return _parsed(parser(), line, FLAGS, "%streamscope --help")
+
+
+def parsed_record(line: str) -> argparse.Namespace:
+    """Return what the line of ``%%streamscope record`` says, as `parsed` does."""
+    return _parsed(record_parser(), line, RECORD_FLAGS, "%streamscope record --help")
+
+
+def _parsed(made: argparse.ArgumentParser, line: str, flags: Sequence[str], lists: str) -> argparse.Namespace:
+    chosen, left = made.parse_known_args(_split(line))
     if left:
         # Without the dashes, which would make all of them alike.
-        near = get_close_matches(left[0].partition("=")[0].lstrip("-"), [flag.lstrip("-") for flag in FLAGS], n=1)
-        hint = f"did you mean --{near[0]}?" if near else "%streamscope --help lists the options"
+        near = get_close_matches(left[0].partition("=")[0].lstrip("-"), [flag.lstrip("-") for flag in flags], n=1)
+        hint = f"did you mean --{near[0]}?" if near else f"{lists} lists the options"
         raise UsageError(f"unknown option {left[0]!r} ({hint})")
     return chosen
+
+
+def _add_common(made: argparse.ArgumentParser, timeline: str) -> None:
+    made.add_argument("--timeline", action=argparse.BooleanOptionalAction, default=True, help=timeline)
+    made.add_argument("-h", "--help", action="store_true", help="Show this message.")
 
 
 def setting_values(settings: Iterable[str] | None) -> dict[str, str]:
@@ -85,9 +111,11 @@ def completions(event: SimpleNamespace) -> list[str]:
     words = event.text_until_cursor.split()[1:]
     typed = "" if event.text_until_cursor[-1:].isspace() else words.pop() if words else ""
     before = words[-1] if words else ""
+    if words[:1] == [RECORD]:
+        return [] if before in ("--name", "-o", "--gpu") else list(RECORD_FLAGS)
     flag, sign, _ = typed.partition("=")
     wanted = flag if sign else before
-    return _values(wanted, words, typed) if wanted in VALUED else list(FLAGS)
+    return _values(wanted, words, typed) if wanted in VALUED else [*FLAGS, *([] if words else [RECORD])]
 
 
 def _values(flag: str, words: Sequence[str], typed: str) -> list[str]:
@@ -100,7 +128,7 @@ def _values(flag: str, words: Sequence[str], typed: str) -> list[str]:
     if flag == SET.flag and WORKLOAD.flag in words[:-1]:
         chosen = WORKLOADS.get(words[words.index(WORKLOAD.flag) + 1])
         return [f"{name}=" for name in chosen.settings] if chosen is not None else []
-    return {DEVICE.flag: list(DEVICE.choices), WORKLOAD.flag: list(WORKLOADS)}.get(flag, [])
+    return {DEVICE.flag: list(DEVICE.choices), RECORDER.flag: list(RECORDER.choices), WORKLOAD.flag: list(WORKLOADS)}.get(flag, [])
 
 
 def _split(line: str) -> list[str]:

@@ -8,7 +8,7 @@
 
 The cell is a program (see `streamscope_widgets.cell_program`): the arrays that it reads are the inputs, its last expression is the
 result, and what it assigns stays inside. It is compiled once, outside the timing. Its errors are raised, so that a notebook that fails
-stops.
+stops. ``%%streamscope record`` runs any cell, as it is, and records what it does with CUDA.
 
 What runs is loaded when a magic is first used, so that ``%load_ext streamscope`` is quick.
 """
@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from streamscope_widgets.magic_options import USAGE_OF_ASSERT, completions, parser
+from streamscope_widgets.magic_options import RECORD, USAGE_OF_ASSERT, completions, parser
 
 if TYPE_CHECKING:
     from IPython.core.completer import Matcher
@@ -60,11 +60,17 @@ def register(shell: InteractiveShell) -> None:
     matchers.append(_matcher(words))
 
 
-def run_magic(session: Session, line: str, cell: str | None = None) -> None:
-    """Compare the engines on a cell or on a workload; see `cell_comparison.run`."""
+def run_magic(session: Session, line: str, cell: str | None = None) -> Any:
+    """Compare the engines on a cell or on a workload, or record a cell; see `cell_comparison.run` and `cell_recording.run`."""
+    word, _, rest = line.strip().partition(" ")
+    if word == RECORD:
+        from streamscope_widgets import cell_recording
+
+        return cell_recording.run(session.shell, rest, cell)
     from streamscope_widgets.cell_comparison import run
 
     session.latest = run(session.shell, line, cell) or session.latest
+    return None
 
 
 def run_assert(session: Session, line: str) -> None:

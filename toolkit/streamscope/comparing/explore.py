@@ -14,6 +14,7 @@ from streamscope.devices.protocol import Device
 from streamscope.engines import engine_names
 from streamscope.engines.plan import checked_streams
 from streamscope.errors import ProgramError
+from streamscope.recording.recorders import checked_recorder
 from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 
@@ -30,6 +31,7 @@ def explore(
     device: str | Device = "auto",
     streams: int = 2,
     repeats: int = 30,
+    recorder: str = "auto",
     **attributes: Any,
 ) -> Explorer:
     """Open the explorer in a notebook: knobs, and timelines that follow them.
@@ -52,6 +54,8 @@ def explore(
         Compute streams that ``dual`` and ``graph-dual`` may use at first, 1 to 128.
     repeats : int
         Timed runs of each engine, up to 200,000; a simulated device, which repeats itself exactly, is run three times at most.
+    recorder : {"auto", "events", "stamps", "cupti"}
+        What records the runs on a GPU at first, as for `compare`.
     **attributes : object
         Passed on to the function as they are, for example ``training=True``.
 
@@ -66,6 +70,8 @@ def explore(
         What was given is not a program.
     EngineError
         An engine is unknown, or ``repeats`` or ``streams`` is out of its range.
+    RecordingError
+        There is no such recorder.
     DeviceError
         The device is unknown.
 
@@ -91,4 +97,5 @@ def explore(
         device=device,
         streams=checked_streams(streams),
         repeats=whole_number("repeats", repeats, least=1, most=MOST_REPEATS),
+        recorder=checked_recorder(recorder),
     )

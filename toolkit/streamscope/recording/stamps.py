@@ -172,7 +172,10 @@ class Recording:
         late = shift_ns(placed, chosen.natural, chosen.clock.uncertainty_ns)
         spans = spans_of_run(self.prepared, chosen.natural.host, placed, late)
         blocks, notes = self._blocks(chosen, late - chosen.natural.host[0].start_ns)
-        return Trace(spans, self._info(chosen, calibration, passes, [*notes, *self._notes(placed)]), origins_of(self.prepared.plan), blocks)
+        estimate = self.prepared.device.estimate_ns
+        return Trace(
+            spans, self._info(chosen, calibration, passes, [*notes, *self._notes(placed)]), origins_of(self.prepared.plan, estimate), blocks
+        )
 
     def _natural(self, reload: Callable[[], None]) -> _Pass:
         """Run as it is; what has stamps gets no event."""

@@ -10,6 +10,7 @@ import ipywidgets as w
 
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
+from streamscope.options import RECORDER
 from streamscope_widgets.exploring.runs import Asked
 from streamscope_widgets.exploring.subjects import FLOATS, Knob, Subject
 
@@ -32,6 +33,8 @@ class Controls:
     streams, repeats : int
     device : str or Device
         Chosen at first.
+    recorder : str
+        Chosen at first.
     changed : callable
         Called when the forecast is to be made anew.
     """
@@ -44,6 +47,7 @@ class Controls:
         streams: int,
         repeats: int,
         device: str | Device,
+        recorder: str,
         changed: Callable[[], None],
     ) -> None:
         self._changed, self._repeats, self._quiet = changed, repeats, False
@@ -54,11 +58,13 @@ class Controls:
         self.dtype = w.Dropdown(description="dtype", options=[AS_WRITTEN, *FLOATS], value=AS_WRITTEN)
         opened = [] if isinstance(device, str) else [(device.info.name, device)]
         self.device = w.Dropdown(description="run on", options=[*opened, *((name, name) for name in DEVICES)], value=device)
+        self.recorder = w.Dropdown(description="recorded by", options=list(RECORDER.choices), value=recorder, tooltip=RECORDER.help)
         self.engines = {name: w.ToggleButton(name in engines, description=name) for name in PLANNERS}
         self.knobs = w.VBox().add_class("ss-x-knobs")
         self.kernel_length = w.Label().add_class("ss-x-told")
         chips = w.VBox([w.Label("engines"), w.Box(list(self.engines.values())).add_class("ss-x-chips")])
-        self.box = w.VBox([self.program, self.knobs, self.streams, chips, w.HBox([self.dtype, self.device]).add_class("ss-x-pair")])
+        pair = w.HBox([self.dtype, self.device]).add_class("ss-x-pair")
+        self.box = w.VBox([self.program, self.knobs, self.streams, chips, pair, self.recorder])
         self.box.add_class("ss-x-controls")
         self._make_knobs()
         self.program.observe(self._program_changed, "value")
@@ -71,7 +77,7 @@ class Controls:
         dtype = None if self.dtype.value == AS_WRITTEN else self.dtype.value
         engines = tuple(name for name, chip in self.engines.items() if chip.value)
         values = {name: int(knob.value) for name, knob in self._knobs.items()}
-        return Asked(self._subject, values, dtype, engines, self.streams.value, self._repeats, self.device.value)
+        return Asked(self._subject, values, dtype, engines, self.streams.value, self._repeats, self.device.value, self.recorder.value)
 
     def offer(self, offered: Sequence[Subject]) -> None:
         """Offer other programs; the one that is chosen stays so, if it is still there."""
@@ -91,7 +97,7 @@ class Controls:
 
     def enable(self, *, enabled: bool) -> None:
         """Let the user move them, or not."""
-        for control in (self.program, self.streams, self.dtype, self.device, *self.engines.values(), *self._knobs.values()):
+        for control in (self.program, self.streams, self.dtype, self.device, self.recorder, *self.engines.values(), *self._knobs.values()):
             control.disabled = not enabled
 
     def _program_changed(self, change: Any) -> None:

@@ -305,6 +305,7 @@ def explorer(
     device: str | Device,
     streams: int,
     repeats: int,
+    recorder: str,
 ) -> Explorer:
     """Return the explorer of a program with its inputs, or of ready ones; programs of the notebook can be chosen, too."""
     shell = get_ipython()
@@ -316,7 +317,9 @@ def explorer(
         first = [] if given is not None else [subject for subject in found if subject.name == FIRST]
         return [*first, *(subject for subject in found if subject not in first)]
 
-    made = Explorer(partial(Controls, offered(), engines=engines or ENGINES, device=device, streams=streams, repeats=repeats))
+    made = Explorer(
+        partial(Controls, offered(), engines=engines or ENGINES, device=device, streams=streams, repeats=repeats, recorder=recorder)
+    )
     if shell is not None:
         _follow_cells(shell, made, offered)
     return made

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from streamscope.comparing.compare import compared_engines, comparison_of
 from streamscope.comparing.comparison import Comparison, Run
+from streamscope.comparing.recordings import Recorded
 from streamscope.devices import open_device
 from streamscope.devices.protocol import Device
 from streamscope.engines.case import Case
@@ -39,6 +40,8 @@ class Asked:
     engines : tuple of str
     streams, repeats : int
     device : str or Device
+    recorder : str
+        What records the run on a GPU.
     """
 
     subject: Subject
@@ -48,6 +51,7 @@ class Asked:
     streams: int
     repeats: int
     device: str | Device
+    recorder: str
 
     @property
     def settings(self) -> dict[str, str]:
@@ -168,5 +172,5 @@ class BackgroundRun:
         self("starting", 0, 1)
         case, engines = Case.of(function, inputs, "ss.compare", asked.subject.attributes), compared_engines(asked.engines, None)
         case.warn_if_short_of_memory(device, len(engines.names))
-        told = partial(comparison_of, progress=self, recorded=self.recorded)
+        told = partial(comparison_of, progress=self, recorded=self.recorded, recording=Recorded(asked.recorder))
         return told(case, device, engines, asked.streams, asked.repeats, settings=dict(asked.values))
