@@ -177,6 +177,46 @@ def convolution() -> str:
     return table(["second stream", "least", "most"], rows) + measured_on(found)
 
 
+def holistic() -> str:
+    """Return how many numbers of Holistic Trace Analysis are ours by its definitions, file by file."""
+    found = data("peers_hta")
+    rows = []
+    for name, one in found["files"].items():
+        wrong = one["differs"]
+        why = "" if not wrong else ", and all without rows of `cuda_sync`" if not one["differs without cuda_sync"] else ", unexplained"
+        rows.append([f"`{name.partition('.')[0]}`", f"{one['compared']}", f"{one['compared'] - len(wrong)}{why}"])
+    return table(["file", "numbers", "equal"], rows) + f"\nHTA {found['versions']['HolisticTraceAnalysis']}, {found['date'][:10]}.\n"
+
+
+def reading() -> str:
+    """Return how long a trace takes to read and measure, beside Holistic Trace Analysis, and what files of traces take."""
+    found, files = data("peers_hta"), data("trace_files")
+    rows = [
+        [side, f"{found['speed']['kernels']:,}", f"{one['load_s']:.2f} s", f"{one['metrics_s']:.2f} s", f"{one['peak_mib']:,.0f} MiB"]
+        for side, one in (
+            ("Holistic Trace Analysis", found["speed"]["hta"]),
+            ("`ss.read`", found["speed"]["ours"]),
+            ("`ss.read`", found["many"]),
+        )
+    ]
+    rows[-1][1] = f"{found['many']['kernels']:,}"
+    first = table(["Kineto JSON", "kernels", "read", "all metrics", "memory"], rows)
+    kept = [
+        [
+            name,
+            f"{one['write_s']:.2f} s",
+            f"{one['read_s']:.2f} s" if "read_s" in one else "–",
+            f"{one['mib']:.1f} MiB",
+            f"{one['packed_mib']:.1f} MiB",
+        ]
+        for name, one in files["formats"].items()
+    ]
+    second = table([f"{files['spans']:,} spans as", "write", "read", "size", "with gzip"], kept)
+    parquet, cores = files["parquet"], found["machine"]["cores"]
+    both = f"{parquet['spans']:,} spans as Parquet: written in {parquet['write_s']:.2f} s, read in {parquet['read_s']:.2f} s."
+    return f"{first}\n{second}\n{both}\n{cores} cores, {found['date'][:10]}.\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "kernel-times": kernel_times,
     "simulated-times": simulated_times,
@@ -186,6 +226,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "kernels": kernels,
     "compilation": compilation,
     "convolution": convolution,
+    "holistic": holistic,
+    "reading": reading,
 }
 
 

@@ -73,10 +73,13 @@ class Piece:
         How long it takes alone.
     cost : Cost
         What it takes from the device.
+    busy : float, optional
+        For which share of that time it keeps its blocks busy; by the cost, where it is not known.
     """
 
     alone_ns: float
     cost: Cost
+    busy: float | None = None
 
 
 class Prices(Protocol):
@@ -84,6 +87,9 @@ class Prices(Protocol):
 
     def call_ns(self, launch: Launch) -> float:
         """Return the host's time for launching it, in ns."""
+
+    def tail_ns(self, launch: Launch) -> float:
+        """Return how much of that is left when the launch is on the stream, in ns: a library's call goes on after it."""
 
     def pieces(self, launch: Launch) -> Sequence[Piece]:
         """Return its kernels, or its copy, in order; at least one."""
@@ -127,6 +133,12 @@ class CostModel:
         Host: launching and instantiating a graph of so many nodes. Piecewise linear, the last slope goes on.
     queue_depth : int
         Items that a stream holds before the host blocks.
+    graph_crossing_ns : float
+        In a graph, from the end of a node to the start of one that continues another branch, beside the gap.
+    graph_copy_call_ns : float
+        Host: what each copy in a graph adds to its launch.
+    bus_both_share : float
+        Speed of a copy while another one goes in the other direction, as a share of its speed alone.
     provenance : Provenance
 
     Raises
@@ -165,6 +177,9 @@ class CostModel:
     graph_launch_points: Points
     graph_instantiate_points: Points
     queue_depth: int
+    graph_crossing_ns: float
+    graph_copy_call_ns: float
+    bus_both_share: float
     provenance: Provenance
 
     def __post_init__(self) -> None:
@@ -274,20 +289,25 @@ class CostModel:
         """Return the host's time for launching it, in ns; see `Prices`."""
         return self.library_launch_ns if launch.library else self.launch_ns
 
+    def tail_ns(self, launch: Launch) -> float:
+        """Return 0: what libraries do after they have launched is not known; see `Prices`."""
+        return 0.0
+
     def pieces(self, launch: Launch) -> tuple[Piece, ...]:
         """Return a launch as one piece; see `Prices`."""
         return (Piece(self.estimate_ns(launch), launch.cost),)
 
-    def residency(self, cost: Cost) -> Residency:
+    def residency(self, cost: Cost, busy: float | None = None) -> Residency:
         """Return what a kernel holds of the chip; one that mostly sits out an empty kernel's time holds it for the busy part only."""
         held = self._resident_blocks(cost)
-        busy_ns = self._busy_ns(cost, held)
-        busy = busy_ns / max(self._least_ns(cost), busy_ns)
+        if busy is None:
+            busy_ns = self._busy_ns(cost, held)
+            busy = busy_ns / max(self._least_ns(cost), busy_ns)
         return Residency(held.multiprocessors * busy, held.threads * busy)
 
-    def graph_launch_ns(self, nodes: int) -> float:
-        """Return the host's time for launching a graph of so many nodes, in ns."""
-        return interpolate(self.graph_launch_points, nodes)
+    def graph_launch_ns(self, nodes: int, copies: int = 0) -> float:
+        """Return the host's time for launching a graph of so many nodes, ``copies`` of them copies to or from the host, in ns."""
+        return interpolate(self.graph_launch_points, nodes) + copies * self.graph_copy_call_ns
 
     def graph_instantiate_ns(self, nodes: int) -> float:
         """Return the host's time for instantiating a graph of so many nodes, in ns."""

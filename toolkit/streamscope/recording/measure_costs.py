@@ -192,6 +192,9 @@ def _derived(r: Readings) -> Iterator[tuple[Values, str]]:
     for name, each in gaps.items():
         yield {name: _whole(max(0.0, each - r["working"]))}, "measured: chain of additions behind a gate, or in a graph, less the kernels"
     yield from _derived_rates(r, excess)
+    built_in = CostModel.load()
+    names = ("graph_crossing_ns", "graph_copy_call_ns", "bus_both_share")
+    yield {name: getattr(built_in, name) for name in names}, f"not measured here: of {built_in.provenance.device}"
 
 
 def _derived_host(r: Readings) -> Iterator[tuple[Values, str]]:

@@ -72,6 +72,8 @@ class Activities:
 
     def rows(self, chosen: npt.NDArray[Any]) -> Activities:
         """Return the rows that a boolean mask or an index array picks."""
+        if chosen.dtype == bool and chosen.all():
+            return self
         return replace(self, **{column: getattr(self, column)[chosen] for column in _COLUMNS})
 
     def is_kind(self, kinds: Iterable[SpanKind]) -> npt.NDArray[np.bool_]:
@@ -105,12 +107,12 @@ def busiest_gpu(activities: Activities, wanted: int | None = None) -> int:
     TraceError
         There is no work of a GPU, or not of the wanted one.
     """
-    rows = activities.rows(activities.is_kind(ON_DEVICE))
-    gpus, which = np.unique(rows.gpu, return_inverse=True)
+    rows = activities.is_kind(ON_DEVICE)
+    gpus, which = np.unique(activities.gpu[rows], return_inverse=True)
     if not len(gpus):
         raise TraceError("it holds no work of a GPU", hint="switch CUDA activities on in the profiler, and synchronize before it stops")
     if wanted is None:
-        lengths = np.clip(rows.end_ns - rows.start_ns, 0, MOST_NS).astype(np.float64)
+        lengths = np.clip(activities.end_ns[rows] - activities.start_ns[rows], 0, MOST_NS).astype(np.float64)
         return int(gpus[np.argmax(np.bincount(which, lengths))])
     if wanted not in gpus:
         raise TraceError(f"it holds no work of GPU {wanted}", hint=f"it has work of {', '.join(f'GPU {gpu}' for gpu in gpus[:20])}")

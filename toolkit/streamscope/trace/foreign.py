@@ -74,7 +74,7 @@ def foreign_trace(
     if zero_ns is None:
         calls = found.is_kind(HOST_KINDS - {SpanKind.RANGE})
         zero_ns = int(found.start_ns[calls if calls.any() else slice(None)].min())
-    found = found.rows(np.lexsort((-found.end_ns, found.start_ns)))
+    found = found.rows(_order(found.start_ns, found.end_ns))
     lane, lanes = _lanes(found, said)
     name, symbol, names = _named(found, said)
     count = len(found)
@@ -97,6 +97,16 @@ def foreign_trace(
     }
     table = SpanTable(**columns, names=names, lanes=lanes)
     return Trace(table, TraceInfo(engine, program, device, recorder, notes=tuple(said), **info), _origins(found, waits))
+
+
+def _order(start_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return the order of starts, and the longer one first of those that start together, as ranges nest."""
+    order = np.argsort(start_ns, kind="stable")
+    tied = np.flatnonzero(np.diff(start_ns[order]) == 0)
+    tied = np.unique(np.concatenate((tied, tied + 1)))
+    some = order[tied]
+    order[tied] = some[np.lexsort((-end_ns[some], start_ns[some]))]
+    return order
 
 
 def _origins(found: Activities, waits: EventWaits | None) -> Origins:

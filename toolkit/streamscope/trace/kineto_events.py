@@ -23,8 +23,16 @@ MOST_EVENTS = 50_000_000
 EXACT_BELOW_US = 2.0**43
 """A double in µs below this (101 days) is within half a nanosecond of the number in the file."""
 _BEGIN = re.compile(rb'"traceEvents"\s*:\s*\[')
-_BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
+_BETWEEN = re.compile(rb"\}\s*(,)\s*(?=\{)")
 _SPACES = b" \t\r\n"
+
+
+class Sizes(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Of a grid or a block. No list, since the garbage collector would look at each again and again."""
+
+    x: int
+    y: int
+    z: int
 
 
 class Arguments(msgspec.Struct, gc=False, rename=lambda name: name.replace("_", " ")):
@@ -33,8 +41,8 @@ class Arguments(msgspec.Struct, gc=False, rename=lambda name: name.replace("_", 
     correlation: Any = None
     device: Any = None
     stream: Any = None
-    grid: Any = None
-    block: Any = None
+    grid: Sizes | None = None
+    block: Sizes | None = None
     bytes: Any = None
     graph_node_id: Any = None
     wait_on_stream: Any = msgspec.field(default=None, name="wait_on_stream")
@@ -106,7 +114,7 @@ class EventsReader:
     def __init__(self, file: IO[bytes]) -> None:
         self.beside = Beside()
         self._file = file
-        self._text = b""
+        self._text = bytearray()
         self._bytes_read = 0
         self._ended = False
         self._arguments: type[Arguments] = Arguments
@@ -135,11 +143,11 @@ class EventsReader:
             raise ValueError("it has 'traceEvents' twice")
         try:
             if in_object:
-                rest = b'{"traceEvents":[' + self._text
-                yield self._decoded(rest, Rest)
-                self._look_beside(rest)
+                self._text[:0] = b'{"traceEvents":'
+                yield self._decoded(self._text, Rest)
+                self._look_beside(self._text)
             else:
-                yield self._decoded(b"[" + self._text)
+                yield self._decoded(self._text)
         except msgspec.DecodeError as error:
             raise ValueError(_reason(error)) from error
 
@@ -148,9 +156,8 @@ class EventsReader:
         self._fill()
         self._text = self._text.removeprefix(b"\xef\xbb\xbf").lstrip(_SPACES)
         if self._text.startswith(b"["):
-            self._text = self._text[1:]
             return False
-        if self._text[:1] not in (b"{", b""):
+        if self._text and not self._text.startswith(b"{"):
             raise ValueError("it is not JSON")
         while (found := _BEGIN.search(self._text)) is None:
             if self._ended:
@@ -158,10 +165,10 @@ class EventsReader:
                 raise ValueError("it is JSON without 'traceEvents', and so no file of PyTorch's profiler (Kineto)")
             self._fill()
         self._look_beside(self._text[: found.end()] + b"]}")
-        self._text = self._text[found.end() :]
+        del self._text[: found.end() - 1]
         return True
 
-    def _look_beside(self, text: bytes) -> None:
+    def _look_beside(self, text: bytearray) -> None:
         try:
             found = _BESIDE.decode(text)
         except msgspec.DecodeError as error:
@@ -185,50 +192,52 @@ class EventsReader:
         cut = self._cut()
         if not cut:
             return []
+        self._text[cut] = ord("]")  # in the place of the comma, so that nothing has to be copied
         try:
-            events = self._decoded(b"[" + self._text[:cut] + b"]")
+            with memoryview(self._text) as text:
+                events = self._decoded(text[: cut + 1])
         except msgspec.ValidationError as error:
             raise ValueError(_reason(error)) from error
-        except (msgspec.DecodeError, json.JSONDecodeError):
+        except msgspec.DecodeError:
+            self._text[cut] = ord(",")
             return []
-        self._text = self._text[cut:].lstrip(b"," + _SPACES)
+        self._text[cut] = ord("[")
+        del self._text[:cut]
         return events
 
-    def _decoded(self, text: bytes, shape: Any = None) -> list[AnyEvent]:
+    def _decoded(self, text: bytearray | memoryview, shape: Any = None) -> list[AnyEvent]:
         """Decode events, and once more with all digits of their times if a double does not hold them."""
-        events: list[AnyEvent] = []
-        for time in (float, Decimal):
-            found = _decoder(time, self._arguments, shape).decode(text)
-            events = found if shape is None else found.traceEvents
-            times = np.array([event.ts or 0.0 for event in events], np.float64)
-            if (np.abs(times) < EXACT_BELOW_US).all():
-                break
-        _check_single_names(text, events)
+        found = _decoder(float, self._arguments, shape).decode(text)
+        times = np.array([event.ts or 0.0 for event in (found if shape is None else found.traceEvents)], np.float64)
+        if (np.abs(times) >= EXACT_BELOW_US).any():
+            found = _decoder(Decimal, self._arguments, shape).decode(text)
+        events: list[AnyEvent] = found if shape is None else found.traceEvents
+        self._check_single_names(events, len(text))
         return events
+
+    def _check_single_names(self, events: Sequence[AnyEvent], end: int) -> None:
+        """Refuse an event that has a number twice: which of the two is right, nobody can say.
+
+        Names are counted in the text, which is quick. Where there are more than there should be, all is looked through.
+        """
+        said = [event.args for event in events if event.args is not None]
+        known = (
+            (b'"ts"', [event.ts for event in events]),
+            (b'"dur"', [event.dur for event in events]),
+            (b'"correlation"', [each.correlation for each in said]),
+        )
+        if any(self._text.count(name, 0, end) > len(values) - values.count(None) for name, values in known):
+            json.loads(self._text[:end], object_pairs_hook=without_doubles)
 
     def _cut(self) -> int:
-        """Return the end of the last event that another one follows, as it looks: a brace, a comma and a brace."""
+        """Return where the comma is behind the last event that another one follows, as it looks: between two braces."""
         width = 1 << 12
         while True:
             start = max(0, len(self._text) - width)
-            found = [match.start() + 1 for match in _BETWEEN.finditer(self._text, start)]
+            found = [match.start(1) for match in _BETWEEN.finditer(self._text, start)]
             if found or start == 0:
                 return found[-1] if found else 0
             width *= 16
-
-
-def _check_single_names(text: bytes, events: Sequence[AnyEvent]) -> None:
-    """Refuse an event that has a number twice: which of the two is right, nobody can say.
-
-    Names are counted in the text, which is quick. Where there are more than there should be, all is looked through.
-    """
-    known = {
-        b'"ts"': sum(event.ts is not None for event in events),
-        b'"dur"': sum(event.dur is not None for event in events),
-        b'"correlation"': sum(event.args is not None and event.args.correlation is not None for event in events),
-    }
-    if any(text.count(name) > count for name, count in known.items()):
-        json.loads(text, object_pairs_hook=without_doubles)
 
 
 @cache

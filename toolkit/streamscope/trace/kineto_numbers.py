@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.trace.activities import FAR_NS
+from streamscope.trace.kineto_events import Sizes
 
 
 def times_ns(values: Sequence[Any]) -> npt.NDArray[np.int64]:
@@ -24,31 +24,32 @@ def times_ns(values: Sequence[Any]) -> npt.NDArray[np.int64]:
 def whole_numbers(values: Sequence[Any], missing: int) -> npt.NDArray[np.int64]:
     """Return whole numbers, which some versions write as texts."""
     numbers = [missing if value is None else value for value in values]
-    if any(type(number) is not int for number in numbers):
-        numbers = [number if type(number) is int else _parsed(number) for number in numbers]
-    return np.array(numbers, np.int64)
+    found = np.array(numbers or np.zeros(0, np.int64))
+    if found.dtype != np.int64 or found.ndim != 1:
+        found = np.array([_parsed(number) for number in numbers], np.int64)
+    return found
 
 
 def _parsed(value: Any) -> int:
+    if type(value) is int and abs(value) < 2**63:
+        return value
     if not isinstance(value, str) or len(value) > 20:
-        raise ValueError(f"{value!r:.20} is not a whole number")
+        raise ValueError(f"{value!r:.20} is not a whole number of 64 bits")
     return int(value)
 
 
-def products(values: Sequence[Any]) -> npt.NDArray[np.int64]:
-    """Return the product of each list of three sizes; 0 where there is none, -1 where it cannot be."""
-    known: dict[tuple[Any, ...], int] = {(): 0}  # few different ones stand in many events
+def products(values: Sequence[Sizes | None]) -> npt.NDArray[np.int64]:
+    """Return the product of each three sizes; 0 where there are none, -1 where it cannot be."""
+    known: dict[Sizes | None, int] = {None: 0}  # few different ones stand in many events
     found = []
     for value in values:
-        sizes = tuple(value or ())
-        if sizes not in known:
-            known[sizes] = _product(sizes)
-        found.append(known[sizes])
+        product = known.get(value)
+        if product is None:
+            product = known[value] = _product(value)
+        found.append(product)
     return np.array(found, np.int64)
 
 
-def _product(sizes: tuple[Any, ...]) -> int:
-    if len(sizes) != 3 or any(type(size) is not int for size in sizes):
-        raise ValueError(f"the size of a grid or a block must be three whole numbers, not {sizes!r:.50}")
-    product = math.prod(sizes)
-    return product if min(sizes) >= 0 and product < 2**63 else -1
+def _product(sizes: Any) -> int:
+    product = int(sizes.x * sizes.y * sizes.z)
+    return product if min(sizes.x, sizes.y, sizes.z) >= 0 and product < 2**63 else -1
