@@ -15,10 +15,13 @@ from streamscope.trace import SpanKind
 
 @dataclass
 class Given:
-    """Every launch takes 5 µs to launch, and has three kernels of 1, 2 and 3 µs."""
+    """Every launch takes 5 µs to launch, the last 2 of them when it is on its stream, and has three kernels of 1, 2 and 3 µs."""
 
     def call_ns(self, launch):
         return 5_000.0
+
+    def tail_ns(self, launch):
+        return 2_000.0
 
     def pieces(self, launch):
         return [Piece(alone_ns, launch.cost) for alone_ns in (1_000.0, 2_000.0, 3_000.0)]
@@ -42,4 +45,6 @@ def test_kernels_of_a_launch_follow_each_other_and_its_results_are_there_at_the_
     within = kernels.operation[1:] == kernels.operation[:-1]
     assert set(gaps[within].tolist()) == {round(getattr(device.model, gap))}
     if engine == "async":
-        assert set(spans.of_kind([SpanKind.LAUNCH]).duration_ns.tolist()) == {5_000}
+        launches = spans.of_kind([SpanKind.LAUNCH])
+        assert set(launches.duration_ns.tolist()) == {5_000}
+        assert kernels.start_ns[0] - launches.end_ns[0] == device.model.launch_latency_ns - 2_000

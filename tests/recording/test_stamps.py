@@ -23,12 +23,10 @@ from streamscope.recording import stamps
 from streamscope.recording.events import Placed
 from streamscope.recording.marks import MARKS_OWNER, Mark, Marker
 from streamscope.recording.pieces import Piece
-from streamscope.recording.stamps import StampRecorder, apart, between
+from streamscope.recording.stamps import StampRecorder, apart, between, stamp_excess_ns
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.workloads import WORKLOADS
 
-UNSEEN_NS = 300
-"""Between the start of a kernel and its first stamp, and between its last stamp and its end."""
 EPOCH_NS = 1_790_000_000_000_000_000
 """What the device's timer counts from; no float holds such a number and its nanoseconds."""
 
@@ -44,21 +42,31 @@ class Memory:
         self.device.log.clear()
 
     def read(self) -> list[np.ndarray]:
-        times = {(record.operation, record.part): (record.start_ns, record.end_ns) for record in self.device.log}
+        times: dict[tuple[int, int], list[tuple[float, float]]] = {}
+        for record in self.device.log:
+            times.setdefault((record.operation, record.part), []).append((record.start_ns, record.end_ns))
         return [self._stamps(number, slots, times) for number, slots in enumerate(self.slots)]
 
     def _stamps(self, number: int, slots: Slots, times) -> np.ndarray:
         key = (MARKS_OWNER[0], number) if slots.owner == MARKS_OWNER else slots.owner
         if key not in times:
             return np.zeros((slots.blocks, 3), np.int64)
-        start, end = round(times[key][0]) + UNSEEN_NS, round(times[key][1]) - UNSEEN_NS
+        unseen = (stamp_excess_ns(slots.blocks) + self.device.more_ns) / 2  # before the first stamp, and after the last
+        later = 0 if slots.owner == MARKS_OWNER else sum(each.owner == key for each in self.slots[number + 1 :])
+        began, ended_ns = times[key][-1 - later]  # of the last run
+        start, end = round(began + unseen), round(ended_ns - unseen)
         begun = np.linspace(start, end - 100, slots.blocks).astype(np.int64) if slots.blocks > 1 else np.array([start])
         ended = np.append(begun[1:], end) if slots.blocks > 1 else np.array([max(start, end)])
         return np.stack([begun + EPOCH_NS, ended + EPOCH_NS, np.arange(slots.blocks) % 132], axis=1)
 
 
 class StampingDevice(SimulatedDevice):
-    """A simulated device whose kernels, but for those of libraries, can stamp."""
+    """A simulated device whose kernels, but for those of libraries, can stamp.
+
+    They take ``more_ns`` longer, besides what their stamps say, than those of an H200.
+    """
+
+    more_ns = 0
 
     def stamping(self, memory: Memory) -> AbstractContextManager[None]:
         return nullcontext()
@@ -66,7 +74,11 @@ class StampingDevice(SimulatedDevice):
     def stamp_memory(self, program) -> Memory:
         self.log.enabled = True
         own = [launch for launch in program.launches() if launch.kind is LaunchKind.KERNEL and not launch.library]
-        slots = [Slots(f"{one.name}_kernel", (one.operation, one.part), one.cost.blocks, one.cost.threads, 0, 0) for one in own]
+        slots = [
+            Slots(f"{one.name}_kernel", (one.operation, one.part), kernel.blocks, kernel.threads, 0, 0)
+            for one in own
+            for kernel in one.cost.kernels
+        ]
         return Memory(self, slots)
 
 
@@ -102,16 +114,23 @@ def truth(prepared: Prepared) -> dict[tuple[int, int], tuple[float, float]]:
     start = device.now_ns()
     prepared.run()
     prepared.wait()
-    return {(record.operation, record.part): (record.start_ns - start, record.end_ns - start) for record in device.log}
+    return of_launches(((record.operation, record.part), record.start_ns - start, record.end_ns - start) for record in device.log)
+
+
+def of_launches(kernels):
+    """Return from when to when the kernels of each launch ran."""
+    found = {}
+    for key, start, end in kernels:
+        first, last = found.get(key, (start, end))
+        found[key] = (min(first, start), max(last, end))
+    return found
 
 
 def device_spans(trace, basis=None):
     spans = trace.spans.of_kind([SpanKind.KERNEL, SpanKind.COPY])
     spans = spans if basis is None else spans.select(spans.basis == basis)
-    return {
-        (int(operation), int(part)): (int(start), int(end))
-        for operation, part, start, end in zip(spans.operation, spans.part, spans.start_ns, spans.end_ns, strict=True)
-    }
+    columns = zip(spans.operation, spans.part, spans.start_ns, spans.end_ns, strict=True)
+    return of_launches(((int(operation), int(part)), int(start), int(end)) for operation, part, start, end in columns)
 
 
 @pytest.mark.usefixtures("stamping")
@@ -185,6 +204,22 @@ def test_more_blocks_than_a_trace_keeps_are_left_out_with_a_note(monkeypatch):
     trace = StampRecorder((prepared := prepared_workload("branches", "graph")).device, 1).record(prepared)
     assert len(trace.blocks) == 0
     assert any("blocks are left out: a trace keeps 3" in note for note in trace.info.notes)
+
+
+@pytest.mark.usefixtures("stamping")
+@pytest.mark.parametrize("engine", ["async", "graph"])
+def test_events_are_believed_where_stamps_leave_out_less_than_on_an_h200(engine, monkeypatch):
+    monkeypatch.setattr(StampingDevice, "more_ns", -260)
+    prepared = prepared_workload("branches", engine)
+    trace = StampRecorder(prepared.device, 1).record(prepared)
+    for key, (start, end) in truth(prepared).items():
+        found = device_spans(trace)[key]
+        assert found[1] - found[0] == pytest.approx(end - start, abs=60)
+    assert trace.info.calibration["stamp_difference_ns"] == pytest.approx(-260, abs=60)
+
+
+def test_what_stamps_leave_out_grows_with_the_blocks():
+    assert [round(stamp_excess_ns(blocks)) for blocks in (1, 16, 160, 1_600, 16_000)] == [550, 600, 700, 800, 900]
 
 
 def test_a_simulated_device_says_that_its_log_is_exact_already():

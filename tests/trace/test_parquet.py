@@ -72,7 +72,7 @@ def origins(draw):
     codes = st.lists(st.integers(-1, len(known) - 1), min_size=(length := draw(st.integers(0, 3))), max_size=length)
     waits, launches, dependencies, row_waits = (
         np.array(draw(st.lists(st.tuples(*[st.integers(0, 2**31 - 1)] * width), max_size=3)), np.int32).reshape(-1, width)
-        for width in (4, 3, 4, 2)
+        for width in (4, 4, 4, 2)
     )
     columns = [np.array(draw(codes), np.int32) for _ in range(3)]
     return Origins(known, *columns, waits, draw(st.booleans()), launches, dependencies, row_waits)
@@ -122,7 +122,7 @@ def test_a_file_from_before_there_were_origins_still_loads(tmp_path, trace):
     [
         {"label": [1]}, {"label": [0.5]}, {"line": [0, 0]}, {"waits": [[0, 0, 0]]}, {"waits": [[0, 0, 0, -1]]}, {"texts": [1]},
         {"texts": "text"}, {"complete": 1}, {"waits": [[0, 0, 0, 2**31]]}, {"arguments": {}}, {"label": [["a"]]},
-        {"launches": [[0, 0]]}, {"launches": [[0, 0, 0, 0]] * 3}, {"dependencies": [[0, 0, -1, 0]]}, {"row_waits": [1, 2]},
+        {"launches": [[0, 0]]}, {"launches": [[0, 0]] * 2}, {"dependencies": [[0, 0, -1, 0]]}, {"row_waits": [1, 2]},
     ],
 )  # fmt: skip
 def test_damaged_origins_are_refused(tmp_path, trace, change):
@@ -130,7 +130,7 @@ def test_damaged_origins_are_refused(tmp_path, trace, change):
     path = trace.to_parquet(tmp_path / "t.parquet")
     rewrite(path, origins=whole)  # as files were before dependencies
     assert Trace.from_parquet(path).origins.to_dict() == whole | {"launches": [], "dependencies": [], "row_waits": []}
-    whole |= {"launches": [[0, 0, 1]], "dependencies": [[0, 0, 1, 0]], "row_waits": [[0, 1]]}
+    whole |= {"launches": [[0, 0, 1, 900]], "dependencies": [[0, 0, 1, 0]], "row_waits": [[0, 1]]}
     rewrite(path, origins=whole)
     assert Trace.from_parquet(path).origins.to_dict() == whole
     rewrite(path, origins=whole | change)

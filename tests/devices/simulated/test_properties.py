@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.counting import calls_of
@@ -137,11 +136,14 @@ def test_what_runs_side_by_side_obeys_the_chip(program):
     tolerance = 1e-3
     for index, step in enumerate(program):
         taken_ns = log[index].end_ns - log[index].start_ns
-        alone_ns = step.stretch * (MODEL.kernel_ns(step.cost) if step.kind is LaunchKind.KERNEL else MODEL.copy_ns(step.cost, step.kind))
+        alone_ns = step.stretch * round(
+            MODEL.kernel_ns(step.cost) if step.kind is LaunchKind.KERNEL else MODEL.copy_ns(step.cost, step.kind)
+        )
         if step.kind is LaunchKind.KERNEL:
             assert taken_ns >= alone_ns - tolerance, "no kernel is faster in company than alone"
         else:
-            assert taken_ns == pytest.approx(alone_ns), "a copy does not share its engine"
+            least, most = alone_ns - tolerance, alone_ns / MODEL.bus_both_share + tolerance
+            assert least <= taken_ns <= most, "a copy shares the bus with those of the other direction only"
     for kind in (LaunchKind.COPY_IN, LaunchKind.COPY_OUT):
         assert_apart([record for record in log.values() if record.kind is kind], 0)
     for stream in runner.streams:

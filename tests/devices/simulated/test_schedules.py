@@ -109,10 +109,11 @@ def test_copies_of_one_direction_queue_and_the_other_direction_and_kernels_run_b
     streams = [bench.device.stream(name) for name in "abcd"]
     bench.copy(streams[0], LaunchKind.COPY_IN, 1000)()  # 150, for 100 + 1000
     bench.copy(streams[1], LaunchKind.COPY_IN, 400)()  # would start at 250
-    bench.copy(streams[2], LaunchKind.COPY_OUT, 1000)()  # 350, for 100 + 500
+    bench.copy(streams[2], LaunchKind.COPY_OUT, 1000)()  # 350, for 100 + 500, twice as long beside the first
     bench.kernel(streams[3], 300)()  # 450
     bench.device.synchronize()
-    assert bench.spans() == exactly((150, 1250), (1250, 1750), (350, 950), (450, 750))
+    # The first has 900 left at 350. Side by side, the third takes 1200 for its 600, and the first has 300 left for itself.
+    assert bench.spans() == exactly((150, 1850), (1850, 2350), (350, 1550), (450, 750))
 
 
 def test_a_graph_replays_with_small_gaps_and_its_branches_side_by_side(bench):
@@ -135,9 +136,10 @@ def test_a_graph_replays_with_small_gaps_and_its_branches_side_by_side(bench):
     assert device.now_ns() == t + 60
     a.synchronize()
     s = t + 60 + 25
-    assert bench.spans() == exactly((s, s + 100), (s + 102, s + 302), (s + 102, s + 402), (s + 404, s + 454))
+    # The second continues the first's branch; the third is another, and the fourth, which continues the second's, comes after that.
+    assert bench.spans() == exactly((s, s + 100), (s + 102, s + 302), (s + 132, s + 432), (s + 464, s + 514))
     assert [record.stream for record in sorted(device.log, key=lambda record: record.operation)] == ["a", "a", "b", "a"]
-    assert device.now_ns() == pytest.approx(s + 454 + 40, abs=1)
+    assert device.now_ns() == pytest.approx(s + 514 + 40, abs=1)
 
 
 def test_a_graph_never_runs_beside_itself(bench):

@@ -65,5 +65,5 @@ def _run(program: Program, engine: str, streams: int) -> Run:
     prepared = Prepared(without_data(plan), device, compute_streams=streams)
     prepared.capture()
     recorded = DeviceLogRecorder(device, device.log).record(prepared)
-    trace = replace(recorded, origins=origins_of(plan))  # Without data, it does not know the shapes.
+    trace = replace(recorded, origins=origins_of(plan, device.estimate_ns))  # Without data, it does not know the shapes.
     return Run(engine, np.asarray([trace.info.ledger["recorded_ns"]]), float("nan"), float("nan"), trace)

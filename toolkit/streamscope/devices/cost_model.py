@@ -74,10 +74,13 @@ class Piece:
         How long it takes alone.
     cost : Cost
         What it takes from the device.
+    busy : float, optional
+        For which share of that time it keeps its blocks busy; by the cost, where it is not known.
     """
 
     alone_ns: float
     cost: Cost
+    busy: float | None = None
 
 
 class Prices(Protocol):
@@ -85,6 +88,9 @@ class Prices(Protocol):
 
     def call_ns(self, launch: Launch) -> float:
         """Return the host's time for launching it, in ns."""
+
+    def tail_ns(self, launch: Launch) -> float:
+        """Return how much of that is left when the launch is on the stream, in ns: a library's call goes on after it."""
 
     def pieces(self, launch: Launch) -> Sequence[Piece]:
         """Return its kernels, or its copy, in order; at least one."""
@@ -137,6 +143,12 @@ class CostModel:
         Host: launching and instantiating a graph of so many nodes. Piecewise linear, the last slope goes on.
     queue_depth : int
         Items that a stream holds before the host blocks.
+    graph_crossing_ns : float
+        In a graph, from the end of a node to the start of one that continues another branch, beside the gap.
+    graph_copy_call_ns : float
+        Host: what each copy in a graph adds to its launch.
+    bus_both_share : float
+        Speed of a copy while another one goes in the other direction, as a share of its speed alone.
     provenance : Provenance
 
     Raises
@@ -183,6 +195,9 @@ class CostModel:
     graph_launch_points: Points
     graph_instantiate_points: Points
     queue_depth: int
+    graph_crossing_ns: float
+    graph_copy_call_ns: float
+    bus_both_share: float
     provenance: Provenance
 
     def __post_init__(self) -> None:
@@ -306,22 +321,28 @@ class CostModel:
             return self.library_launch_ns
         return self.matmul_launch_ns if launch.cost.product.kind == "matmul" else self.convolution_launch_ns
 
+    def tail_ns(self, launch: Launch) -> float:
+        """Return 0: what libraries do after they have launched is not known; see `Prices`."""
+        return 0.0
+
     def pieces(self, launch: Launch) -> tuple[Piece, ...]:
         """Return a launch's kernels, or its copy; see `Prices`."""
         if launch.kind is not LaunchKind.KERNEL:
             return (Piece(self.copy_ns(launch.cost, launch.kind), launch.cost),)
         return tuple(Piece(self.kernel_ns(cost), cost) for cost in launch.cost.kernels)
 
-    def residency(self, cost: Cost) -> Residency:
+    def residency(self, cost: Cost, busy: float | None = None) -> Residency:
         """Return what a kernel holds of the chip; one that mostly starts and waits holds it for the rest of its time only."""
         held = self._resident_blocks(cost)
-        alone_ns = self.kernel_ns(cost)
-        busy = 0.0 if not (cost.bytes or cost.flops) else max(alone_ns - self._start_ns(cost), self._computing_ns(cost)) / alone_ns
-        return Residency(held.multiprocessors * min(busy, 1.0), held.threads * min(busy, 1.0))
+        if busy is None:
+            alone_ns = self.kernel_ns(cost)
+            working_ns = max(alone_ns - self._start_ns(cost), self._computing_ns(cost)) if cost.bytes or cost.flops else 0.0
+            busy = min(working_ns / alone_ns, 1.0)
+        return Residency(held.multiprocessors * busy, held.threads * busy)
 
-    def graph_launch_ns(self, nodes: int) -> float:
-        """Return the host's time for launching a graph of so many nodes, in ns."""
-        return interpolate(self.graph_launch_points, nodes)
+    def graph_launch_ns(self, nodes: int, copies: int = 0) -> float:
+        """Return the host's time for launching a graph of so many nodes, ``copies`` of them copies to or from the host, in ns."""
+        return interpolate(self.graph_launch_points, nodes) + copies * self.graph_copy_call_ns
 
     def graph_instantiate_ns(self, nodes: int) -> float:
         """Return the host's time for instantiating a graph of so many nodes, in ns."""

@@ -101,6 +101,37 @@ class _Lanes:
 
 
 @dataclass
+class _Branches:
+    """The nodes of a graph that have been placed: when each ends, which ones a lane's next node comes after, and which are continued.
+
+    A node continues the branch of one node that it comes after; to the others it is on another branch.
+    """
+
+    ends_ns: list[float] = field(default_factory=list)
+    lane_of: list[int] = field(default_factory=list)
+    waiting: dict[int, list[int]] = field(default_factory=dict)
+    recorded: dict[int, list[int]] = field(default_factory=dict)
+    continued: set[int] = field(default_factory=set)
+
+    def before(self, lane: int) -> list[int]:
+        return self.waiting.get(lane, [])
+
+    def ready_ns(self, lane: int, crossing_ns: float) -> float:
+        """Return when the next node of a lane can start, gap apart."""
+        before = self.before(lane)
+        free = [node for node in before if node not in self.continued]
+        own = max((node for node in free if self.lane_of[node] == lane), default=max(free, default=-1))
+        self.continued.add(own)
+        return max((self.ends_ns[node] + (0.0 if node == own else crossing_ns) for node in before), default=-inf)
+
+    def add(self, lane: int, end_ns: float) -> None:
+        """Place a node, the last of its lane."""
+        self.waiting[lane] = [len(self.ends_ns)]
+        self.ends_ns.append(end_ns)
+        self.lane_of.append(lane)
+
+
+@dataclass
 class _Walk:
     """Where the host, the lanes and the chip are."""
 
@@ -142,18 +173,21 @@ class _Walk:
     def _replay(self, steps: Sequence[Step]) -> None:
         """Launch a graph on lane 0; that lane is done when all of the graph is."""
         model = self.model
-        self.host_ns += model.graph_launch_ns(max(1, sum(isinstance(step, Issue) for step in steps)))
+        launches = [step.launch for step in steps if isinstance(step, Issue)]
+        copies = sum(launch.kind is not LaunchKind.KERNEL for launch in launches)
+        self.host_ns += model.graph_launch_ns(max(1, len(launches)), copies)
         before_ns = self._start_ns(0, model.graph_launch_latency_ns) - model.graph_node_gap_ns
-        inner = _Lanes({0: before_ns})
+        branches = _Branches()
         for step in steps:
             match step:
                 case Issue(launch, lane):
-                    inner.done_ns[lane] = self._end_ns(launch, max(inner.done(lane), before_ns) + model.graph_node_gap_ns)
+                    ready_ns = max(before_ns, branches.ready_ns(lane, model.graph_crossing_ns)) + model.graph_node_gap_ns
+                    branches.add(lane, self._end_ns(launch, ready_ns))
                 case RecordEvent(event, lane):
-                    inner.recorded_ns[event] = inner.done(lane)
-                case WaitEvent():
-                    inner.wait(step)
-        self.lanes.done_ns[0] = max(inner.done_ns.values())
+                    branches.recorded[event] = branches.before(lane)
+                case WaitEvent(event, lane):
+                    branches.waiting[lane] = [*branches.before(lane), *branches.recorded.get(event, [])]
+        self.lanes.done_ns[0] = max(branches.ends_ns, default=before_ns)
 
     def _start_ns(self, lane: int, latency_ns: float) -> float:
         """Return when work starts that the host has just put on a lane."""

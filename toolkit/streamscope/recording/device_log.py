@@ -59,7 +59,7 @@ class DeviceLogRecorder:
             plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
             memory=prepared.memory,
         )
-        return Trace(spans, info, origins_of(prepared.plan))
+        return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns))
 
     def _spans(self, prepared: Prepared, host: list[HostInterval], records: Sequence[LogRecord]) -> SpanBuilder:
         zero, lanes = host[0].start_ns, prepared.plan.lanes

@@ -118,7 +118,8 @@ class EventRecorder:
         placed = self._placed(prepared, natural, calibration)
         late = shift_ns(placed, natural, natural.clock_uncertainty_ns + calibration.end_latency_ns)
         spans = spans_of_run(prepared, natural.host, placed, late)
-        return Trace(spans, self._info(prepared, natural, calibration, passes, placed), origins_of(prepared.plan))
+        info = self._info(prepared, natural, calibration, passes, placed)
+        return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns))
 
     def _placed(self, prepared: Prepared, natural: NaturalPass, calibration: Calibration) -> list[Placed]:
         """Return all launches with their times on the host's clock."""

@@ -8,11 +8,12 @@ from operator import or_
 
 import numpy as np
 
-from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Step, WaitEvent
+from streamscope.engines.plan import CallHost, Estimate, HostWait, Issue, Plan, RecordEvent, Step, WaitEvent
+from streamscope.engines.prediction import reference_model
 from streamscope.order.graph import dependencies_of_work
-from streamscope.program.launch import HostCall, Launch
+from streamscope.program.launch import HostCall, Launch, LaunchKind
 from streamscope.program.operation import LONGEST_SOURCE, Operation, Program
-from streamscope.trace.origins import MOST_DEPENDENCIES, MOST_OPERATIONS, MOST_WAITS, Origins, Trait
+from streamscope.trace.origins import MOST_DEPENDENCIES, MOST_NS, MOST_OPERATIONS, MOST_WAITS, Origins, Trait
 from streamscope.trace.spans import IntArray
 from streamscope.words import shortened
 
@@ -20,12 +21,19 @@ Place = tuple[int, int]
 """An operation and which of its launches."""
 
 
-def origins_of(plan: Plan) -> Origins:
-    """Return where the operations of a plan's program come from, and its event waits."""
+def origins_of(plan: Plan, estimate: Estimate | None = None) -> Origins:
+    """Return where the operations of a plan's program come from, its event waits, and what has to come after what.
+
+    Parameters
+    ----------
+    plan : Plan
+    estimate : callable, optional
+        How long the planner took each launch to run; the device's own. The built-in cost model's, by default.
+    """
     waits = sorted(set(_waits(plan.flat())))
     complete = len(waits) <= MOST_WAITS
     table = np.array(waits if complete else [], np.int64).reshape(-1, 4)
-    launches, dependencies = _order(plan.program)
+    launches, dependencies = _order(plan.program, estimate or reference_model().estimate_ns)
     if len(plan.program.operations) > MOST_OPERATIONS:
         return Origins(waits=table, complete=complete, launches=launches, dependencies=dependencies)
     texts: dict[str, int] = {"": -1}
@@ -40,7 +48,7 @@ def origins_of(plan: Plan) -> Origins:
     return Origins(tuple(texts)[1:], label, line, arguments, table, complete, launches, dependencies)
 
 
-def _order(program: Program) -> tuple[IntArray, IntArray]:
+def _order(program: Program, estimate: Estimate) -> tuple[IntArray, IntArray]:
     """Return the launches and host functions of a program, and what has to come after what: nothing of either where there are too many."""
     works = [work for operation in program.operations for work in _works(operation)]
     places = [(work.operation, 0 if isinstance(work, HostCall) else work.part) for work in works]
@@ -49,19 +57,29 @@ def _order(program: Program) -> tuple[IntArray, IntArray]:
         pairs = [(*places[other], *places[index]) for index, earlier in enumerate(dependencies_of_work(works)) for other in earlier]
     if max(len(works), len(pairs)) > MOST_DEPENDENCIES:
         works, pairs = [], []
-    rows = [(*place, _traits(work, program)) for place, work in zip(places, works, strict=False)]
-    return np.array(rows, np.int64).reshape(-1, 3), np.array(pairs, np.int64).reshape(-1, 4)
+    rows = [(*place, _traits(work, program), _expected_ns(work, estimate)) for place, work in zip(places, works, strict=False)]
+    return np.array(rows, np.int64).reshape(-1, 4), np.array(pairs, np.int64).reshape(-1, 4)
 
 
 def _works(operation: Operation) -> tuple[Launch | HostCall, ...]:
     return (operation.work,) if isinstance(operation.work, HostCall) else operation.work
 
 
+def _expected_ns(work: Launch | HostCall, estimate: Estimate) -> int:
+    return 0 if isinstance(work, HostCall) else min(round(estimate(work)), MOST_NS)
+
+
 def _traits(work: Launch | HostCall, program: Program) -> Trait:
     captured = Trait.CAPTURED if program.captured else Trait(0)
     if isinstance(work, HostCall):
         return Trait.HOST | captured
-    held = ((work.auxiliary, Trait.AUXILIARY), (work.library, Trait.LIBRARY), (not work.capturable, Trait.FIXED))
+    held = (
+        (work.auxiliary, Trait.AUXILIARY),
+        (work.library, Trait.LIBRARY),
+        (not work.capturable, Trait.FIXED),
+        (work.kind is LaunchKind.COPY_IN, Trait.COPY_IN),
+        (work.kind is LaunchKind.COPY_OUT, Trait.COPY_OUT),
+    )
     return reduce(or_, (trait for has, trait in held if has), captured)
 
 

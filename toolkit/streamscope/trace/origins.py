@@ -17,7 +17,8 @@ from streamscope.trace.stored import is_tuple_of_texts
 MOST_OPERATIONS, MOST_WAITS, MOST_DEPENDENCIES = 100_000, 200_000, 100_000
 """A trace of a longer program does not say where its operations come from, one with more waits not what waits for what, and one with more
 launches or dependencies neither of these."""
-_MOST = int(np.iinfo(np.int32).max)
+MOST_NS = _MOST = int(np.iinfo(np.int32).max)
+"""An operation that is expected to take longer than 2 s is written down as that."""
 
 
 class Trait(IntFlag):
@@ -33,6 +34,10 @@ class Trait(IntFlag):
     """It is a host function."""
     CAPTURED = 16
     """It was captured from code that is not ours: dependencies are the order of the capture."""
+    COPY_IN = 32
+    """It copies to the device."""
+    COPY_OUT = 64
+    """It copies from the device."""
 
 
 def _none(*shape: int) -> IntArray:
@@ -55,9 +60,10 @@ class Origins:
         a host function waited for a launch, it is the operation in the third column. In a graph, waits are edges.
     complete : bool
         Whether ``waits`` holds all of them. False in traces of versions before there were any, and where there are too many.
-    launches : int32 array, shape (n, 3)
-        The program's launches and host functions in its order: operation, part and `Trait`. Empty where they are not known: in traces of
-        versions before, of code that is not ours, and of programs with too many.
+    launches : int32 array, shape (n, 4)
+        The program's launches and host functions in its order: operation, part, `Trait`, and for how many ns the engine took it when it
+        planned (0 for host functions). Empty where they are not known: in traces of versions before, of code that is not ours, and of
+        programs with too many.
     dependencies : int32 array, shape (n, 4)
         What has to come after what, whatever the engine: the launch of ``(operation, part)`` in the last two columns after that in the
         first two, because one writes what the other reads or writes; and host functions after each other. Some may imply others.
@@ -77,7 +83,7 @@ class Origins:
     arguments: IntArray = field(default_factory=lambda: _none(0), repr=False)
     waits: IntArray = field(default_factory=lambda: _none(0, 4), repr=False)
     complete: bool = False
-    launches: IntArray = field(default_factory=lambda: _none(0, 3), repr=False)
+    launches: IntArray = field(default_factory=lambda: _none(0, 4), repr=False)
     dependencies: IntArray = field(default_factory=lambda: _none(0, 4), repr=False)
     row_waits: IntArray = field(default_factory=lambda: _none(0, 2), repr=False)
 
@@ -151,7 +157,7 @@ class Origins:
         return cls(tuple(stored["texts"]), label, line, arguments, complete=stored["complete"], **tables)
 
 
-_WIDTHS = {"waits": 4, "launches": 3, "dependencies": 4, "row_waits": 2}
+_WIDTHS = {"waits": 4, "launches": 4, "dependencies": 4, "row_waits": 2}
 """The columns of each table."""
 
 

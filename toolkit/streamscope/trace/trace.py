@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import platform
 import sys
@@ -24,6 +25,7 @@ from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from streamscope.predicting.prediction import Prediction
     from streamscope_widgets.timeline import TimelineWidget
 
 
@@ -350,6 +352,38 @@ class Trace:
         from streamscope.trace.perfetto_writer import write_perfetto
 
         return write_perfetto(self, given_path(path, error=OutputError))
+
+    def what_if(self, engine: str | None = None, streams: int | None = None) -> Prediction:
+        """Predict this run under another engine, with what the trace knows: durations, costs of calls, and what depends on what.
+
+        The prediction is a trace too. Change it further with ``.kernel("gemm*").scale(0.5)``, ``.without("copy")`` and
+        ``.fused("add", "relu")``, look at it in the timeline, and compare it by `ss.diff`.
+
+        Parameters
+        ----------
+        engine : {"sync", "async", "dual", "graph", "graph-dual"}, optional
+            The trace's own by default, or "async" where it is of code that is not ours. Such code keeps the order of its streams.
+        streams : int, optional
+            Compute streams; from 2 on, "dual" stands for "sync" and "async", and "graph-dual" for "graph".
+
+        Raises
+        ------
+        TraceError
+            The trace has no kernels, or is from a version that did not keep dependencies.
+        EngineError
+            The engine is unknown, ``streams`` is out of its range, or more than one while it is not known what depends on what.
+
+        Examples
+        --------
+        >>> function, inputs = ss.workload("elementwise-chain").build(length=50)
+        >>> trace = ss.compare(function, *inputs, engines="sync", device="simulated", progress=False)["sync"].trace
+        >>> round(trace.what_if(engine="graph").speedup, 1)
+        7.0
+        """
+        # A trace knows nothing of engines. Only here it asks for what stands above it, and by name, when it is called.
+        predicting = importlib.import_module("streamscope.predicting.prediction")
+        prediction: Prediction = predicting.what_if(self, engine, streams)
+        return prediction
 
     @classmethod
     def from_parquet(cls, path: str | Path) -> Trace:

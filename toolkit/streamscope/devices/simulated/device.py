@@ -228,10 +228,10 @@ class SimulatedDevice:
         """
         own = self._core.own(SimulatedStream, stream)
         sources, targets = self._buffers(launch, "reads", reads), self._buffers(launch, "writes", writes)
-        pieces = tuple((piece.alone_ns, self._model.residency(piece.cost)) for piece in self._prices.pieces(launch))
+        pieces = tuple((_whole(piece.alone_ns), self._model.residency(piece.cost, piece.busy)) for piece in self._prices.pieces(launch))
         work = Work(self._execution, launch, self._reference(launch), sources, targets, pieces)
-        call_ns = self._prices.call_ns(launch)
-        return lambda: own.launch(work, call_ns)
+        call_ns, tail_ns = self._prices.call_ns(launch), self._prices.tail_ns(launch)
+        return lambda: own.launch(work, call_ns, tail_ns)
 
     def bind_host(self, call: HostCall, reads: Sequence[Buffer], writes: Sequence[Buffer]) -> Call:
         """Prepare a host function: it reads what is in memory when it is called, and has written after ``duration_ns``.
@@ -357,6 +357,11 @@ class SimulatedDevice:
         if len(buffers) != expected:
             raise DeviceError(f"{work.name!r} {role} {expected} variables and was bound to {len(buffers)} buffers")
         return tuple(self._core.own(SimulatedBuffer, buffer) for buffer in buffers)
+
+
+def _whole(duration_ns: float) -> float:
+    """Return a duration in whole ns, as traces have them, so that a trace tells all of it; very short ones stay as they are."""
+    return float(round(duration_ns)) if duration_ns >= 1 else duration_ns
 
 
 def _conforms(device: SimulatedDevice) -> Device:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy.typing as npt
@@ -71,7 +72,7 @@ class Execution:
         self.cache = ResultCache()
         self.core = core
         self._multiprocessors = Multiprocessors(core.timeline, core.model)
-        self._copy_engines = {kind: CopyEngine(core.timeline) for kind in (LaunchKind.COPY_IN, LaunchKind.COPY_OUT)}
+        self._bus = Bus(core.timeline, core.model.bus_both_share)
 
     def run(self, work: Work, finished: Action, stream: str, stretch: float, gap_ns: float, replay: int = -1) -> None:
         """Run a launch from now on; ``finished`` is called at its end, when its results are in memory.
@@ -97,7 +98,7 @@ class Execution:
             started()
             self._multiprocessors.start(held, duration_ns, finished)
         else:
-            self._copy_engines[kind].put(duration_ns, started, finished)
+            self._bus.put(kind, duration_ns, started, finished)
 
 
 class _Running:
@@ -213,27 +214,70 @@ class Multiprocessors:
         kernel.finished()
 
 
-class CopyEngine:
-    """One direction of the bus: one copy at a time, in the order of arrival, beside kernels and beside copies of the other direction."""
+class Bus:
+    """The bus to the device and back: in each direction one copy at a time, in the order of arrival, beside kernels.
 
-    def __init__(self, timeline: Timeline) -> None:
+    While copies go in both directions, each is slower. Speeds change only when a copy starts or ends, so only then are ends computed anew.
+    """
+
+    def __init__(self, timeline: Timeline, both_share: float) -> None:
         self._timeline = timeline
-        self._copies: deque[tuple[float, Action, Action]] = deque()
+        self._both_share = both_share
+        self._copies: dict[LaunchKind, deque[_Copy]] = {kind: deque() for kind in (LaunchKind.COPY_IN, LaunchKind.COPY_OUT)}
+        self._rated_ns = 0.0
+        self._speed = 1.0
+        self._ends: list[Appointment] = []
 
-    def put(self, duration_ns: float, started: Action, finished: Action) -> None:
-        """Queue a copy; ``started`` is called when the engine takes it up."""
-        self._copies.append((duration_ns, started, finished))
-        if len(self._copies) == 1:
-            self._take_up()
+    def put(self, direction: LaunchKind, duration_ns: float, started: Action, finished: Action) -> None:
+        """Queue a copy; ``started`` is called when it is taken up."""
+        copies = self._copies[direction]
+        copies.append(_Copy(duration_ns, started, finished))
+        if len(copies) == 1:
+            self._take_up(direction)
 
-    def _take_up(self) -> None:
-        duration_ns, started, _ = self._copies[0]
-        started()
-        self._timeline.at(self._timeline.now_ns + duration_ns, self._end)
+    def _take_up(self, direction: LaunchKind) -> None:
+        self._progress()
+        self._copies[direction][0].started()
+        self._rate()
 
-    def _end(self) -> None:
-        _, _, finished = self._copies.popleft()
+    def _running(self) -> list[tuple[LaunchKind, _Copy]]:
+        return [(direction, copies[0]) for direction, copies in self._copies.items() if copies and not copies[0].over]
+
+    def _progress(self) -> None:
+        elapsed_ns = self._timeline.now_ns - self._rated_ns
+        for _, copy in self._running():
+            copy.remaining_ns -= elapsed_ns * self._speed if copy.under_way else 0.0
+        self._rated_ns = self._timeline.now_ns
+
+    def _rate(self) -> None:
+        for end in self._ends:
+            end.cancel()
+        running = self._running()
+        self._speed = self._both_share if len(running) > 1 else 1.0
+        self._ends = []
+        for direction, copy in running:
+            copy.under_way = True
+            end_ns = self._rated_ns + copy.remaining_ns / self._speed
+            self._ends.append(self._timeline.at(end_ns, partial(self._end, direction)))
+
+    def _end(self, direction: LaunchKind) -> None:
+        self._progress()
         # The next copy is taken up after this one's values have been committed.
-        finished()
-        if self._copies:
-            self._take_up()
+        copy = self._copies[direction][0]
+        copy.over = True
+        copy.finished()
+        self._copies[direction].popleft()
+        if self._copies[direction]:
+            self._take_up(direction)
+        else:
+            self._rate()
+
+
+@dataclass(slots=True)
+class _Copy:
+    remaining_ns: float
+    """Of its time alone."""
+    started: Action
+    finished: Action
+    under_way: bool = False
+    over: bool = False

@@ -36,6 +36,11 @@ class Node:
     stream: str
     after: frozenset[int]
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether it is a copy between host and device."""
+        return isinstance(self.content, Work) and self.content.launch.kind is not LaunchKind.KERNEL
+
     def described(self) -> GraphNode:
         """Return the node as graphs show it; grid and block are the cost's."""
         after = tuple(sorted(self.after))
@@ -195,6 +200,7 @@ class SimulatedGraph:
         self.core = core
         self._nodes = nodes
         self._successors = _successors(nodes)
+        self._continued = _continued(nodes)
         self._refused = refused
         self._latest = Moment()
         self._latest.come(0.0)
@@ -221,7 +227,7 @@ class SimulatedGraph:
         """
         if refused := _difference([node.described() for node in nodes], self.nodes):
             return refused
-        self._nodes, self._successors = nodes, _successors(nodes)
+        self._nodes, self._successors, self._continued = nodes, _successors(nodes), _continued(nodes)
         return ""
 
     def launch(self, stream: Stream) -> None:
@@ -229,24 +235,47 @@ class SimulatedGraph:
         own = self.core.own(SimulatedStream, stream)
         if own.capture is not None:
             raise own.capture.fail("a graph was launched on a captured stream", hint="capture the work itself instead")
-        run = GraphRun(self._nodes, self._successors, own, previous=self._latest)
+        run = GraphRun(self._nodes, self._successors, self._continued, own, previous=self._latest)
         with self.core.lock, deferred():
-            self._latest = own.put(Item(run.begin), self.core.model.graph_launch_ns(self.node_count))
+            call_ns = self.core.model.graph_launch_ns(self.node_count, sum(node.is_copy for node in self._nodes))
+            self._latest = own.put(Item(run.begin), call_ns)
             run.claim_events()
 
 
 class GraphRun:
     """One run of a graph on a stream: each node starts when those are done that it depends on."""
 
-    __slots__ = ("_core", "_delays", "_id", "_missing", "_nodes", "_previous", "_records", "_stream", "_successors", "_unfinished")
+    __slots__ = (
+        "_continued",
+        "_core",
+        "_delays",
+        "_id",
+        "_missing",
+        "_nodes",
+        "_previous",
+        "_ready_ns",
+        "_records",
+        "_stream",
+        "_successors",
+        "_unfinished",
+    )
 
-    def __init__(self, nodes: Sequence[Node], successors: Sequence[Sequence[int]], stream: SimulatedStream, previous: Moment) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        successors: Sequence[Sequence[int]],
+        continued: Sequence[int],
+        stream: SimulatedStream,
+        previous: Moment,
+    ) -> None:
         self._core = core = stream.core
         self._nodes = nodes
         self._successors = successors
         self._stream = stream
         self._previous = previous
         self._id = next(core.replay_ids)
+        self._continued = continued
+        self._ready_ns = [0.0] * len(nodes)
         self._missing = [len(node.after) for node in nodes]
         self._unfinished = len(nodes)
         self._delays = [
@@ -292,11 +321,14 @@ class GraphRun:
         self._done(index)
 
     def _done(self, index: int) -> None:
+        now_ns, gap_ns = self._core.timeline.now_ns, self._core.model.graph_node_gap_ns
         self._unfinished -= 1
         for successor in self._successors[index]:
             self._missing[successor] -= 1
+            crossing_ns = 0.0 if self._continued[successor] == index else self._core.model.graph_crossing_ns
+            self._ready_ns[successor] = max(self._ready_ns[successor], now_ns + gap_ns + crossing_ns)
             if not self._missing[successor]:
-                self._ready(successor, self._core.model.graph_node_gap_ns)
+                self._ready(successor, self._ready_ns[successor] - now_ns)
         if not self._unfinished:
             self._finish()
 
@@ -323,3 +355,17 @@ def _difference(nodes: Sequence[GraphNode], before: Sequence[GraphNode]) -> str:
         if new.after != old.after:
             return f"topology changed: node {index} comes after {list(new.after)}, came after {list(old.after)}"
     return ""
+
+
+def _continued(nodes: Sequence[Node]) -> list[int]:
+    """Return for each node the one whose branch it continues, -1 for the first of a branch.
+
+    Of the nodes that it comes after, it is one that no other continues, the latest captured from the same stream if there is one.
+    """
+    taken: set[int] = set()
+    found: list[int] = []
+    for node in nodes:
+        free = [before for before in node.after if before not in taken]
+        found.append(max((before for before in free if nodes[before].stream == node.stream), default=max(free, default=-1)))
+        taken.add(found[-1])
+    return found

@@ -100,20 +100,22 @@ class SimulatedStream:
         """Block the host until the stream is empty."""
         self.core.synchronize([self.last], f"synchronizing stream {self._name!r}", [self])
 
-    def launch(self, work: Work, call_ns: float) -> None:
-        """Put a launch on the stream or, in a capture, into the graph."""
+    def launch(self, work: Work, call_ns: float, tail_ns: float = 0.0) -> None:
+        """Put a launch on the stream or, in a capture, into the graph; ``tail_ns`` of the call are left when it is there."""
         if self.capture is not None:
             self.core.spend(call_ns)
             self.capture.launch(self, work)
             return
-        self.put(Item(_begin_launch, work, *self.core.delay_and_stretch(work.launch, self._name)), call_ns)
+        self.put(Item(_begin_launch, work, *self.core.delay_and_stretch(work.launch, self._name)), call_ns, tail_ns)
 
     def wait_for(self, moment: Moment) -> None:
         """Let the stream wait for a moment: the record of an event, or the opening of a gate."""
         self.put(Item(_begin_wait, moment), self.core.model.stream_wait_ns)
 
-    def put(self, item: Item, call_ns: float) -> Moment:
+    def put(self, item: Item, call_ns: float, tail_ns: float = 0.0) -> Moment:
         """Put an item on the queue by a host call, and return when it is done; blocks the host while the queue is full.
+
+        ``tail_ns`` are left of the call when the item has arrived.
 
         Raises
         ------
@@ -126,7 +128,7 @@ class SimulatedStream:
                 self.core.block(lambda: len(self._items) < depth, f"item {depth + 1} on stream {self._name!r}")
             with deferred():
                 self.core.spend(call_ns)
-                item.arrival_ns = self.core.host_ns
+                item.arrival_ns = self.core.host_ns - tail_ns
                 self._items.append(item)
                 self.last = item.done
                 if len(self._items) == 1:

@@ -1,0 +1,233 @@
+"""Predictions of programs of ours: what the simulated device would do itself, and what must hold whatever is changed."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streamscope as ss
+from streamscope.comparing.preview import Preview
+from streamscope.errors import EngineError, TraceError
+from streamscope.predicting.prediction import Prediction
+from streamscope.trace import Basis, SpanKind
+from streamscope.trace.spans import DEVICE_KINDS
+from streamscope.trace.trace import Trace
+
+ENGINES = ["sync", "async", "dual", "graph", "graph-dual"]
+ON_ONE_STREAM = ["sync", "async", "graph"]
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["add", "multiply", "relu", "matmul", "to_host", "host"]), st.integers(0, 5), st.integers(0, 5)),
+    min_size=1,
+    max_size=12,
+)
+
+
+@st.composite
+def programs(draw):
+    """Operators on what earlier ones made, of small and of large arrays, with copies and host functions between."""
+    chosen, size = draw(steps), draw(st.sampled_from([8, 64, 256]))
+    host = ss.host_function(duration_us=7)(lambda a: a + a)
+
+    @ss.program
+    def step(x, y):
+        made = [x, y]
+        for name, first, second in chosen:
+            a, b = made[first % len(made)], made[second % len(made)]
+            if name == "to_host":
+                made.append(ss.ops.to_device(ss.ops.to_host(a)))
+            elif name == "host":
+                made.append(ss.ops.to_device(host(ss.ops.to_host(a))))
+            else:
+                made.append(getattr(ss.ops, name)(*([a] if name == "relu" else [a, b])))
+        return tuple(made[2:])
+
+    return step.trace(*(np.ones((size, size), np.float32) for _ in range(2)))
+
+
+def recorded(program, engine="sync", streams=2):
+    """Return what the simulated device makes of a program, without its data."""
+    return Preview(program).comparison([engine], streams=streams)[engine].trace
+
+
+def assert_same_times(trace, other):
+    for column in ("kind", "lane", "start_ns", "end_ns", "operation", "part", "blocks", "threads", "bytes", "flops"):
+        np.testing.assert_array_equal(getattr(trace.spans, column), getattr(other.spans, column), err_msg=column)
+    texts = [[spans.names[code] for code in spans.name] for spans in (trace.spans, other.spans)]
+    assert texts[0] == texts[1]
+    assert trace.spans.lanes == other.spans.lanes
+
+
+@settings(max_examples=25)
+@given(programs())
+def test_from_a_sync_trace_of_the_simulated_device_its_own_runs_are_predicted_to_the_nanosecond(program):
+    source = recorded(program)
+    for engine in ON_ONE_STREAM:
+        assert_same_times(source.what_if(engine=engine), recorded(program, engine))
+
+
+@pytest.mark.parametrize("name", ["branches", "attention", "pipeline", "conv-backward", "lstm", "resnet-block"])
+def test_plans_for_several_streams_are_the_engines_own(name):
+    """Waits, streams and lanes of a prediction are those of the plan that the engine makes."""
+    function, inputs = ss.workload(name).build()
+    program = function.trace(*inputs)
+    source = recorded(program)
+    for engine in ("dual", "graph-dual"):
+        predicted, run = source.what_if(engine=engine), recorded(program, engine)
+        assert {key: predicted.info.plan[key] for key in ("streams", "waits")} == {key: run.info.plan[key] for key in ("streams", "waits")}
+        lanes = [dict(zip(zip(t.spans.operation, t.spans.part, strict=True), t.spans.lane, strict=True)) for t in (predicted, run)]
+        assert lanes[0] == lanes[1]
+        np.testing.assert_array_equal(predicted.origins.waits, run.origins.waits)
+
+
+@settings(max_examples=25)
+@given(programs(), st.sampled_from(ENGINES))
+def test_what_has_to_come_after_something_does_in_every_prediction(program, engine):
+    predicted = recorded(program).what_if(engine=engine)
+    spans, times = predicted.spans, {}
+    for row in np.flatnonzero(spans.is_kind(DEVICE_KINDS) | (spans.kind == SpanKind.HOST)).tolist():
+        times[int(spans.operation[row]), int(spans.part[row])] = int(spans.start_ns[row]), int(spans.end_ns[row])
+    assert len(times) == len(predicted.origins.launches)
+    for operation, part, later, later_part in predicted.origins.dependencies.tolist():
+        assert times[operation, part][1] <= times[later, later_part][0]
+
+
+@settings(max_examples=25)
+@given(programs(), st.sampled_from(ENGINES), st.data())
+def test_scaling_by_one_changes_nothing_and_longer_kernels_never_help_on_one_stream(program, engine, data):
+    predicted = recorded(program).what_if(engine=engine)
+    name = data.draw(st.sampled_from(sorted({task.name for task in predicted.supposition.tasks})))
+    assert_same_times(predicted.kernel(name).scale(1), predicted)
+    if engine in ON_ONE_STREAM:
+        longer = predicted.kernel(name).scale(data.draw(st.floats(1, 5)))
+        assert longer.predicted_ns >= predicted.predicted_ns - 1
+        shorter = predicted.kernel(name).scale(data.draw(st.floats(0.1, 1)))
+        assert shorter.predicted_ns <= predicted.predicted_ns + 1
+
+
+@settings(max_examples=25)
+@given(programs(), st.sampled_from(ON_ONE_STREAM), st.data())
+def test_leaving_work_out_never_takes_longer(program, engine, data):
+    predicted = recorded(program).what_if(engine=engine)
+    names = sorted({task.name for task in predicted.supposition.tasks})
+    if len(names) < 2:
+        with pytest.raises(TraceError, match="nothing is left"):
+            predicted.without(names[0])
+        return
+    name = data.draw(st.sampled_from(names))
+    left = predicted.without(name)
+    assert left.predicted_ns <= predicted.predicted_ns + 1
+    assert name not in {task.name for task in left.supposition.tasks}
+    kept = {task.place for task in left.supposition.tasks}
+    reached = _reachable(predicted)
+    for task in left.supposition.tasks:  # What came after something that is left still does, also through what is gone.
+        assert {place for place in reached[task.place] if place in kept} == _reachable(left)[task.place]
+
+
+def _reachable(prediction):
+    tasks = prediction.supposition.tasks
+    found = {}
+    for task in tasks:
+        found[task.place] = set().union(*({tasks[earlier].place} | found[tasks[earlier].place] for earlier in task.after))
+    return found
+
+
+def chain_trace(length=9, engine="graph"):
+    function, inputs = ss.workload("elementwise-chain").build(length=length)
+    return recorded(function.trace(*inputs), engine)
+
+
+def test_fused_kernels_take_as_long_as_their_parts_with_one_start():
+    """Three times multiply, add and relu of 256 elements: kernels of the shortest length, so that three fused take as long as one."""
+    before = chain_trace().what_if()
+    fused = before.fused("multiply", "add", "relu")
+    kernels = fused.spans.of_kind([SpanKind.KERNEL])
+    assert [fused.spans.names[code] for code in kernels.name] == ["multiply+add+relu"] * 3
+    least = before.supposition.host.model.working_kernel_ns
+    assert kernels.duration_ns.tolist() == [least] * 3
+    assert kernels.bytes.tolist() == [3072 + 3072 + 2048] * 3  # two arrays in and one out; of the relu one in
+    longer = before.kernel("*").scale(2).fused("multiply", "add", "relu").spans.of_kind([SpanKind.KERNEL])
+    assert longer.duration_ns.tolist() == [least + 3 * least] * 3
+    with pytest.raises(TraceError, match="nothing to fuse"):
+        before.fused("relu", "relu")
+    with pytest.raises(TraceError, match="two kernels or more"):
+        before.fused("relu")
+
+
+def test_a_kernel_that_two_others_read_is_not_fused():
+    def step(x):
+        y = ss.ops.relu(x)
+        return y + 1, y + 2
+
+    trace = recorded(ss.program(step).trace(np.ones(8, np.float32)))
+    with pytest.raises(TraceError, match="nothing to fuse"):
+        trace.what_if().fused("relu", "add")
+
+
+def test_a_prediction_is_a_simulated_trace_that_can_be_kept_and_changed(tmp_path):
+    prediction = chain_trace(engine="sync").what_if(engine="graph").kernel("relu").scale(0.5)
+    assert isinstance(prediction, Trace)
+    assert prediction.info.device.simulated
+    assert (prediction.info.recorder, prediction.info.engine) == ("prediction", "graph")
+    assert "trace of sync" in prediction.info.notes[0]
+    assert prediction.info.notes[-1] == "changed: 3 relu × 0.5"
+    assert (prediction.spans.basis == Basis.MEASURED).all()
+    read = ss.Trace.from_parquet(prediction.to_parquet(tmp_path / "p.parquet"))
+    np.testing.assert_array_equal(read.spans.end_ns, prediction.spans.end_ns)
+    again = prediction.what_if(engine="async")
+    assert (again.info.engine, again.supposition.changes) == ("async", ("3 relu × 0.5",))
+    told = prediction.to_dict()
+    assert told["engine"] == "graph"
+    assert told["speedup"] == pytest.approx(told["before_us"] / told["predicted_us"], rel=1e-3)
+    assert str(prediction).startswith("elementwise_chain under graph 3 relu × 0.5: ")
+
+
+def test_a_prediction_of_a_prediction_begins_where_that_ends():
+    first = chain_trace(engine="sync").what_if(engine="graph")
+    stored = Trace(first.spans, first.info, first.origins)
+    assert_same_times(stored.what_if(), first)
+
+
+@pytest.mark.parametrize(("engine", "streams", "expected"), [
+    (None, None, "sync"), (None, 2, "dual"), ("async", 3, "dual"), ("graph", 2, "graph-dual"), ("graph", 1, "graph"), ("dual", 1, "dual"),
+])  # fmt: skip
+def test_streams_choose_the_engine_that_uses_them(engine, streams, expected):
+    assert chain_trace(engine="sync").what_if(engine, streams).info.engine == expected
+
+
+@pytest.mark.parametrize(("call", "error", "message"), [
+    (lambda t: t.what_if(engine="fast"), EngineError, "unknown engine 'fast'"),
+    (lambda t: t.what_if(engine=3), EngineError, "3 is not the name of an engine"),
+    (lambda t: t.what_if(streams=0), EngineError, "streams=0 is out of range"),
+    (lambda t: t.what_if().kernel("gemm*"), TraceError, "is called 'gemm\\*'"),
+    (lambda t: t.what_if().kernel(3), TraceError, "3 is not a name of kernels"),
+    (lambda t: t.what_if().without("copy"), TraceError, "is called 'copy'"),
+    (lambda t: t.what_if().kernel("relu").scale(0), TraceError, "cannot take 0 times as long"),
+    (lambda t: t.what_if().kernel("relu").scale(float("nan")), TraceError, "cannot take nan times"),
+    (lambda t: t.what_if().kernel("relu").scale("2"), TraceError, "cannot take '2' times"),
+])  # fmt: skip
+def test_wrong_arguments_are_refused_with_what_there_is(call, error, message):
+    with pytest.raises(error, match=message):
+        call(chain_trace(engine="sync"))
+
+
+def test_patterns_choose_by_name_and_by_kind():
+    function, inputs = ss.workload("pipeline").build(chunks=1, size=64)
+    prediction = recorded(function.trace(*inputs)).what_if()
+    assert isinstance(prediction, Prediction)
+    assert {word: len(prediction.kernel(word)) for word in ("copy", "host", "kernel", "to_*", "mul*")} == {
+        "copy": 2, "host": 1, "kernel": 12, "to_*": 2, "mul*": 4,
+    }  # fmt: skip
+    twice = prediction.kernel("host").scale(2)
+    host = [t.spans.of_kind([SpanKind.HOST]).duration_ns[0] for t in (prediction, twice)]
+    assert host[1] == 2 * host[0]
+
+
+def test_a_trace_without_kernels_or_of_an_older_version_says_so():
+    trace = chain_trace(engine="sync")
+    old = Trace(trace.spans, trace.info)
+    with pytest.raises(TraceError, match="does not say what its launches depend on"):
+        old.what_if()
+    empty = trace.spans.select(trace.spans.kind == SpanKind.LAUNCH)
+    with pytest.raises(TraceError, match="9 of the program's 9 launches have no times"):
+        Trace(empty, trace.info, trace.origins).what_if()

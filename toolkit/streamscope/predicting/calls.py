@@ -1,0 +1,99 @@
+"""What a trace tells of its host: how much longer calls take there than in the cost model, and what waiting costs.
+
+A host is not always as fast as the one that was measured for the cost model: the same launch takes 2.8 µs there, and 3.4 to 5.4 µs on
+another day. So prices of calls that the trace has are the trace's, and those that it does not have are the model's times the ratio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamscope.devices.cost_model import CostModel
+from streamscope.predicting.tasks import Place, Task
+from streamscope.program.launch import LaunchKind
+from streamscope.trace.origins import Trait
+from streamscope.trace.spans import SpanKind
+from streamscope.trace.trace import Trace
+
+
+@dataclass(frozen=True)
+class Host:
+    """What a trace tells of calls of the host.
+
+    Attributes
+    ----------
+    model : CostModel
+        With costs of calls as the trace has them, or as its other calls let one expect.
+    tails_ns : mapping of str to float
+        For launches of a name: how long the call goes on after it has put the work on the stream.
+    last_wait_ns : float
+        What the wait at the end of a run costs beside a stream's.
+    """
+
+    model: CostModel
+    tails_ns: dict[str, float]
+    last_wait_ns: float
+
+
+def host_of(trace: Trace, tasks: Sequence[Task], model: CostModel) -> Host:
+    """Return what a trace tells of its host, given its tasks."""
+    ratio = _ratio([task.call_ns for task in tasks if _is_plain(task)], model.launch_ns)
+    waits = _waits_ns(trace, tasks)
+    own = [wait for task in tasks if _is_plain(task) and (wait := waits.get(task.place)) is not None]
+    known = own or list(waits.values())
+    modelled_ns = model.launch_latency_ns + model.synchronize_return_ns
+    both_ns = max(0.0, float(np.median(known))) if known else modelled_ns
+    latency_ns = both_ns * model.launch_latency_ns / modelled_ns
+    by_name: dict[str, list[float]] = {}
+    for task in tasks:
+        if task.place in waits and task.kind is LaunchKind.KERNEL:
+            by_name.setdefault(task.name, []).append(both_ns - waits[task.place])
+    scaled = replace(
+        model,
+        launch_latency_ns=max(latency_ns, _LEAST_NS),
+        synchronize_return_ns=max(both_ns - latency_ns, _LEAST_NS),
+        graph_launch_points=tuple((nodes, ratio * call_ns) for nodes, call_ns in model.graph_launch_points),
+        event_record_ns=ratio * model.event_record_ns,
+        stream_wait_ns=ratio * model.stream_wait_ns,
+    )
+    tails_ns = {name: max(0.0, float(np.median(early))) for name, early in by_name.items()}
+    return Host(scaled, tails_ns, max(0.0, _last_wait_ns(trace) - scaled.synchronize_return_ns) if waits else 0.0)
+
+
+_LEAST_NS = 1.0
+
+
+def _is_plain(task: Task) -> bool:
+    """Tell whether a task is a single kernel that the host launches with packed arguments."""
+    return task.kind is LaunchKind.KERNEL and not task.on_host and not task.trait & (Trait.LIBRARY | Trait.CAPTURED)
+
+
+def _ratio(calls_ns: Sequence[float], modelled_ns: float) -> float:
+    known = [call_ns for call_ns in calls_ns if not np.isnan(call_ns)]
+    return float(np.median(known)) / modelled_ns if known else 1.0
+
+
+def _waits_ns(trace: Trace, tasks: Sequence[Task]) -> dict[Place, float]:
+    """Return how long the host waited for each launch, beyond the time that it ran, where the call right after it is a wait."""
+    spans = trace.spans
+    host = np.flatnonzero(spans.kind < SpanKind.KERNEL)
+    alone_ns = {task.place: task.alone_ns for task in tasks}
+    found: dict[Place, float] = {}
+    for row, following in zip(host[:-1].tolist(), host[1:].tolist(), strict=True):
+        if spans.kind[row] == SpanKind.LAUNCH and spans.kind[following] == SpanKind.SYNC:
+            place = int(spans.operation[row]), int(spans.part[row])
+            if place in alone_ns:
+                found[place] = float(spans.duration_ns[following]) - alone_ns[place]
+    return found
+
+
+def _last_wait_ns(trace: Trace) -> float:
+    """Return how long the last wait of the run took, if the wait before it left nothing to wait for."""
+    spans = trace.spans
+    host = np.flatnonzero(spans.kind < SpanKind.KERNEL)
+    if len(host) > 1 and (spans.kind[host[-2:]] == SpanKind.SYNC).all():
+        return float(spans.duration_ns[host[-1]])
+    return 0.0

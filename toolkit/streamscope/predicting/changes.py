@@ -1,0 +1,132 @@
+"""Changes to tasks: kernels that take longer or shorter, work that is left out, chains of kernels that become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from streamscope.devices.cost_model import Piece
+from streamscope.errors import TraceError
+from streamscope.predicting.tasks import Task
+from streamscope.program.launch import Cost, LaunchKind
+from streamscope.trace.spans import SpanKind, SpanTable
+
+
+def chosen(tasks: Sequence[Task], source: SpanTable, pattern: str) -> list[bool]:
+    """Tell of each task whether a pattern names it: its name, the kernel's own, or the word "kernel", "copy", "set" or "host".
+
+    Raises
+    ------
+    TraceError
+        It names none.
+    """
+    if not isinstance(pattern, str):
+        raise TraceError(f"{pattern!r} is not a name of kernels", hint='for example "gemm*"')
+    names = [{task.name, *_own_names(task, source)} for task in tasks]
+    found = [any(fnmatchcase(name, pattern) for name in each) for each in names]
+    if not any(found):
+        known = sorted({name for each in names for name in each})
+        near = get_close_matches(pattern, known, 3, 0.3) or known[:3]
+        hint = f"for example {', '.join(repr(name) for name in near)}" if near else "the trace has no kernels"
+        raise TraceError(f"no kernel, copy or host function of the trace is called {pattern!r}", hint=hint)
+    return found
+
+
+def _own_names(task: Task, source: SpanTable) -> set[str]:
+    symbols = {source.names[source.symbol[row]] for row in task.rows if source.symbol[row] >= 0}
+    kinds = {SpanKind(int(source.kind[row])).name.lower() for row in task.rows}
+    return symbols | kinds | ({"host"} if task.on_host else set())
+
+
+def scaled(tasks: Sequence[Task], picked: Sequence[bool], factor: float) -> list[Task]:
+    """Return tasks of which those that are picked take ``factor`` times as long, on the device or, of a host function, on the host."""
+
+    def longer(task: Task) -> Task:
+        if task.on_host:
+            return replace(task, call_ns=task.call_ns * factor)
+        return replace(task, pieces=tuple(Piece(piece.alone_ns * factor, piece.cost) for piece in task.pieces))
+
+    return [longer(task) if change else task for task, change in zip(tasks, picked, strict=True)]
+
+
+def without(tasks: Sequence[Task], picked: Sequence[bool]) -> list[Task]:
+    """Return tasks without those that are picked. What came after one of these comes after what it came after."""
+    number: dict[int, int] = {}
+    ends: list[frozenset[int]] = []  # What is left of each task, or of what it came after.
+    kept: list[Task] = []
+    for position, (task, dropped) in enumerate(zip(tasks, picked, strict=True)):
+        after = frozenset().union(*(ends[earlier] for earlier in task.after))
+        ends.append(after if dropped else frozenset((position,)))
+        if not dropped:
+            number[position] = len(kept)
+            kept.append(replace(task, after=tuple(sorted(number[earlier] for earlier in after))))
+    return kept
+
+
+def fused(tasks: Sequence[Task], picked: Sequence[Sequence[bool]], least_ns: float) -> list[Task]:
+    """Return tasks in which each chain of kernels becomes one: of a kernel of each sort, in order, each with nothing else after it.
+
+    A kernel takes ``least_ns`` even if it does nothing, and the fused one takes that once. What it saves in memory traffic is not known
+    from a trace, and not counted. Copies, host functions and launches of several kernels are not fused.
+
+    Raises
+    ------
+    TraceError
+        There is no such chain.
+    """
+    followers: list[list[int]] = [[] for _ in tasks]
+    for position, task in enumerate(tasks):
+        for earlier in task.after:
+            followers[earlier].append(position)
+    chains: list[list[int]] = []
+    taken: set[int] = set()
+    for position in range(len(tasks)):
+        chain = _chain(tasks, followers, picked, position)
+        if chain and taken.isdisjoint(chain):
+            chains.append(chain)
+            taken.update(chain)
+    if not chains:
+        raise TraceError("nothing to fuse: no such kernels come right after each other, with nothing else after them", hint="see .origins")
+    into = {position: chain[-1] for chain in chains for position in chain}
+    chain_of = {chain[-1]: tuple(chain) for chain in chains}
+    merged = {chain[-1]: _merged([tasks[position] for position in chain], least_ns) for chain in chains}
+    gone = [into.get(position, position) != position for position in range(len(tasks))]
+    joined: list[Task] = []
+    for position, task in enumerate(tasks):
+        members = () if gone[position] else chain_of.get(position, (position,))
+        after = {into.get(earlier, earlier) for member in members for earlier in tasks[member].after} - {position}
+        joined.append(replace(merged.get(position, task), after=tuple(sorted(after))))
+    return without(joined, gone)
+
+
+def _chain(tasks: Sequence[Task], followers: Sequence[Sequence[int]], picked: Sequence[Sequence[bool]], first: int) -> list[int]:
+    """Return the chain that begins with a task, or nothing."""
+    chain: list[int] = []
+    position = first
+    for sort in picked:
+        if chain:
+            if len(followers[chain[-1]]) != 1:
+                return []
+            (position,) = followers[chain[-1]]
+        task = tasks[position]
+        if not sort[position] or task.on_host or task.kind is not LaunchKind.KERNEL or len(task.pieces) != 1:
+            return []
+        chain.append(position)
+    return chain
+
+
+def _merged(chain: Sequence[Task], least_ns: float) -> Task:
+    pieces = [task.pieces[0] for task in chain]
+    busy_ns = sum(max(0.0, piece.alone_ns - least_ns) for piece in pieces)
+    longest = max(pieces, key=lambda piece: piece.alone_ns)
+    alone_ns = max(min(least_ns, sum(piece.alone_ns for piece in pieces)) + busy_ns, longest.alone_ns)
+    cost = Cost(
+        sum(piece.cost.bytes for piece in pieces), sum(piece.cost.flops for piece in pieces), longest.cost.blocks, longest.cost.threads
+    )
+    calls = np.array([task.call_ns for task in chain])
+    call_ns = float("nan") if np.isnan(calls).all() else float(np.nanmax(calls))
+    return replace(chain[-1], name="+".join(task.name for task in chain), pieces=(Piece(alone_ns, cost),), call_ns=call_ns)

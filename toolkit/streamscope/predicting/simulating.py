@@ -1,0 +1,179 @@
+"""From tasks to a predicted trace: an engine's own plan of them, carried out by the simulated device at the trace's prices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+
+from streamscope.advising.simulation import LEAST_NS, without_data
+from streamscope.devices.cost_model import Piece
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines import PLANNERS
+from streamscope.engines.issuing import repeating_steps
+from streamscope.engines.plan import Plan, lanes_in_use, own_branches
+from streamscope.engines.prepared import Prepared
+from streamscope.predicting.calls import Host
+from streamscope.predicting.foreign import is_foreign
+from streamscope.predicting.tasks import Task
+from streamscope.program.launch import Cost, HostCall, Launch
+from streamscope.program.operation import Operation, Program, Variable
+from streamscope.program.variable import ArraySpec
+from streamscope.program.variable import Place as Memory
+from streamscope.recording.device_log import DeviceLogRecorder
+from streamscope.recording.origins import origins_of
+from streamscope.trace.origins import Origins, Trait
+from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.trace.trace import Trace
+
+_TOKEN = ArraySpec((1,), np.dtype(np.uint8))
+
+
+@dataclass(frozen=True)
+class TakenPrices:
+    """What tasks cost, for the simulated device; by the position of the task, which is the launch's only variable that it writes."""
+
+    tasks: Sequence[Task]
+    places: dict[tuple[int, int], int]
+    host: Host
+
+    def call_ns(self, launch: Launch) -> float:
+        """Return the host's time for launching it: the trace's, else the model's."""
+        call_ns = self.task(launch).call_ns
+        return self.host.model.call_ns(launch) if np.isnan(call_ns) else call_ns
+
+    def tail_ns(self, launch: Launch) -> float:
+        """Return how much of that is left when it is on the stream."""
+        return min(self.host.tails_ns.get(launch.name, 0.0), self.call_ns(launch))
+
+    def pieces(self, launch: Launch) -> Sequence[Piece]:
+        """Return its kernels as the trace has them."""
+        return [self._priced(piece) for piece in self.task(launch).pieces]
+
+    def _priced(self, piece: Piece) -> Piece:
+        # A kernel's time is what the shortest takes, in which others can run beside it, and what it works.
+        alone_ns = max(piece.alone_ns, LEAST_NS)
+        return replace(piece, alone_ns=alone_ns, busy=max(0.0, 1 - self.host.model.working_kernel_ns / alone_ns))
+
+    def task(self, launch: Launch) -> Task:
+        """Return the task of a launch."""
+        return self.tasks[self.places[launch.operation, launch.part]]
+
+
+def program_of(name: str, tasks: Sequence[Task]) -> tuple[Program, dict[tuple[int, int], int]]:
+    """Return a program of tasks, and the position of the task of each operation and part.
+
+    Every task writes a variable of its own and reads those of the tasks that it comes after, so that the program's order is theirs.
+    """
+    operations: list[Operation] = []
+    places: dict[tuple[int, int], int] = {}
+    for _, group in groupby(enumerate(tasks), key=lambda item: item[1].place[0] if item[1].place[0] >= 0 else -1 - item[0]):
+        members, number = list(group), len(operations)
+        works = tuple(_work(task, number, part, position) for part, (position, task) in enumerate(members))
+        places.update({(number, part): position for part, (position, _) in enumerate(members)})
+        own = {position for position, _ in members}
+        reads = sorted({variable for work in works for variable in work.reads} - own)
+        work = works[0] if isinstance(works[0], HostCall) else tuple(one for one in works if isinstance(one, Launch))
+        operations.append(Operation(number, members[0][1].name, tuple(reads), tuple(sorted(own)), {}, "", work))
+    variables = tuple(Variable(position, task.name, _TOKEN, Memory.DEVICE) for position, task in enumerate(tasks))
+    captured = bool(tasks) and all(task.trait & Trait.CAPTURED for task in tasks)
+    return Program(name, variables, tuple(operations), (), (), captured=captured), places
+
+
+def _work(task: Task, operation: int, part: int, position: int) -> Launch | HostCall:
+    if task.on_host:
+        return HostCall(operation, task.name, task.after, (position,), tuple, task.call_ns)
+    trait, cost = task.trait, task.pieces[0].cost if task.pieces else Cost(0)
+    return Launch(
+        operation, part, task.name, task.kind, task.after, (position,), cost, None,
+        auxiliary=bool(trait & Trait.AUXILIARY), capturable=not trait & Trait.FIXED, library=bool(trait & Trait.LIBRARY),
+        why_not="it could not in the trace",
+    )  # fmt: skip
+
+
+def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int, host: Host) -> Trace:
+    """Return what an engine would make of tasks; its spans say where they come from as those of the ``source`` do.
+
+    Times, order and calls are the simulated device's; names, sizes and costs of kernels are the source's.
+    """
+    program, places = program_of(source.info.program, tasks)
+    prices = TakenPrices(tasks, places, host)
+
+    def planned_ns(launch: Launch) -> float:
+        return prices.task(launch).planned_ns
+
+    plan = _own_streams(program) if engine == "async" and is_foreign(source) else PLANNERS[engine](program, planned_ns, streams=streams)
+    device = SimulatedDevice(host.model, prices=prices)
+    prepared = Prepared(without_data(plan), device, compute_streams=streams)
+    prepared.capture()
+    found = DeviceLogRecorder(device, device.log).record(prepared)
+    spans = _with_last_wait(_named(found.spans, source.spans, tasks, places), round(host.last_wait_ns))
+    return replace(found, spans=spans, origins=_origins(source, plan, tasks, places))
+
+
+def _own_streams(program: Program) -> Plan:
+    """Return a plan that issues code that is not ours as it was issued: each branch on a stream of its own."""
+    lanes = lanes_in_use(program.operations, own_branches(program))
+    steps, events = repeating_steps(program.operations, len(lanes.names), lanes.of, runs_apart=True)
+    return Plan("async", program, lanes.names, tuple(steps), events)
+
+
+def _with_last_wait(spans: SpanTable, longer_ns: int) -> SpanTable:
+    """Return spans of a run whose last wait takes so much longer."""
+    end_ns = np.array(spans.end_ns)
+    last = int(np.flatnonzero(spans.kind == SpanKind.SYNC)[-1])
+    end_ns[last] += longer_ns
+    return replace(spans, end_ns=end_ns)
+
+
+def _named(spans: SpanTable, source: SpanTable, tasks: Sequence[Task], places: dict[tuple[int, int], int]) -> SpanTable:
+    """Return predicted spans with operations, parts, names, symbols and sizes as in the source."""
+    columns = {name: np.array(getattr(spans, name)) for name in ("operation", "part", "symbol", "blocks", "threads", "bytes", "flops")}
+    names = list(spans.names)
+    symbols: dict[int, int] = {}
+    pieces: dict[int, int] = {}
+    device = spans.is_kind(DEVICE_KINDS)
+    for row in np.flatnonzero(spans.operation >= 0).tolist():
+        position = places[int(spans.operation[row]), int(spans.part[row])]
+        task = tasks[position]
+        columns["operation"][row], columns["part"][row] = task.place
+        if not device[row] or not task.rows:
+            continue
+        nth = pieces[position] = pieces.get(position, -1) + 1
+        origin = task.rows[min(nth, len(task.rows) - 1)]
+        cost = task.pieces[nth].cost
+        columns["bytes"][row], columns["flops"][row] = cost.bytes, cost.flops
+        columns["blocks"][row], columns["threads"][row] = source.blocks[origin], source.threads[origin]
+        if (symbol := int(source.symbol[origin])) >= 0:
+            if symbol not in symbols:
+                text = source.names[symbol]
+                symbols[symbol] = names.index(text) if text in names else len(names)
+                names += [text] if symbols[symbol] == len(names) else []
+            columns["symbol"][row] = symbols[symbol]
+    return replace(spans, names=tuple(names), **columns)  # type: ignore[arg-type]
+
+
+def _row(task: Task) -> tuple[int, int, int, int]:
+    return (*task.place, int(task.trait), 0 if np.isnan(task.expected_ns) else int(task.expected_ns))
+
+
+def _origins(source: Trace, plan: Plan, tasks: Sequence[Task], places: dict[tuple[int, int], int]) -> Origins:
+    made = origins_of(plan, lambda launch: 0.0)
+    old = np.array([tasks[places[place]].place for place in sorted(places)], np.int64).reshape(-1, 2)
+    index = {place: row for row, place in enumerate(sorted(places))}
+
+    def renamed(table: IntArray) -> IntArray:
+        pairs = [old[[index[operation, part] for operation, part in table[:, side : side + 2].tolist()]] for side in (0, 2)]
+        return np.hstack([pair.reshape(-1, 2) for pair in pairs]) if len(table) else table
+
+    known = bool(len(made.launches)) and bool((old[:, 0] >= 0).all())
+    return replace(
+        source.origins,
+        waits=renamed(made.waits) if known else made.waits[:0],
+        complete=made.complete and known,
+        launches=np.array([_row(task) for task in tasks], np.int64).reshape(-1, 4) if known else made.launches[:0],
+        dependencies=renamed(made.dependencies) if known else made.dependencies[:0],
+        row_waits=source.origins.row_waits[:0],
+    )

@@ -1,0 +1,139 @@
+"""Tasks: what a trace says that a run consists of, with durations, costs of calls, and what comes after what; no engine in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.devices.cost_model import Piece
+from streamscope.errors import TraceError
+from streamscope.program.launch import Cost, LaunchKind
+from streamscope.trace.origins import Trait
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
+from streamscope.trace.trace import Trace
+
+Place = tuple[int, int]
+"""An operation and which of its launches."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One launch, or one host function.
+
+    Attributes
+    ----------
+    place : (int, int)
+        Its operation and part in the trace.
+    name : str
+    trait : Trait
+    after : tuple of int
+        The positions of the tasks that it comes after, all before its own.
+    rows : tuple of int
+        Rows of its kernels in the trace, or of its copy; none of a host function.
+    pieces : tuple of Piece
+        How long each of these takes alone.
+    expected_ns : float
+        How long the engine took it to run when it planned; NaN where that is not known.
+    call_ns : float
+        Host: the call that launches it, or the host function. NaN where the trace has none.
+    """
+
+    place: Place
+    name: str
+    trait: Trait
+    after: tuple[int, ...]
+    rows: tuple[int, ...] = ()
+    pieces: tuple[Piece, ...] = ()
+    expected_ns: float = float("nan")
+    call_ns: float = float("nan")
+
+    @property
+    def kind(self) -> LaunchKind:
+        """Which part of a device does the work."""
+        if self.trait & Trait.COPY_IN:
+            return LaunchKind.COPY_IN
+        return LaunchKind.COPY_OUT if self.trait & Trait.COPY_OUT else LaunchKind.KERNEL
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it is a host function."""
+        return bool(self.trait & Trait.HOST)
+
+    @property
+    def planned_ns(self) -> float:
+        """How long a planner takes it to run."""
+        return self.alone_ns if np.isnan(self.expected_ns) else self.expected_ns
+
+    @property
+    def alone_ns(self) -> float:
+        """How long its kernels take alone, without gaps between them."""
+        return sum(piece.alone_ns for piece in self.pieces)
+
+
+def tasks_of_program(trace: Trace) -> list[Task]:
+    """Return the tasks of a trace that knows its program's launches and dependencies.
+
+    Raises
+    ------
+    TraceError
+        Launches have no kernel in the trace.
+    """
+    spans, origins = trace.spans, trace.origins
+    kernels = _rows_by_place(spans, spans.is_kind(DEVICE_KINDS))
+    calls = _rows_by_place(spans, spans.is_kind([SpanKind.LAUNCH, SpanKind.HOST]))
+    position = {(operation, part): index for index, (operation, part, *_) in enumerate(origins.launches.tolist())}
+    after: list[list[int]] = [[] for _ in position]
+    for before_operation, before_part, operation, part in origins.dependencies.tolist():
+        after[position[operation, part]].append(position[before_operation, before_part])
+    tasks: list[Task] = []
+    missing: list[Place] = []
+    for (place, index), (_, _, bits, expected) in zip(position.items(), origins.launches.tolist(), strict=True):
+        trait, expected_ns = Trait(bits), float(expected or "nan")
+        called, rows = calls.get(place, []), kernels.get(place, [])
+        if not (called if trait & Trait.HOST else rows):
+            missing.append(place)
+            continue
+        call_ns = float(spans.duration_ns[called[0]]) if called else float("nan")
+        name = spans.names[spans.name[(rows or called)[0]]]
+        tasks.append(Task(place, name, trait, tuple(after[index]), tuple(rows), pieces_of(spans, rows), expected_ns, call_ns))
+    if missing:
+        operation, part = missing[0]
+        raise TraceError(
+            f"{len(missing)} of the program's {len(position)} launches have no times in this trace, the first is launch {part} of "
+            f"operation {operation}",
+            hint="record the program again; what is not known is not predicted",
+        )
+    return usual_calls(tasks)
+
+
+def usual_calls(tasks: Sequence[Task]) -> list[Task]:
+    """Return tasks whose launches cost the host what those of their name cost in the median: one call in one run may meet anything."""
+    by_name: dict[str, list[float]] = {}
+    for task in tasks:
+        if not task.on_host:
+            by_name.setdefault(task.name, []).append(task.call_ns)
+    median = {name: float(np.median(calls)) for name, calls in by_name.items()}
+    return [task if task.on_host else replace(task, call_ns=median[task.name]) for task in tasks]
+
+
+def pieces_of(spans: SpanTable, rows: Sequence[int]) -> tuple[Piece, ...]:
+    """Return the pieces of a launch whose kernels are in these rows."""
+    return tuple(
+        Piece(
+            float(spans.duration_ns[row]),
+            Cost(int(spans.bytes[row]), int(spans.flops[row]), max(1, int(spans.blocks[row])), max(1, int(spans.threads[row]))),
+        )
+        for row in rows
+    )
+
+
+def _rows_by_place(spans: SpanTable, mask: npt.NDArray[np.bool_]) -> dict[Place, list[int]]:
+    """Return the rows of spans of operations, by operation and part, in order of their starts."""
+    found: dict[Place, list[int]] = {}
+    rows = np.flatnonzero(mask & (spans.operation >= 0))
+    for row, operation, part in zip(rows.tolist(), spans.operation[rows].tolist(), spans.part[rows].tolist(), strict=True):
+        found.setdefault((operation, part), []).append(row)
+    return found
