@@ -1,20 +1,25 @@
 """How far the simulated device is from a GPU: makespans of programs under each engine, and the durations of their launches.
 
 On a GPU, measure:      python benchmarks/cost_model_accuracy.py measure [MEASURED.json] [SECONDS]
-Anywhere, compare:      python benchmarks/cost_model_accuracy.py score [MEASURED.json]
+Anywhere, compare:      python benchmarks/cost_model_accuracy.py score KERNEL_TIMES.json MEASURED.json ...
+
+The cost model is of `streamscope calibrate`; these programs and the launches of `kernel_times.py` take no part in it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from further_programs import FURTHER_PROGRAMS
+from kernel_times import matched
 from provenance import provenance
 
 import streamscope as ss
@@ -22,11 +27,14 @@ from streamscope import ops
 from streamscope.advising.probes import chain, forked
 from streamscope.advising.simulation import simulated_ns, without_data
 from streamscope.comparing.preview import Preview
+from streamscope.devices.cost_model import CostModel
+from streamscope.devices.measured_models import FLAT
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.case import run_ns
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.files import written_whole
+from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec
 from streamscope.tracing import ProgramFunction, program
@@ -162,9 +170,12 @@ def probes() -> Iterator[tuple[str, Made]]:
         for dtype in (F16, F32):
             yield f"{count} products {dtype}", (repeated(count, ops.matmul), (spec(dtype, 128, 128), spec(dtype, 128, 128)))
             yield f"{count} batched products {dtype}", (repeated(count, ops.matmul), (spec(dtype, 8, 64, 64), spec(dtype, 8, 64, 64)))
-            yield f"{count} convolutions {dtype}", (
-                repeated(count, lambda x, w: ops.convolution(x, w, padding=1)),
-                (spec(dtype, 1, 16, 16, 32), spec(dtype, 32, 3, 3, 32)),
+            yield (
+                f"{count} convolutions {dtype}",
+                (
+                    repeated(count, lambda x, w: ops.convolution(x, w, padding=1)),
+                    (spec(dtype, 1, 16, 16, 32), spec(dtype, 32, 3, 3, 32)),
+                ),
             )
 
     @program
@@ -200,7 +211,7 @@ def measured(device: Any, traced: Program) -> tuple[dict[str, Any], dict[str, Pr
     """Return medians of issue time and makespan by engine, in ns, the engines in turns; and what is prepared."""
     prepared = {engine: filled(prepare_traced(traced, engine, device)) for engine in PLANNERS}
     rounds = 1 if device.info.exact else ROUNDS
-    random, times = np.random.default_rng(0), {engine: [] for engine in PLANNERS}
+    random, times = np.random.default_rng(0), {engine: list[tuple[int, int]]() for engine in PLANNERS}
     for _ in range(rounds):
         for engine in map(str, random.permutation(list(prepared))):
             times[engine].append(run_ns(prepared[engine]))
@@ -214,7 +225,7 @@ def recorded(device: Any, prepared: Mapping[str, Prepared]) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     for engine in ("graph", "graph-dual"):
-        everything = CuptiRecorder(device).record(prepared[engine], 3)[-1].spans
+        everything = CuptiRecorder(device).record(prepared[engine], lambda: None).spans
         spans = everything.of_kind(DEVICE_KINDS)
         found[f"{engine} host functions"] = everything.of_kind([SpanKind.HOST]).duration_ns.tolist()
         first = spans.start_ns.min()
@@ -260,62 +271,97 @@ def save(target: Path, device: Any, results: Mapping[str, Any]) -> None:
         path.write_text(json.dumps(content, indent=1)[:-2] + ',\n "programs": {\n' + text + "\n}}\n")
 
 
-def scored(name: str, found: Mapping[str, Any], traced: Program) -> dict[str, Any]:
-    """Compare one program: makespans, those with the launches as long as CUPTI says, and the launches."""
+def scored(found: Mapping[str, Any], traced: Program) -> dict[str, Any]:
+    """Return by engine the makespan that was measured, the simulated one, and that with launches as long as CUPTI says; and the launches."""
     simulated = Preview(traced).comparison(list(found["times"]))
     device, launches = SimulatedDevice(), {(one.operation, one.part): one for one in traced.launches()}
-    row: dict[str, Any] = {
-        "engines": {
-            engine: {"measured_us": makespan_ns / 1e3, "simulated_us": simulated.metrics[engine].makespan_us}
-            for engine, (_, makespan_ns) in found["times"].items()
-        }
-    }
-    if "launches" not in found:
-        return row
     taken: dict[tuple[int, int], float] = {}
-    for operation, part, start, end in found["launches"]["graph"]:
+    for operation, part, start, end in found.get("launches", {}).get("graph", ()):
         taken[operation, part] = taken.get((operation, part), 0.0) + end - start
-    row["launches"] = [
-        [str(launches[key].cost.product and launches[key].cost.product.kind or launches[key].name), taken[key], device.estimate_ns(launches[key])]
-        for key in taken
-    ]
-    for engine, one in row["engines"].items():
+
+    def taken_ns(launch: Launch) -> float:
+        return taken.get((launch.operation, launch.part), device.estimate_ns(launch))
+
+    engines = {}
+    for engine, (_, makespan_ns) in found["times"].items():
         plan = without_data(PLANNERS[engine](traced, device.estimate_ns, streams=2))
-        known = simulated_ns(plan, lambda launch: taken.get((launch.operation, launch.part), device.estimate_ns(launch)), device.model)
-        one["with_measured_launches_us"] = known[1] / 1e3
-    return row
+        known_ns = simulated_ns(plan, taken_ns, device.model)[1] if taken else math.nan
+        engines[engine] = [round(makespan_ns / 1e3, 2), round(simulated.metrics[engine].makespan_us, 2), round(known_ns / 1e3, 2)]
+    kinds = [[_kind(launches[key]), ns, round(device.estimate_ns(launches[key]))] for key, ns in taken.items()]
+    return {"engines": engines, "launches": kinds}
 
 
-def score(source: Path) -> dict[str, Any]:
-    """Compare all programs of a file with the simulated device, and print tables."""
-    found = json.loads(source.read_text(encoding="utf-8"))["programs"]
-    made = {name: function.trace(*specs) for name, (function, specs) in (*probes(), *programs()) if name in found}
-    rows = {name: scored(name, found[name], traced) for name, traced in made.items()}
-    small = [name for name, _ in probes()]
-    for what, names in {"probes": [n for n in rows if n in small], "programs": [n for n in rows if n not in small]}.items():
-        print(f"\n{what:48}", *(f"{engine:>19}" for engine in PLANNERS))
-        for name in names:
-            engines = rows[name]["engines"]
-            cells = (f"{e['measured_us']:8.1f} {_off(e, 'simulated_us'):+5.0%} {_off(e, 'with_measured_launches_us'):+5.0%}" for e in engines.values())
-            print(f"{name[:48]:48}", *(f"{cell:>20}" for cell in cells))
-        for key in ("simulated_us", "with_measured_launches_us"):
-            for engine in (*PLANNERS, None):
-                off = [abs(_off(each, key)) for name in names for e, each in rows[name]["engines"].items() if engine in (e, None) and key in each]
-                if off:
-                    print(f"{key:28} {engine or 'all':12} median {np.median(off):.1%} worst {max(off):.0%}")
-    off = {}
-    for name, row in rows.items():
-        for kind, true_ns, ours_ns in row.get("launches", ()):
-            off.setdefault(kind, []).append((ours_ns / true_ns, name))
-    print("\nlaunches, simulated / measured")
-    for kind, ratios in sorted(off.items()):
-        values = [ratio for ratio, _ in ratios]
-        print(f"{kind:28} {len(values):5} median {np.median(values):.2f} from {min(ratios)[0]:.2f} ({min(ratios)[1]}) to {max(ratios)[0]:.2f} ({max(ratios)[1]})")
-    return rows
+def _kind(launch: Launch) -> str:
+    product = launch.cost.product
+    return launch.name if product is None else f"{product.kind} {product.dtype}"
 
 
-def _off(engine: Mapping[str, float], key: str) -> float:
-    return engine[key] / engine["measured_us"] - 1 if key in engine else float("nan")
+def of_programs(source: Path) -> dict[str, Any]:
+    """Compare all programs of a file with the simulated device."""
+    read = json.loads(source.read_text(encoding="utf-8"))
+    made = {name: function.trace(*specs) for name, (function, specs) in programs() if name in read["programs"]}
+    rows = {name: scored(read["programs"][name], traced) for name, traced in made.items()}
+    by_kind: dict[str, list[float]] = {}
+    for row in rows.values():
+        for kind, true_ns, ours_ns in row.pop("launches"):
+            by_kind.setdefault(kind, []).append(ours_ns / true_ns)
+    engines = {name: row["engines"] for name, row in rows.items()}
+    off = {
+        what: {
+            engine: _errors([one[column] / one[0] - 1 for row in engines.values() for e, one in row.items() if engine in (e, "all")])
+            for engine in (*PLANNERS, "all")
+        }
+        for what, column in {"simulated": 1, "with launches as CUPTI measured them": 2}.items()
+    }
+    return {
+        **{key: read[key] for key in ("device", "details", "versions", "date")},
+        "errors": off,
+        "launches": {kind: _errors([ratio - 1 for ratio in ratios]) for kind, ratios in sorted(by_kind.items())},
+        "programs": engines,
+    }
+
+
+def of_launches(source: Path) -> dict[str, Any]:
+    """Compare single launches, timed by `kernel_times`, with the cost model."""
+    read = json.loads(source.read_text(encoding="utf-8"))
+    model, found = CostModel.load(), dict[str, list[float]]()
+    for row, launch in matched(read["rows"]):
+        gaps_ns = len(launch.cost.kernels) * model.graph_node_gap_ns
+        taken_ns = row["in_graph"] - gaps_ns if "in_graph" in row else row["alone"]
+        found.setdefault(row["family"], []).append(model.estimate_ns(launch) / taken_ns - 1)
+    return {**{key: read[key] for key in ("device", "details", "versions", "date")}, "errors": {k: _errors(v) for k, v in found.items()}}
+
+
+def _errors(off: Sequence[float]) -> dict[str, float]:
+    known = np.abs([one for one in off if not math.isnan(one)])
+    if not len(known):
+        return {"count": 0}
+    return {
+        "count": len(known),
+        "median": round(float(np.median(known)), 4),
+        "p90": round(float(np.percentile(known, 90)), 4),
+        "worst": round(float(known.max()), 4),
+    }
+
+
+def score(result: Path, launches: Path, sources: Sequence[Path]) -> None:
+    """Compare what was measured with the simulated device, and write the result."""
+    content: dict[str, Any] = {
+        "what": "simulated against measured; programs: [measured, simulated, simulated with launches as CUPTI measured them] in µs by engine",
+        "cost_model": asdict(CostModel.load().provenance) | {"how": "see the model"},
+        "launches": of_launches(launches),
+        "runs": [of_programs(source) for source in sources],
+    }
+    text = json.dumps(content, indent=1)
+    for _ in range(2):
+        text = FLAT.sub(lambda found: " ".join(found[0].split()).replace("[ ", "[").replace(" ]", "]"), text)
+    with written_whole(result) as path:
+        path.write_text(text + "\n", encoding="utf-8")
+    for run in content["runs"]:
+        for what, errors in run["errors"].items():
+            print(f"{what:40}", *(f"{engine} {one['median']:.1%} / {one['worst']:.0%}  " for engine, one in errors.items()))
+    for family, one in content["launches"]["errors"].items():
+        print(f"{family:24} {one['count']:4} median {one['median']:.1%}, 90 % within {one['p90']:.0%}, worst {one['worst']:.0%}")
 
 
 def main() -> None:
@@ -324,7 +370,7 @@ def main() -> None:
         kind = arguments[2] if len(arguments) > 2 else "cuda"
         measure(Path(arguments[0]), float(arguments[1]), kind)
     else:
-        score(Path(arguments[0]) if arguments else RESULT)
+        score(RESULT, Path(arguments[0]), [Path(each) for each in arguments[1:]])
 
 
 if __name__ == "__main__":

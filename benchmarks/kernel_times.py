@@ -14,6 +14,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +69,13 @@ def spec(dtype: str, *shape: int) -> ArraySpec:
 def products(dtype: str) -> Iterator[Case]:
     for rows, inner, columns in (*((n, n, n) for n in SQUARES), *SHAPES):
         yield ops.matmul, (spec(dtype, rows, inner), spec(dtype, inner, columns))
-    for count, rows, inner, columns in BATCHES:
-        yield ops.matmul, (spec(dtype, count, rows, inner), spec(dtype, count, inner, columns))
-        yield lambda a, b: ops.matmul(a, b, transpose_b=True), (spec(dtype, count, rows, inner), spec(dtype, count, columns, inner))
+    for count, height, inner, width in BATCHES:
+        yield ops.matmul, (spec(dtype, count, height, inner), spec(dtype, count, inner, width))
+        yield lambda a, b: ops.matmul(a, b, transpose_b=True), (spec(dtype, count, height, inner), spec(dtype, count, width, inner))
     for shape in TURNED:
-        rows, inner, columns = shape if isinstance(shape, tuple) else (shape,) * 3
-        yield lambda a, b: ops.matmul(a, b, transpose_b=True), (spec(dtype, rows, inner), spec(dtype, columns, inner))
-        yield lambda a, b: ops.matmul(a, b, transpose_a=True), (spec(dtype, inner, rows), spec(dtype, inner, columns))
+        down, inner, across = shape if isinstance(shape, tuple) else (shape,) * 3
+        yield lambda a, b: ops.matmul(a, b, transpose_b=True), (spec(dtype, down, inner), spec(dtype, across, inner))
+        yield lambda a, b: ops.matmul(a, b, transpose_a=True), (spec(dtype, inner, down), spec(dtype, inner, across))
 
 
 def convolutions(dtype: str, batches: Sequence[int]) -> Iterator[Case]:
@@ -149,7 +150,7 @@ def traced(cases: Sequence[Case]) -> Program:
     """Trace all cases as one program, so that their kernels compile together."""
 
     def everything(*inputs: Any) -> tuple[Any, ...]:
-        left, results = iter(inputs), []
+        left, results = iter(inputs), list[Any]()
         for function, specs in cases:
             made = function(*(next(left) for _ in specs))
             results += made if isinstance(made, tuple) else [made]
@@ -171,9 +172,12 @@ class Timer:
         self.excess_ns = calibrate(device).queued_excess_ns
 
     def bound(self, traced: Program, launch: Launch) -> Callable[[], None]:
+        """Prepare a launch on memory of its own."""
         buffers = {v: self.buffer(traced.variables[v]) for v in dict.fromkeys((*launch.reads, *launch.writes))}
         self.source = buffers[launch.reads[0]] if launch.kind is LaunchKind.COPY_IN and self.random is not None else None
-        call: Callable[[], None] = self.device.bind(launch, [buffers[v] for v in launch.reads], [buffers[v] for v in launch.writes], self.stream)
+        call: Callable[[], None] = self.device.bind(
+            launch, [buffers[v] for v in launch.reads], [buffers[v] for v in launch.writes], self.stream
+        )
         return call
 
     def buffer(self, variable: Any) -> Any:
@@ -234,21 +238,21 @@ class Timer:
                 call()
             found.append((self.device.now_ns() - start) / count)
             self.stream.synchronize()
-        return min(found)
+        return float(min(found))
 
     def times(self, call: Callable[[], None]) -> dict[str, Any]:
         call()
         self.stream.synchronize()
         alone_ns = self.gated_ns(call) - self.excess_ns
-        nodes = [[n.name[:60], list(n.grid), list(n.block)] for n in self.graph(call, 1).nodes]
-        found: dict[str, Any] = {"alone": alone_ns, "nodes": nodes}
+        kernels = [[math.prod(node.grid), math.prod(node.block)] for node in self.graph(call, 1).nodes]
+        found: dict[str, Any] = {"alone": alone_ns, "kernels": kernels}
         if self.source is not None:
             found["after_write"] = self.after_write_ns(call) - self.excess_ns
         if alone_ns > LONG_NS:
             return found
         chains = [self.graph(call, length) for length in LENGTHS]
-        in_graph = [self.gated_ns(lambda g=graph: g.launch(self.stream)) for graph in chains]
-        on_stream = [self.gated_ns(lambda n=length: [call() for _ in range(n)]) for length in LENGTHS]
+        in_graph = [self.gated_ns(partial(graph.launch, self.stream)) for graph in chains]
+        on_stream = [self.gated_ns(partial(repeated, call, length)) for length in LENGTHS]
         steps = LENGTHS[1] - LENGTHS[0]
         found["in_graph"], found["on_stream"] = ((after - before) / steps for before, after in (in_graph, on_stream))
         if alone_ns < 50_000:
@@ -256,20 +260,24 @@ class Timer:
         return found
 
 
+def repeated(call: Callable[[], None], count: int) -> None:
+    for _ in range(count):
+        call()
+
+
 def described(traced: Program, launch: Launch, family: str) -> dict[str, Any]:
-    cost = launch.cost
     operands = [view.spec if view is not None else traced.variables[v].spec for v, view in launch.operands]
-    turned = [bool(view is not None and len(view.strides) > 1 and view.strides[-1] != 1) for _, view in launch.operands]
-    return {
-        "family": family,
-        "name": launch.name,
-        "reads": [[one.dtype.name, *one.shape] for one in operands],
-        "turned": turned,
-        "writes": [[traced.variables[v].spec.dtype.name, *traced.variables[v].spec.shape] for v in launch.writes],
-        "attributes": {k: v for k, v in traced.operations[launch.operation].attributes.items() if isinstance(v, int | float | str)},
-        "cost": [cost.bytes, cost.flops, cost.blocks, cost.threads, int(cost.matrix)],
-        "library": launch.library,
-    }
+    return {"family": family, "name": launch.name, "reads": [[one.dtype.name, *one.shape] for one in operands]}
+
+
+def matched(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], Launch]]:
+    """Yield the rows of a result, each with its launch, traced anew."""
+    by_family: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_family.setdefault(row["family"], []).append(row)
+    for family, cases in families().items():
+        launches = traced(random.Random(0).sample(cases, len(cases))).launches()
+        yield from ((row, launch) for row, launch in zip(by_family.get(family, ()), launches, strict=False) if "error" not in row)
 
 
 def swept(device: Any, seconds: float, save: Callable[[list[dict[str, Any]]], None]) -> None:
@@ -314,7 +322,7 @@ def with_cupti(timer: Timer, kept: Sequence[tuple[dict[str, Any], Program, Launc
             print(f"CUPTI: out of time after {done} of {len(kept)}", flush=True)
             return
         call = timer.bound(whole, launch)
-        durations = kernel_durations_ns(lambda call=call: [call() for _ in range(8)])
+        durations = kernel_durations_ns(partial(repeated, call, 8))
         if durations and len(durations) % 8 == 0:
             row["cupti"] = np.median(np.reshape(durations, (8, -1))[2:], axis=0).tolist()
         del call
@@ -327,7 +335,7 @@ def main() -> None:
     content = {"what": "single launches, times in ns", **provenance(device)}
 
     def save(rows: list[dict[str, Any]]) -> None:
-        text = ",\n".join(json.dumps(row) for row in map(compact, rows))
+        text = ",\n".join(json.dumps(row, separators=(",", ":")) for row in map(compact, rows))
         with written_whole(target) as path:
             path.write_text(json.dumps(content, indent=1)[:-2] + ',\n "rows": [\n' + text + "\n]}\n")
 
@@ -335,7 +343,8 @@ def main() -> None:
 
 
 def compact(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: round(value, 1) if isinstance(value, float) else [round(v, 1) for v in value] if key == "cupti" else value for key, value in row.items()}
+    whole = {key: round(value) if isinstance(value, float) else value for key, value in row.items()}
+    return whole | ({"cupti": [round(value) for value in row["cupti"]]} if "cupti" in row else {})
 
 
 if __name__ == "__main__":

@@ -286,8 +286,8 @@ class CostModel:
         """Return how long a kernel takes alone, in ns.
 
         A product takes what its table says, but no less than its bytes. Any other kernel takes a start, its stages, and its bytes; its
-        flops at the arithmetic rate, where that is longer; and no less than the shortest kernel. Rates are those that its blocks can reach (roofline model, Williams, Waterman
-        and Patterson 2009, with a load-dependent roof; bytes under way by Little's law).
+        flops at the arithmetic rate, where that is longer; and no less than the shortest kernel. Rates are those that its blocks can reach
+        (roofline model, Williams, Waterman and Patterson 2009, with a load-dependent roof; bytes under way by Little's law).
         """
         if not (cost.bytes or cost.flops):
             return self.null_kernel_ns

@@ -10,7 +10,6 @@ from streamscope.devices.cost_model import CostModel
 from streamscope.errors import OutputError
 from streamscope.files import user_cache, writable_folder, written_whole
 
-
 FLAT = re.compile(r"\[(?:[^][{}]|\[[^][{}\n]*\])*\]")
 """A list of numbers, or of such lists that stand on one line."""
 VERSION = "2"
