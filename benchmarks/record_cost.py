@@ -2,7 +2,9 @@
 
 Steps: ResNet-50 (fp16, batch 1) as PyTorch runs it, 300 small additions, and a replay of ResNet-50's CUDA graph. In each round, every way
 to record runs a few steps; the order of the ways is shuffled. Both have been used before the first round, since CUPTI, once loaded,
-leaves launches dearer. ``fresh`` is the step before that.
+leaves launches dearer: PyTorch's profiler does not let it go. ``fresh`` is the step before that.
+
+Also: what events cost the host, by which runs are recorded without CUPTI: one behind each launch.
 
     python benchmarks/record_cost.py [RESULT.json]
 """
@@ -27,8 +29,10 @@ from torch.profiler import ProfilerActivity, profile
 
 import streamscope as ss
 from streamscope.files import written_whole
+from streamscope.recording.calibration import reference_call
 
-ROUNDS, STEPS = 12, 6
+ROUNDS, STEPS = 20, 6
+LAUNCHES = 200
 
 
 def steps() -> dict[str, Callable[[], object]]:
@@ -69,6 +73,39 @@ def step_us(step: Callable[[], object]) -> list[float]:
     return taken
 
 
+def event_costs_us(device: Any) -> dict[str, float]:
+    """Return what a launch costs the host, in us: alone, with an event behind it, as a run is recorded, and with one before, too."""
+    stream = device.stream("cost")
+    launch = reference_call(device, stream)
+    events = [(device.event(timing=True), device.event(timing=True)) for _ in range(LAUNCHES)]
+
+    def plain() -> None:
+        for _ in events:
+            launch()
+
+    def in_pairs() -> None:
+        for before, behind in events:
+            stream.record(before)
+            launch()
+            stream.record(behind)
+
+    def followed() -> None:
+        for _, behind in events:
+            launch()
+            stream.record(behind)
+
+    works = {"launch": plain, "launch and event": followed, "launch in a pair": in_pairs}
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(60):
+        for name, work in works.items():
+            stream.synchronize()
+            begin = time.perf_counter_ns()
+            work()
+            taken[name].append((time.perf_counter_ns() - begin) / 1e3 / LAUNCHES)
+    found = {name: statistics.median(each) for name, each in taken.items()}
+    return found | {"event": found["launch and event"] - found["launch"], "pair": found["launch in a pair"] - found["launch"]}
+
+
 def ways() -> dict[str, Callable[[], AbstractContextManager[Any]]]:
     """Return the ways to record a block."""
     return {"plain": nullcontext, "ss.record": ss.record, "torch.profiler": lambda: profile(activities=[ProfilerActivity.CUDA])}
@@ -80,6 +117,8 @@ def main() -> None:
     device: Any = ss.open_device("cuda")
     target = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent / "results" / "record_cost.json")
     shuffled = random.Random(0)
+    events = event_costs_us(device)
+    print("events", events, flush=True)
     measured = steps()
     results: dict[str, Any] = {}
     fresh = {name: statistics.median(step_us(step) + step_us(step)) for name, step in measured.items()}
@@ -114,6 +153,7 @@ def main() -> None:
     content = {
         "what": f"a step in microseconds, median of {ROUNDS} x {STEPS}, recorded and not; what begins and ends a recording, in ms",
         **provenance(device, torch=torch.__version__),
+        "events_us": events,
         "steps": results,
     }
     with written_whole(target) as path:

@@ -117,24 +117,27 @@ def kernels_of(trace: Trace) -> Kernels:
 
 
 def by_profiler(prepared: Prepared, inputs: Sequence[Any]) -> list[Kernels]:
-    """Return what PyTorch's profiler sees of several runs, each by itself."""
+    """Return what PyTorch's profiler sees of several runs, each by itself and after one that is left out: the first one takes longer."""
     from torch.profiler import ProfilerActivity, profile
 
     found = []
-    for _ in range(RUNS + 1):
-        if prepared.program.changes_inputs:
-            prepared.load(inputs)
-        prepared.device.synchronize()
+    for _ in range(RUNS):
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-            prepared.run()
-            prepared.wait()
+            for _ in range(2):
+                if prepared.program.changes_inputs:
+                    prepared.load(inputs)
+                prepared.run()
+                prepared.wait()
         events = [event for event in profiler.profiler.kineto_results.events() if event.device_type().name == "CUDA"]
-        kernels = sorted((e for e in events if not e.name().startswith(("Memcpy", "Memset"))), key=lambda event: event.start_ns())
+        events.sort(key=lambda event: event.start_ns())
+        assert len(events) % 2 == 0, "the two runs differ"
+        events = events[len(events) // 2 :]
+        kernels = [event for event in events if not event.name().startswith(("Memcpy", "Memset"))]
         start_ns = np.array([event.start_ns() for event in kernels], np.int64)
         length_ns = np.array([event.duration_ns() for event in kernels], np.int64)
         names = tuple(event.name() for event in kernels)
         found.append(Kernels(names, start_ns, start_ns + length_ns, len(events) - len(kernels)))
-    return found[1:]
+    return found
 
 
 def compared(found: Kernels, trace: Trace, reference: Sequence[Kernels]) -> dict[str, Any]:
@@ -158,8 +161,9 @@ def compared(found: Kernels, trace: Trace, reference: Sequence[Kernels]) -> dict
         return result
     mine = found.by_name()
     theirs = [one.by_name() for one in reference]
-    lengths = np.median([(one.end_ns - one.start_ns)[order] for one, order in zip(reference, theirs, strict=True)], axis=0)
-    starts = np.median([(one.start_ns - one.start_ns.min())[order] for one, order in zip(reference, theirs, strict=True)], axis=0)
+    all_lengths = np.array([(one.end_ns - one.start_ns)[order] for one, order in zip(reference, theirs, strict=True)])
+    all_starts = np.array([(one.start_ns - one.start_ns.min())[order] for one, order in zip(reference, theirs, strict=True)])
+    lengths, starts = np.median(all_lengths, axis=0), np.median(all_starts, axis=0)
     error = np.abs((found.end_ns - found.start_ns)[mine] - lengths)
     late = np.abs((found.start_ns - found.start_ns.min())[mine] - starts)
     allowed = np.maximum(1e3 * ALLOWED["duration_us"], ALLOWED["duration_share"] * lengths)
@@ -171,6 +175,8 @@ def compared(found: Kernels, trace: Trace, reference: Sequence[Kernels]) -> dict
         "duration_error_share": float(np.median(error / lengths)),
         "duration_within": bool(np.median(error - allowed) <= 0),
         "start_error_us": float(np.median(late)) / 1e3,
+        "profiler_start_spread_us": float(np.median(np.abs(all_starts - starts))) / 1e3,
+        "profiler_overlap_spread": float(np.median(np.abs(np.array(result["profiler_overlap"]) - overlap))),
         "overlap_error": found.overlap - overlap,
         "busy_error_share": found.busy_ns / 1e3 / busy - 1 if busy else 0.0,
     }
@@ -219,7 +225,8 @@ def main() -> None:
         for recorder, r in results[name][engine].items():
             print(
                 f"{name:20} {engine:10} {recorder:6} kernels {r['kernels']}+{r['others']} of {r['profiler_counts']} "
-                f"duration {r.get('duration_error_us', -1):.3f} us {r.get('duration_within')} start {r.get('start_error_us', -1):.2f} us "
+                f"duration {r.get('duration_error_us', -1):.3f} us {r.get('duration_within')} "
+                f"start {r.get('start_error_us', -1):.2f} +- {r.get('profiler_start_spread_us', -1):.2f} us "
                 f"overlap {r['overlap']:.3f} / {np.median(r['profiler_overlap']):.3f} "
                 f"busy {r['busy_us']:.1f} / {np.median(r['profiler_busy_us']):.1f} names {r['names_equal']} {r['notes'] or ''}",
                 flush=True,

@@ -48,6 +48,9 @@ Runtime = IntEnum(
         "cudaMemcpyAsync_v3020": 5,
         "cudaGetDevice_v3020": 6,
         "cudaMalloc_v3020": 7,
+        "cudaEventRecord_v3020": 8,
+        "cudaStreamWaitEvent_v3020": 9,
+        "cudaStreamSynchronize_v3020": 10,
     },
 )
 

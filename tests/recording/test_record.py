@@ -170,6 +170,33 @@ def test_copies_ranges_threads_and_loading_have_lanes_of_their_own(library):
     assert trace.info.ledger["cupti_itself_ns"] == 2000
 
 
+def test_waits_of_streams_for_events_join_the_kernels(library):
+    def event(correlation, number, stream):
+        call(library, Runtime.cudaEventRecord_v3020, correlation=correlation)
+        library.records.append(record(ActivityKind.CUDA_EVENT, correlation_id=correlation, stream_id=stream, cuda_event_sync_id=number))
+
+    def wait(correlation, number, stream):
+        waited = {"correlation_id": correlation, "stream_id": stream, "cuda_event_sync_id": number}
+        library.records.append(record(ActivityKind.SYNCHRONIZATION, type=2, start=library.now + 1, **waited))
+        call(library, Runtime.cudaStreamWaitEvent_v3020, correlation=correlation)
+
+    with ss.record() as recording:
+        launch(library, correlation=1, stream=7)
+        event(2, 40, 7)
+        launch(library, correlation=3, stream=7)
+        event(4, 41, 7)
+        wait(5, 40, 9)  # for the first kernel, not for the second
+        launch(library, correlation=6, stream=9)
+        library.records.append(record(ActivityKind.SYNCHRONIZATION, type=3, correlation_id=7, stream_id=9))
+        call(library, Runtime.cudaStreamSynchronize_v3020, correlation=7)
+    spans, origins = recording.trace.spans, recording.trace.origins
+    ((before, behind),) = origins.row_waits.tolist()
+    assert (spans.correlation[before], spans.correlation[behind]) == (1, 6)
+    assert (spans.kind[before], spans.kind[behind]) == (SpanKind.KERNEL, SpanKind.KERNEL)
+    assert origins.complete
+    assert rows(recording.trace, SpanKind.SYNC).name.tolist() == ["cudaStreamSynchronize stream 9"]
+
+
 def test_the_busiest_gpu_is_kept_unless_another_is_asked_for(library):
     def work():
         launch(library, correlation=4, gpu=0)

@@ -27,7 +27,9 @@ from streamscope.recording.events import add_host_span, device_lanes
 from streamscope.recording.origins import origins_of
 from streamscope.recording.passes import HostInterval, steps_of, timed_run
 from streamscope.recording.pieces import Piece, add_pieces
+from streamscope.recording.recorded_trace import CallName
 from streamscope.recording.subscription import CALLS, WORK, Subscription, subscription
+from streamscope.trace.activities import looked_up
 from streamscope.trace.calls import call_kinds
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace, TraceInfo
@@ -107,7 +109,7 @@ class CuptiRecorder:
         makespans = [_makespan_ns(host) for host in runs]
         host = runs[makespans.index(median_low(makespans))]
         ledger = {"recorded_ns": float(_makespan_ns(host)), "unrecorded_ns": float(median_low(unrecorded))}
-        return _Run(prepared, host, records, clock, cupti).trace(ledger, {"passes": self.passes})
+        return RecordedRun(prepared, host, records, clock, cupti.call_name).trace(ledger, {"passes": self.passes})
 
     def _clock(self, cupti: Subscription) -> Clock:
         """Compare the two clocks, by the tightest of some samples."""
@@ -144,18 +146,14 @@ def steps_of_calls(calls: Array, host: Sequence[HostInterval], clock: Clock) -> 
 
 def steps_of_work(work: Array, calls: Array, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return of each kernel, copy and set the step whose call put it on the device, -1 for none."""
-    correlations, first = np.unique(calls["correlation"], return_index=True)
-    if not len(correlations):
-        return np.full(len(work), -1)
-    at = np.minimum(np.searchsorted(correlations, work["correlation"]), len(correlations) - 1)
-    return np.where(correlations[at] == work["correlation"], steps[first[at]], -1)
+    return looked_up(calls["correlation"], steps, work["correlation"], -1)
 
 
-class _Run:
+class RecordedRun:
     """One recorded run: its host calls, and the work that they put on the device."""
 
     def __init__(
-        self, prepared: Prepared, host: Sequence[HostInterval], records: ActivityRecords, clock: Clock, cupti: Subscription
+        self, prepared: Prepared, host: Sequence[HostInterval], records: ActivityRecords, clock: Clock, call_name: CallName
     ) -> None:
         self.prepared = prepared
         self.host = host
@@ -164,7 +162,7 @@ class _Run:
         self.dropped = records.dropped
         self.texts = {address: demangled(text) for address, text in records.texts.items()}
         steps = steps_of_calls(records.calls, host, clock)
-        names = [cupti.call_name(int(call["code"]), int(call["name"])) for call in records.calls[steps >= 0]]
+        names = [call_name(int(call["code"]), int(call["name"])) for call in records.calls[steps >= 0]]
         launches = np.isin(call_kinds(names), [SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH])
         self.launching = set(steps[steps >= 0][launches].tolist())
         """Steps that called for work on the device."""
@@ -247,7 +245,7 @@ class _Run:
         if self.dropped:
             yield f"CUPTI dropped {counted(self.dropped, 'record')}: busy time and overlap are lower bounds"
         if self.early:
-            yield f"{counted(self.early, 'kernel')} start before those ahead of them on their stream end"
+            yield f"{counted(self.early, 'kernel')} began before those ahead of them on their stream ended"
 
 
 def kernel_durations_ns(work: Callable[[], object]) -> list[int]:

@@ -11,8 +11,10 @@ import numpy.typing as npt
 
 from streamscope.devices.cuda.graph_nodes import demangled
 from streamscope.recording.activity_records import ActivityRecords, marker_ranges
+from streamscope.trace.activities import Activities, joined, looked_up, name_waits
 from streamscope.trace.calls import call_kinds
-from streamscope.trace.foreign import Activities, foreign_trace, joined
+from streamscope.trace.foreign import foreign_trace
+from streamscope.trace.foreign_waits import EventWaits
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import DeviceInfo, Trace
 from streamscope.words import counted
@@ -23,6 +25,8 @@ CallName = Callable[[int, int], str]
 
 COPIES = {1: "copy to device", 2: "copy to host", 8: "copy on device", 9: "copy on host", 10: "copy between devices"}
 """Names of copies by ``CUpti_ActivityMemcpyKind``; those of arrays of textures are just copies."""
+STREAM_WAITED, STREAM_SYNCHRONIZED = 2, 3
+"""What waited, by ``CUpti_ActivitySynchronizationType``: a stream for an event, or the host for a stream."""
 COMPILING = {1: "compile", 4 << 16: "load module", 5 << 16: "load kernel"}
 """What the driver took time for, by ``CUpti_ActivityOverheadKind``; the other kinds are what CUPTI itself took."""
 
@@ -81,8 +85,11 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
         _ranges(block.began(marker_ranges(records.markers)), names, records.texts),
         _compiling(own[compiling], names),
     ]
+    found = replace(joined(parts), names=names.texts)
+    on_stream = records.waits[records.waits["what"] == STREAM_SYNCHRONIZED]
+    name_waits(found, on_stream["correlation"], on_stream["stream"])
     return foreign_trace(
-        replace(joined(parts), names=names.texts),
+        found,
         engine="recorded",
         program=block.name,
         device=device,
@@ -90,6 +97,7 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
         gpu=block.gpu,
         zero_ns=block.start_ns,
         notes=[*notes, *_notes(records.dropped, captured)],
+        waits=_event_waits(records, calls),
         ledger={"recorded_ns": block.end_ns - block.start_ns, "cupti_itself_ns": _length_ns(own[~compiling])},
     )
 
@@ -141,11 +149,23 @@ def _calls(calls: Array, work: Array, names: _Names, call_name: CallName) -> tup
     texts = np.array(names.texts or [""])
     kind = call_kinds(names.texts)[name] if len(calls) else np.zeros(0, np.uint8)
     launches = np.isin(kind, [SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH]) & ~np.isin(calls["correlation"], work["correlation"])
-    captured = launches & _while_capturing(calls, texts[name])
+    capturing = _while_capturing(calls, texts[name])
+    captured = launches & capturing
     kernels = (np.char.find(texts, "Launch") >= 0)[name]
     empty = launches & (~kernels | (calls["status"] != 0))
-    kind = np.where(captured | empty, SpanKind.API, kind)
+    kind = np.where(captured | empty | (capturing & (kind == SpanKind.EVENT)), SpanKind.API, kind)
     return _rows(kind, name, calls, "thread", correlation=calls["correlation"]), int(captured.sum())
+
+
+def _event_waits(records: ActivityRecords, calls: Activities) -> EventWaits:
+    """Return the waits of streams for events; both sides have the number of one record of an event."""
+    events, waits = records.events, records.waits[records.waits["what"] == STREAM_WAITED]
+    made = calls.rows(calls.kind == SpanKind.EVENT)
+    record_ns = looked_up(made.correlation, made.start_ns, looked_up(events["event"], events["correlation"], waits["event"], -1), -1)
+    wait_ns = looked_up(made.correlation, made.start_ns, waits["correlation"], -1)
+    known = (record_ns >= 0) & (wait_ns >= 0)
+    recorded_on = looked_up(events["event"], events["stream"], waits["event"], -1)
+    return EventWaits(recorded_on[known], record_ns[known], waits["stream"][known], wait_ns[known])
 
 
 def _while_capturing(calls: Array, names: Array) -> Mask:
