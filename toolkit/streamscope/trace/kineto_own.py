@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
+from operator import attrgetter, index
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,8 @@ class OwnSpans:
         lane = np.array([lanes[lane_of_track[track]] for track in self._tracks], np.int64)
         columns = {name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]}
         columns["lane"] = lane[columns["lane"]]
+        for column in ("start_ns", "end_ns"):
+            columns[column] = columns[column] - index(stored.get("before_zero_ns", 0))
         table = SpanTable(**columns, names=tuple(self._names), lanes=tuple(lanes))
         return Trace(table, TraceInfo.from_dict(stored["info"]), Origins.from_dict(stored.get("origins")))
 
