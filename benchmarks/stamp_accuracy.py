@@ -1,9 +1,8 @@
 """Stamps of blocks against CUPTI, in the same runs, and what stamps cost, on the GPU of this machine.
 
 CUPTI delays the branches of a graph by some microseconds, so two runs cannot be compared where kernels are short. Here CUPTI records runs
-of the stamped kernels, and both say when the same kernels ran. What a kernel takes longer than its stamps say is measured before CUPTI is
-on. Programs of generated kernels only. CUPTI counts a kernel as running from when the device has taken it up, also while it waits for
-room, so starts of kernels that fill the device differ.
+of the stamped kernels, and both say when the same kernels ran. Programs of generated kernels only. CUPTI counts a kernel as running from
+when the device has taken it up, also while it waits for room, so starts of kernels that fill the device differ.
 
     python benchmarks/stamp_accuracy.py [RESULT.json]
 """
@@ -118,15 +117,14 @@ class Case:
         """Return starts and ends of the kernels of some runs, by stamps and by CUPTI."""
         own, theirs = [], []
         keys = [(one.step.launch.operation, one.step.launch.part) for one in launches(steps_of(self.twin)) if isinstance(one.step, Issue)]
-        slots = [(slot, self.recording.excess_ns[key] / 2) for key in keys for slot in self.recording.own[key]]
+        slots = [slot for key in keys for slot in self.recording.own[key]]
         for _ in range(RUNS):
             self.memory.clear()
             with subscription().recording(WORK) as found:
                 timed_run(self.twin)
             stamps = self.memory.read()
-            base = int(stamps[slots[0][0]][:, 0].min())
-            starts = np.array([float(stamps[slot][:, 0].min() - base) - around for slot, around in slots])
-            ends = np.array([float(stamps[slot][:, 1].max() - base) + around for slot, around in slots])
+            base = int(stamps[slots[0]][:, 0].min())
+            starts, ends = np.array([self.recording.extent_ns(slot, stamps[slot] - base) for slot in slots]).T
             own.append((starts, ends))
             work = found[0].work
             if len(work) != len(slots):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.analysis import span_ns, summary
+from streamscope.analysis import incomplete_replays, span_ns, summary
 from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 
 LAUNCH, GRAPH_LAUNCH, API, RANGE, SYNC, KERNEL, COPY, SET = (
@@ -103,6 +103,34 @@ def test_lost_records_mark_the_numbers():
     assert "| GPU busy | ≥ 0.007 µs (58 %)" in found.to_markdown()
     assert "kernels" in repr(found)
     assert "≥ 2" in repr(found)
+
+
+def replays(*nodes):
+    """Replays of graphs, each with the ids of its nodes."""
+    builder = SpanBuilder(["thread 1", "stream 7"])
+    for at, ids in enumerate(nodes):
+        builder.add(GRAPH_LAUNCH, "graph", "thread 1", 1000 * at, 1000 * at + 5, correlation=at)
+        for turn, node in enumerate(ids):
+            builder.add(KERNEL, "k", "stream 7", 1000 * at + 10 + 5 * turn, 1000 * at + 14 + 5 * turn, correlation=at, graph_node=node)
+    return Trace(builder.build(), TraceInfo("recorded", "step", DeviceInfo("cuda", "card"), "cupti"))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "incomplete"),
+    [
+        ([(1, 2, 3), (1, 2, 3)], 0), ([(1, 2), (1, 2, 3)], 1), ([(1, 2, 3), (2, 3), (3,)], 2), ([(1, 2, 3), (4, 5)], 0),
+        ([(1, 2), (4, 5, 6), (2, 1), (6, 4)], 1), ([(-1, -1), (-1,)], 0), ([(1, 1, 2), (1, 2)], 0), ([()], 0),
+    ],
+)  # fmt: skip
+def test_replays_of_one_graph_must_have_the_same_kernels(nodes, incomplete):
+    assert incomplete_replays(replays(*nodes).spans) == incomplete
+
+
+def test_replays_with_lost_kernels_mark_the_numbers():
+    found = summary(replays((1, 2, 3), (1, 3)))
+    told = "replays of a graph with fewer kernels than its other replays: 1; GPU busy and overlap are lower bounds"
+    assert found.warnings == (told,)
+    assert "gpu_busy_us" in found.at_least
 
 
 def test_estimated_times_side_by_side_make_overlap_a_lower_bound():

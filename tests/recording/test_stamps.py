@@ -23,12 +23,10 @@ from streamscope.recording import stamps
 from streamscope.recording.events import Placed
 from streamscope.recording.marks import MARKS_OWNER, Mark, Marker
 from streamscope.recording.pieces import Piece
-from streamscope.recording.stamps import StampRecorder, apart, between
+from streamscope.recording.stamps import StampRecorder, apart, between, stamp_excess_ns
 from streamscope.trace.spans import Basis, SpanKind
 from streamscope.workloads import WORKLOADS
 
-UNSEEN_NS = 300
-"""Between the start of a kernel and its first stamp, and between its last stamp and its end."""
 EPOCH_NS = 1_790_000_000_000_000_000
 """What the device's timer counts from; no float holds such a number and its nanoseconds."""
 
@@ -51,14 +49,20 @@ class Memory:
         key = (MARKS_OWNER[0], number) if slots.owner == MARKS_OWNER else slots.owner
         if key not in times:
             return np.zeros((slots.blocks, 3), np.int64)
-        start, end = round(times[key][0]) + UNSEEN_NS, round(times[key][1]) - UNSEEN_NS
+        unseen = (stamp_excess_ns(slots.blocks) + self.device.more_ns) / 2  # before the first stamp, and after the last
+        start, end = round(times[key][0] + unseen), round(times[key][1] - unseen)
         begun = np.linspace(start, end - 100, slots.blocks).astype(np.int64) if slots.blocks > 1 else np.array([start])
         ended = np.append(begun[1:], end) if slots.blocks > 1 else np.array([max(start, end)])
         return np.stack([begun + EPOCH_NS, ended + EPOCH_NS, np.arange(slots.blocks) % 132], axis=1)
 
 
 class StampingDevice(SimulatedDevice):
-    """A simulated device whose kernels, but for those of libraries, can stamp."""
+    """A simulated device whose kernels, but for those of libraries, can stamp.
+
+    They take ``more_ns`` longer, besides what their stamps say, than those of an H200.
+    """
+
+    more_ns = 0
 
     def stamping(self, memory: Memory) -> AbstractContextManager[None]:
         return nullcontext()
@@ -185,6 +189,22 @@ def test_more_blocks_than_a_trace_keeps_are_left_out_with_a_note(monkeypatch):
     trace = StampRecorder((prepared := prepared_workload("branches", "graph")).device, 1).record(prepared)
     assert len(trace.blocks) == 0
     assert any("blocks are left out: a trace keeps 3" in note for note in trace.info.notes)
+
+
+@pytest.mark.usefixtures("stamping")
+@pytest.mark.parametrize("engine", ["async", "graph"])
+def test_events_are_believed_where_stamps_leave_out_less_than_on_an_h200(engine, monkeypatch):
+    monkeypatch.setattr(StampingDevice, "more_ns", -260)
+    prepared = prepared_workload("branches", engine)
+    trace = StampRecorder(prepared.device, 1).record(prepared)
+    for key, (start, end) in truth(prepared).items():
+        found = device_spans(trace)[key]
+        assert found[1] - found[0] == pytest.approx(end - start, abs=60)
+    assert trace.info.calibration["stamp_difference_ns"] == pytest.approx(-260, abs=60)
+
+
+def test_what_stamps_leave_out_grows_with_the_blocks():
+    assert [round(stamp_excess_ns(blocks)) for blocks in (1, 16, 160, 1_600, 16_000)] == [550, 600, 700, 800, 900]
 
 
 def test_a_simulated_device_says_that_its_log_is_exact_already():

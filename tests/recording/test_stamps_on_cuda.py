@@ -11,7 +11,6 @@ from streamscope.devices.cuda.timer import align_timer
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Issue
 from streamscope.engines.prepared import prepare_traced
-from streamscope.recording.calibration import calibrate
 from streamscope.recording.events import EventRecorder
 from streamscope.recording.passes import steps_of, timed_run
 from streamscope.recording.stamps import Recording, StampRecorder
@@ -127,15 +126,13 @@ def test_stamps_agree_with_cupti_on_the_same_run(device, blocks, engine):
         twin.run()
         twin.wait()
     steps = [one for bound in steps_of(twin) for one in (bound.inner or [bound])]
-    recording.alone_ns(steps, calibrate(device))
     for _ in range(3):
         recording.memory.clear()
         theirs = cupti_times(twin)
         stamps = recording.memory.read()
     keys = [(one.step.launch.operation, one.step.launch.part) for one in steps if isinstance(one.step, Issue)]
-    around = np.array([recording.excess_ns[key] / 2 for key in keys])
-    extents = [(stamps[slot][:, 0].min(), stamps[slot][:, 1].max()) for key in keys for slot in recording.own[key]]
-    own = (np.array(extents) - extents[0][0]).T + np.stack([-around, around])
+    first = min(stamps[slot][:, 0].min() for slot in range(len(recording.slots)))
+    own = np.array([recording.extent_ns(slot, stamps[slot] - first) for key in keys for slot in recording.own[key]]).T
     assert own.shape == theirs.shape
     lasted = theirs[1] - theirs[0]
     ends = own[1] - theirs[1]
@@ -161,5 +158,7 @@ def test_every_kernel_of_a_library_call_is_a_span_as_cupti_has_them(device, engi
     starts, ends = cupti_times(prepared)
     assert len(starts) == len(spans.kind) >= 3
     lasted = ends - starts
-    assert np.median(np.abs(spans.duration_ns - lasted) - np.maximum(300, 0.05 * lasted)) <= 0
+    # CUPTI delays what is in a graph by some tenths of a microsecond.
+    allowed = np.maximum(600 if "graph" in engine else 300, 0.05 * lasted)
+    assert np.median(np.abs(spans.duration_ns - lasted) - allowed) <= 0
     assert int(spans.flops[:-1].sum()) == 2 * 64 * 64 * 65536

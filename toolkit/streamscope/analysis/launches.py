@@ -234,6 +234,39 @@ def missing_records(spans: SpanTable) -> MissingRecords:
     )
 
 
+def incomplete_replays(spans: SpanTable) -> int:
+    """Count the replays of CUDA graphs with fewer nodes recorded than other replays of the same graph: a sign that records were lost.
+
+    Formula: replays (launch calls of graphs, by correlation) that share a node are of one graph; one is incomplete if it has fewer nodes
+    than the graph has in all of them. Unit: 1. Replays whose nodes have no ids are taken as complete, and so is a graph's only replay.
+
+    Examples
+    --------
+    >>> from streamscope.trace import SpanBuilder, SpanKind
+    >>> builder = SpanBuilder(["host", "main"])
+    >>> for replay, nodes in ((0, (7, 8, 9)), (1, (7, 8))):
+    ...     builder.add(SpanKind.GRAPH_LAUNCH, "graph", "host", 100 * replay, 100 * replay + 5, correlation=replay)
+    ...     for node in nodes:
+    ...         start_ns = 100 * replay + 10 * node
+    ...         builder.add(SpanKind.KERNEL, "a", "main", start_ns, start_ns + 5, correlation=replay, graph_node=node)
+    >>> ss.analysis.incomplete_replays(builder.build())
+    1
+    """
+    rows = np.flatnonzero(spans.is_kind(DEVICE_KINDS) & (spans.graph_node >= 0) & (spans.correlation >= 0))
+    if not len(rows):
+        return 0
+    replay = np.unique(spans.correlation[rows], return_inverse=True)[1]
+    node = np.unique(spans.graph_node[rows], return_inverse=True)[1]
+    pairs = np.unique(np.stack([replay, node], axis=1), axis=0)
+    first_with = np.full(pairs[:, 1].max() + 1, len(rows))
+    np.minimum.at(first_with, pairs[:, 1], pairs[:, 0])
+    graph = np.full(pairs[:, 0].max() + 1, len(rows))
+    np.minimum.at(graph, pairs[:, 0], first_with[pairs[:, 1]])
+    of_node = np.unique(np.stack([graph[pairs[:, 0]], pairs[:, 1]], axis=1), axis=0)
+    in_all, in_replay = np.bincount(of_node[:, 0], minlength=len(graph)), np.bincount(pairs[:, 0])
+    return int((in_replay < in_all[graph]).sum())
+
+
 def call_rows(spans: SpanTable, device_rows: IntArray) -> IntArray:
     """Return for each row of a kernel or copy the row of its launch call, -1 where there is none."""
     calls = np.flatnonzero(spans.is_kind(CALL_KINDS))

@@ -269,6 +269,12 @@ def incomplete_flags(missing: MissingRecords) -> list[str]:
     return flags
 
 
+def replay_flags(incomplete: int) -> list[str]:
+    """Say how many replays of graphs lack kernels that other replays of the same graph have."""
+    told = f"replays of a graph with fewer kernels than its other replays: {incomplete}; GPU busy and overlap are lower bounds"
+    return [told] if incomplete else []
+
+
 def clock_flags(latency_ns: IntArray) -> list[str]:
     """Say how many launches seem to run before they were called."""
     early = int((latency_ns < 0).sum())

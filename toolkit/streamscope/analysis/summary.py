@@ -11,8 +11,15 @@ import numpy as np
 from streamscope.analysis.idle import IdleSplit, device_idle, host_wait_ns, idle_by_stream, kernel_wait_ns, other_idle_ns
 from streamscope.analysis.intervals import IntArray, union
 from streamscope.analysis.launch_delays import late_kernels, launch_overhead_ns, queue_full_ns, short_kernels
-from streamscope.analysis.launches import call_times_ns, join_launches, launch_latency_ns, missing_records, queue_time_ns
-from streamscope.analysis.metrics import clock_flags, cost_flags, incomplete_flags, recording_cost
+from streamscope.analysis.launches import (
+    call_times_ns,
+    incomplete_replays,
+    join_launches,
+    launch_latency_ns,
+    missing_records,
+    queue_time_ns,
+)
+from streamscope.analysis.metrics import clock_flags, cost_flags, incomplete_flags, recording_cost, replay_flags
 from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.overlap import (
     average_concurrency,
@@ -283,8 +290,9 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
     API time                     2.50 µs, 95 % below 2.95 µs
     """
     spans = run_of(trace.spans)
-    busy_ns, work, launches, missing = gpu_busy_ns(spans), work_split(spans), join_launches(spans), missing_records(spans)
-    estimated, net_ns = _estimates(spans), net_overlap_ns(trace, alone)
+    work, launches, missing = work_split(spans), join_launches(spans), missing_records(spans)
+    busy_ns = work.compute_ns + work.exposed_communication_ns  # Either is a kernel: `gpu_busy_ns`.
+    estimated, net_ns, replays = _estimates(spans), net_overlap_ns(trace, alone), incomplete_replays(spans)
     return Summary(
         info=trace.info,
         kernel_count=kernel_count(spans),
@@ -305,11 +313,12 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
         queue_full_us=sum(queue_full_ns(spans).values()) / 1000,
         streams=_streams(spans),
         at_least=frozenset(
-            ({"kernel_count", "gpu_busy_us", "overlap"} if missing.calls else set()) | ({"overlap"} if estimated else set()),
+            ({"kernel_count", "gpu_busy_us", "overlap"} if missing.calls or replays else set()) | ({"overlap"} if estimated else set()),
         ),
         warnings=(
             *_model_warnings(trace.info),
             *incomplete_flags(missing),
+            *replay_flags(replays),
             *clock_flags(launches.latency_ns),
             *estimated,
             *cost_flags(recording_cost(trace.info.ledger)),
