@@ -79,21 +79,11 @@ def recorders() -> str:
             rows.append([f"`{recorder}`", where, f"{equal} of {len(runs)}", *cells])
     head = ["recorder", "launches", "all kernels found", "duration", "start", "busy time", "overlap, points"]
     limits = (
-        f"\nEach cell: how far off in the median · how many runs keep within the target. The targets are {allowed['duration_us']} µs or "
+        f"\nEach cell: how far off in the median · how many runs keep within the target. Targets: {allowed['duration_us']} µs or "
         f"{100 * allowed['duration_share']:.0f} % for durations (median of a run), {allowed['start_us']:.0f} µs for starts in a graph, "
         f"{100 * allowed['busy_share']:.0f} % for busy time, {100 * allowed['overlap']:.0f} points for overlap.\n"
     )
-    graphs = [each[engine]["events"] for each in found["programs"].values() for engine in ("graph", "graph-dual")]
-    stretched = sum(np.median(one["profiler_extent_us"]) > one["unrecorded_us"] for one in graphs)
-    one = found["programs"]["branches"]["graph-dual"]["stamps"]
-    told = (
-        f"\nIn {stretched} of {len(graphs)} runs in a graph, the kernels take longer under the profiler, from the first start to the last "
-        f"end, than the whole run does without it. For example `branches` under `graph-dual`: a run takes {format_us(one['unrecorded_us'])} µs "
-        f"unrecorded; the profiler shows {format_us(float(np.median(one['profiler_busy_us'])))} µs of busy time, "
-        f"{100 * float(np.median(one['profiler_overlap'])):.0f} % of it with overlap, and stamps {format_us(one['busy_us'])} µs, "
-        f"{100 * one['overlap']:.0f} % with overlap.\n"
-    )
-    return table(head, rows) + limits + told + measured_on(found)
+    return table(head, rows) + limits + measured_on(found)
 
 
 def share(kept: Iterable[bool]) -> str:
