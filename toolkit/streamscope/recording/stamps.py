@@ -38,13 +38,17 @@ AGREEMENT_NS = 200.0
 """How far durations by events and by stamps may differ, in the median over a program's kernels, before events are believed."""
 
 
-def stamp_excess_ns(blocks: int) -> float:
+STAGGER_NS = 2_000.0
+"""By how much the branches of a graph begin one after the other, though they depend on nothing: as much was measured on an H200."""
+
+
+def stamp_excess_ns(blocks: int, *, in_graph: bool = False) -> float:
     """Return how much longer a kernel of so many blocks takes, by CUPTI, than from its first stamp to its last.
 
-    Measured on an H200, 2026-11-22, on kernels from 1 to 16,384 blocks, in arithmetic and in memory: 540 to 1,030 ns, and within 130 ns of
-    this.
+    Measured on an H200 on 2026-11-22, in the same runs, on kernels from 1 to 16,384 blocks, in arithmetic and in memory
+    (benchmarks/results/stamp_accuracy.json): this is right to 0.2 µs.
     """
-    return max(550.0, 600 + 100 * math.log10(max(1, blocks) / 16))
+    return 630 + 200 * math.log10(max(1.0, blocks / 66)) + 120 * in_graph
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,8 @@ class Recording:
         for number, slots in enumerate(self.memory.slots):
             self.own.setdefault(slots.owner, []).append(number)
         self.slots: list[Slots] = list(self.memory.slots)
-        self.excess_ns = [stamp_excess_ns(slots.blocks) for slots in self.slots]
+        inside = {self._owner(one) for bound in self.twin.bound for one in bound.inner if isinstance(one.step, Issue)}
+        self.excess_ns = [stamp_excess_ns(slots.blocks, in_graph=slots.owner in inside) for slots in self.slots]
         self._differences_ns: dict[Owner, float] = {}
         self.marker = Marker(recorder.device, self.memory, self.twin)
         self.stream = cast("CudaStream", self.twin.streams[0])
@@ -234,7 +239,7 @@ class Recording:
         durations = {i: max(0.0, float(np.median([one[i] for one in passes])) - calibration.alone_excess_ns) for i in passes[0]}
         for index, owner in owners.items():
             own = self.own[owner]
-            around = (self.excess_ns[own[0]] + self.excess_ns[own[-1]]) / 2
+            around = sum(stamp_excess_ns(self.slots[slot].blocks) for slot in (own[0], own[-1])) / 2
             self._differences_ns[owner] = durations[index] - float(np.median(extents[owner])) - around
         return durations
 
@@ -406,7 +411,8 @@ def between(
     known : mapping of int to (float, float)
         Starts and ends by stamps.
     begins, ends : mapping of int to float
-        By marks: when those of the others began that depend on none, and when all of them ended.
+        By marks: when those of the others that depend on none could begin, and when all of them ended. Branches begin up to `STAGGER_NS`
+        apart, so what seems to take longer than alone by no more than that began later.
     alone : mapping of int to float
         How long each takes alone.
     gap : float
@@ -420,9 +426,10 @@ def between(
         latest.update({other: min(start, latest.get(other, start)) for other in before[index]})
     for index, earlier in before.items():
         if index not in known and index in ends:
-            ready = max(
-                (times[other][1] + gap for other in earlier if other in times), default=begins.get(index, ends[index] - alone[index])
-            )
+            root = ends[index] - alone[index]
+            if root - begins.get(index, root) > STAGGER_NS:
+                root = begins[index]
+            ready = max((times[other][1] + gap for other in earlier if other in times), default=root)
             start = max(ready, ends[index] - alone[index]) if index in copies else ready
             end = min(max(ends[index], start + alone[index]), latest.get(index, np.inf))
             times[index] = (min(start, end), end)
