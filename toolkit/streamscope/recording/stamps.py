@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -300,8 +300,10 @@ class Recording:
             begins, ends, gap = self._marked(chosen, replay, correlation, [i for i in without if not before[i]], without)
             times = {index: (one.start_ns, one.end_ns) for index, one in placed.items()}
             inner = [bound.step for bound in replay.inner]
+            lanes = {index: cast("Issue", inner[index]).lane for index in issues}
+            forks = {index for index in without if not before[index] or any(lanes[one] != lanes[index] for one in before[index])}
             copies = {index for index in without if cast("Issue", inner[index]).launch.kind is not LaunchKind.KERNEL}
-            for index, (start, end) in between(before, times, begins, ends, alone, gap, copies).items():
+            for index, (start, end) in between(before, times, begins, ends, alone, gap, forks=forks, copies=copies).items():
                 placed[index] = Placed(cast("Issue", inner[index]), correlation, start, end, Basis.PLACED, pieces[index])
         owned = in_graph({index: pieces[index] for index in placed}, replay.owners)
         return [replace(placed[index], pieces=owned[index]) for index in issues if index in placed]
@@ -396,7 +398,9 @@ def between(
     ends: Mapping[int, float],
     alone: Mapping[int, float],
     gap: float,
-    copies: frozenset[int] | set[int] = frozenset(),
+    *,
+    forks: Collection[int] = (),
+    copies: Collection[int] = (),
 ) -> dict[int, tuple[float, float]]:
     """Return starts and ends of a graph's launches that have no stamps, between those that have.
 
@@ -411,14 +415,14 @@ def between(
     known : mapping of int to (float, float)
         Starts and ends by stamps.
     begins, ends : mapping of int to float
-        By marks: when those of the others that depend on none could begin, and when all of them ended. Branches begin up to `STAGGER_NS`
-        apart, so what seems to take longer than alone by no more than that began later.
+        By marks: when those of the others that depend on none could begin, and when all of them ended.
     alone : mapping of int to float
         How long each takes alone.
     gap : float
         Between a launch and one that depends on it.
-    copies : set of int
-        Which of them are copies.
+    forks, copies : collection of int
+        Which of them come first on a branch, or after another branch, and which are copies. Branches begin up to `STAGGER_NS` late, so what
+        comes first and seems to take longer than alone by no more than that began late.
     """
     times = dict(known)
     latest: dict[int, float] = {}
@@ -426,11 +430,9 @@ def between(
         latest.update({other: min(start, latest.get(other, start)) for other in before[index]})
     for index, earlier in before.items():
         if index not in known and index in ends:
-            root = ends[index] - alone[index]
-            if root - begins.get(index, root) > STAGGER_NS:
-                root = begins[index]
-            ready = max((times[other][1] + gap for other in earlier if other in times), default=root)
-            start = max(ready, ends[index] - alone[index]) if index in copies else ready
+            late = ends[index] - alone[index]
+            ready = max((times[other][1] + gap for other in earlier if other in times), default=begins.get(index, late))
+            start = max(ready, late) if index in copies or (index in forks and late - ready <= STAGGER_NS) else ready
             end = min(max(ends[index], start + alone[index]), latest.get(index, np.inf))
             times[index] = (min(start, end), end)
     return {index: time for index, time in times.items() if index not in known}
