@@ -25,7 +25,7 @@ BUNDLE = Path(__file__).parent / "static" / "timeline.js"
 BASELINE = "async"
 STRETCHED = 0.02
 """A drawn run that differs from the makespan by more than this share says so."""
-LONGEST_LABEL = 80
+LONGEST_LABEL = 48
 FOREIGN = ("kineto", "nsys", "rocpd", "recorded")
 """Engines of traces of any code: how they were recorded."""
 LONGEST_NAME = 1000

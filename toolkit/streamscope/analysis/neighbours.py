@@ -149,6 +149,8 @@ def _beside_ns(spans: SpanTable, kernels: IntArray) -> IntArray:
 
 def _from_itself(spans: SpanTable, lonely: IntArray, wanted: IntArray) -> FloatArray:
     """Return the median duration of what is the same kernel and runs alone; NaN where there is none, or they differ too much."""
+    if not len(wanted) or not len(lonely):
+        return np.full(len(wanted), np.nan)
     rows = np.concatenate([lonely, wanted])
     names = ("name", "symbol", "blocks", "threads", "operation", "part")
     key = np.unique(packed(*(getattr(spans, name)[rows].astype(np.int64) for name in names)), return_inverse=True)[1]

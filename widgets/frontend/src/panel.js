@@ -5,6 +5,7 @@ import { make, makeButton, makeSwatch } from "./dom.js";
 import { grouped, micros, percent } from "./format.js";
 import { latencyCallOf, launchOf } from "./join.js";
 import { originOf, symbolOf } from "./origins.js";
+import { rangesAround } from "./ranges.js";
 import { lowerBound } from "./search.js";
 import { shortened } from "./text.js";
 import { totalsByName } from "./totals.js";
@@ -108,7 +109,8 @@ export class Panel {
     const label = known ? `${by} #${highlight.operation} ${by === "pair" ? "in both traces" : "under every engine"}` : "";
     const origin = originOf(model, model.groups[highlight.group], highlight.operation);
     const title = origin.label ? `${highlight.name} · ${origin.label}` : highlight.name;
-    const words = [origin.shapes, origin.line].filter(Boolean).map((text) => make("div", "", text));
+    const around = rangesAround(model, this.timeline.parts[highlight.group].lanes, model.groups[highlight.group], highlight.span);
+    const words = [around && `in ${around}`, origin.shapes, origin.line].filter(Boolean).map((text) => make("div", "", text));
     const [head, ...kernels] = kernelColumn(model, highlight) ?? [];
     const withKernel = (cells, kernel) => (head ? [cells[0], kernel, ...cells.slice(1)] : cells);
     const rows = operationRows(model, highlight).map((cells, row) => withKernel(cells, kernels[row]));

@@ -7,6 +7,7 @@ import { highlightOf } from "./join.js";
 import { hitTest } from "./layout.js";
 import { spanAt } from "./lod.js";
 import { describeOverlap } from "./overlap.js";
+import { rangesAround } from "./ranges.js";
 import { snapToEdge } from "./snap.js";
 import { swatchOf } from "./spans.js";
 
@@ -74,7 +75,8 @@ export class Pointing {
     const { model, tooltip } = this.timeline;
     if (found) {
       const group = model.groups[found.group];
-      tooltip.show(describeSpan(model, group, found.span), swatchOf(this.timeline, group, found.span).fill, clientX, clientY);
+      const around = rangesAround(model, this.timeline.parts[found.group].lanes, group, found.span);
+      tooltip.show({ ...describeSpan(model, group, found.span), around }, swatchOf(this.timeline, group, found.span).fill, clientX, clientY);
     } else if (hit.area === "at once" && this.timeline.cursor !== null) {
       const { index } = hit.group;
       const told = describeOverlap(this.timeline, index, offAxis(this.timeline.viewer.alignments[index], this.timeline.cursor));

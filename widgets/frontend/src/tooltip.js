@@ -14,13 +14,14 @@ export class Tooltip {
     root.append(this.card);
   }
 
-  /** @param {{name, where, symbol?, rows, notes?}} text @param {string | null} fill colour of the swatch */
+  /** @param {{name, where, around?, symbol?, rows, notes?}} text @param {string | null} fill colour of the swatch */
   show(text, fill, clientX, clientY) {
     const terms = make("dl", "");
     for (const [term, value] of text.rows) terms.append(make("dt", "", term), make("dd", "", value));
     this.card.replaceChildren(
       make("div", "ss-tip-title", fill ? makeSwatch(fill) : null, make("span", "", text.name)),
       make("div", "ss-tip-where", text.where),
+      text.around ? make("div", "ss-tip-around", `in ${text.around}`) : "",
       text.symbol ? make("div", "ss-tip-symbol", text.symbol) : "",
       terms,
       ...(text.notes ?? []).map((note) => make("div", "ss-tip-note", note)),

@@ -8,7 +8,9 @@ import { filterSpans } from "../src/filter.js";
 import { highlightOf } from "../src/join.js";
 import { natureOf, natureOfAxis, timeWords } from "../src/nature.js";
 import { kernelColumn, operationRows } from "../src/panel.js";
+import { rangesAround } from "../src/ranges.js";
 import { shortened } from "../src/text.js";
+import { buildLanes } from "../src/tracks.js";
 import { makeModel } from "./model.js";
 
 const SYMBOL = "sm90_xmma_gemm_f32f32_tn_n_kernel";
@@ -48,6 +50,22 @@ test("the panel names the kernels of a launch, where they are not what the title
   assert.deepEqual(kernelColumn(model, highlightOf(model, 0, 1)), ["kernel", SYMBOL, "splitK"]);
   assert.equal(operationRows(model, highlightOf(model, 0, 1)).length, 2);
   assert.equal(kernelColumn(model, highlightOf(model, 0, 6)), null);
+});
+
+test("a kernel says which ranges held its launch, from the outermost on", () => {
+  const lanes = ["thread 1", "thread 1 ranges", "stream 7", "thread 2"];
+  const range = (name, start, end) => ({ kind: "range", name, lane: 1, start, end });
+  const around = makeModel({
+    step: [
+      range("step", 0, 100), range("conv", 10, 30), range("cudnn", 12, 20), { kind: "launch", lane: 0, start: 15, end: 18, correlation: 1 },
+      { kind: "launch", lane: 3, start: 16, end: 18, correlation: 3 }, range("relu", 40, 50), { kind: "launch", lane: 0, start: 60, end: 61, correlation: 2 },
+      { kind: "kernel", lane: 2, start: 70, end: 80, correlation: 1 }, { kind: "kernel", lane: 2, start: 80, end: 90, correlation: 2 },
+      { kind: "kernel", lane: 2, start: 90, end: 95, correlation: 3 }, { kind: "kernel", lane: 2, start: 95, end: 99 },
+    ],
+  }, { lanes });
+  const [step] = around.groups;
+  const told = [7, 3, 8, 9, 10, 1].map((span) => rangesAround(around, buildLanes(step, around.kinds), step, span));
+  assert.deepEqual(told, ["step › conv › cudnn", "step › conv › cudnn", "step", "", "", ""]);
 });
 
 test("a kernel is found by its own name", () => {
