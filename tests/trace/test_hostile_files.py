@@ -53,6 +53,7 @@ TEXTS = {
     "a correlation that is half": (one(args={"stream": 7, "device": 0, "correlation": 1.5}), "1.5 is not a whole number"),
     "a correlation of 100 digits": (one(args={"stream": 7, "device": 0, "correlation": "@@" + "1" * 100 + "@@"}), "is damaged"),
     "a grid of two": (one(args={"stream": 7, "device": 0, "grid": [1, 2]}), "Expected `array` of at least length 3, got 2"),
+    "a grid that is a text": (one(args={"stream": 7, "device": 0, "grid": "1"}), "'1' is not the size of a grid or a block"),
     "a grid of texts": (one(args={"stream": 7, "device": 0, "grid": ["a", "b", "c"]}), "Expected `int`, got `str`"),
     "a time twice": (GOOD.replace('"dur":', '"ts": 1.0, "dur":', 1), "one name twice"),
     "a correlation twice": (GOOD.replace('"correlation": 11', '"correlation": 11, "correlation": 12', 1), "one name twice"),
@@ -215,7 +216,7 @@ def test_odd_numbers_in_a_database_are_noted(tmp_path):
         "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET start = -9223372036854775807",
     )
     trace = read(path)
-    assert trace.info.notes[1:4] == (
+    assert trace.info.notes[2:5] == (
         "left out: 1 span with an end before the start",
         "left out: 1 span more than 52 days away from the others",
         "unknown: blocks of 1 span, impossible in the file",

@@ -18,7 +18,7 @@ from streamscope.trace.stored import MOST_NS
 from streamscope.trace.symbols import short_name
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
 
-__all__ = ["Activities", "counted", "foreign_trace", "joined"]
+__all__ = ["Activities", "counted", "foreign_trace", "joined", "profiler_note"]
 
 LONGEST_NAME = 10_000
 """Characters; what is longer is cut."""
@@ -126,6 +126,11 @@ def _origins(found: Activities, waits: EventWaits | None) -> Origins:
 def counted(count: int, what: str) -> str:
     """Return a number with what it counts: ``"1 span"``, ``"2,000 spans"``."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def profiler_note(overhead_ns: float) -> str:
+    """Return the note that says what a profiler took for itself."""
+    return f"the profiler itself took {overhead_ns / 1e3:,.1f} µs of host time while it recorded"
 
 
 def _possible(found: Activities, said: list[str]) -> Activities:
