@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,33 @@ def record_cost() -> str:
         times = [one["fresh_us"] if way is None else one["step_us"][way] for way in ways.values()]
         rows.append([name, *map(format_us, times)])
     return table(["a step, µs", *ways], rows) + measured_on(found)
+
+
+def stamps() -> str:
+    """Return how far stamps are from CUPTI on the same runs, and what they cost, by engine; and overlap in graphs with two streams."""
+    found = data("stamp_accuracy")
+    by_engine: dict[str, list[Any]] = {}
+    for program in found["programs"].values():
+        for engine, one in program.items():
+            by_engine.setdefault(engine, []).append(one)
+    columns = ("start_error_us", "end_error_us", "duration_difference_us")
+    rows = [
+        [
+            f"`{engine}`",
+            f"{sum(one['kernels'] for one in parts):,}",
+            *(f"{np.median([abs(one[column]) for one in parts]):.2f} µs" for column in columns),
+            f"{100 * np.median([one['makespan_longer'] for one in parts]):.1f} %",
+        ]
+        for engine, parts in by_engine.items()
+    ]
+    head = ["engine", "kernels", "starts differ by", "ends", "durations", "makespan is longer by"]
+    overlaps = [
+        [name, f"{100 * program['graph-dual']['overlap_stamps']:.0f} %", f"{100 * program['graph-dual']['overlap_cupti']:.0f} %"]
+        for name, program in found["programs"].items()
+        if program["graph-dual"]["overlap_cupti"]
+    ]
+    second = table(["overlap under `graph-dual`", "stamps", "CUPTI"], overlaps)
+    return f"{table(head, rows)}\n{second}{measured_on(found)}"
 
 
 def simulated_times() -> str:
@@ -245,9 +273,32 @@ def reading() -> str:
     return f"{first}\n{second}\n{both}\n{cores} cores, {found['date'][:10]}.\n"
 
 
+def predictions() -> str:
+    """Return how far predictions from the sync trace are off, and ResNet-50 under a CUDA graph."""
+    found = data("what_if_accuracy")
+    engines = [engine for engine in found["rows"][0]["engines"] if engine != "sync"]
+
+    def row(engine: str) -> list[str]:
+        cells = [f"`{engine}`"]
+        for key in ("error", "error_warm"):
+            errors = [abs(each["engines"][engine][key]) for each in found["rows"]]
+            cells.append(f"{statistics.median(errors):.1%}, {max(errors):.1%}")
+        return cells
+
+    halves = ", ".join(f"{name} {half['error']['median']:.1%}" for name, half in found["summary"].items())
+    first = table(["engine", "error: median, worst", "after a run of its own"], map(row, engines))
+    steps = [
+        [batch, f"{r['eager_us']:,.0f} µs", f"{r['predicted_us']:,.0f} µs", f"{r['graph_us']:,.0f} µs", f"{r['error']:+.1%}"]
+        for batch, r in found["resnet50"]["batches"].items()
+    ]
+    second = table(["ResNet-50, batch", "eager", "graph predicted", "graph measured", "error"], steps)
+    return f"{first}\n{len(found['rows'])} programs; medians: {halves}.\n\n{second}{measured_on(found)}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "recorders": recorders,
     "record-cost": record_cost,
+    "stamps": stamps,
     "simulated-times": simulated_times,
     "engines": engines,
     "host-costs": host_costs,
@@ -257,6 +308,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "convolution": convolution,
     "holistic": holistic,
     "reading": reading,
+    "predictions": predictions,
 }
 
 
