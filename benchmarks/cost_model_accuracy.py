@@ -272,7 +272,7 @@ def save(target: Path, device: Any, results: Mapping[str, Any]) -> None:
 
 
 def scored(found: Mapping[str, Any], traced: Program) -> dict[str, Any]:
-    """Return by engine the makespan that was measured, the simulated one, and that with launches as long as CUPTI says; and the launches."""
+    """Return makespans by engine: measured, simulated, simulated with launches as long as CUPTI says; and the launches."""
     simulated = Preview(traced).comparison(list(found["times"]))
     device, launches = SimulatedDevice(), {(one.operation, one.part): one for one in traced.launches()}
     taken: dict[tuple[int, int], float] = {}
@@ -347,7 +347,7 @@ def _errors(off: Sequence[float]) -> dict[str, float]:
 def score(result: Path, launches: Path, sources: Sequence[Path]) -> None:
     """Compare what was measured with the simulated device, and write the result."""
     content: dict[str, Any] = {
-        "what": "simulated against measured; programs: [measured, simulated, simulated with launches as CUPTI measured them] in µs by engine",
+        "what": "programs: makespans in µs by engine: [measured, simulated, simulated with launches as CUPTI measured them]",
         "cost_model": asdict(CostModel.load().provenance) | {"how": "see the model"},
         "launches": of_launches(launches),
         "runs": [of_programs(source) for source in sources],

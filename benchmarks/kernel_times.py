@@ -72,8 +72,8 @@ def products(dtype: str) -> Iterator[Case]:
     for count, height, inner, width in BATCHES:
         yield ops.matmul, (spec(dtype, count, height, inner), spec(dtype, count, inner, width))
         yield lambda a, b: ops.matmul(a, b, transpose_b=True), (spec(dtype, count, height, inner), spec(dtype, count, width, inner))
-    for shape in TURNED:
-        down, inner, across = shape if isinstance(shape, tuple) else (shape,) * 3
+    for turned in TURNED:
+        down, inner, across = turned if isinstance(turned, tuple) else (turned,) * 3
         yield lambda a, b: ops.matmul(a, b, transpose_b=True), (spec(dtype, down, inner), spec(dtype, across, inner))
         yield lambda a, b: ops.matmul(a, b, transpose_a=True), (spec(dtype, inner, down), spec(dtype, inner, across))
 
@@ -120,9 +120,9 @@ def rows() -> Iterator[Case]:
         yield lambda x: ops.cumsum(x, axis=1), (x,)
         yield lambda x, i: ops.take(x, i, axis=0), (x, spec("int32", 1024))
         yield lambda x: ops.concatenate([x, x], axis=1), (x,)
-    for shape in IMAGES:
+    for image in IMAGES:
         for dtype in (F16, F32):
-            x, last = spec(dtype, *shape), spec(F32, shape[-1])
+            x, last = spec(dtype, *image), spec(F32, image[-1])
             yield ops.batch_norm_training, (x, last, last)
             yield lambda x, s, d: ops.batch_norm_backward(x, s, s, s, d), (x, last, x)
             yield lambda x: ops.max_pool(x, 2), (x,)
@@ -175,12 +175,12 @@ class Timer:
         """Prepare a launch on memory of its own."""
         buffers = {v: self.buffer(traced.variables[v]) for v in dict.fromkeys((*launch.reads, *launch.writes))}
         self.source = buffers[launch.reads[0]] if launch.kind is LaunchKind.COPY_IN and self.random is not None else None
-        call: Callable[[], None] = self.device.bind(
-            launch, [buffers[v] for v in launch.reads], [buffers[v] for v in launch.writes], self.stream
-        )
+        reads, writes = [buffers[v] for v in launch.reads], [buffers[v] for v in launch.writes]
+        call: Callable[[], None] = self.device.bind(launch, reads, writes, self.stream)
         return call
 
     def buffer(self, variable: Any) -> Any:
+        """Allocate a variable, full of random numbers."""
         buffer = self.device.allocate(variable.spec, variable.place)
         kind = variable.spec.dtype.kind
         if self.random is not None and variable.place is Place.DEVICE:
@@ -220,6 +220,7 @@ class Timer:
         return float(np.median(readings))
 
     def graph(self, call: Callable[[], None], length: int) -> Any:
+        """Capture a chain of calls."""
         self.device.begin_capture(self.stream)
         try:
             for _ in range(length):
@@ -241,6 +242,7 @@ class Timer:
         return float(min(found))
 
     def times(self, call: Callable[[], None]) -> dict[str, Any]:
+        """Return all that is measured of a call."""
         call()
         self.stream.synchronize()
         alone_ns = self.gated_ns(call) - self.excess_ns

@@ -62,6 +62,11 @@ class Kernels:
         """Share of that time in which two or more run."""
         return self._with_at_least(2) / self.busy_ns if self.busy_ns else 0.0
 
+    @property
+    def extent_ns(self) -> int:
+        """From the first start to the last end."""
+        return int(self.end_ns.max() - self.start_ns.min())
+
     def _with_at_least(self, count: int) -> int:
         times = np.concatenate([self.start_ns, self.end_ns])
         steps = np.concatenate([np.ones(len(self.start_ns), int), -np.ones(len(self.end_ns), int)])
@@ -151,6 +156,9 @@ def compared(found: Kernels, trace: Trace, reference: Sequence[Kernels]) -> dict
         "agrees_with_analysis": abs(gpu_busy_ns(trace.spans) - found.busy_ns) <= 1
         and abs(overlap_fraction(trace.spans) - found.overlap) < 1e-6,
         "names_equal": sorted(found.names) == sorted(reference[0].names),
+        "unrecorded_us": trace.info.ledger["unrecorded_ns"] / 1e3,
+        "extent_us": found.extent_ns / 1e3,
+        "profiler_extent_us": [one.extent_ns / 1e3 for one in reference],
         "busy_us": found.busy_ns / 1e3,
         "profiler_busy_us": [one.busy_ns / 1e3 for one in reference],
         "overlap": found.overlap,

@@ -15,7 +15,7 @@ from streamscope.errors import DeviceError, KeywordError, ProgramError
 from streamscope.trace.stored import MOST_REPEATS
 
 X = np.ones((4, 4), np.float32)
-VERBS = [ss.compare, ss.best, ss.advise, ss.audit, ss.warm, ss.tune, ss.prepare, ss.compare_compilation]
+VERBS = [ss.compare, ss.best, ss.advise, ss.audit, ss.warm, ss.tune, ss.prepare, ss.compare_compilation, ss.verify]
 SHARED = ["engine", "engines", "device", "streams", "repeats", "progress", "memory_limit"]
 DEFAULTS = {"device": "auto", "streams": 2, "progress": True, "memory_limit": None, "engines": None, "engine": "async"}
 SIMULATED = {"device": "simulated", "progress": False}
@@ -159,7 +159,7 @@ def test_tuning_needs_a_gpu():
         ss.tune(scaled, X, X, device="simulated", progress=False)
 
 
-@pytest.mark.parametrize("verb", [ss.compare, ss.best, ss.audit, ss.prepare])
+@pytest.mark.parametrize("verb", [ss.compare, ss.best, ss.audit, ss.prepare, ss.verify])
 def test_progress_is_told_to_a_function_of_the_users(verb):
     told = []
     verb(scaled, X, X, device="simulated", progress=lambda what, step, steps: told.append((what, step, steps)))

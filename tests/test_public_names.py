@@ -49,6 +49,7 @@ PUBLIC = [
     "read",
     "record",
     "tune",
+    "verify",
     "warm",
     "workload",
 ]
@@ -62,10 +63,12 @@ RESULTS = {
     "Choice": "streamscope.advising.choice",
     "CompilationComparison": "streamscope.compiling.compare_compilation",
     "CompilationLog": "streamscope.kernels.compile.compilation_log",
+    "Prediction": "streamscope.predicting.prediction",
     "Prepared": "streamscope.engines.prepared",
     "Run": "streamscope.comparing.comparison",
     "TraceDiff": "streamscope.analysis.diff",
     "Tuning": "streamscope.compiling.tuning",
+    "Verification": "streamscope.predicting.verify",
 }
 """What public functions return, and nobody makes: classes without a public name, whose documentation is public."""
 

@@ -1,12 +1,14 @@
 """What kernels cost each other: by hand, and against a count for each nanosecond."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import streamscope as ss
-from streamscope.analysis import gpu_busy_ns, kernel_time_ns, neighbours, summary
+from streamscope.analysis import assess, gpu_busy_ns, kernel_time_ns, neighbours, summary
 from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 
 KERNEL, COPY = SpanKind.KERNEL, SpanKind.COPY
@@ -86,6 +88,19 @@ def test_the_simulated_device_tells_what_neighbours_cost(engine):
     assert found.net_ns == pytest.approx(
         kernel_time_ns(runs["sync"].trace.spans) - gpu_busy_ns(runs[engine].trace.spans), abs=len(found.row)
     )
+
+
+def test_a_comparison_with_sync_tells_the_net_gain():
+    function, inputs = ss.workload("conv-backward").build()
+    runs = ss.compare(function, *inputs, engines=["sync", "graph-dual"], device="simulated", progress=False)
+    expected = summary(runs["graph-dual"].trace, alone=runs["sync"].trace).net_overlap_us
+    assert runs.metrics["graph-dual"].net_overlap_us == expected
+    assert runs.metrics["sync"].net_overlap_us is None
+    assert expected > 0
+    assert not any("neighbours cost" in line for line in runs.assessment.evidence)  # its neighbours are a model's
+    metrics = {engine: replace(found, simulated=False) for engine, found in runs.metrics.items()}
+    told = assess(metrics, DeviceInfo("cuda", "card")).evidence
+    assert any("µs gained, less what neighbours cost)" in line for line in told)
 
 
 def test_nothing_runs():

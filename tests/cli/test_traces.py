@@ -170,3 +170,55 @@ def test_either_file_may_be_the_broken_one(path, tmp_path, capsys):
     for files in ((path, tmp_path / "missing"), (tmp_path / "missing", path)):
         assert main(["diff", *map(str, files)]) == 1
         assert "there is no trace file" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def run_path(tmp_path_factory):
+    """A run of ours under `sync`, which knows what depends on what."""
+    function, inputs = ss.workload("branches").build()
+    runs = ss.compare(function, *inputs, engines="sync", device="simulated", progress=False)
+    return runs["sync"].trace.to_parquet(tmp_path_factory.mktemp("runs") / "sync.parquet")
+
+
+WHAT_IFS = {
+    ("--engine", "graph"): lambda trace: trace.what_if(engine="graph"),
+    ("--engine", "graph", "--streams", "2"): lambda trace: trace.what_if(engine="graph", streams=2),
+    ("--scale", "relu=0.5", "--scale", "mul*=2"): lambda trace: trace.what_if().kernel("relu").scale(0.5).kernel("mul*").scale(2),
+    ("--engine", "async", "--without", "relu"): lambda trace: trace.what_if(engine="async").without("relu"),
+}
+
+
+@pytest.mark.parametrize("options", WHAT_IFS, ids=" ".join)
+def test_a_prediction_is_that_of_python(run_path, options, capsys):
+    wanted = WHAT_IFS[options](ss.read(run_path))
+    assert main(["what-if", str(run_path), *options, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == wanted.to_dict()
+    assert {"engine", "streams", "before_us", "predicted_us", "speedup", "notes"} <= set(found)
+    assert main(["what-if", str(run_path), *options]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(str(wanted).splitlines()[0])
+    assert "predicted" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--engine", "warp"), 2, "warp"),
+        (("--streams", "0"), 2, "--streams"),
+        (("--scale", "relu"), 2, "'relu' is not KERNEL=FACTOR"),
+        (("--scale", "=2"), 2, "is not KERNEL=FACTOR"),
+        (("--scale", "relu=-1"), 2, "is not KERNEL=FACTOR"),
+        (("--scale", "relu=inf"), 2, "is not KERNEL=FACTOR"),
+        (("--scale", "gelu=2"), 1, "gelu"),
+        (("--without", "gelu"), 1, "gelu"),
+    ],
+)
+def test_what_cannot_be_supposed_is_one_line(run_path, options, code, message, capsys):
+    assert main(["what-if", str(run_path), *options]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, second = err.splitlines()
+    assert first.startswith("error: ")
+    assert message in first
+    assert second.startswith("hint: ")

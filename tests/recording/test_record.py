@@ -6,6 +6,7 @@ import ctypes
 import signal
 import sys
 import threading
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -43,6 +44,13 @@ def library(monkeypatch):
 
     monkeypatch.setattr(module, "_waited_for_gpus", wait)
     return library
+
+
+@contextmanager
+def recorded_with_warning(match):
+    """Record a block, which warns that the recording is not whole."""
+    with pytest.warns(RecordingWarning, match=match), ss.record() as recording:
+        yield recording
 
 
 def launch(
@@ -113,21 +121,21 @@ def test_each_node_of_a_graph_is_a_span_and_the_launch_is_one_around_them(librar
 
 
 def test_a_launch_whose_kernel_has_no_record_is_told(library):
-    with ss.record() as recording:
+    with recorded_with_warning("'recording' is not whole: 1 launch call without") as recording:
         launch(library, correlation=5)
         launch(library, correlation=6, kernel=False)
     assert "1 launch call without a kernel, copy or set" in " ".join(recording.trace.info.notes)
 
 
 def test_records_that_cupti_dropped_are_told(library):
-    with ss.record() as recording:
+    with recorded_with_warning("CUPTI dropped 3 records") as recording:
         launch(library, correlation=5)
         library.dropped = 3
     assert "CUPTI dropped 3 records: busy time and overlap are lower bounds" in recording.trace.info.notes
 
 
 def test_launches_into_a_graph_that_is_captured_are_not_missing(library):
-    with ss.record() as recording:
+    with recorded_with_warning("1 launch call without") as recording:
         launch(library, correlation=4)
         call(library, Runtime.cudaStreamBeginCapture_v10000)
         launch(library, correlation=5, kernel=False)
@@ -331,7 +339,7 @@ def test_torchs_profiler_and_a_recording_do_not_share_cupti(library, monkeypatch
 
 def test_another_profiler_that_takes_cupti_over_is_told(library, monkeypatch):
     monkeypatch.setattr(module, "_waited_for_gpus", lambda: (True, []))  # and the wait leaves no record
-    with pytest.warns(RecordingWarning, match="another profiler took CUPTI over"), ss.record() as recording:
+    with recorded_with_warning("another profiler took CUPTI over") as recording:
         launch(library, correlation=5)
     assert module.TAKEN_OVER in recording.trace.info.notes
 

@@ -102,6 +102,9 @@ def nsight(path, *, older=False, graph_as_a_whole=False, extra=()):
         ]),
         "TARGET_INFO_GPU": ("id INTEGER, name TEXT, totalMemory INTEGER, smCount INTEGER, cuDevice INTEGER",
                             [{"id": 3, "name": "NVIDIA H200", "totalMemory": 150109880320, "smCount": 132, "cuDevice": 0}]),
+        "PROFILER_OVERHEAD": (f"{TIMES}, globalTid INTEGER, nameId INTEGER NOT NULL", [
+            {"start": BASE + 100, "end": BASE + 1300, "nameId": text("CUPTI buffer request")},
+        ]),
         "TARGET_INFO_SESSION_START_TIME": ("utcEpochNs INTEGER", [{"utcEpochNs": 1_763_000_000_000_000_000}]),
         "DIAGNOSTIC_EVENT": ("severity INTEGER, text TEXT", [{"text": "Not all CUDA events might have been collected."},
                                                             {"text": "Profiling has started."}]),
@@ -112,7 +115,7 @@ def nsight(path, *, older=False, graph_as_a_whole=False, extra=()):
         tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] = (GRAPH, whole)
     if older:  # before graphs, green contexts, events of synchronisation and demangled names in a column of their own
         for name in ("CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "TARGET_INFO_SESSION_START_TIME",
-                     "DIAGNOSTIC_EVENT", "META_DATA_EXPORT", "TARGET_INFO_GPU"):  # fmt: skip
+                     "PROFILER_OVERHEAD", "DIAGNOSTIC_EVENT", "META_DATA_EXPORT", "TARGET_INFO_GPU"):  # fmt: skip
             del tables[name]
         gone = ("graphNodeId", "greenContextId", "globalPid", "demangledName")
         for name, (columns, rows) in tables.items():

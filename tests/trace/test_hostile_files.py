@@ -53,6 +53,7 @@ TEXTS = {
     "a correlation that is half": (one(args={"stream": 7, "device": 0, "correlation": 1.5}), "1.5 is not a whole number"),
     "a correlation of 100 digits": (one(args={"stream": 7, "device": 0, "correlation": "@@" + "1" * 100 + "@@"}), "is damaged"),
     "a grid of two": (one(args={"stream": 7, "device": 0, "grid": [1, 2]}), "Expected `array` of at least length 3, got 2"),
+    "a grid that is a text": (one(args={"stream": 7, "device": 0, "grid": "1"}), "'1' is not the size of a grid or a block"),
     "a grid of texts": (one(args={"stream": 7, "device": 0, "grid": ["a", "b", "c"]}), "Expected `int`, got `str`"),
     "a time twice": (GOOD.replace('"dur":', '"ts": 1.0, "dur":', 1), "one name twice"),
     "a correlation twice": (GOOD.replace('"correlation": 11', '"correlation": 11, "correlation": 12', 1), "one name twice"),
@@ -215,7 +216,7 @@ def test_odd_numbers_in_a_database_are_noted(tmp_path):
         "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET start = -9223372036854775807",
     )
     trace = read(path)
-    assert trace.info.notes[1:4] == (
+    assert trace.info.notes[2:5] == (
         "left out: 1 span with an end before the start",
         "left out: 1 span more than 52 days away from the others",
         "unknown: blocks of 1 span, impossible in the file",
@@ -253,3 +254,23 @@ def test_json_in_the_dress_of_another_format_is_found_by_its_content(tmp_path):
     for name in ("t.sqlite", "t.parquet", "t.db", "t"):
         (tmp_path / name).write_text(json.dumps(json.loads(GOOD)), encoding="utf-8")
         assert "gemm" in read(tmp_path / name).spans.names
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "hint"),
+    [
+        ("t.nsys-rep", b"\x0b\x01", "nsys export --type sqlite"),
+        ("t.pftrace", b"\n\x10", "written, not read"),
+        ("comparison.json", b'{"program": "p"}', "ss.load_comparison reads the folder"),
+        ("t.txt", b"hello", "these can be read: Kineto JSON"),
+    ],
+)
+def test_what_people_may_have_instead_is_told_with_what_to_do(tmp_path, name, data, hint):
+    (tmp_path / name).write_bytes(data)
+    refused(tmp_path / name, hint)
+
+
+def test_the_folder_of_a_comparison_says_how_to_read_it(tmp_path):
+    (tmp_path / "comparison.json").write_text("{}")
+    with pytest.raises(TraceError, match=r"ss\.load_comparison reads it"):
+        read(tmp_path)

@@ -45,6 +45,8 @@ CHANGES = {
     "info of another kind": lambda content: content["streamscope"].update(info=[]),
     "a later schema": lambda content: content["streamscope"]["info"].update(schema=99),
     "no lanes": lambda content: content["streamscope"].update(lanes=[]),
+    "a zero that is a text": lambda content: content["streamscope"].update(before_zero_ns="1"),
+    "a zero beyond all times": lambda content: content["streamscope"].update(before_zero_ns=2**80),
     "lanes of another kind": lambda content: content["streamscope"].update(lanes=7),
     "an unknown basis": lambda content: content["traceEvents"][-1].setdefault("args", {}).update({"streamscope basis": "guessed"}),
     "an unknown kind": lambda content: content["traceEvents"][-1].setdefault("args", {}).update({"streamscope kind": "guess"}),

@@ -202,3 +202,12 @@ def test_what_is_not_read_is_counted(written):
         "left out: 2 events of category 'python_function'",
         "1 of 1 device span without a launch call in the file: launch latency unknown",
     )
+
+
+def test_operators_that_use_the_names_of_kernels_otherwise_are_read(written):
+    """Triton's say ``"grid": "grid(16,)"`` and name their kernel's file and stream."""
+    operator = event("cpu_op", "triton_poi_fused_0", 0, 5, grid="grid(16,)", stream=0, kernel_file="/tmp/x.py", correlation="a", device=[0])
+    assert rows(read(written([operator, kernel("k", 10, 20, 1, grid=[2, 1, 1])])), "name", "blocks") == [
+        ("triton_poi_fused_0", 0),
+        ("k", 2),
+    ]

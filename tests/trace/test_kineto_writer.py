@@ -144,7 +144,9 @@ def test_any_trace_can_be_drawn(tmp_path, original):
     assert [e["cat"] for e in events] == [CATEGORIES[SpanKind(kind)] for kind in spans.kind]
     texts = (tmp_path / "t.json").read_text().split("\n")
     starts = [line.split('"ts": ')[1].split(",")[0] for line in texts if '"ph": "X"' in line]
-    assert [int(text.replace(".", "")) for text in starts] == spans.start_ns.tolist()
+    times = [int(text.replace(".", "")) - content["streamscope"]["before_zero_ns"] for text in starts]
+    assert times == spans.start_ns.tolist()
+    assert not any(text.startswith("-") for text in starts)  # Perfetto drops what begins before 0.
     lanes = {(pid, tid): lane for lane, pid, tid in content["streamscope"]["lanes"]}
     assert [lanes[e["pid"], e["tid"]] for e in events] == [spans.lanes[lane] for lane in spans.lane]
     assert list(dict.fromkeys(lane for lane, _, _ in content["streamscope"]["lanes"])) == list(spans.lanes)
@@ -156,6 +158,19 @@ def test_any_trace_can_be_drawn(tmp_path, original):
     ids = [row["id"] for row in rows(content, "s")]
     assert len(set(ids)) == len(ids)
     assert sorted(ids) == sorted(row["id"] for row in rows(content, "f"))
+
+
+def test_a_trace_that_begins_before_its_zero_begins_at_0_in_the_file(tmp_path):
+    """As PyTorch's ranges do, which begin before the first call."""
+
+    def add(add):
+        add(SpanKind.RANGE, "step", "thread 1 ranges", -2_500, 9_000)
+        add(SpanKind.LAUNCH, "cudaLaunchKernel", "thread 1", 0, 1_000, correlation=1)
+        add(SpanKind.KERNEL, "relu", "stream 7", 3_000, 4_000, correlation=1)
+
+    content = written(trace_of(["thread 1", "thread 1 ranges", "stream 7"], add), tmp_path)
+    assert [(event["name"], event["ts"]) for event in rows(content, "X")] == [("step", 0.0), ("cudaLaunchKernel", 2.5), ("relu", 5.5)]
+    assert [(row["ph"], row["ts"]) for row in content["traceEvents"] if row.get("cat") == FLOW] == [("s", 2.5), ("f", 5.5)]
 
 
 def test_a_packed_file_holds_the_same(tmp_path):

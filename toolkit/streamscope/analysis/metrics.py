@@ -74,6 +74,9 @@ class EngineMetrics:
         Share of the copying time in which a kernel runs, too; None where nothing is copied.
     host_overlap : float or None
         Share of the host functions' time in which the device works, too; None where there are none.
+    net_overlap_us : float or None
+        What overlap saves less what neighbours cost each other (`neighbours`). None where no kernels run side by side, or where the time
+        of one alone is not known: it needs the *sync* engine beside it, and a recorder that sees true times beside neighbours.
     """
 
     engine: str
@@ -104,6 +107,7 @@ class EngineMetrics:
     flags: tuple[str, ...] = ()
     copy_overlap: float | None = None
     host_overlap: float | None = None
+    net_overlap_us: float | None = None
 
 
 def measure(trace: Trace, makespans_ns: npt.ArrayLike) -> EngineMetrics:

@@ -290,7 +290,8 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
     API time                     2.50 µs, 95 % below 2.95 µs
     """
     spans = run_of(trace.spans)
-    busy_ns, work, launches, missing = gpu_busy_ns(spans), work_split(spans), join_launches(spans), missing_records(spans)
+    work, launches, missing = work_split(spans), join_launches(spans), missing_records(spans)
+    busy_ns = work.compute_ns + work.exposed_communication_ns  # Either is a kernel: `gpu_busy_ns`.
     estimated, net_ns, replays = _estimates(spans), net_overlap_ns(trace, alone), incomplete_replays(spans)
     return Summary(
         info=trace.info,

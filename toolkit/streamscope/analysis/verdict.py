@@ -410,7 +410,8 @@ def _evidence(metrics: Mapping[str, EngineMetrics], reference: str, device: Devi
     for engine, m in metrics.items():
         low, high = format_us(m.makespan_low_us), format_us(m.makespan_high_us)
         varied = f"{low} to {high}, {m.makespan_basis}, " if low != high or not simulated else ""
-        busy = f"GPU busy {percent(m.busy_fraction)}, overlap {percent(m.overlap)} of GPU busy, {m.kernel_count} kernels"
+        net = "" if m.net_overlap_us is None or simulated else f" ({format_us(m.net_overlap_us)} µs gained, less what neighbours cost)"
+        busy = f"GPU busy {percent(m.busy_fraction)}, overlap {percent(m.overlap)} of GPU busy{net}, {m.kernel_count} kernels"
         shares = Beside(engine, m.copy_overlap, m.host_overlap).shares("copies beside kernels", "host functions beside the device")
         lines.append(f"{engine}: {format_us(m.makespan_us)} µs ({varied}{m.repeats} repeats), {', '.join(filter(None, (busy, shares)))}.")
         lines.extend(f"{engine}: {flag}." for flag in m.flags)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from streamscope.analysis.intervals import IntArray, Intervals, intersection_ns, union
 from streamscope.analysis.overlap import span_ns
-from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, SpanKind, SpanTable
+from streamscope.trace.spans import MEMORY_KINDS, SpanKind, SpanTable
 
 COMMUNICATION = re.compile(r"^nccl.*kernel|^(rccl|nvshmem|deep_ep::)", re.IGNORECASE)
 """Names of kernels that communicate between GPUs. Holistic Trace Analysis has the first of these alone."""
@@ -115,7 +115,8 @@ def work_split(spans: SpanTable) -> WorkSplit:
     """
     work = work_of(spans)
     compute, communication, memory = (_union(spans, work == one) for one in Work)
-    kernels, every = _union(spans, (work == Work.COMPUTE) | (work == Work.COMMUNICATION)), _union(spans, spans.is_kind(DEVICE_KINDS))
+    kernels = _joined(compute, communication)
+    every = _joined(kernels, memory)
     return WorkSplit(
         compute_ns=compute.length_ns,
         communication_ns=communication.length_ns,
@@ -126,6 +127,13 @@ def work_split(spans: SpanTable) -> WorkSplit:
         hidden_memory_ns=intersection_ns(memory, compute),
         idle_ns=span_ns(spans) - every.length_ns,
     )
+
+
+def _joined(some: Intervals, others: Intervals) -> Intervals:
+    """Return the union of two sets."""
+    if not len(others.start_ns):
+        return some
+    return union(np.concatenate([some.start_ns, others.start_ns]), np.concatenate([some.end_ns, others.end_ns]))
 
 
 def exposed_communication_ns(spans: SpanTable) -> int:

@@ -15,10 +15,10 @@ from streamscope.cli.compare import compare
 from streamscope.cli.main import FAILED
 from streamscope.cli.parameters import WrongUsageError
 from streamscope.cli.terminal import complain
-from streamscope.cli.traces import convert, diff, read
+from streamscope.cli.traces import convert, diff, read, what_if
 from streamscope.errors import StreamscopeError
 
-COMMANDS = (compare, export, read, convert, diff, advise, workloads, doctor, calibrate, cache)
+COMMANDS = (compare, export, read, convert, diff, what_if, advise, workloads, doctor, calibrate, cache)
 
 WRONG_USAGE = 2
 

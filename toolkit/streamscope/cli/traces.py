@@ -1,17 +1,18 @@
-"""The commands on traces of any origin: ``streamscope read``, ``convert`` and ``diff``."""
+"""The commands on traces of any origin: ``streamscope read``, ``convert``, ``diff`` and ``what-if``."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamscope.cli.parameters import given_path
+from streamscope.cli.parameters import WrongUsageError, given_path
 from streamscope.cli.terminal import output
-from streamscope.errors import printable
+from streamscope.errors import EngineError, printable
 from streamscope.files import suffix_of, writable_file, written_whole
 from streamscope.words import counted
 
@@ -84,6 +85,63 @@ def diff(
         typer.echo(json.dumps(found.to_dict(), allow_nan=False))
     else:
         _print_diff(output(), found)
+
+
+def what_if(
+    file: TraceFile,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="NAME", help="Predict this engine; by default the trace's own.", show_default=False)
+    ] = None,
+    streams: Annotated[
+        int | None, typer.Option("--streams", metavar="N", min=1, max=128, help="Compute streams.", show_default=False)
+    ] = None,
+    scale: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scale", metavar="KERNEL=FACTOR", help="Kernels by name take so many times as long: 'gemm*=0.5'. May be given again."
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", metavar="KERNEL", help="Leave out kernels by name, or copy, set, host. May be given again."),
+    ] = None,
+    gpu: Gpu = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Predict a trace under another engine, with faster kernels, or without some.
+
+    The times are predicted on the simulated device, with the durations, costs and dependencies that the trace has.
+    """
+    from streamscope.trace.read import read as read_trace
+
+    factors = [_factor(text) for text in scale or ()]
+    trace = read_trace(file, gpu)
+    try:
+        found = trace.what_if(engine=engine, streams=streams)
+    except EngineError as error:
+        raise WrongUsageError(error.message, hint=error.hint) from None
+    for pattern, factor in factors:
+        found = found.kernel(pattern).scale(factor)
+    for pattern in without or ():
+        found = found.without(pattern)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), allow_nan=False))
+    else:
+        _print_title(output(), str(found).partition("\n")[0])
+        _print_warnings(output(), found.info.notes)
+
+
+def _factor(text: str) -> tuple[str, float]:
+    """Split ``'gemm*=0.5'``; a name may have an equals sign in it."""
+    pattern, sign, factor = text.rpartition("=")
+    try:
+        value = float(factor)
+    except ValueError:
+        value = math.nan
+    if not sign or not pattern or not 0 <= value < math.inf:
+        raise typer.BadParameter(f"{text!r} is not KERNEL=FACTOR, such as 'gemm*=0.5'", param_hint="--scale")
+    return pattern, value
 
 
 def _writers() -> Mapping[str, Callable[[Trace, Path], object]]:

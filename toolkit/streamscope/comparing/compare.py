@@ -25,7 +25,6 @@ from streamscope.engines.case import CHECKED_RUNS, Case, Checked
 from streamscope.engines.plan import checked_streams
 from streamscope.errors import EngineError, ProgramError, WorkloadError
 from streamscope.progress import Progress, Steps, showing
-from streamscope.recording.recorders import recorder_of
 from streamscope.trace.stored import MOST_REPEATS
 from streamscope.tracing import ProgramFunction
 
@@ -248,7 +247,7 @@ def _measured(
     shown: Callable[[Run], None],
 ) -> tuple[list[Run], Choice | None]:
     """Prepare and check the engines, time them, and record each; ``shown`` gets each engine's run as soon as there is one."""
-    recorder_of(device, recording.recorder)  # What cannot serve says so before anything runs.
+    recording.check(device)
     parts, checked = case.parts(device), {}
     for engine in compared.names:
         steps.begin(f"preparing {engine}", CHECKED_RUNS * parts)

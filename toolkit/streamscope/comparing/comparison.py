@@ -15,6 +15,7 @@ import numpy.typing as npt
 from streamscope import display
 from streamscope.advising.choice import Choice
 from streamscope.analysis.metrics import EngineMetrics, measure
+from streamscope.analysis.neighbours import net_overlap_ns
 from streamscope.analysis.table import metrics_text
 from streamscope.analysis.verdict import Verdict, assess, difference, reference_engine
 from streamscope.arguments import Kinds, check_kinds, given_path, shown
@@ -159,8 +160,13 @@ class Comparison(Mapping[str, Run]):
 
     @cached_property
     def metrics(self) -> dict[str, EngineMetrics]:
-        """Metrics of each engine."""
-        return {engine: run.metrics for engine, run in self._runs.items()}
+        """Metrics of each engine; what overlap gains in the end rests on the *sync* engine, where it ran."""
+        found = {engine: run.metrics for engine, run in self._runs.items()}
+        if "sync" in found:
+            for engine, metrics in found.items():
+                net_ns = net_overlap_ns(self._runs[engine].trace, self._runs["sync"].trace)
+                found[engine] = metrics if net_ns is None else replace(metrics, net_overlap_us=net_ns / 1000)
+        return found
 
     @cached_property
     def assessment(self) -> Verdict:

@@ -45,6 +45,16 @@ class Recorded:
         if not isinstance(self.ledger, bool | np.bool_):
             raise RecordingError(f"ledger={shown(self.ledger)} must be True or False", hint="True measures what each recorder costs")
 
+    def check(self, device: Device) -> None:
+        """Find out before anything runs whether the recorder can serve.
+
+        Raises
+        ------
+        RecordingError
+            It cannot.
+        """
+        recorder_of(device, self.recorder)
+
     def runs(self, device: Device) -> int:
         """Return how often each engine is recorded."""
         return len(LEDGER) if self.ledger and device.log is None else 1

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from streamscope.analysis.launches import missing_records
 from streamscope.arguments import shown, whole_number
 from streamscope.errors import RecordingError, RecordingWarning
 from streamscope.interrupts import deferred
@@ -110,6 +111,8 @@ class Recording:
         block = Block(self.name, self._start_ns, end_ns, gpu)
         self._trace = recorded_trace(records, block, device_info(gpu), subscription().call_name, notes)
         self._state = f"{len(self._trace.spans):,} spans"
+        if records.dropped or missing_records(self._trace.spans).calls:
+            warnings.warn(f"the recording {self.name!r} is not whole: {'; '.join(self._trace.info.notes)}", RecordingWarning, stacklevel=3)
 
 
 def record(name: str = "recording", *, gpu: int | None = None) -> Recording:

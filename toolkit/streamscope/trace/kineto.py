@@ -18,7 +18,7 @@ import numpy.typing as npt
 from streamscope.errors import TraceError, printable
 from streamscope.trace.activities import FAR_NS, Activities, busiest_gpu, joined, looked_up, name_waits
 from streamscope.trace.calls import call_kinds
-from streamscope.trace.foreign import counted, foreign_trace
+from streamscope.trace.foreign import counted, foreign_trace, profiler_note
 from streamscope.trace.foreign_waits import EventWaits
 from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader
 from streamscope.trace.kineto_numbers import products, times_ns, whole_numbers
@@ -86,7 +86,7 @@ class _ForeignSpans:
         name_waits(found, *self._said("Stream Sync", "correlation", "stream"))
         notes = [f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items())]
         if self._profiler_ns:
-            notes.append(f"the profiler itself took {self._profiler_ns / 1e3:,.1f} µs of host time while it recorded")
+            notes.append(profiler_note(self._profiler_ns))
         hip = any(name.startswith("hip") for name in self._names)
         return foreign_trace(
             found, engine="kineto", program=program, device=_device(beside.deviceProperties, gpu, hip=hip), recorder="kineto", gpu=gpu,

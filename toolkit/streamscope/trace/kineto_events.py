@@ -41,8 +41,8 @@ class Arguments(msgspec.Struct, gc=False, rename=lambda name: name.replace("_", 
     correlation: Any = None
     device: Any = None
     stream: Any = None
-    grid: Sizes | None = None
-    block: Sizes | None = None
+    grid: Sizes | str | int | None = None  # Triton's operators have a text there
+    block: Sizes | str | int | None = None
     bytes: Any = None
     graph_node_id: Any = None
     wait_on_stream: Any = msgspec.field(default=None, name="wait_on_stream")

@@ -38,9 +38,9 @@ def _parsed(value: Any) -> int:
     return int(value)
 
 
-def products(values: Sequence[Sizes | None]) -> npt.NDArray[np.int64]:
+def products(values: Sequence[Sizes | str | int | None]) -> npt.NDArray[np.int64]:
     """Return the product of each three sizes; 0 where there are none, -1 where it cannot be."""
-    known: dict[Sizes | None, int] = {None: 0}  # few different ones stand in many events
+    known: dict[Sizes | str | int | None, int] = {None: 0}  # few different ones stand in many events
     found = []
     for value in values:
         product = known.get(value)
@@ -50,6 +50,8 @@ def products(values: Sequence[Sizes | None]) -> npt.NDArray[np.int64]:
     return np.array(found, np.int64)
 
 
-def _product(sizes: Any) -> int:
-    product = int(sizes.x * sizes.y * sizes.z)
+def _product(sizes: Sizes | str | int | None) -> int:
+    if not isinstance(sizes, Sizes):
+        raise TypeError(f"{sizes!r:.20} is not the size of a grid or a block")
+    product = sizes.x * sizes.y * sizes.z
     return product if min(sizes.x, sizes.y, sizes.z) >= 0 and product < 2**63 else -1

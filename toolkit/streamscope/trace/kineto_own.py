@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from operator import attrgetter, index
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from streamscope.trace.trace import Trace, TraceInfo
 _KINDS = {kind.name.lower(): int(kind) for kind in SpanKind}
 _ON_DEVICE = {category: int(kind) for kind, category in CATEGORIES.items() if kind in (SpanKind.KERNEL, SpanKind.COPY, SpanKind.SET)}
 _BASES = {None: 0} | {basis.name.lower(): int(basis) for basis in Basis}
-Values = Callable[[str], list[Any]]
 
 
 class OwnSpans:
@@ -44,7 +44,7 @@ class OwnSpans:
         said: list[Any] = [event.args or OwnArguments() for event in spans]
 
         def values(name: str) -> list[Any]:
-            return [getattr(each, name) for each in said]
+            return list(map(attrgetter(name), said))
 
         replay = zip(values("streamscope_replay"), values("correlation"), strict=True)
         start_ns = times_ns([event.ts for event in spans])
@@ -82,6 +82,8 @@ class OwnSpans:
         lane = np.array([lanes[lane_of_track[track]] for track in self._tracks], np.int64)
         columns = {name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]}
         columns["lane"] = lane[columns["lane"]]
+        for column in ("start_ns", "end_ns"):
+            columns[column] = columns[column] - index(stored.get("before_zero_ns", 0))
         table = SpanTable(**columns, names=tuple(self._names), lanes=tuple(lanes))
         return Trace(table, TraceInfo.from_dict(stored["info"]), Origins.from_dict(stored.get("origins")))
 

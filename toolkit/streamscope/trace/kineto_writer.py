@@ -9,7 +9,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ import numpy.typing as npt
 from streamscope.files import suffix_of, written_whole
 from streamscope.trace import kineto_format as kineto
 from streamscope.trace.kineto_format import DEVICE_PID, HOST_PID, ours
+from streamscope.trace.origins import Origins
 from streamscope.trace.spans import DEVICE_KINDS, Basis, IntArray, SpanKind, SpanTable
 from streamscope.trace.stored import SCHEMA_VERSION, plain
 from streamscope.trace.trace import Trace
-from streamscope.trace.tracks import Track, launched_by, numbered, tracks_of
+from streamscope.trace.tracks import Track, launched_by, numbered, time_before_zero_ns, tracks_of
 
 AT_ONCE = 1 << 16
 """Spans whose text is in memory at one time."""
@@ -50,6 +51,15 @@ def write_kineto(trace: Trace, path: Path) -> Path:
     return path
 
 
+@dataclass(frozen=True)
+class _Table:
+    """Spans with their threads, and with the times that they have in the file, in ns."""
+
+    spans: SpanTable
+    tid: IntArray
+    start_ns: IntArray
+
+
 def _write(trace: Trace, file: Any) -> None:
     """Write the JSON text of a trace to a file that takes bytes."""
     tracks, track = tracks_of(trace.spans)
@@ -57,8 +67,8 @@ def _write(trace: Trace, file: Any) -> None:
     head = json.dumps(_head(trace, tracks, numbers))
     file.write(f'{head[:-1]}, "{kineto.EVENTS}": [\n'.encode())
     file.write(",\n".join(json.dumps(row) for row in _names(trace, tracks, numbers)).encode())
-    tid = np.array([*numbers, 0], np.int64)[track]
-    for texts in (_spans(trace.spans, tid), _launch_arrows(trace.spans, tid), _wait_arrows(trace, tid)):
+    table = _Table(trace.spans, np.array([*numbers, 0], np.int64)[track], trace.spans.start_ns + time_before_zero_ns(trace.spans))
+    for texts in (_spans(table), _launch_arrows(table), _wait_arrows(table, trace.origins)):
         for some in texts:
             file.write(f",\n{some}".encode())
     file.write(b"\n]}\n")
@@ -77,7 +87,13 @@ def _head(trace: Trace, tracks: Sequence[Track], numbers: Sequence[int]) -> dict
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": 0,
         "traceName": titled(trace),
-        kineto.OURS: {"schema": SCHEMA_VERSION, "info": plain(asdict(info)), "lanes": lanes, "origins": trace.origins.to_dict()},
+        kineto.OURS: {
+            "schema": SCHEMA_VERSION,
+            "info": plain(asdict(info)),
+            "lanes": lanes,
+            "origins": trace.origins.to_dict(),
+            "before_zero_ns": time_before_zero_ns(trace.spans),
+        },
     }
 
 
@@ -103,8 +119,9 @@ def _names(trace: Trace, tracks: Sequence[Track], numbers: Sequence[int]) -> Ite
             yield {"ph": "M", "name": f"thread_{row}", "pid": _pid(track), "tid": number, "args": thread}
 
 
-def _spans(spans: SpanTable, tid: IntArray) -> Iterator[str]:
+def _spans(table: _Table) -> Iterator[str]:
     """Yield the events of all spans, some at a time."""
+    spans, tid = table.spans, table.tid
     heads, owns, form = _forms(spans)
     graph = _graph_ids(spans)
     work = spans.is_kind(DEVICE_KINDS)
@@ -128,7 +145,7 @@ def _spans(spans: SpanTable, tid: IntArray) -> Iterator[str]:
             [basis[code] if code else "" for code in spans.basis[rows].tolist()] if spans.basis[rows].any() else None,
         ]
         rest = map("".join, zip(*(column for column in columns if column is not None), [""] * len(some), strict=True))
-        times = zip(tid[rows].tolist(), _us(spans.start_ns[rows]), _us(spans.duration_ns[rows]), strict=True)
+        times = zip(tid[rows].tolist(), _us(table.start_ns[rows]), _us(spans.duration_ns[rows]), strict=True)
         yield ",\n".join(
             f'{heads[code]}, "tid": {thread}, "ts": {start}, "dur": {length}, "args": {{{owns[code]}{others}}}}}'
             for code, (thread, start, length), others in zip(some, times, rest, strict=True)
@@ -145,12 +162,9 @@ def _argument(name: str, values: IntArray, known: npt.NDArray[np.bool_], form: s
 
 
 def _us(times_ns: IntArray) -> list[str]:
-    """Return times in µs with three decimals, which are exact."""
-    whole, rest = np.divmod(np.abs(times_ns), 1000)
-    texts = [f"{us}.{ns:03}" for us, ns in zip(whole.tolist(), rest.tolist(), strict=True)]
-    if (times_ns < 0).any():
-        return [f"-{text}" if time < 0 else text for text, time in zip(texts, times_ns.tolist(), strict=True)]
-    return texts
+    """Return times from 0 on in µs with three decimals, which are exact."""
+    whole, rest = np.divmod(times_ns, 1000)
+    return [f"{us}.{ns:03}" for us, ns in zip(whole.tolist(), rest.tolist(), strict=True)]
 
 
 def _forms(spans: SpanTable) -> tuple[list[str], list[str], IntArray]:
@@ -219,41 +233,33 @@ def _graph_ids(spans: SpanTable) -> IntArray:
     return found
 
 
-def _launch_arrows(spans: SpanTable, tid: IntArray) -> Iterator[str]:
+def _launch_arrows(table: _Table) -> Iterator[str]:
     """Yield arrows from each call to all that it put on the device. The first has the correlation as its number."""
-    call, device = launched_by(spans)
-    number = spans.correlation[device].astype(np.int64)
-    again = np.flatnonzero(np.concatenate([[False], call[1:] == call[:-1]])) if len(call) else np.zeros(0, np.int64)
+    call, device = launched_by(table.spans)
+    number = table.spans.correlation[device].astype(np.int64)
+    again = np.flatnonzero(np.diff(call, prepend=-1) == 0)
     number[again] = number.max(initial=0) + 1 + np.arange(len(again))
-    yield from _arrows(kineto.FLOW, number, (spans, tid), (call, spans.start_ns[call]), device)
+    yield from _arrows(table, kineto.FLOW, number, (call, table.start_ns[call]), device)
 
 
-def _wait_arrows(trace: Trace, tid: IntArray) -> Iterator[str]:
+def _wait_arrows(table: _Table, origins: Origins) -> Iterator[str]:
     """Yield arrows from the end of what was waited for to the start of what waited."""
-    spans = trace.spans
-    before, after = trace.origins.wait_rows(spans)
-    at_ns = np.maximum(spans.start_ns[before], spans.end_ns[before] - 1)  # An arrow begins inside a slice.
+    spans = table.spans
+    before, after = origins.wait_rows(spans)
+    at_ns = table.start_ns[before] + np.maximum(spans.duration_ns[before] - 1, 0)  # An arrow begins inside a slice.
     number = int(spans.correlation.max(initial=0)) + len(spans) + 1 + np.arange(len(before))
-    yield from _arrows(kineto.WAIT, number, (spans, tid), (before, at_ns), after)
+    yield from _arrows(table, kineto.WAIT, number, (before, at_ns), after)
 
 
-def _arrows(
-    category: str, number: IntArray, table: tuple[SpanTable, IntArray], begin: tuple[IntArray, IntArray], end: IntArray
-) -> Iterator[str]:
+def _arrows(table: _Table, category: str, number: IntArray, begin: tuple[IntArray, IntArray], end: IntArray) -> Iterator[str]:
     """Yield the events of arrows, some at a time, from rows at their times to the starts of other rows."""
-    spans, tid = table
-    pid = np.where(spans.kind < SpanKind.KERNEL, HOST_PID, DEVICE_PID)
+    pid = np.where(table.spans.kind < SpanKind.KERNEL, HOST_PID, DEVICE_PID)
     named = f'"cat": "{category}", "name": "{category}"}}'
     for first in range(0, len(end), AT_ONCE):
         some = slice(first, first + AT_ONCE)
         numbers = number[some].tolist()
-        sides = []
-        for sign, rows, at_ns in (
-            ('"s"', begin[0][some], begin[1][some]), ('"f", "bp": "e"', end[some], spans.start_ns[end[some]])
-        ):  # fmt: skip
-            columns = zip(numbers, pid[rows].tolist(), tid[rows].tolist(), _us(at_ns), strict=True)
-            sides += [
-                f'{{"ph": {sign}, "id": {one}, "pid": {process}, "tid": {thread}, "ts": {at}, {named}'
-                for one, process, thread, at in columns
-            ]
-        yield ",\n".join(sides)
+        texts = []
+        for sign, rows, at_ns in (('"s"', begin[0][some], begin[1][some]), ('"f", "bp": "e"', end[some], table.start_ns[end[some]])):
+            columns = zip(numbers, pid[rows].tolist(), table.tid[rows].tolist(), _us(at_ns), strict=True)
+            texts += [f'{{"ph": {sign}, "id": {one}, "pid": {of}, "tid": {thread}, "ts": {at}, {named}' for one, of, thread, at in columns]
+        yield ",\n".join(texts)

@@ -18,7 +18,7 @@ from streamscope.errors import printable
 from streamscope.trace.activities import Activities, busiest_gpu, joined, looked_up, name_waits
 from streamscope.trace.calls import call_kinds, call_name
 from streamscope.trace.database import Columns, Names, Tables
-from streamscope.trace.foreign import counted, foreign_trace
+from streamscope.trace.foreign import counted, foreign_trace, profiler_note
 from streamscope.trace.foreign_waits import EventWaits
 from streamscope.trace.spans import SpanKind
 from streamscope.trace.trace import DeviceInfo, Trace
@@ -70,6 +70,10 @@ def read_nsight(tables: Tables, program: str, gpu: int | None = None) -> Trace:
             f"{counted(len(graphs), 'graph launch')} recorded as a whole: the kernels inside are not in the file "
             "(nsys profile --cuda-graph-trace=node records them)"
         )
+    overhead = tables.numbers("PROFILER_OVERHEAD", {"start": 0, "end": 0})
+    overhead_ns = float(np.maximum(overhead["end"] - overhead["start"], 0).sum(dtype=np.float64))
+    if overhead_ns:
+        notes.append(profiler_note(overhead_ns))
     said = [text for (text,) in tables.texts("DIAGNOSTIC_EVENT", ("text",)) if isinstance(text, str) and _SAYS_LOST.search(text)]
     notes += [f"Nsight Systems says: {printable(text)[:300]}" for text in list(dict.fromkeys(said))[:5]]
     return foreign_trace(
@@ -202,10 +206,9 @@ def _device(tables: Tables, gpu: int) -> DeviceInfo:
 
 
 def _versions(tables: Tables) -> dict[str, str]:
-    rows = [row for table in ("META_DATA_CAPTURE", "META_DATA_EXPORT") for row in tables.texts(table, ("name", "value"))]
-    return {
-        printable(name)[:100]: printable(str(value))[:100] for name, value in rows if isinstance(name, str) and "VERSION" in name.upper()
-    }
+    kept = {"EXPORT_PRODUCT_VERSION": "Nsight Systems", "EXPORT_SCHEMA_VERSION": "schema of Nsight Systems"}
+    rows = tables.texts("META_DATA_EXPORT", ("name", "value"))
+    return {kept[name]: printable(str(value))[:100] for name, value in rows if name in kept}
 
 
 def _created(tables: Tables) -> str:

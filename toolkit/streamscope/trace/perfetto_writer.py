@@ -21,7 +21,7 @@ from streamscope.files import suffix_of, written_whole
 from streamscope.trace.kineto_writer import titled
 from streamscope.trace.spans import DEVICE_KINDS, Basis, IntArray, SpanKind
 from streamscope.trace.trace import Trace
-from streamscope.trace.tracks import Track, launched_by, tracks_of
+from streamscope.trace.tracks import Track, launched_by, time_before_zero_ns, tracks_of
 
 AT_ONCE = 4096
 """Packets that are in memory at one time."""
@@ -77,8 +77,8 @@ class _Packets:
 
     @cached_property
     def shift_ns(self) -> int:
-        """What is added to all times: Perfetto has none below 0."""
-        return max(0, -int(self.trace.spans.start_ns.min(initial=0)))
+        """What is added to all times."""
+        return time_before_zero_ns(self.trace.spans)
 
     @cached_property
     def tracks(self) -> tuple[list[Track], IntArray]:

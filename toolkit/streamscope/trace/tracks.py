@@ -108,6 +108,11 @@ def numbered(tracks: list[Track]) -> list[int]:
     return numbers
 
 
+def time_before_zero_ns(spans: SpanTable) -> int:
+    """Return how long before the trace's zero it begins, in ns. Writers add that to all times: Perfetto drops spans that begin before 0."""
+    return max(0, -int(spans.start_ns.min(initial=0)))
+
+
 def launched_by(spans: SpanTable) -> tuple[IntArray, IntArray]:
     """Return rows of launch calls, and of what each put on the device, in the order of calls and then of starts."""
     calls = np.flatnonzero(spans.is_kind({SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH}) & (spans.correlation >= 0))

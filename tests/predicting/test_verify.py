@@ -1,0 +1,58 @@
+"""``ss.verify``: on the simulated device, what was predicted from the sync trace is what runs."""
+
+import json
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.errors import EngineError, TraceError
+
+ENGINES = ["sync", "async", "dual", "graph", "graph-dual"]
+
+
+@pytest.fixture(scope="module")
+def found():
+    function, inputs = ss.workload("conv-backward").build(size=8)
+    return ss.verify(function, *inputs, device="simulated", progress=False)
+
+
+def test_every_engine_is_predicted_from_sync_and_run(found):
+    assert list(found) == ENGINES
+    assert found.source.info.engine == "sync"
+    for engine, each in found.items():
+        assert each.prediction.info.engine == engine
+        assert each.prediction.supposition.source is found.source
+    for engine in ("sync", "async", "graph"):
+        assert abs(found[engine].error) < 1e-3  # the host's clock is read in whole ns
+    assert found.median_error < 1e-3
+
+
+def test_it_is_told_as_text_json_and_html(found):
+    text = str(found)
+    assert "(simulated, not measured)" in text.splitlines()[0]
+    assert [line.split()[0] for line in text.splitlines()[1:]] == ["engine", *ENGINES]
+    told = json.loads(json.dumps(found.to_dict()))
+    assert told["simulated"] is True
+    assert told["engines"]["graph"]["predicted_us"] == pytest.approx(found["graph"].measured_ns / 1e3, abs=0.002)
+    html = found._repr_html_()
+    assert all(engine in html for engine in ENGINES)
+    assert "Simulated times, not measured." in html
+
+
+def test_inputs_that_the_program_changes_are_filled_again():
+    def step(x):
+        return ss.ops.add(x, x, out=x)
+
+    found = ss.verify(ss.program(step), np.ones(4, np.float32), device="simulated", progress=False)
+    assert abs(found["async"].error) < 1e-3
+
+
+def test_wrong_arguments_are_refused():
+    x = np.ones(4, np.float32)
+    with pytest.raises(EngineError, match="repeats=0"):
+        ss.verify(lambda x: x + 1, x, repeats=0, device="simulated", progress=False)
+    with pytest.raises(EngineError, match="streams=0"):
+        ss.verify(lambda x: x + 1, x, streams=0, device="simulated", progress=False)
+    with pytest.raises(TraceError, match="no kernels"):
+        ss.verify(lambda x: x + 1, x[:0], device="simulated", progress=False)

@@ -1,0 +1,227 @@
+"""Verifying predictions: every engine predicted from the sync trace alone, then run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope import display
+from streamscope.arguments import whole_number
+from streamscope.calling import verb
+from streamscope.capturing.function import CapturedFunction
+from streamscope.devices import open_device
+from streamscope.devices.protocol import Device
+from streamscope.engines import PLANNERS
+from streamscope.engines.case import Case, run_ns
+from streamscope.engines.plan import checked_streams
+from streamscope.engines.prepared import Prepared
+from streamscope.predicting.prediction import Prediction, what_if
+from streamscope.progress import Progress, Steps, showing
+from streamscope.recording.recorders import recorder_of
+from streamscope.trace.stored import MOST_REPEATS
+from streamscope.trace.trace import DeviceInfo, Trace
+from streamscope.tracing import ProgramFunction
+from streamscope.words import aligned, format_us
+
+SOURCE = "sync"
+"""The engine whose trace is all that predictions see: nothing overlaps in it, so each launch stands for itself."""
+SIMULATED_REPEATS = 1
+
+
+@dataclass(frozen=True)
+class Verified:
+    """One engine, predicted and measured.
+
+    Attributes
+    ----------
+    engine : str
+    prediction : Prediction
+    makespans_ns : array of float
+        Of its timed runs, in nanoseconds.
+    """
+
+    engine: str
+    prediction: Prediction
+    makespans_ns: npt.NDArray[np.float64]
+
+    @property
+    def measured_ns(self) -> float:
+        """Median makespan of its runs, in nanoseconds."""
+        return float(np.median(self.makespans_ns))
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less one: 0.05 where the prediction is 5 % too long."""
+        return self.prediction.predicted_ns / self.measured_ns - 1
+
+
+class Verification(Mapping[str, Verified]):
+    """What `ss.verify` found: for each engine its prediction and its runs, by name.
+
+    Attributes
+    ----------
+    program : str
+    device : DeviceInfo
+    source : Trace
+        The sync trace, which is all that the predictions were made from.
+    """
+
+    def __init__(self, program: str, device: DeviceInfo, source: Trace, engines: Mapping[str, Verified]) -> None:
+        self.program = program
+        self.device = device
+        self.source = source
+        self._engines = dict(engines)
+
+    def __getitem__(self, engine: str) -> Verified:
+        return self._engines[engine]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._engines)
+
+    def __len__(self) -> int:
+        return len(self._engines)
+
+    @property
+    def median_error(self) -> float:
+        """Median of the absolute errors."""
+        return float(np.median([abs(each.error) for each in self.values()]))
+
+    @property
+    def worst(self) -> Verified:
+        """The engine that is furthest from its prediction."""
+        return max(self.values(), key=lambda each: abs(each.error))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values; times in microseconds."""
+        return {
+            "program": self.program,
+            "device": self.device.name,
+            "simulated": self.device.simulated,
+            "engines": {
+                name: {
+                    "predicted_us": round(each.prediction.predicted_ns / 1e3, 3),
+                    "measured_us": round(each.measured_ns / 1e3, 3),
+                    "error": round(each.error, 4),
+                    "runs": len(each.makespans_ns),
+                }
+                for name, each in self.items()
+            },
+            "median_error": round(self.median_error, 4),
+        }
+
+    def __repr__(self) -> str:
+        return f"<predictions of {self.program} verified on {self.device.name}: {self._headline()}>"
+
+    def __str__(self) -> str:
+        rows = [["engine", "predicted µs", "measured µs", "error"]]
+        rows += [
+            [name, format_us(each.prediction.predicted_ns / 1e3), format_us(each.measured_ns / 1e3), f"{each.error:+.1%}"]
+            for name, each in self.items()
+        ]
+        ran = " (simulated, not measured)" if self.device.simulated else ""
+        return "\n".join([f"{self.program} on {self.device.name}{ran}: {self._headline()}", *aligned(rows)])
+
+    def _headline(self) -> str:
+        return f"predictions are off by {self.median_error:.1%} in the median, {abs(self.worst.error):.1%} at most ({self.worst.engine})"
+
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
+
+
+@verb
+def verify(
+    program: Callable[..., Any] | ProgramFunction | CapturedFunction,
+    /,
+    *inputs: Any,
+    device: str | Device = "auto",
+    streams: int = 2,
+    repeats: int = 30,
+    progress: bool | Progress = True,
+    **attributes: Any,
+) -> Verification:
+    """Predict every engine from the sync trace alone, run them all, and show how far the predictions are off.
+
+    The engines take turns, in an order that is shuffled for each repeat. Each runs twice in its turn, and the second run counts: the first
+    finds the GPU's caches full of what the engine before has used, which a trace of repeated runs does not.
+
+    Parameters
+    ----------
+    program : callable, ProgramFunction or CapturedFunction
+        A function over variables, or what ``ss.capture`` returned, which takes no inputs.
+    *inputs : array
+        Arguments of the program: NumPy or CuPy arrays.
+    device : {"auto", "cuda", "simulated"} or Device
+    streams : int
+        Compute streams that ``dual`` and ``graph-dual`` may use, 1 to 128.
+    repeats : int
+        Timed runs of each engine; a simulated device, which repeats itself exactly, is run once.
+    progress : bool or callable
+        Show a progress bar, or call ``progress(what, step, steps)`` before each step.
+    **attributes : object
+        Passed on to the function as they are.
+
+    Returns
+    -------
+    Verification
+        For each engine its `Prediction` and its makespans, by name.
+
+    Raises
+    ------
+    ProgramError
+        The program or its inputs are wrong.
+    EngineError
+        ``repeats`` or ``streams`` is out of its range.
+    DeviceError
+        The device is missing, or failed.
+    TraceError
+        The program launches nothing.
+
+    Examples
+    --------
+    >>> x, w = np.ones((2, 64, 64), np.float32)
+    >>> found = ss.verify(lambda x, w: ss.ops.relu(x @ w) + x, x, w, device="simulated", progress=False)
+    >>> found.median_error < 0.001
+    True
+    """
+    wanted = whole_number("repeats", repeats, least=1, most=MOST_REPEATS)
+    allowed = checked_streams(streams)
+    case = Case.of(program, inputs, "ss.verify", attributes, checked=False)
+    opened = open_device(device)
+    count = SIMULATED_REPEATS if opened.info.exact else wanted
+    with showing("verifying predictions", progress=progress) as said:
+        parts = max(1, case.parts(opened))
+        steps = Steps(said, case.measuring_steps(opened, len(PLANNERS), rounds=2 * count, recorded=1))
+        with opened.watched(lambda launch: steps.part(launch.name)):
+            prepared: dict[str, Prepared] = {}
+            for engine in PLANNERS:
+                steps.begin(f"preparing {engine}", parts)
+                prepared[engine] = case.prepare(engine, opened, allowed).prepared
+            steps.begin(f"recording {SOURCE}", parts)
+            case.reload(prepared[SOURCE])
+            source = recorder_of(opened).record(prepared[SOURCE], partial(case.reload, prepared[SOURCE]))
+            makespans = _timed(case, prepared, count, lambda: steps.begin("timing", parts * len(prepared)))
+    found = {engine: Verified(engine, what_if(source, engine, _streams(engine, allowed)), makespans[engine]) for engine in PLANNERS}
+    return Verification(case.program.name, opened.info, source, found)
+
+
+def _streams(engine: str, allowed: int) -> int | None:
+    return allowed if engine.endswith("dual") else None
+
+
+def _timed(case: Case, prepared: Mapping[str, Prepared], repeats: int, step: Callable[[], None]) -> dict[str, npt.NDArray[np.float64]]:
+    """Let the engines take turns; return the makespan of each second run, in ns."""
+    random = np.random.default_rng(0)
+    found: dict[str, list[float]] = {engine: [] for engine in prepared}
+    for _ in range(repeats):
+        step()
+        for engine in map(str, random.permutation(list(prepared))):
+            for _ in range(2):
+                case.reload(prepared[engine])
+                makespan_ns = run_ns(prepared[engine])[1]
+            found[engine].append(float(makespan_ns))
+    return {engine: np.asarray(times) for engine, times in found.items()}
