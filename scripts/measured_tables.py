@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -271,6 +272,28 @@ def reading() -> str:
     return f"{first}\n{second}\n{both}\n{cores} cores, {found['date'][:10]}.\n"
 
 
+def predictions() -> str:
+    """Return how far predictions from the sync trace are off, and ResNet-50 under a CUDA graph."""
+    found = data("what_if_accuracy")
+    engines = [engine for engine in found["rows"][0]["engines"] if engine != "sync"]
+
+    def row(engine: str) -> list[str]:
+        cells = [f"`{engine}`"]
+        for key in ("error", "error_warm"):
+            errors = [abs(each["engines"][engine][key]) for each in found["rows"]]
+            cells.append(f"{statistics.median(errors):.1%}, {max(errors):.1%}")
+        return cells
+
+    halves = ", ".join(f"{name} {half['error']['median']:.1%}" for name, half in found["summary"].items())
+    first = table(["engine", "error: median, worst", "after a run of its own"], map(row, engines))
+    steps = [
+        [batch, f"{r['eager_us']:,.0f} µs", f"{r['predicted_us']:,.0f} µs", f"{r['graph_us']:,.0f} µs", f"{r['error']:+.1%}"]
+        for batch, r in found["resnet50"]["batches"].items()
+    ]
+    second = table(["ResNet-50, batch", "eager", "graph predicted", "graph measured", "error"], steps)
+    return f"{first}\n{len(found['rows'])} programs; medians: {halves}.\n\n{second}{measured_on(found)}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "recorders": recorders,
     "stretched-graphs": stretched_graphs,
@@ -284,6 +307,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "convolution": convolution,
     "holistic": holistic,
     "reading": reading,
+    "predictions": predictions,
 }
 
 

@@ -95,13 +95,13 @@ def as_groups(traces: Traces) -> tuple[TimelineGroup, ...]:
         if not isinstance(item, Trace | TimelineGroup):
             raise TraceError(f"{type(item).__name__} is not a trace", hint="pass Trace or TimelineGroup objects")
         group = item if isinstance(item, TimelineGroup) else TimelineGroup(item)
-        label = key or group.label or _label_of(group.trace.info)
+        label = key or group.label or label_of(group.trace.info)
         seen[label] = seen.get(label, 0) + 1
         groups.append(replace(group, label=label if seen[label] == 1 else f"{label} ({seen[label]})"))
     return tuple(groups)
 
 
-def _label_of(info: TraceInfo) -> str:
+def label_of(info: TraceInfo) -> str:
     """Return what a trace is called where nothing else is said: its engine; of a trace that no engine of ours made, what ran."""
     return shortened(info.program if info.engine in FOREIGN else info.engine, LONGEST_LABEL)
 
@@ -155,7 +155,7 @@ def encode(groups: Sequence[TimelineGroup], keep: Sequence[int] | None = None, *
     texts: dict[str, int] = {}
     block = ColumnBlock()
     remarks = compare_makespans(groups)
-    devices = {group.trace.info.device.name for group in groups}
+    devices = {group.trace.info.device.name for group in groups if nature_of(group.trace.info) != "predicted"}
     if len(devices) > 1:
         remarks = [f"{remark} on {group.trace.info.device.name}".strip() for remark, group in zip(remarks, groups, strict=True)]
     kept = keep if keep is not None else [len(group.trace.spans) for group in groups]
@@ -246,7 +246,11 @@ def stretch_words(group: TimelineGroup) -> str:
 def _details(group: TimelineGroup, extent_ns: int) -> list[list[str]]:
     """Return what a tooltip says about a whole group, as pairs of term and value."""
     info = group.trace.info
-    unrecorded = [] if group.makespan_ns is None else [["makespan without recording", exact_time_text(group.makespan_ns)]]
+    unrecorded = (
+        []
+        if group.makespan_ns is None or nature_of(info) == "predicted"
+        else [["makespan without recording", exact_time_text(group.makespan_ns)]]
+    )
     simulated = " (simulated)" if nature_of(info) == "simulated" else ""
     return [
         *unrecorded,

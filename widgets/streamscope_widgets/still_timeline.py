@@ -318,7 +318,11 @@ def _heading(group: TimelineGroup, comparison: str, y: float) -> list[str]:
     label = shortened(group.label or info.engine, LONGEST_LABEL)
     parts = [text(MARGIN, y, label, font_size=12.5, fill=palette.INK, text_anchor="start", font_weight=600)]
     told = [group.note] if isinstance(group, BlockGroup) and group.note else []
-    told += [] if group.makespan_ns is None else [f"{time_text(group.makespan_ns)} without recording"]
+    told += (
+        []
+        if group.makespan_ns is None
+        else [time_text(group.makespan_ns) + ("" if nature_of(info) == "predicted" else " without recording")]
+    )
     if info.device.simulated and (told or nature_of(info) == "predicted"):
         told[:1] = [", ".join([*told[:1], nature_of(info)])]
     told += [words for words in (comparison, stretch_words(group)) if words]

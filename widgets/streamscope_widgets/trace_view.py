@@ -53,7 +53,8 @@ def head(trace: Trace, found: Summary, finding: str) -> tuple[Html, ...]:
 def trace_title(trace: Trace) -> str:
     """Return what a trace is of: the program, how it ran or who recorded it, and the device."""
     info = trace.info
-    return " · ".join((shortened(info.program, LONGEST_NAME), shortened(info.engine, LONGEST_NAME), device_words(info.device)))
+    device = f"{info.device.name}: all times are predicted" if nature_of(info) == "predicted" else device_words(info.device)
+    return " · ".join((shortened(info.program, LONGEST_NAME), shortened(info.engine, LONGEST_NAME), device))
 
 
 def finding_of(trace: Trace, found: Summary | None = None) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from streamscope.analysis.overlap import span_ns
 from streamscope.devices.measured_models import model_of
 from streamscope.engines import PLANNERS, engine_names, takes_streams
 from streamscope.engines.plan import checked_streams
@@ -55,7 +56,7 @@ class Supposition:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction(Trace):
     """A predicted trace: what a recorded one would be under another engine, or with other kernels.
 
@@ -193,6 +194,8 @@ class Prediction(Trace):
         )
         return "\n".join([head, *self.info.notes])
 
+    __repr__ = __str__
+
 
 @dataclass(frozen=True)
 class Kernels:
@@ -271,10 +274,8 @@ def _changed(supposed: Supposition, tasks: Sequence[Task], change: str) -> Predi
 
 
 def makespan_ns(trace: Trace) -> float:
-    """Return how long a recorded run took, in ns: without what recording cost, where that is known."""
-    unrecorded = trace.info.ledger.get("unrecorded_ns", 0.0)
-    spans = trace.spans
-    return float(unrecorded) or float(spans.end_ns.max(initial=0) - spans.start_ns.min(initial=0))
+    """Return how long a recorded run took, in ns: without what recording cost, where that is known; else its `span_ns`."""
+    return float(trace.info.ledger.get("unrecorded_ns", 0.0)) or float(span_ns(trace.spans))
 
 
 def _engine(engine: str, streams: int | None) -> tuple[str, int]:
