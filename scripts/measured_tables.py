@@ -130,6 +130,33 @@ def record_cost() -> str:
     return table(["a step, µs", *ways], rows) + measured_on(found)
 
 
+def stamps() -> str:
+    """Return how far stamps are from CUPTI on the same runs, and what they cost, by engine; and overlap in graphs with two streams."""
+    found = data("stamp_accuracy")
+    by_engine: dict[str, list[Any]] = {}
+    for program in found["programs"].values():
+        for engine, one in program.items():
+            by_engine.setdefault(engine, []).append(one)
+    columns = ("start_error_us", "end_error_us", "duration_difference_us")
+    rows = [
+        [
+            f"`{engine}`",
+            f"{sum(one['kernels'] for one in parts):,}",
+            *(f"{np.median([abs(one[column]) for one in parts]):.2f} µs" for column in columns),
+            f"{100 * np.median([one['makespan_longer'] for one in parts]):.1f} %",
+        ]
+        for engine, parts in by_engine.items()
+    ]
+    head = ["engine", "kernels", "starts differ by", "ends", "durations", "makespan is longer by"]
+    overlaps = [
+        [name, f"{100 * program['graph-dual']['overlap_stamps']:.0f} %", f"{100 * program['graph-dual']['overlap_cupti']:.0f} %"]
+        for name, program in found["programs"].items()
+        if program["graph-dual"]["overlap_cupti"]
+    ]
+    second = table(["overlap under `graph-dual`", "stamps", "CUPTI"], overlaps)
+    return f"{table(head, rows)}\n{second}{measured_on(found)}"
+
+
 def simulated_times() -> str:
     """Return how much faster than async engines look on the simulated device and on a GPU."""
     rows = []
@@ -298,6 +325,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "recorders": recorders,
     "stretched-graphs": stretched_graphs,
     "record-cost": record_cost,
+    "stamps": stamps,
     "simulated-times": simulated_times,
     "engines": engines,
     "host-costs": host_costs,
