@@ -1,10 +1,11 @@
 """How far predictions from the sync trace alone are from what was measured: offline, on recordings of `record_for_what_if.py`.
 
-    python benchmarks/what_if_accuracy.py FOLDER [RESULT.json]
+    python benchmarks/what_if_accuracy.py FOLDER [RESULT.json [RESNET50]]
 
 Measured is the median makespan of each engine's runs. In a comparison engines take turns, so each run finds the caches full of what the
 others used. Runs right after a run of the same engine do not, and neither do those of a trace: ``warm`` is their median.
-Constants of the cost model were chosen on half of the programs, `CHOSEN_ON`; both halves are reported.
+RESNET50 is what `record_resnet50.py` wrote. Constants of the cost model were chosen on half of the programs, `CHOSEN_ON`; both halves
+are reported.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from streamscope.engines.case import Case
 from streamscope.files import written_whole
 from streamscope.recording.origins import origins_of
 from streamscope.trace.trace import Trace
+from streamscope.workloads import WORKLOADS
 
 CHOSEN_ON = {"attention", "branches", "elementwise-chain", "pipeline", "experts", "streaming", "convolution-training"}
 """The programs, at all sizes, on which constants were chosen; the others are `held out`."""
@@ -41,7 +43,7 @@ def with_dependencies(name: str, settings: dict[str, int], trace: Trace) -> Trac
     """Return a trace with what depends on what, read from the program where the recording is older than that."""
     if len(trace.origins.launches):
         return trace
-    function, inputs = FURTHER_PROGRAMS[name]() if name in FURTHER_PROGRAMS else ss.workload(kind_of(name)).build(**settings)
+    function, inputs = FURTHER_PROGRAMS[name]() if name in FURTHER_PROGRAMS else WORKLOADS[kind_of(name)].build(**settings)
     program = Case.of(function, inputs, "ss.verify", checked=False).program
     estimate = CostModel.load().estimate_ns
     made = origins_of(PLANNERS["sync"](program, estimate), estimate)
@@ -84,7 +86,21 @@ def summary(rows: Sequence[dict[str, Any]], key: str) -> dict[str, float]:
     return {"median": round(float(np.median(errors)), 4), "worst": round(float(errors.max()), 4), "predictions": len(errors)}
 
 
-def main(folder: Path, result: Path | None) -> None:
+def resnet50(folder: Path) -> dict[str, Any]:
+    """Return the step of ResNet-50 under a CUDA graph, predicted from Kineto's trace of the eager step, and measured."""
+    measured = json.loads((folder / "measured.json").read_text(encoding="utf-8"))
+    rows = {}
+    for batch, times in measured["batches"].items():
+        predicted_us = ss.read(folder / f"eager_{batch}.json.gz").what_if(engine="graph").predicted_ns / 1e3
+        error = predicted_us / times["graph_us"] - 1
+        rows[batch] = {name: round(value, 1) for name, value in times.items()} | {
+            "predicted_us": round(predicted_us, 1),
+            "error": round(error, 4),
+        }
+    return {"torch": measured["torch"], "batches": rows}
+
+
+def main(folder: Path, result: Path | None, resnet: Path | None) -> None:
     """Print the table, and write it."""
     rows = [row_of(case) for case in sorted(folder.iterdir()) if (case / "comparison.json").exists()]
     for row in rows:
@@ -100,9 +116,10 @@ def main(folder: Path, result: Path | None) -> None:
     if result is not None:
         info = ss.load_comparison(folder / rows[0]["program"])["sync"].trace.info
         where = {"device": info.device.name, "details": dict(info.device.details), "versions": dict(info.versions), "date": info.created}
+        found = {"summary": summaries, "rows": rows} | ({"resnet50": resnet50(resnet)} if resnet is not None else {})
         with written_whole(result) as temporary:
-            temporary.write_text(json.dumps(where | {"summary": summaries, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+            temporary.write_text(json.dumps(where | found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    main(Path(sys.argv[1]), *(Path(name) if name else None for name in (*sys.argv[2:4], "", "")[:2]))

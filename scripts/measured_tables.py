@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from streamscope.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("accuracy.md", "performance.md", "record.md")
+NOISE = 0.03
+"""A graph's kernels fit into a run if they take no more than that longer."""
 PLACE = re.compile(r"(<!-- measured: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -86,6 +89,30 @@ def recorders() -> str:
     return table(head, rows) + limits + measured_on(found)
 
 
+def stretched_graphs() -> str:
+    """Return how long the kernels of a graph take by each recorder, against the run that nobody records."""
+    found = data("recorder_accuracy")
+    runs = [each[engine] for each in found["programs"].values() for engine in ("graph", "graph-dual")]
+    rows = []
+    for recorder in ("events", "stamps", "cupti", "PyTorch's profiler"):
+        ratios = [
+            each[recorder]["extent_us"] / each[recorder]["unrecorded_us"]
+            if recorder in each
+            else float(np.median(each["events"]["profiler_extent_us"])) / each["events"]["unrecorded_us"]
+            for each in runs
+        ]
+        name = f"`{recorder}`" if recorder in runs[0] else recorder
+        rows.append([name, f"{np.median(ratios):.2f}×", f"{max(ratios):.2f}×", share(ratio <= 1 + NOISE for ratio in ratios)])
+    one = found["programs"]["branches"]["graph-dual"]["stamps"]
+    profiler_us, overlap = (float(np.median(one[f"profiler_{what}"])) for what in ("busy_us", "overlap"))
+    told = (
+        f"\nA run of `branches` under `graph-dual` takes {format_us(one['unrecorded_us'])} µs when nobody records it. "
+        f"The profiler shows {format_us(profiler_us)} µs of busy time, {100 * overlap:.0f} % of it with overlap. "
+        f"Stamps show {format_us(one['busy_us'])} µs, {100 * one['overlap']:.0f} % of it with overlap.\n"
+    )
+    return table(["recorder", "median", "most", "fits into the run"], rows) + told + measured_on(found)
+
+
 def share(kept: Iterable[bool]) -> str:
     """Return how many of some are true: ``3 of 4``."""
     listed = list(kept)
@@ -101,6 +128,33 @@ def record_cost() -> str:
         times = [one["fresh_us"] if way is None else one["step_us"][way] for way in ways.values()]
         rows.append([name, *map(format_us, times)])
     return table(["a step, µs", *ways], rows) + measured_on(found)
+
+
+def stamps() -> str:
+    """Return how far stamps are from CUPTI on the same runs, and what they cost, by engine; and overlap in graphs with two streams."""
+    found = data("stamp_accuracy")
+    by_engine: dict[str, list[Any]] = {}
+    for program in found["programs"].values():
+        for engine, one in program.items():
+            by_engine.setdefault(engine, []).append(one)
+    columns = ("start_error_us", "end_error_us", "duration_difference_us")
+    rows = [
+        [
+            f"`{engine}`",
+            f"{sum(one['kernels'] for one in parts):,}",
+            *(f"{np.median([abs(one[column]) for one in parts]):.2f} µs" for column in columns),
+            f"{100 * np.median([one['makespan_longer'] for one in parts]):.1f} %",
+        ]
+        for engine, parts in by_engine.items()
+    ]
+    head = ["engine", "kernels", "starts differ by", "ends", "durations", "makespan is longer by"]
+    overlaps = [
+        [name, f"{100 * program['graph-dual']['overlap_stamps']:.0f} %", f"{100 * program['graph-dual']['overlap_cupti']:.0f} %"]
+        for name, program in found["programs"].items()
+        if program["graph-dual"]["overlap_cupti"]
+    ]
+    second = table(["overlap under `graph-dual`", "stamps", "CUPTI"], overlaps)
+    return f"{table(head, rows)}\n{second}{measured_on(found)}"
 
 
 def simulated_times() -> str:
@@ -245,9 +299,33 @@ def reading() -> str:
     return f"{first}\n{second}\n{both}\n{cores} cores, {found['date'][:10]}.\n"
 
 
+def predictions() -> str:
+    """Return how far predictions from the sync trace are off, and ResNet-50 under a CUDA graph."""
+    found = data("what_if_accuracy")
+    engines = [engine for engine in found["rows"][0]["engines"] if engine != "sync"]
+
+    def row(engine: str) -> list[str]:
+        cells = [f"`{engine}`"]
+        for key in ("error", "error_warm"):
+            errors = [abs(each["engines"][engine][key]) for each in found["rows"]]
+            cells.append(f"{statistics.median(errors):.1%}, {max(errors):.1%}")
+        return cells
+
+    halves = ", ".join(f"{name} {half['error']['median']:.1%}" for name, half in found["summary"].items())
+    first = table(["engine", "error: median, worst", "after a run of its own"], map(row, engines))
+    steps = [
+        [batch, f"{r['eager_us']:,.0f} µs", f"{r['predicted_us']:,.0f} µs", f"{r['graph_us']:,.0f} µs", f"{r['error']:+.1%}"]
+        for batch, r in found["resnet50"]["batches"].items()
+    ]
+    second = table(["ResNet-50, batch", "eager", "graph predicted", "graph measured", "error"], steps)
+    return f"{first}\n{len(found['rows'])} programs; medians: {halves}.\n\n{second}{measured_on(found)}"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "recorders": recorders,
+    "stretched-graphs": stretched_graphs,
     "record-cost": record_cost,
+    "stamps": stamps,
     "simulated-times": simulated_times,
     "engines": engines,
     "host-costs": host_costs,
@@ -257,6 +335,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "convolution": convolution,
     "holistic": holistic,
     "reading": reading,
+    "predictions": predictions,
 }
 
 

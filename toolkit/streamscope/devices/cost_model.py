@@ -73,13 +73,13 @@ class Piece:
         How long it takes alone.
     cost : Cost
         What it takes from the device.
-    busy : float, optional
-        For which share of that time it keeps its blocks busy; by the cost, where it is not known.
+    held : Residency, optional
+        What it holds of the chip; by the cost, where nobody says.
     """
 
     alone_ns: float
     cost: Cost
-    busy: float | None = None
+    held: Residency | None = None
 
 
 class Prices(Protocol):

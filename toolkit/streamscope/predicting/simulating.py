@@ -9,7 +9,7 @@ from itertools import groupby
 import numpy as np
 
 from streamscope.advising.simulation import LEAST_NS, without_data
-from streamscope.devices.cost_model import Piece
+from streamscope.devices.cost_model import Piece, Residency
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines import PLANNERS
 from streamscope.engines.issuing import repeating_steps
@@ -50,12 +50,22 @@ class TakenPrices:
 
     def pieces(self, launch: Launch) -> Sequence[Piece]:
         """Return its kernels as the trace has them."""
-        return [self._priced(piece) for piece in self.task(launch).pieces]
+        task = self.task(launch)
+        return [self._priced(piece, task.trait) for piece in task.pieces]
 
-    def _priced(self, piece: Piece) -> Piece:
+    def _priced(self, piece: Piece, trait: Trait) -> Piece:
         # A kernel's time is what the shortest takes, in which others can run beside it, and what it works.
         alone_ns = max(piece.alone_ns, LEAST_NS)
-        return replace(piece, alone_ns=alone_ns, busy=max(0.0, 1 - self.host.model.working_kernel_ns / alone_ns))
+        busy = max(0.0, 1 - self.host.model.working_kernel_ns / alone_ns)
+        return replace(piece, alone_ns=alone_ns, held=self._held(piece, busy, trait))
+
+    def _held(self, piece: Piece, busy: float, trait: Trait) -> Residency:
+        model = self.host.model
+        if not trait & Trait.LIBRARY:
+            return model.residency(piece.cost, busy)
+        # A block of a library's kernel holds most of a multiprocessor's shared memory and keeps it busy, with few threads.
+        multiprocessors = min(piece.cost.blocks, model.multiprocessors) * busy
+        return Residency(multiprocessors, multiprocessors * model.threads_per_multiprocessor)
 
     def task(self, launch: Launch) -> Task:
         """Return the task of a launch."""

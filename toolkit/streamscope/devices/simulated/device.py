@@ -228,7 +228,7 @@ class SimulatedDevice:
         """
         own = self._core.own(SimulatedStream, stream)
         sources, targets = self._buffers(launch, "reads", reads), self._buffers(launch, "writes", writes)
-        pieces = tuple((_whole(piece.alone_ns), self._model.residency(piece.cost, piece.busy)) for piece in self._prices.pieces(launch))
+        pieces = tuple((_whole(piece.alone_ns), piece.held or self._model.residency(piece.cost)) for piece in self._prices.pieces(launch))
         work = Work(self._execution, launch, self._reference(launch), sources, targets, pieces)
         call_ns, tail_ns = self._prices.call_ns(launch), self._prices.tail_ns(launch)
         return lambda: own.launch(work, call_ns, tail_ns)
