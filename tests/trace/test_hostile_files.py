@@ -254,3 +254,23 @@ def test_json_in_the_dress_of_another_format_is_found_by_its_content(tmp_path):
     for name in ("t.sqlite", "t.parquet", "t.db", "t"):
         (tmp_path / name).write_text(json.dumps(json.loads(GOOD)), encoding="utf-8")
         assert "gemm" in read(tmp_path / name).spans.names
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "hint"),
+    [
+        ("t.nsys-rep", b"\x0b\x01", "nsys export --type sqlite"),
+        ("t.pftrace", b"\n\x10", "written, not read"),
+        ("comparison.json", b'{"program": "p"}', "ss.load_comparison reads the folder"),
+        ("t.txt", b"hello", "these can be read: Kineto JSON"),
+    ],
+)
+def test_what_people_may_have_instead_is_told_with_what_to_do(tmp_path, name, data, hint):
+    (tmp_path / name).write_bytes(data)
+    refused(tmp_path / name, hint)
+
+
+def test_the_folder_of_a_comparison_says_how_to_read_it(tmp_path):
+    (tmp_path / "comparison.json").write_text("{}")
+    with pytest.raises(TraceError, match=r"ss\.load_comparison reads it"):
+        read(tmp_path)

@@ -95,8 +95,9 @@ def looked_up(keys: npt.NDArray[Any], values: npt.NDArray[Any], wanted: npt.NDAr
     if not len(keys):
         return np.full(len(wanted), missing, np.int64)
     order = np.argsort(keys, kind="stable")
-    at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-    return np.where(keys[order][at] == wanted, values[order][at], missing).astype(np.int64)
+    in_order = keys[order]
+    at = np.minimum(np.searchsorted(in_order, wanted), len(keys) - 1)
+    return np.where(in_order[at] == wanted, values[order][at], missing).astype(np.int64)
 
 
 def busiest_gpu(activities: Activities, wanted: int | None = None) -> int:

@@ -178,16 +178,17 @@ def _launching(found: Activities, said: list[str]) -> Activities:
     launched = np.unique(correlation[found.is_kind(ON_DEVICE) & (correlation != -1)])
     launches = host & np.isin(correlation, launched)
     kind[launches & (kind != SpanKind.GRAPH_LAUNCH)] = SpanKind.LAUNCH
-    rows = np.flatnonzero(launches)
+    rows = np.flatnonzero(np.isin(kind, _LAUNCHES) & (correlation != -1))
     rows = rows[np.lexsort((found.start_ns[rows] - found.end_ns[rows], correlation[rows]))]
     inner = rows[1:][correlation[rows[1:]] == correlation[rows[:-1]]]  # the driver's call inside of the runtime's
+    launchers = correlation[rows]
     kind[inner] = SpanKind.API
     correlation[inner] = -1
     correlation[host & ~np.isin(kind, _LAUNCHES)] = -1
     empty = int((np.isin(kind, _LAUNCHES) & ~np.isin(correlation, launched)).sum())
     if empty:
         said.append(f"{counted(empty, 'launch call')} without a kernel, copy or set in the file")
-    unjoined = int((on_device & ~np.isin(correlation, correlation[rows])).sum())
+    unjoined = int((on_device & ~np.isin(correlation, launchers)).sum())
     if unjoined:
         all_of_them = counted(int(on_device.sum()), "device span")
         said.append(f"{unjoined:,} of {all_of_them} without a launch call in the file: launch latency unknown")

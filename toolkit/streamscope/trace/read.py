@@ -16,6 +16,14 @@ from streamscope.trace.trace import Trace
 MOST_FILE_BYTES = 1 << 33
 """8 GiB."""
 FORMATS = "Kineto JSON (also .gz), an SQLite export of Nsight Systems, rocprofv3's rocpd (.db), or Parquet that Trace.to_parquet wrote"
+_OTHERS = {
+    ".nsys-rep": "`nsys export --type sqlite FILE` makes what can be read of it",
+    ".qdrep": "`nsys export --type sqlite FILE` makes what can be read of it",
+    ".pftrace": "files for Perfetto are written, not read: keep the trace as Parquet or Kineto JSON, too",
+    ".perfetto-trace": "files for Perfetto are written, not read: keep the trace as Parquet or Kineto JSON, too",
+    "comparison.json": "ss.load_comparison reads the folder that it is in",
+}
+"""What to do with other files that people have, by the end of their names."""
 _GZIP, _SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
 
 
@@ -54,7 +62,10 @@ def read(path: str | Path, gpu: int | None = None) -> Trace:
 
 def read_trace(path: Path, gpu: int | None) -> Trace:
     """Read a trace of any format, as `read` does."""
-    with told(path, hint=f"these can be read: {FORMATS}"), opened(path, MOST_FILE_BYTES) as file:
+    hint = next((hint for ending, hint in _OTHERS.items() if path.name.endswith(ending)), f"these can be read: {FORMATS}")
+    if (path / "comparison.json").is_file():
+        raise TraceError(f"{str(path)!r} is the folder of a comparison, of several traces", hint="ss.load_comparison reads it")
+    with told(path, hint=hint), opened(path, MOST_FILE_BYTES) as file:
         start = file.read(64)
         file.seek(0)
         if start.startswith(MAGIC):
