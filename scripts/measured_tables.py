@@ -24,6 +24,8 @@ from streamscope.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("accuracy.md", "performance.md", "record.md")
+NOISE = 0.03
+"""A graph's kernels fit into a run if they take no more than that longer."""
 PLACE = re.compile(r"(<!-- measured: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -87,6 +89,30 @@ def recorders() -> str:
     return table(head, rows) + limits + measured_on(found)
 
 
+def stretched_graphs() -> str:
+    """Return how long the kernels of a graph take by each recorder, against the run that nobody records."""
+    found = data("recorder_accuracy")
+    runs = [each[engine] for each in found["programs"].values() for engine in ("graph", "graph-dual")]
+    rows = []
+    for recorder in ("events", "stamps", "cupti", "PyTorch's profiler"):
+        ratios = [
+            each[recorder]["extent_us"] / each[recorder]["unrecorded_us"]
+            if recorder in each
+            else float(np.median(each["events"]["profiler_extent_us"])) / each["events"]["unrecorded_us"]
+            for each in runs
+        ]
+        name = f"`{recorder}`" if recorder in runs[0] else recorder
+        rows.append([name, f"{np.median(ratios):.2f}×", f"{max(ratios):.2f}×", share(ratio <= 1 + NOISE for ratio in ratios)])
+    one = found["programs"]["branches"]["graph-dual"]["stamps"]
+    profiler_us, overlap = (float(np.median(one[f"profiler_{what}"])) for what in ("busy_us", "overlap"))
+    told = (
+        f"\nA run of `branches` under `graph-dual` takes {format_us(one['unrecorded_us'])} µs when nobody records it. "
+        f"The profiler shows {format_us(profiler_us)} µs of busy time, {100 * overlap:.0f} % of it with overlap. "
+        f"Stamps show {format_us(one['busy_us'])} µs, {100 * one['overlap']:.0f} % of it with overlap.\n"
+    )
+    return table(["recorder", "median", "most", "fits into the run"], rows) + told + measured_on(found)
+
+
 def share(kept: Iterable[bool]) -> str:
     """Return how many of some are true: ``3 of 4``."""
     listed = list(kept)
@@ -102,6 +128,33 @@ def record_cost() -> str:
         times = [one["fresh_us"] if way is None else one["step_us"][way] for way in ways.values()]
         rows.append([name, *map(format_us, times)])
     return table(["a step, µs", *ways], rows) + measured_on(found)
+
+
+def stamps() -> str:
+    """Return how far stamps are from CUPTI on the same runs, and what they cost, by engine; and overlap in graphs with two streams."""
+    found = data("stamp_accuracy")
+    by_engine: dict[str, list[Any]] = {}
+    for program in found["programs"].values():
+        for engine, one in program.items():
+            by_engine.setdefault(engine, []).append(one)
+    columns = ("start_error_us", "end_error_us", "duration_difference_us")
+    rows = [
+        [
+            f"`{engine}`",
+            f"{sum(one['kernels'] for one in parts):,}",
+            *(f"{np.median([abs(one[column]) for one in parts]):.2f} µs" for column in columns),
+            f"{100 * np.median([one['makespan_longer'] for one in parts]):.1f} %",
+        ]
+        for engine, parts in by_engine.items()
+    ]
+    head = ["engine", "kernels", "starts differ by", "ends", "durations", "makespan is longer by"]
+    overlaps = [
+        [name, f"{100 * program['graph-dual']['overlap_stamps']:.0f} %", f"{100 * program['graph-dual']['overlap_cupti']:.0f} %"]
+        for name, program in found["programs"].items()
+        if program["graph-dual"]["overlap_cupti"]
+    ]
+    second = table(["overlap under `graph-dual`", "stamps", "CUPTI"], overlaps)
+    return f"{table(head, rows)}\n{second}{measured_on(found)}"
 
 
 def simulated_times() -> str:
@@ -270,7 +323,9 @@ def predictions() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "recorders": recorders,
+    "stretched-graphs": stretched_graphs,
     "record-cost": record_cost,
+    "stamps": stamps,
     "simulated-times": simulated_times,
     "engines": engines,
     "host-costs": host_costs,

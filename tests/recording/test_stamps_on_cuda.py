@@ -26,7 +26,7 @@ def device():
 
 def warm(function, inputs, engine, device):
     prepared = prepare_traced(ss.program(function).trace(*inputs), engine, device)
-    prepared.load(inputs)
+    prepared.load(list(inputs))
     for _ in range(3):
         prepared.run()
         prepared.wait()

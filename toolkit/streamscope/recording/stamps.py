@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -38,13 +38,17 @@ AGREEMENT_NS = 200.0
 """How far durations by events and by stamps may differ, in the median over a program's kernels, before events are believed."""
 
 
-def stamp_excess_ns(blocks: int) -> float:
+STAGGER_NS = 2_000.0
+"""By how much the branches of a graph begin one after the other, though they depend on nothing: as much was measured on an H200."""
+
+
+def stamp_excess_ns(blocks: int, *, in_graph: bool = False) -> float:
     """Return how much longer a kernel of so many blocks takes, by CUPTI, than from its first stamp to its last.
 
-    Measured on an H200, 2026-11-22, on kernels from 1 to 16,384 blocks, in arithmetic and in memory: 540 to 1,030 ns, and within 130 ns of
-    this.
+    Measured on an H200 on 2026-11-22, in the same runs, on kernels from 1 to 16,384 blocks, in arithmetic and in memory
+    (benchmarks/results/stamp_accuracy.json): this is right to 0.2 µs.
     """
-    return max(550.0, 600 + 100 * math.log10(max(1, blocks) / 16))
+    return 630 + 200 * math.log10(max(1.0, blocks / 66)) + 120 * in_graph
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,8 @@ class Recording:
         for number, slots in enumerate(self.memory.slots):
             self.own.setdefault(slots.owner, []).append(number)
         self.slots: list[Slots] = list(self.memory.slots)
-        self.excess_ns = [stamp_excess_ns(slots.blocks) for slots in self.slots]
+        inside = {self._owner(one) for bound in self.twin.bound for one in bound.inner if isinstance(one.step, Issue)}
+        self.excess_ns = [stamp_excess_ns(slots.blocks, in_graph=slots.owner in inside) for slots in self.slots]
         self._differences_ns: dict[Owner, float] = {}
         self.marker = Marker(recorder.device, self.memory, self.twin)
         self.stream = cast("CudaStream", self.twin.streams[0])
@@ -234,7 +239,7 @@ class Recording:
         durations = {i: max(0.0, float(np.median([one[i] for one in passes])) - calibration.alone_excess_ns) for i in passes[0]}
         for index, owner in owners.items():
             own = self.own[owner]
-            around = (self.excess_ns[own[0]] + self.excess_ns[own[-1]]) / 2
+            around = sum(stamp_excess_ns(self.slots[slot].blocks) for slot in (own[0], own[-1])) / 2
             self._differences_ns[owner] = durations[index] - float(np.median(extents[owner])) - around
         return durations
 
@@ -295,8 +300,10 @@ class Recording:
             begins, ends, gap = self._marked(chosen, replay, correlation, [i for i in without if not before[i]], without)
             times = {index: (one.start_ns, one.end_ns) for index, one in placed.items()}
             inner = [bound.step for bound in replay.inner]
+            lanes = {index: cast("Issue", inner[index]).lane for index in issues}
+            forks = {index for index in without if not before[index] or any(lanes[one] != lanes[index] for one in before[index])}
             copies = {index for index in without if cast("Issue", inner[index]).launch.kind is not LaunchKind.KERNEL}
-            for index, (start, end) in between(before, times, begins, ends, alone, gap, copies).items():
+            for index, (start, end) in between(before, times, begins, ends, alone, gap, forks=forks, copies=copies).items():
                 placed[index] = Placed(cast("Issue", inner[index]), correlation, start, end, Basis.PLACED, pieces[index])
         owned = in_graph({index: pieces[index] for index in placed}, replay.owners)
         return [replace(placed[index], pieces=owned[index]) for index in issues if index in placed]
@@ -391,7 +398,9 @@ def between(
     ends: Mapping[int, float],
     alone: Mapping[int, float],
     gap: float,
-    copies: frozenset[int] | set[int] = frozenset(),
+    *,
+    forks: Collection[int] = (),
+    copies: Collection[int] = (),
 ) -> dict[int, tuple[float, float]]:
     """Return starts and ends of a graph's launches that have no stamps, between those that have.
 
@@ -406,13 +415,14 @@ def between(
     known : mapping of int to (float, float)
         Starts and ends by stamps.
     begins, ends : mapping of int to float
-        By marks: when those of the others began that depend on none, and when all of them ended.
+        By marks: when those of the others that depend on none could begin, and when all of them ended.
     alone : mapping of int to float
         How long each takes alone.
     gap : float
         Between a launch and one that depends on it.
-    copies : set of int
-        Which of them are copies.
+    forks, copies : collection of int
+        Which of them come first on a branch, or after another branch, and which are copies. Branches begin up to `STAGGER_NS` late, so what
+        comes first and seems to take longer than alone by no more than that began late.
     """
     times = dict(known)
     latest: dict[int, float] = {}
@@ -420,10 +430,9 @@ def between(
         latest.update({other: min(start, latest.get(other, start)) for other in before[index]})
     for index, earlier in before.items():
         if index not in known and index in ends:
-            ready = max(
-                (times[other][1] + gap for other in earlier if other in times), default=begins.get(index, ends[index] - alone[index])
-            )
-            start = max(ready, ends[index] - alone[index]) if index in copies else ready
+            late = ends[index] - alone[index]
+            ready = max((times[other][1] + gap for other in earlier if other in times), default=begins.get(index, late))
+            start = max(ready, late) if index in copies or (index in forks and late - ready <= STAGGER_NS) else ready
             end = min(max(ends[index], start + alone[index]), latest.get(index, np.inf))
             times[index] = (min(start, end), end)
     return {index: time for index, time in times.items() if index not in known}
