@@ -109,8 +109,10 @@ def neighbours(trace: Trace, alone: Trace | None = None) -> Neighbours:
     kernels = np.flatnonzero(spans.kind == SpanKind.KERNEL)
     beside_ns = _beside_ns(spans, kernels)
     lonely, rows = kernels[beside_ns == 0], kernels[beside_ns > 0]
-    alone_ns = _from_itself(spans, lonely, rows) if alone is None else _from_another(trace, alone, rows)
-    alone_ns[spans.basis[rows] != Basis.MEASURED] = np.nan
+    alone_ns, measured = np.full(len(rows), np.nan), spans.basis[rows] == Basis.MEASURED
+    if measured.any():
+        wanted = rows[measured]
+        alone_ns[measured] = _from_itself(spans, lonely, wanted) if alone is None else _from_another(trace, alone, wanted)
     duration_ns = spans.duration_ns
     kernel_ns = int(duration_ns[kernels].sum())
     return Neighbours(rows, beside_ns[beside_ns > 0], duration_ns[rows], alone_ns, kernel_ns, gpu_busy_ns(spans))
@@ -149,8 +151,6 @@ def _beside_ns(spans: SpanTable, kernels: IntArray) -> IntArray:
 
 def _from_itself(spans: SpanTable, lonely: IntArray, wanted: IntArray) -> FloatArray:
     """Return the median duration of what is the same kernel and runs alone; NaN where there is none, or they differ too much."""
-    if not len(wanted) or not len(lonely):
-        return np.full(len(wanted), np.nan)
     rows = np.concatenate([lonely, wanted])
     names = ("name", "symbol", "blocks", "threads", "operation", "part")
     key = np.unique(packed(*(getattr(spans, name)[rows].astype(np.int64) for name in names)), return_inverse=True)[1]
