@@ -24,6 +24,8 @@ from streamscope.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("accuracy.md", "performance.md", "record.md")
+NOISE = 0.03
+"""A graph's kernels fit into a run if they take no more than that longer."""
 PLACE = re.compile(r"(<!-- measured: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -85,6 +87,30 @@ def recorders() -> str:
         f"{100 * allowed['busy_share']:.0f} % for busy time, {100 * allowed['overlap']:.0f} points for overlap.\n"
     )
     return table(head, rows) + limits + measured_on(found)
+
+
+def stretched_graphs() -> str:
+    """Return how long the kernels of a graph take by each recorder, against the run that nobody records."""
+    found = data("recorder_accuracy")
+    runs = [each[engine] for each in found["programs"].values() for engine in ("graph", "graph-dual")]
+    rows = []
+    for recorder in ("events", "stamps", "cupti", "PyTorch's profiler"):
+        ratios = [
+            each[recorder]["extent_us"] / each[recorder]["unrecorded_us"]
+            if recorder in each
+            else float(np.median(each["events"]["profiler_extent_us"])) / each["events"]["unrecorded_us"]
+            for each in runs
+        ]
+        name = f"`{recorder}`" if recorder in runs[0] else recorder
+        rows.append([name, f"{np.median(ratios):.2f}×", f"{max(ratios):.2f}×", share(ratio <= 1 + NOISE for ratio in ratios)])
+    one = found["programs"]["branches"]["graph-dual"]["stamps"]
+    profiler_us, overlap = (float(np.median(one[f"profiler_{what}"])) for what in ("busy_us", "overlap"))
+    told = (
+        f"\nA run of `branches` under `graph-dual` takes {format_us(one['unrecorded_us'])} µs when nobody records it. "
+        f"The profiler shows {format_us(profiler_us)} µs of busy time, {100 * overlap:.0f} % of it with overlap. "
+        f"Stamps show {format_us(one['busy_us'])} µs, {100 * one['overlap']:.0f} % of it with overlap.\n"
+    )
+    return table(["recorder", "median", "most", "fits into the run"], rows) + told + measured_on(found)
 
 
 def share(kept: Iterable[bool]) -> str:
@@ -314,6 +340,7 @@ def predictions() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "recorders": recorders,
+    "stretched-graphs": stretched_graphs,
     "record-cost": record_cost,
     "stamps": stamps,
     "simulated-times": simulated_times,

@@ -131,6 +131,18 @@ def test_dropped_records_are_told():
     assert "CUPTI dropped 7 records: busy time and overlap are lower bounds" in trace.info.notes
 
 
+@pytest.mark.parametrize(("engine", "unrecorded", "told"), [("graph", 0.9, True), ("graph", 1.1, False), ("async", 0.5, False)])
+def test_a_graph_that_takes_longer_under_cupti_than_the_run_without_is_told(engine, unrecorded, told):
+    prepared = prepared_workload("branches", engine)
+    host = timed_run(prepared)
+    records = made_up(prepared, host)
+    graph_of(prepared, 2)
+    extent_ns = records.work["end_ns"].max() - records.work["start_ns"].min()
+    ledger = {"unrecorded_ns": float(unrecorded * extent_ns)}
+    notes = RecordedRun(prepared, host, records, CLOCK, call_name).trace(ledger, {}).info.notes
+    assert any("CUPTI changes gaps and overlap here" in note for note in notes) == told
+
+
 def test_work_of_others_is_left_out():
     prepared = prepared_workload("branches", "async")
     host = timed_run(prepared)

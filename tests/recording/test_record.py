@@ -355,6 +355,18 @@ def test_questions_to_cuda_are_not_recorded(library):
     )
 
 
+def test_without_a_gpu_it_says_where_to_record(monkeypatch):
+    def get_timestamp():
+        raise RuntimeError("CUDA driver is not found")
+
+    subscribing.subscription.cache_clear()
+    monkeypatch.setattr(module, "subscription", subscribing.subscription)
+    monkeypatch.setitem(sys.modules, "cupti", SimpleNamespace(cupti=SimpleNamespace(get_timestamp=get_timestamp)))
+    with pytest.raises(RecordingError, match=r"CUDA driver is not found.*record on a machine with an NVIDIA GPU.*ss\.read"), ss.record():
+        pass
+    subscribing.subscription.cache_clear()
+
+
 def test_without_cupti_it_says_what_to_install(monkeypatch):
     subscribing.subscription.cache_clear()
     monkeypatch.setitem(sys.modules, "cupti", None)

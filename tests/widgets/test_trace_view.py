@@ -17,7 +17,8 @@ from streamscope.analysis.summary import summary
 from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, SpanTable, TimelineGroup, Trace, TraceInfo
 from streamscope.trace.spans import COLUMN_DTYPES
 from streamscope_widgets.payload import as_groups, encode
-from streamscope_widgets.still_timeline import MOST_BYTES, MOST_DEPTH, MOST_STREAMS, MOST_THREADS, timeline_svg
+from streamscope_widgets.still_lanes import MOST_DEPTH, MOST_STREAMS, MOST_THREADS
+from streamscope_widgets.still_timeline import MOST_BYTES, timeline_svg
 from streamscope_widgets.trace_view import finding_of
 
 SVG = "{http://www.w3.org/2000/svg}"

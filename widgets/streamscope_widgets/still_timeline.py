@@ -7,36 +7,27 @@ into columns whose strength of colour is the share that they fill, so a stream o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from streamscope.analysis import Activity, Occupation, activity
-from streamscope.trace import SpanBuilder, SpanKind, SpanTable, TimelineGroup
-from streamscope.trace.spans import DEVICE_KINDS, HOST_KINDS
+from streamscope.trace import SpanBuilder, SpanKind, TimelineGroup
 from streamscope.words import shortened, time_text
 from streamscope_widgets.overlap_columns import LOOKS
 from streamscope_widgets.payload import BlockGroup, compare_makespans, nature_of, nature_of_axis, operator_order, stretch_words
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, block, image, lead, still
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, ticks
-
-Array = npt.NDArray[Any]
+from streamscope_widgets.still_lanes import BAR, HOST_COLOURS, THIN_ROW, Array, LaneBars, lanes_of, multiprocessor_lanes
 
 WIDTH, GUTTER, MARGIN = 980, 116, 14
-ROW, BAR, TOP = 17, 12, 38
+ROW, TOP = 17, 38
 FOOT, MOST_LEVELS = 2.5, 6
 ABOVE_FOOT = BAR - FOOT
 STRENGTHS = 4
-MOST_STREAMS = 6
-MOST_THREADS, MOST_DEPTH = 4, 3
-"""Lanes of the host, and rows in one of them, for ranges in ranges."""
 MOST_BYTES = 100_000
 COLUMN_WIDTHS = (1.0, 2.0, 4.0, 8.0, 12.0)
 
-HOST_COLOURS = {kind: palette.HOST[kind.name.lower()] for kind in sorted(HOST_KINDS)}
 HOST_WORDS = {
     SpanKind.LAUNCH: "launch",
     SpanKind.GRAPH_LAUNCH: "graph launch",
@@ -47,36 +38,10 @@ HOST_WORDS = {
     SpanKind.API: "other call",
     SpanKind.RANGE: "range",
 }
-MOST_NAMES, LONGEST_NAME, LONGEST_LANE, LONGEST_LABEL = 5, 24, 17, 40
+MOST_NAMES, LONGEST_NAME, LONGEST_LABEL = 5, 24, 40
 LETTER = 8.2
 ROOM_FOR_MORE = 60
-THIN_ROW, THIN_LABELLED, MOST_MULTIPROCESSORS = 4, 8, 320
 _NO_SPANS = SpanBuilder([]).build()
-
-
-@dataclass(frozen=True)
-class LaneBars:
-    """One row of the picture: bars in order, with a colour each.
-
-    Attributes
-    ----------
-    label : str
-    left, right : float64 arrays
-        Pixels from the left edge of the drawing area.
-    colour : int64 array
-        Index into ``colours``.
-    colours : tuple of str
-    drop, height : float
-        How far below the top of the row the bars begin, and how tall they are, in pixels.
-    """
-
-    label: str
-    left: Array
-    right: Array
-    colour: Array
-    colours: tuple[str, ...]
-    drop: float = 0
-    height: float = BAR
 
 
 def timeline_svg(groups: Sequence[TimelineGroup]) -> str:
@@ -120,7 +85,7 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
     body, y = [], 44.0
     for group, found, comparison in zip(groups, activities, compare_makespans(groups), strict=True):
         thin = isinstance(group, BlockGroup)
-        lanes, height = (_multiprocessors if thin else _lanes)(group.trace.spans, start_ns, scale, names), THIN_ROW if thin else ROW
+        lanes, height = (multiprocessor_lanes if thin else lanes_of)(group.trace.spans, start_ns, scale, names), THIN_ROW if thin else ROW
         body += _heading(group, comparison, y)
         for row, lane in enumerate(lanes):
             top = y + 6 + row * height
@@ -145,63 +110,6 @@ def _start_ns(group: TimelineGroup) -> float:
     """
     spans = group.trace.spans
     return float(spans.start_ns[spans.kind != SpanKind.RANGE].min(initial=0))
-
-
-def _lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:
-    """Make lanes that hold anything, the host's first; of many those with most spans, and a line that counts the others."""
-    drawn = spans.kind != SpanKind.GRAPH
-    spans = spans if drawn.all() else spans.select(drawn)
-    colours = (*HOST_COLOURS.values(), *palette.KERNELS)
-    of_kind = np.zeros(max(SpanKind) + 1, np.int64)
-    of_kind[list(HOST_COLOURS)] = np.arange(len(HOST_COLOURS))
-    of_name = np.array([len(HOST_COLOURS) + names.get(name, 0) % len(palette.KERNELS) for name in spans.names] or [0])
-    on_device = spans.is_kind(DEVICE_KINDS)
-    colour = np.where(on_device, of_name[spans.name], of_kind[spans.kind])
-    sizes = np.bincount(spans.lane, minlength=len(spans.lanes))
-    on_stream = np.bincount(spans.lane, spans.kind >= SpanKind.KERNEL, minlength=len(spans.lanes)) > 0
-    lanes = []
-    for chosen, most, what in ((~on_stream, MOST_THREADS, "lanes"), (on_stream, MOST_STREAMS, "streams")):
-        used = np.flatnonzero(chosen & (sizes > 0))
-        for code in np.sort(used[np.argsort(-sizes[used], kind="stable")[:most]]):
-            rows = np.flatnonzero(spans.lane == code)
-            depth = _depth(spans, rows)
-            for level in range(int(depth.max()) + 1):
-                row = rows[depth == level]
-                left, right = (np.maximum((times_ns[row] - zero_ns) * scale, 0) for times_ns in (spans.start_ns, spans.end_ns))
-                label = "" if level else shortened(_lane_label(spans.lanes, code), LONGEST_LANE)
-                lanes.append(LaneBars(label, left, right, colour[row], colours))
-        if len(used) > most:
-            lanes.append(LaneBars(f"+ {len(used) - most:,} {what}", *(np.zeros(0),) * 3, colours))
-    return lanes
-
-
-def _multiprocessors(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:
-    """Make a thin lane for each multiprocessor; of some stands the name."""
-    of_name = np.array([names.get(name, 0) % len(palette.KERNELS) for name in spans.names] or [0])
-    left, right = ((times_ns - zero_ns) * scale for times_ns in (spans.start_ns, spans.end_ns))
-    order = np.argsort(spans.lane, kind="stable")
-    each = np.split(order, np.flatnonzero(np.diff(spans.lane[order])) + 1) if len(order) else []
-    labels = [spans.lanes[code] if code % THIN_LABELLED == 0 else "" for code in range(len(spans.lanes))]
-    return [
-        LaneBars(label, left[rows], right[rows], of_name[spans.name[rows]], palette.KERNELS, 0, THIN_ROW - 1)
-        for label, rows in zip(labels, each[:MOST_MULTIPROCESSORS], strict=False)
-    ]
-
-
-def _lane_label(lanes: Sequence[str], code: int) -> str:
-    """Return a lane's name; of the ranges below their thread's lane only what is new."""
-    return "ranges" if code and lanes[code] == f"{lanes[code - 1]} ranges" else lanes[code]
-
-
-def _depth(spans: SpanTable, rows: Array) -> Array:
-    """Tell in which row of its lane each span is drawn: ranges below those that hold them, as deep as there is room; all others in one."""
-    if not (spans.kind[rows] == SpanKind.RANGE).any():
-        return np.zeros(len(rows), np.int64)
-    order = np.lexsort((-spans.end_ns[rows], spans.start_ns[rows]))
-    ended = np.searchsorted(np.sort(spans.end_ns[rows]), spans.start_ns[rows][order], side="right")
-    depth = np.empty(len(rows), np.int64)
-    depth[order] = np.clip(np.arange(len(rows)) - ended, 0, None)
-    return np.where(depth < MOST_DEPTH, depth, -1)
 
 
 def _most(found: Activity) -> int:

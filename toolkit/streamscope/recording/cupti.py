@@ -33,11 +33,13 @@ from streamscope.trace.activities import looked_up
 from streamscope.trace.calls import call_kinds
 from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
 from streamscope.trace.trace import Trace, TraceInfo
-from streamscope.words import counted, listed
+from streamscope.words import counted, listed, time_text
 
 CLOCK_SAMPLES = 50
 NODE_MASK = 0xFFFFFFFF
 """Of CUPTI's id of a graph's node: its place among the graph's nodes, in the order of capture. Above are bits of the graph's own id."""
+STRETCHED = 0.03
+"""Graphs that take that much longer under CUPTI than a whole run without it do not run as they do otherwise; a note says so."""
 PASSES = 5
 """Recorded runs; the one with the median makespan is shown."""
 
@@ -170,6 +172,7 @@ class RecordedRun:
         self.work = records.work
         self.missing: list[str] = []
         self.early = 0
+        self.replays_ns = 0
         self._ended: dict[str, float] = {}
 
     def trace(self, ledger: Mapping[str, float], found: Mapping[str, float]) -> Trace:
@@ -194,7 +197,7 @@ class RecordedRun:
             "cupti",
             {**found, "clock_uncertainty_ns": round(self.clock.uncertainty_ns, 1)},
             ledger,
-            (*prepared.notes, *self._notes()),
+            (*prepared.notes, *self._notes(ledger.get("unrecorded_ns", np.inf))),
             plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
             memory=prepared.memory,
         )
@@ -217,6 +220,7 @@ class RecordedRun:
         if len(rows):
             first, last = self._on_host(rows["start_ns"].min()), self._on_host(rows["end_ns"].max())
             builder.add(SpanKind.GRAPH, "graph", self.prepared.plan.lanes[0], first, last, correlation=index)
+            self.replays_ns += last - first
 
     def _add(self, builder: SpanBuilder, step: Issue, index: int, pieces: Sequence[Piece]) -> None:
         lane, overlap = self.prepared.plan.lanes[step.lane], 0
@@ -237,7 +241,12 @@ class RecordedRun:
         times = self._on_host(row["start_ns"]), self._on_host(row["end_ns"])
         return Piece(kind or SpanKind(row["code"]), *times, self.texts.get(int(row["name"]), ""), blocks, threads, node)
 
-    def _notes(self) -> Iterable[str]:
+    def _notes(self, unrecorded_ns: float) -> Iterable[str]:
+        if self.replays_ns > (1 + STRETCHED) * unrecorded_ns:
+            yield (
+                f"its graphs take {time_text(self.replays_ns)} under CUPTI, and a run without it {time_text(unrecorded_ns)}: "
+                'CUPTI changes gaps and overlap here; recorder="stamps" does not'
+            )
         if self.missing:
             names = listed(list(dict.fromkeys(self.missing))[:5])
             launches = counted(len(self.missing), "launch", "launches")

@@ -1,0 +1,81 @@
+"""From CUPTI's records to a trace: whatever was recorded, each kernel is one span, at its time, joined with its call."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.recording.fake_cupti import Runtime
+
+from streamscope.recording.activity_records import ActivityRecords
+from streamscope.recording.recorded_trace import Block, recorded_trace
+from streamscope.trace.spans import DEVICE_KINDS, SpanKind
+from streamscope.trace.trace import DeviceInfo
+
+START = 1_795_362_426_785_105_217
+END = START + 1_000_000
+GPU = DeviceInfo("cuda", "NVIDIA H200")
+
+
+def table(name, rows):
+    made = np.zeros(len(rows), getattr(ActivityRecords(), name).dtype)
+    for place, row in enumerate(rows):
+        for column, value in row.items():
+            made[place][column] = value
+    return made
+
+
+works = st.fixed_dictionaries(
+    {
+        "code": st.sampled_from([SpanKind.KERNEL, SpanKind.COPY, SpanKind.SET]),
+        "start_ns": st.integers(START - 1000, END + 1000),
+        "length": st.integers(0, 5_000),
+        "stream": st.integers(1, 3),
+        "gpu": st.integers(0, 1),
+        "graph_node": st.sampled_from([0, 0, (3 << 32) + 1, (3 << 32) + 2]),
+        "name": st.integers(1, 4),
+        "bytes": st.integers(0, 1 << 40),
+        "call": st.integers(0, 9),
+    }
+)
+calls = st.fixed_dictionaries(
+    {
+        "start_ns": st.integers(START - 1000, END + 1000),
+        "length": st.integers(0, 9_000),
+        "thread": st.integers(1, 3),
+        "name": st.sampled_from(list(map(int, Runtime))),
+        "status": st.sampled_from([0, 0, 1]),
+    }
+)
+
+
+def ended(row):
+    length = row.pop("length")
+    return row | {"end_ns": row["start_ns"] + length}
+
+
+@given(st.lists(works, min_size=1, max_size=25), st.lists(calls, min_size=10, max_size=12))
+def test_each_piece_of_work_of_a_gpu_is_a_span_at_its_time(made_works, made_calls):
+    calls_made = [ended(dict(call)) | {"code": 1, "correlation": 50 + place} for place, call in enumerate(made_calls)]
+    work = [ended(dict(one)) for one in made_works]
+    for one in work:
+        one["correlation"] = 50 + one.pop("call")
+    gpu = work[0]["gpu"]
+    records = ActivityRecords(table("calls", calls_made), table("work", work), texts=dict(enumerate("wxyz", start=1)))
+    trace = recorded_trace(records, Block("step", START, END, gpu), GPU, lambda code, number: Runtime(number).name)
+    ours = [one for one in work if one["gpu"] == gpu]
+    spans = trace.spans.of_kind(DEVICE_KINDS)
+    found = zip(spans.kind, spans.start_ns + START, spans.end_ns + START, spans.graph_node, spans.bytes, strict=True)
+    expected = [(int(one["code"]), one["start_ns"], one["end_ns"], one["graph_node"] or -1, one["bytes"]) for one in ours]
+    assert sorted(tuple(map(int, row)) for row in found) == sorted(expected)
+    # A span that says whose call launched it is joined with a call of the block, and the call is a launch.
+    launches = trace.spans.is_kind([SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH])
+    within = {call["correlation"] for call in calls_made if START <= call["start_ns"] < END}
+    launching = set(trace.spans.correlation[launches].tolist()) - {-1}
+    assert launching <= within
+    assert within & {one["correlation"] for one in ours} <= launching
+    # All that began outside of the block is not the user's.
+    host = trace.spans.of_kind([SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH, SpanKind.API, SpanKind.EVENT, SpanKind.SYNC])
+    assert len(host) == 0 or (host.start_ns.min() >= 0 and host.start_ns.max() < END - START)
+    kernels = spans.of_kind([SpanKind.KERNEL])
+    assert [kernels.names[symbol] for symbol in kernels.symbol] == [kernels.names[name] for name in kernels.name]
