@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.devices.cost_model import Piece
+from streamscope.devices.cost_model import Piece, Residency
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepare import prepare
 from streamscope.recording.device_log import DeviceLogRecorder
@@ -48,3 +48,39 @@ def test_kernels_of_a_launch_follow_each_other_and_its_results_are_there_at_the_
         launches = spans.of_kind([SpanKind.LAUNCH])
         assert set(launches.duration_ns.tolist()) == {5_000}
         assert kernels.start_ns[0] - launches.end_ns[0] == device.model.launch_latency_ns - 2_000
+
+
+@dataclass
+class Whole:
+    """Kernels whose blocks take multiprocessors whole: how long they take alone, and on how many multiprocessors, by part of the name."""
+
+    sizes: tuple
+
+    def call_ns(self, launch):
+        return 1.0
+
+    def tail_ns(self, launch):
+        return 0.0
+
+    def pieces(self, launch):
+        alone_ns, multiprocessors = self.sizes[launch.operation]
+        return [Piece(alone_ns, launch.cost, Residency(multiprocessors, multiprocessors * 2048, whole=True))]
+
+
+@pytest.mark.parametrize(("sizes", "durations"), [
+    (((100_000, 60), (80_000, 72)), [100_000, 80_000]),  # both fit on 132 multiprocessors
+    (((100_000, 72), (80_000, 98)), [100_000, 160_000]),  # 60 are left: 60 blocks at once, 38 after these
+    (((100_000, 128), (80_000, 128)), [100_000, 180_000]),  # 4 are left, so the second waits for the first
+])  # fmt: skip
+def test_kernels_that_take_multiprocessors_whole_get_those_that_are_left_or_wait(sizes, durations):
+    device = SimulatedDevice(prices=Whole(sizes))
+    x = np.ones(8, np.float32)
+    prepared = prepare(lambda x: (ss.ops.relu(x), x + 1), x, engine="graph-dual", device=device)
+    for _ in range(2):
+        prepared.load([x])
+        prepared.run()
+        prepared.wait()
+    spans = DeviceLogRecorder(device, device.log).record(prepared).spans
+    kernels = spans.of_kind([SpanKind.KERNEL])
+    assert kernels.start_ns[0] == kernels.start_ns[1]
+    assert kernels.duration_ns[np.argsort(kernels.operation)].tolist() == durations

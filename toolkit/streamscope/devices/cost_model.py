@@ -52,10 +52,13 @@ class Residency:
         Multiprocessors with a block of the kernel on them.
     threads : float
         Resident threads, summed over those multiprocessors.
+    whole : bool
+        Its blocks take multiprocessors whole, for all their time: another such kernel gets those that are left, or waits.
     """
 
     multiprocessors: float
     threads: float
+    whole: bool = False
 
     @property
     def load(self) -> float:

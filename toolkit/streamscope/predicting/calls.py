@@ -96,7 +96,7 @@ def _waits_ns(trace: Trace, tasks: Sequence[Task]) -> dict[Place, float]:
     """Return how long the host waited for each launch, beyond the time that it ran, where the call right after it is a wait."""
     spans = trace.spans
     host = np.flatnonzero(spans.kind < SpanKind.KERNEL)
-    alone_ns = {task.place: task.alone_ns for task in tasks}
+    alone_ns = {task.place: task.alone_ns for task in tasks if task.place[0] >= 0}
     found: dict[Place, float] = {}
     for row, following in zip(host[:-1].tolist(), host[1:].tolist(), strict=True):
         if spans.kind[row] == SpanKind.LAUNCH and spans.kind[following] == SpanKind.SYNC:

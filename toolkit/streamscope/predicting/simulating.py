@@ -65,7 +65,7 @@ class TakenPrices:
             return model.residency(piece.cost, busy)
         # A block of a library's kernel holds most of a multiprocessor's shared memory and keeps it busy, with few threads.
         multiprocessors = min(piece.cost.blocks, model.multiprocessors) * busy
-        return Residency(multiprocessors, multiprocessors * model.threads_per_multiprocessor)
+        return Residency(multiprocessors, multiprocessors * model.threads_per_multiprocessor, whole=True)
 
     def task(self, launch: Launch) -> Task:
         """Return the task of a launch."""

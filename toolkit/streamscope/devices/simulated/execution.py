@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -177,8 +178,21 @@ class Multiprocessors:
     def start(self, held: Residency, alone_ns: float, finished: Action) -> None:
         """Start a kernel now; ``finished`` is called at its end."""
         self._progress()
-        self._running.append(_Kernel(held, alone_ns, finished))
+        self._running.append(_Kernel(held, alone_ns + self._held_up_ns(held, alone_ns), finished))
         self._rate()
+
+    def _held_up_ns(self, held: Residency, alone_ns: float) -> float:
+        """Return how long some blocks wait that take multiprocessors whole, while others of that kind have them.
+
+        They begin when those end, or after blocks of their own, whichever is first.
+        """
+        others = [kernel for kernel in self._running if kernel.held.whole]
+        free = self._model.multiprocessors - sum(kernel.held.multiprocessors for kernel in others)
+        if not (held.whole and others) or held.multiprocessors <= free:
+            return 0.0
+        until_ns = max(kernel.remaining_ns / kernel.speed for kernel in others)
+        rounds = math.ceil(held.multiprocessors / free) if free >= 1 else math.inf
+        return min(until_ns, (rounds - 1) * alone_ns)
 
     def _progress(self) -> None:
         elapsed_ns = self._timeline.now_ns - self._rated_ns
@@ -192,19 +206,20 @@ class Multiprocessors:
             self._next_end = None
         if not self._running:
             return
-        crowded = self._crowded_efficiency()
+        shared = [kernel.held for kernel in self._running if not kernel.held.whole]
+        everyone = self._crowded_efficiency([kernel.held for kernel in self._running])
         for kernel in self._running:
+            crowded = self._crowded_efficiency([*shared, kernel.held]) if kernel.held.whole else everyone
             kernel.speed = 1.0 if crowded is None else min(1.0, crowded / self._model.efficiency(kernel.held.load))
         first = min(self._running, key=lambda kernel: kernel.remaining_ns / kernel.speed)
         end_ns = self._rated_ns + first.remaining_ns / first.speed
         self._next_end = self._timeline.at(end_ns, lambda: self._end(first))
 
-    def _crowded_efficiency(self) -> float | None:
+    def _crowded_efficiency(self, held: Sequence[Residency]) -> float | None:
         """Return the throughput of each resident thread, or None while every kernel has multiprocessors of its own."""
-        if sum(kernel.held.multiprocessors for kernel in self._running) <= self._model.multiprocessors:
+        if sum(each.multiprocessors for each in held) <= self._model.multiprocessors:
             return None
-        threads = sum(kernel.held.threads for kernel in self._running)
-        return self._model.efficiency(threads / self._model.multiprocessors)
+        return self._model.efficiency(sum(each.threads for each in held) / self._model.multiprocessors)
 
     def _end(self, kernel: _Kernel) -> None:
         self._progress()

@@ -1,0 +1,120 @@
+"""Predictions from traces of code that is not ours: order, waits and host synchronisations, by hand; nothing is guessed towards speed."""
+
+import numpy as np
+import pytest
+
+from streamscope.devices.cost_model import CostModel
+from streamscope.errors import EngineError, TraceError
+from streamscope.trace import DeviceInfo, Origins, SpanBuilder, SpanKind, Trace, TraceInfo
+
+H200 = CostModel.load()
+KERNEL_NS = 800  # shorter than the shortest that works, so that gaps are the model's
+
+
+def foreign(kernels, *, syncs=(), waits=(), complete=True, copies=()):
+    """Return a Kineto-like trace: kernels as (stream, called at µs, starts at µs, lasts ns), host waits as (from µs, to µs)."""
+    lanes = ["thread 1", *sorted({f"stream {stream}" for stream, *_ in kernels})]
+    builder = SpanBuilder(lanes)
+    for number, (stream, called, starts, lasts) in enumerate(kernels):
+        kind = SpanKind.COPY if number in copies else SpanKind.KERNEL
+        name = "Memcpy HtoD (Pinned -> Device)" if number in copies else f"k{number}"
+        builder.add(SpanKind.LAUNCH, "cudaLaunchKernel", "thread 1", called * 1e3, called * 1e3 + 4_000, correlation=number)
+        builder.add(kind, name, f"stream {stream}", starts * 1e3, starts * 1e3 + lasts, correlation=number, blocks=16, threads=128)
+    for begin, end in syncs:
+        builder.add(SpanKind.SYNC, "cudaStreamSynchronize", "thread 1", begin * 1e3, end * 1e3)
+    spans = builder.build()
+    rows = {int(spans.correlation[row]): row for row in np.flatnonzero(spans.kind >= SpanKind.KERNEL).tolist()}
+    pairs = np.array([(rows[a], rows[b]) for a, b in waits], np.int32).reshape(-1, 2)
+    info = TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto")
+    return Trace(spans, info, Origins(complete=complete, row_waits=pairs))
+
+
+def kernel_times(prediction):
+    spans = prediction.spans.of_kind([SpanKind.KERNEL])
+    return {spans.names[code]: (int(s), int(e)) for code, s, e in zip(spans.name, spans.start_ns, spans.end_ns, strict=True)}
+
+
+def test_a_step_under_a_graph_has_its_kernels_behind_each_other_and_nothing_of_the_host_between():
+    """Three kernels of 0.8 µs, called 50 µs apart: one launch, the latency, kernels and two gaps, and the return."""
+    trace = foreign([(7, 0, 10, KERNEL_NS), (7, 50, 60, KERNEL_NS), (7, 100, 110, KERNEL_NS)], syncs=[(105, 120)])
+    graph = trace.what_if(engine="graph")
+    launch_ns = H200.graph_launch_ns(3)
+    expected = launch_ns + H200.graph_launch_latency_ns + 3 * KERNEL_NS + 2 * H200.graph_node_gap_ns + H200.synchronize_return_ns
+    assert graph.predicted_ns == pytest.approx(expected, abs=2)
+    assert graph.before_ns == 120_000
+    assert graph.info.device.simulated
+    assert "the order on its streams" in graph.info.notes[0]
+
+
+def test_issued_as_before_the_host_keeps_its_own_time_between_calls():
+    trace = foreign([(7, 0, 10, KERNEL_NS), (7, 50, 60, KERNEL_NS), (7, 100, 110, KERNEL_NS)])
+    times = kernel_times(trace.what_if())
+    starts = [start for start, _ in times.values()]
+    assert np.diff(starts).tolist() == [50_000, 50_000]
+    assert trace.what_if().info.engine == "async"
+
+
+def test_streams_keep_their_order_and_event_waits_and_run_beside_each_other_where_waits_are_known():
+    """k0 on one stream; k1 and k2 on two others, k2 after k0; k3 on the first after k1."""
+    kernels = [(1, 0, 10, 20_000), (2, 5, 12, 20_000), (3, 10, 40, 20_000), (1, 15, 40, 20_000)]
+    times = kernel_times(foreign(kernels, waits=[(0, 2), (1, 3)]).what_if(engine="graph"))
+    assert times["k0"][0] == times["k1"][0]
+    assert times["k2"][0] >= times["k0"][1]
+    assert times["k3"][0] >= max(times["k0"][1], times["k1"][1])
+    assert times["k2"][0] < times["k3"][1]
+
+
+def test_where_waits_are_not_known_what_had_ended_before_stays_before():
+    """The same without waits: k2 and k3 began after k0 and k1 had ended, so they come after both, and the note says why."""
+    kernels = [(1, 0, 10, 20_000), (2, 5, 12, 20_000), (3, 10, 40, 20_000), (1, 15, 40, 20_000)]
+    graph = foreign(kernels, complete=False).what_if(engine="graph")
+    times = kernel_times(graph)
+    assert times["k0"][0] == times["k1"][0]
+    for later in ("k2", "k3"):
+        assert times[later][0] >= max(times["k0"][1], times["k1"][1])
+    assert "event waits are not known, so what had ended before a kernel began stays before it" in graph.info.notes
+
+
+def test_a_wait_of_the_host_in_the_middle_makes_two_graphs_with_its_work_between():
+    trace = foreign([(7, 0, 10, KERNEL_NS), (7, 50, 60, KERNEL_NS)], syncs=[(6, 20), (60, 70)])
+    graph = trace.what_if(engine="graph")
+    assert graph.info.plan["graphs_instantiated"] == 2
+    assert "the host waits 1 time in the middle, so there are 2 graphs with its work between" in graph.info.notes
+    (host,) = graph.spans.of_kind([SpanKind.HOST]).duration_ns.tolist()
+    assert host == 30_000  # from the end of the wait, at 20, to the next call, at 50
+    times = kernel_times(graph)
+    assert times["k1"][0] >= times["k0"][1] + 30_000
+
+
+def test_copies_to_the_device_use_the_bus_beside_kernels():
+    trace = foreign([(1, 0, 10, 50_000), (2, 5, 12, 50_000)], copies=[0])
+    graph = trace.what_if(engine="graph")
+    copy = graph.spans.of_kind([SpanKind.COPY])
+    assert copy.duration_ns.tolist() == [50_000]
+    assert "copy in" in graph.spans.lanes
+    assert kernel_times(graph)["k1"][0] == copy.start_ns[0]
+
+
+def test_more_streams_are_refused_since_nothing_says_what_could_run_side_by_side():
+    trace = foreign([(7, 0, 10, KERNEL_NS)])
+    for call in (
+        lambda: trace.what_if(streams=2),
+        lambda: trace.what_if(engine="dual"),
+        lambda: trace.what_if(engine="graph").what_if(streams=2),
+    ):
+        with pytest.raises(EngineError, match="does not say which of its kernels depend on each other"):
+            call()
+
+
+def test_a_trace_without_kernels_has_nothing_to_predict():
+    trace = foreign([(7, 0, 10, KERNEL_NS)])
+    empty = trace.spans.select(trace.spans.kind == SpanKind.LAUNCH)
+    with pytest.raises(TraceError, match="has no kernels"):
+        Trace(empty, trace.info).what_if(engine="graph")
+
+
+def test_kernels_of_such_a_trace_can_be_changed_too():
+    trace = foreign([(7, 0, 10, 5_000), (7, 50, 60, 5_000)])
+    graph = trace.what_if(engine="graph")
+    assert graph.kernel("k0").scale(2).predicted_ns == pytest.approx(graph.predicted_ns + 5_000, abs=2)
+    assert set(kernel_times(graph.without("k0"))) == {"k1"}
