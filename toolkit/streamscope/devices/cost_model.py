@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -231,7 +232,11 @@ class CostModel:
         """
         path = Path(source)
         if path.suffix != ".json" and path.name == str(source):
-            path = BUILT_IN / f"{source}.json"
+            return _built_in(path.name)
+        return cls._read(path, source)
+
+    @classmethod
+    def _read(cls, path: Path, source: str | Path) -> CostModel:
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
@@ -381,6 +386,12 @@ class CostModel:
         share = held.multiprocessors / self.multiprocessors * self.throughput(held.load)
         on_matrix_units = cost.product is not None and cost.product.dtype == "float16"
         return cost.flops / (1e3 * (self.matrix_tflops if on_matrix_units else self.plain_tflops)) / share
+
+
+@cache
+def _built_in(name: str) -> CostModel:
+    """Return a built-in model, read once: its tables are long, and every simulated device asks for it."""
+    return CostModel._read(BUILT_IN / f"{name}.json", name)
 
 
 def _checked_products(values: object) -> dict[str, ProductTimes]:
