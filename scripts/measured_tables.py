@@ -174,6 +174,23 @@ def simulated_times() -> str:
     return table(head, rows)
 
 
+def simulated_accuracy() -> str:
+    """Return how far simulated makespans are from measured ones, and the times of single launches from theirs."""
+    found = data("cost_model_accuracy")
+    rows = []
+    for engine in found["runs"][0]["errors"]["simulated"]:
+        errors = [run["errors"]["simulated"][engine] for run in found["runs"]]
+        cells = [f"{100 * one['median']:.0f} % / {100 * one['worst']:.0f} %" for one in errors]
+        rows.append([f"`{engine}`" if engine != "all" else "all engines", *cells])
+    counts = [f"{len(run['programs'])} programs, {run['date'][:10]} {run['date'][11:16]}" for run in found["runs"]]
+    makespans = table(["makespans, median / worst error", *counts], rows)
+    launches = [
+        [family, str(one["count"]), f"{100 * one['median']:.0f} %", f"{100 * one['p90']:.0f} %"]
+        for family, one in found["launches"]["errors"].items()
+    ]
+    return makespans + "\n" + table(["launches alone", "cases", "median error", "90 % within"], launches) + measured_on(found["launches"])
+
+
 def engines() -> str:
     """Return the makespans of each workload."""
     rows = []
@@ -327,6 +344,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "record-cost": record_cost,
     "stamps": stamps,
     "simulated-times": simulated_times,
+    "simulated-accuracy": simulated_accuracy,
     "engines": engines,
     "host-costs": host_costs,
     "captured": captured,

@@ -15,6 +15,7 @@ from streamscope.advising import advice as advising
 from streamscope.advising.device_costs import device_costs
 from streamscope.cli.main import main
 from streamscope.comparing.comparison import load_comparison
+from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
 
 CHAIN = ("elementwise-chain", "--set", "length=6", "--set", "size=64", "--device", "simulated")
@@ -55,7 +56,7 @@ def test_advice_as_json_and_as_a_page(tmp_path, capsys):
     captured = capsys.readouterr()
     content = json.loads(captured.out)
     assert content["program"]["kernels"] == 6
-    assert content["costs"]["launch"]["ns"] == pytest.approx(2769, rel=0.02)
+    assert content["costs"]["launch"]["ns"] == pytest.approx(CostModel.load().launch_ns, rel=0.02)
     assert str(page) in captured.err
     text = page.read_text(encoding="utf-8")
     assert content["verdict"].removeprefix("Simulated times, not measured. ").split(". ")[0] in text

@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.devices.cost_model import CostModel
+from streamscope.devices.product_times import ProductTimes
 from streamscope.errors import DeviceError
-from streamscope.program.launch import Cost, LaunchKind
+from streamscope.program.launch import Cost, Launch, LaunchKind, Product
 
 H200 = CostModel.load()
+TABLE = ProductTimes(((1.0, ((64.0, 2000.0), (128.0, 4000.0))), (2.0, ((64.0, 2000.0), (128.0, 4000.0)))))
+# The shortest working kernel takes 50 ns, of which its 48 bytes a thread take 10.
 SMALL = replace(
     H200,
     multiprocessors=10,
@@ -20,47 +23,100 @@ SMALL = replace(
     blocks_per_multiprocessor=4,
     throughput_points=((0, 0), (250, 0.5), (1000, 1)),
     memory_gb_s=100,
+    cache_gb_s=1000,
+    cache_mb=1,
+    thread_gb_s=4.8,
+    stage_ns=7,
+    stage_block_ns=3,
     plain_tflops=1,
     matrix_tflops=10,
+    product_times={"matmul float16": TABLE},
     null_kernel_ns=50,
     working_kernel_ns=50,
 )
 
+products = st.builds(
+    Product,
+    kind=st.sampled_from(["matmul", "convolution", "weight_gradient", "pointwise"]),
+    dtype=st.sampled_from(["float16", "float32", "float64"]),
+    count=st.integers(1, 100),
+    rows=st.integers(1, 10**5),
+    inner=st.integers(1, 10**5),
+    columns=st.integers(1, 10**5),
+)
 costs = st.builds(
     Cost,
     bytes=st.integers(0, 10**12),
     flops=st.integers(0, 10**15),
     blocks=st.integers(0, 10**6),
     threads=st.integers(0, 1024),
-    matrix=st.booleans(),
+    stages=st.integers(0, 3),
+    product=st.none() | products,
 )
+
+
+def matmul(inner, dtype="float16"):
+    return Product("matmul", dtype, 1, 64, inner, 64)
 
 
 @pytest.mark.parametrize(
     ("cost", "ns"),
     [
         (Cost(bytes=0, blocks=1), 50),
-        (Cost(bytes=100_000, blocks=40, threads=250), 1000),  # 4 blocks on each of 10: full load, 100 bytes a ns
-        (Cost(bytes=100_000, blocks=4000, threads=250), 1000),  # more than can be resident changes nothing
-        (Cost(bytes=100_000, blocks=10, threads=250), 2000),  # one block each: half the throughput
-        (Cost(bytes=100_000, blocks=5, threads=250), 4000),  # on half of the multiprocessors
-        (Cost(bytes=100_000, blocks=20, threads=250), 1500),  # 500 threads: 2/3 of the throughput
-        (Cost(bytes=100_000, blocks=40, threads=125), 1500),  # 4 blocks of 125 are all that is resident
+        (Cost(bytes=0, blocks=1, stages=2), 50),  # empty
+        (Cost(bytes=10**7, blocks=40, threads=250), 40 + math.hypot(100_000, 10**7 / 48_000)),  # from memory; all threads wait for it
+        (Cost(bytes=10**6, blocks=40, threads=250), 40 + math.hypot(1000, 10**6 / 48_000)),  # in the cache
+        (Cost(bytes=10**6, blocks=4000, threads=250), 40 + math.hypot(1000, 10**6 / 48_000)),  # no more are resident
+        (Cost(bytes=10**6, blocks=1, threads=250), 40 + math.hypot(1000, 10**6 / 1200)),  # few threads have few bytes under way
+        (Cost(bytes=10**6, blocks=40, threads=125), 40 + math.hypot(1000, 10**6 / 24_000)),  # 4 blocks of 125 are all that is resident
+        (Cost(bytes=12_000, blocks=1, threads=250), 40 + math.hypot(12, 10)),  # 48 bytes a thread
+        (Cost(bytes=1200, blocks=1, threads=250), 50),  # nothing that works on memory is shorter
+        (Cost(bytes=12_000, blocks=1, threads=250, stages=2), 54 + math.hypot(12, 10)),
+        (Cost(bytes=12_000, blocks=110, threads=250, stages=2), 54 + 10 * 2 * 3),  # 10 more blocks on each multiprocessor
         (Cost(bytes=0, flops=10**6, blocks=40, threads=250), 1000),  # 1,000 flops a ns
-        (Cost(bytes=0, flops=10**6, blocks=40, threads=250, matrix=True), 100),
-        (Cost(bytes=100_000, flops=5 * 10**6, blocks=40, threads=250), 5000),  # the longer of the two
+        (Cost(bytes=0, flops=10**6, blocks=10, threads=250), 2000),  # one block each: half the throughput
+        (Cost(bytes=0, flops=10**6, blocks=5, threads=250), 4000),  # on half of the multiprocessors
+        (Cost(bytes=0, flops=10**6, blocks=20, threads=250), 1500),  # 500 threads: 2/3 of the throughput
+        (Cost(bytes=0, flops=10**6, blocks=40, threads=250, product=matmul(9, "float32")), 1000),  # without a table, flops count
+        (Cost(bytes=0, flops=10**6, blocks=40, threads=250, product=matmul(9)), 100),  # rows that are not aligned have no table here
+        (Cost(bytes=100, flops=10**9, product=matmul(64)), 2000),
+        (Cost(bytes=100, flops=10**9, product=matmul(128)), 4000),
+        (Cost(bytes=10**7, blocks=40, threads=250, product=matmul(64)), 40 + 100_000),  # no less than its bytes
     ],
 )
 def test_a_kernel_alone(cost, ns):
     assert SMALL.kernel_ns(cost) == pytest.approx(ns)
 
 
-def test_a_kernel_that_sits_out_its_latency_holds_less():
-    busy = SMALL.residency(Cost(bytes=100_000, blocks=20, threads=250))
-    assert (busy.multiprocessors, busy.threads, busy.load) == pytest.approx((10, 5000, 500))
-    idle = SMALL.residency(Cost(bytes=2500, blocks=40, threads=250))  # 25 ns of the 50
-    assert (idle.multiprocessors, idle.threads, idle.load) == pytest.approx((5, 5000, 1000))
+def test_a_kernel_that_starts_and_waits_holds_less():
+    busy = SMALL.residency(Cost(bytes=0, flops=10**9, blocks=20, threads=250))
+    assert (busy.multiprocessors, busy.threads, busy.load) == pytest.approx((10, 5000, 500), rel=0.01)
+    idle = SMALL.residency(Cost(bytes=12_000, blocks=10, threads=25, stages=2))
+    moving = math.hypot(12, 10)
+    assert (idle.multiprocessors, idle.threads) == pytest.approx((10 * moving / (54 + moving), 250 * moving / (54 + moving)))
     assert SMALL.residency(Cost(bytes=0)).load == 0
+
+
+def launch(*, library=False, **cost):
+    return Launch(0, 0, "launch", LaunchKind.KERNEL, (), (), Cost(**({"bytes": 0} | cost)), None, library=library)
+
+
+def test_a_launch_of_two_kernels():
+    first, second = Cost(bytes=12_000, blocks=1, threads=250), Cost(bytes=0)
+    both = launch(bytes=12_000, blocks=1, threads=250, then=second)
+    assert [piece.cost for piece in SMALL.pieces(both)] == [replace(first, then=second), second]
+    assert [piece.alone_ns for piece in SMALL.pieces(both)] == [SMALL.kernel_ns(first), 50]
+    assert SMALL.estimate_ns(both) == SMALL.kernel_ns(first) + 50
+
+
+def test_what_calls_cost_the_host():
+    model = replace(SMALL, launch_ns=1, matmul_launch_ns=2, convolution_launch_ns=4, library_launch_ns=8)
+    assert model.call_ns(launch()) == 1
+    assert model.call_ns(launch(then=Cost(0))) == 2
+    assert model.call_ns(launch(library=True, product=matmul(8))) == 2
+    for kind in ("convolution", "data_gradient", "weight_gradient", "pointwise"):
+        assert model.call_ns(launch(library=True, product=replace(matmul(8), kind=kind))) == 4
+    assert model.call_ns(launch(library=True)) == 8
 
 
 @given(costs, st.integers(1, 20))
@@ -69,7 +125,26 @@ def test_more_work_and_fewer_blocks_never_take_less_time(cost, factor):
     assert math.isfinite(taken)
     assert taken >= H200.null_kernel_ns
     assert H200.kernel_ns(replace(cost, bytes=cost.bytes * factor, flops=cost.flops * factor)) >= taken
-    assert H200.kernel_ns(replace(cost, blocks=cost.blocks * factor)) <= taken * (1 + 1e-9)
+    assert H200.kernel_ns(replace(cost, stages=cost.stages + factor)) >= taken
+    if not cost.stages:  # Each block that waits for its threads holds the multiprocessor up.
+        assert H200.kernel_ns(replace(cost, blocks=cost.blocks * factor)) <= taken * (1 + 1e-9)
+
+
+@given(costs)
+def test_a_kernel_holds_no_more_than_there_is(cost):
+    held = H200.residency(cost)
+    assert 0 <= held.multiprocessors <= H200.multiprocessors
+    assert 0 <= held.threads <= H200.multiprocessors * H200.threads_per_multiprocessor
+
+
+@pytest.mark.parametrize("name", sorted(H200.product_times))
+def test_products_of_the_built_in_model_are_of_a_plausible_speed(name):
+    kind, dtype, *_ = name.split()
+    for tiles in (1, 100, 10_000):
+        for inner in (64, 1000, 10_000):
+            product = Product(kind, dtype, 1, 64 * tiles, inner, 64)
+            tflops = 2 * tiles * 64 * 64 * inner / H200.product_times[name].of(product) / 1e3
+            assert tflops < {"float16": 990, "float32": 495, "float64": 67}[dtype]  # NVIDIA's data sheet, float32 as TF32
 
 
 @given(st.floats(1, 5000), st.floats(1, 5000))
@@ -132,6 +207,8 @@ def test_every_key_is_needed_and_explained(item):
         ({"throughput_points": [[0, 0], [1024, 1.5], [2048, 1]]}, "rise ever more slowly"),
         ({"event_pair_gated_excess_ns": 1300}, "event_pair_gated_excess_ns = 1300 is \\d+ ns less than"),
         ({"event_pair_graph_excess_ns": 100}, "event_pair_graph_excess_ns = 100 is \\d+ ns less than"),
+        ({"product_times": 5}, "product_times is 5, expected tables by name"),
+        ({"product_times": {"matmul float16": [[1, 2]]}}, "product_times 'matmul float16' of 1 tiles is 2"),
         ({"provenance": None}, "provenance is None"),
         ({"provenance": {"device": "NVIDIA H200"}}, "lacks date, driver, how, versions"),
     ],

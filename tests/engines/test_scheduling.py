@@ -285,6 +285,18 @@ def test_a_chip_gives_a_later_kernel_what_the_earlier_ones_leave():
     assert chip.run(500.0, 7.0, 1.0) == 507.0
 
 
+@given(
+    st.lists(st.tuples(st.floats(0, 1e7), st.floats(1, 1e5), st.floats(0.01, 1)), min_size=1, max_size=12),
+    st.sampled_from([1.0, 1 / 3, 1e-3]),
+)
+def test_a_chip_is_free_when_all_kernels_have_ended(kernels, unit):
+    chip = Chip()
+    ends = [chip.run(start * unit, alone * unit, share) for start, alone, share in kernels]
+    last = max(ends)
+    assert chip.run(last + 1, 100.0, 1.0) == pytest.approx(last + 101)
+    assert chip.taken[-1] == pytest.approx(0, abs=1e-6)
+
+
 def simulated_ns(plan: Plan, inputs) -> int:
     device = SimulatedDevice()
     prepared = Prepared(plan, device)
@@ -305,7 +317,7 @@ def simulated_ns(plan: Plan, inputs) -> int:
         ("elementwise-chain", {"length": 40}),
         ("conv-backward", {"channels": 16, "size": 28}),
         ("branches", {"branches": 8, "size": 1 << 12}),
-        ("branches", {"branches": 8, "size": 1 << 18}),
+        ("branches", {"branches": 8, "size": 1 << 17}),
         ("branches", {"branches": 3, "size": 1 << 22}),
         ("pipeline", {}),
         ("cnn", {}),

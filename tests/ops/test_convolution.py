@@ -10,6 +10,7 @@ from scipy.signal import correlate
 
 import streamscope as ss
 from streamscope.errors import ProgramError
+from streamscope.program.launch import Product
 from streamscope.program.reference import run_reference
 
 LAYOUT = r"x\[N, H, W, C\], w\[K, R, S, C\] and dy\[N, P, Q, K\]"
@@ -143,7 +144,29 @@ def test_cost_of_the_forward_pass(launches):
     assert launch.cost.bytes == (384 + 180 + 120) * 2
     assert launch.cost.flops == 2 * 120 * 36
     assert launch.cost.blocks == 1
-    assert launch.cost.matrix
+    assert launch.cost.product == Product("convolution", "float16", 1, 2 * 4 * 3, 9 * 4, 5)
+
+
+def test_a_stride_thins_out_the_sums_of_the_data_gradient(launches):
+    weight, data = launches(
+        lambda x, w, dy: ss.ops.convolution_backward(x, w, dy, stride=2, padding=1),
+        np.ones((2, 8, 6, 4), np.float16),
+        np.ones((5, 3, 3, 4), np.float16),
+        np.ones((2, 4, 3, 5), np.float16),
+    )
+    assert weight.cost.product == Product("weight_gradient", "float16", 1, 5, 2 * 4 * 3, 9 * 4)
+    assert data.cost.product == Product("data_gradient", "float16", 1, 2 * 8 * 6, 9 * 5 // 4, 4)
+
+
+def test_filters_of_one_pixel_are_products_of_their_own(launches):
+    x, w, y = np.ones((2, 8, 6, 4), np.float32), np.ones((5, 1, 1, 4), np.float32), np.ones((2, 8, 6, 5), np.float32)
+    (forward,) = launches(ss.ops.convolution, x, w)
+    weight, data = launches(ss.ops.convolution_backward, x, w, y)
+    assert forward.cost.product == Product("pointwise", "float32", 1, 96, 4, 5)
+    assert weight.cost.product == Product("pointwise", "float32", 1, 5, 96, 4)
+    assert data.cost.product == Product("pointwise", "float32", 1, 96, 5, 4)
+    (strided,) = launches(lambda x, w: ss.ops.convolution(x, w, stride=2), x, w)
+    assert strided.cost.product.kind == "convolution"
 
 
 def test_the_backward_pass_is_two_launches_of_which_one_may_run_aside(launches):
@@ -158,5 +181,7 @@ def test_the_backward_pass_is_two_launches_of_which_one_may_run_aside(launches):
     flops = 2 * 56 * 56 * 64 * 3 * 3 * 64
     nbytes = (2 * 56 * 56 * 64 + 64 * 3 * 3 * 64) * 2
     assert (weight.cost.flops, weight.cost.bytes) == (data.cost.flops, data.cost.bytes) == (flops, nbytes)
+    assert weight.cost.product == Product("weight_gradient", "float16", 1, 64, 56 * 56, 9 * 64)
+    assert data.cost.product == Product("data_gradient", "float16", 1, 56 * 56, 9 * 64, 64)
     assert data.cost.blocks == 49  # 3,136 pixels in tiles of 64, one tile of channels
     assert weight.cost.blocks == 9 * 3  # 576 columns in tiles of 64, pixels split into 3,136 // 1,024 parts

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import streamscope as ss
 from streamscope.errors import ProgramError
+from streamscope.program.launch import Product
 from streamscope.program.reference import run_reference
 
 EXTENT = st.integers(1, 6)
@@ -49,12 +50,28 @@ def test_dtypes_that_do_not_fit(evaluate):
         evaluate(ss.ops.matmul, np.ones((2, 2), np.float32), np.ones((2, 2), np.float16))
 
 
-@pytest.mark.parametrize(("dtype", "matrix"), [("float16", True), ("float32", False), ("float64", False)])
-def test_cost(launches, dtype, matrix):
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_cost(launches, dtype):
     (launch,) = launches(ss.ops.matmul, np.ones((100, 30), dtype), np.ones((30, 200), dtype))
     size = np.dtype(dtype).itemsize
     assert launch.cost.bytes == (100 * 30 + 30 * 200 + 100 * 200) * size
     assert launch.cost.flops == 2 * 100 * 30 * 200
     assert launch.cost.blocks == 2 * 4  # tiles of 64 x 64
-    assert launch.cost.matrix is matrix
+    assert launch.cost.product == Product("matmul", dtype, 1, 100, 30, 200)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "product"),
+    [
+        ((4, 100, 30), (4, 30, 200), (4, 100, 30, 200)),
+        ((4, 100, 30), (30, 200), (1, 400, 30, 200)),  # one product of 400 rows
+        ((4, 100, 30), (1, 30, 200), (1, 400, 30, 200)),
+        ((100, 30), (4, 30, 200), (4, 100, 30, 200)),
+        ((30,), (30, 200), (1, 1, 30, 200)),
+        ((100, 30), (30,), (1, 100, 30, 1)),
+    ],
+)
+def test_what_is_multiplied(launches, a, b, product):
+    (launch,) = [one for one in launches(ss.ops.matmul, np.ones(a, np.float16), np.ones(b, np.float16)) if one.library]
+    assert launch.cost.product == Product("matmul", "float16", *product)
     assert launch.library

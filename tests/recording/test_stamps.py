@@ -43,16 +43,20 @@ class Memory:
         self.device.log.clear()
 
     def read(self) -> list[np.ndarray]:
-        times = {(record.operation, record.part): record for record in self.device.log}
+        times: dict[tuple[int, int], list[LogRecord]] = {}
+        for record in self.device.log:
+            times.setdefault((record.operation, record.part), []).append(record)
         return [self._stamps(number, slots, times) for number, slots in enumerate(self.slots)]
 
-    def _stamps(self, number: int, slots: Slots, times: dict[tuple[int, int], LogRecord]) -> np.ndarray:
+    def _stamps(self, number: int, slots: Slots, times: dict[tuple[int, int], list[LogRecord]]) -> np.ndarray:
         key = (MARKS_OWNER[0], number) if slots.owner == MARKS_OWNER else slots.owner
         if key not in times:
             return np.zeros((slots.blocks, 3), np.int64)
+        later = 0 if slots.owner == MARKS_OWNER else sum(each.owner == key for each in self.slots[number + 1 :])
+        record = times[key][-1 - later]  # of the last run
         # Before the first stamp, and after the last.
-        unseen = (stamp_excess_ns(slots.blocks, in_graph=times[key].replay >= 0) + self.device.more_ns) / 2
-        start, end = round(times[key].start_ns + unseen), round(times[key].end_ns - unseen)
+        unseen = (stamp_excess_ns(slots.blocks, in_graph=record.replay >= 0) + self.device.more_ns) / 2
+        start, end = round(record.start_ns + unseen), round(record.end_ns - unseen)
         begun = np.linspace(start, end - 100, slots.blocks).astype(np.int64) if slots.blocks > 1 else np.array([start])
         ended = np.append(begun[1:], end) if slots.blocks > 1 else np.array([max(start, end)])
         return np.stack([begun + EPOCH_NS, ended + EPOCH_NS, np.arange(slots.blocks) % 132], axis=1)
@@ -72,7 +76,11 @@ class StampingDevice(SimulatedDevice):
     def stamp_memory(self, program) -> Memory:
         self.log.enabled = True
         own = [launch for launch in program.launches() if launch.kind is LaunchKind.KERNEL and not launch.library]
-        slots = [Slots(f"{one.name}_kernel", (one.operation, one.part), one.cost.blocks, one.cost.threads, 0, 0) for one in own]
+        slots = [
+            Slots(f"{one.name}_kernel", (one.operation, one.part), kernel.blocks, kernel.threads, 0, 0)
+            for one in own
+            for kernel in one.cost.kernels
+        ]
         return Memory(self, slots)
 
 
@@ -108,16 +116,23 @@ def truth(prepared: Prepared) -> dict[tuple[int, int], tuple[float, float]]:
     start = device.now_ns()
     prepared.run()
     prepared.wait()
-    return {(record.operation, record.part): (record.start_ns - start, record.end_ns - start) for record in device.log}
+    return of_launches(((record.operation, record.part), record.start_ns - start, record.end_ns - start) for record in device.log)
+
+
+def of_launches(kernels):
+    """Return from when to when the kernels of each launch ran."""
+    found = {}
+    for key, start, end in kernels:
+        first, last = found.get(key, (start, end))
+        found[key] = (min(first, start), max(last, end))
+    return found
 
 
 def device_spans(trace, basis=None):
     spans = trace.spans.of_kind([SpanKind.KERNEL, SpanKind.COPY])
     spans = spans if basis is None else spans.select(spans.basis == basis)
-    return {
-        (int(operation), int(part)): (int(start), int(end))
-        for operation, part, start, end in zip(spans.operation, spans.part, spans.start_ns, spans.end_ns, strict=True)
-    }
+    columns = zip(spans.operation, spans.part, spans.start_ns, spans.end_ns, strict=True)
+    return of_launches(((int(operation), int(part)), int(start), int(end)) for operation, part, start, end in columns)
 
 
 @pytest.mark.usefixtures("stamping")

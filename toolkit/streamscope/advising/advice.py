@@ -48,7 +48,7 @@ class Advice:
     >>> advice.forecast.kernels
     2
     >>> round(advice.costs.ns("launch"), -2)
-    2800.0
+    3300.0
     """
 
     costs: DeviceCosts
@@ -75,7 +75,7 @@ class Advice:
         >>> content = ss.advise(device="simulated", progress=False).to_json()
         >>> shortest, longest = content["graph_pays_ns"]
         >>> f"a graph pays for kernels of {shortest / 1e3:.0f} to {longest / 1e3:.0f} µs"
-        'a graph pays for kernels of 0 to 15 µs'
+        'a graph pays for kernels of 0 to 16 µs'
         """
         graph = graph_pays(self.costs)
         device = self.costs.device
@@ -161,12 +161,12 @@ def advise(
     >>> x = np.ones((64, 64), np.float32)
     >>> advice = ss.advise(chain, x, device="simulated", progress=False)
     >>> print(advice.verdict)
-    Simulated times, not measured. Your 20 kernels of 0.872 µs: a graph should run them 2.18× as fast as async; simulated 2.18×, ...
+    Simulated times, not measured. Your 20 kernels of 0.857 µs: a graph should run them 2.48× as fast as async; simulated 2.47×, ...
 
     Without a program, the advice is about the device alone:
 
     >>> ss.advise(device="simulated", progress=False).verdict
-    'Simulated times, not measured. On the simulated NVIDIA H200 kernels shorter than 1.78 µs wait for the host ...'
+    'Simulated times, not measured. On the simulated NVIDIA H200 kernels shorter than 2.27 µs wait for the host ...'
     """
     if program is None and inputs:
         raise ProgramError("ss.advise got inputs, but no program", hint="ss.advise(program, *inputs), or ss.advise() for the device alone")

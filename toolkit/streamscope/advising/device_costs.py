@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from streamscope.advising.probes import Sample, capture_points, samples
 from streamscope.advising.simulation import LEAST_NS, simulated_ns
-from streamscope.devices.cost_model import CostModel, Points, interpolate
+from streamscope.devices.cost_model import CostModel
+from streamscope.devices.points import Points, interpolate
 from streamscope.devices.protocol import Device
 from streamscope.errors import DeviceError
 from streamscope.trace.trace import DeviceInfo

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.advising.simulation import Durations, without_data
-from streamscope.devices.cost_model import Points
+from streamscope.devices.points import Points
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS
 from streamscope.engines.case import run_ns

@@ -279,7 +279,7 @@ def diff(first: Trace, second: Trace) -> TraceDiff:
     >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
     >>> found = ss.diff(runs["async"].trace, runs["graph"].trace)
     >>> found.answer
-    'graph is 2.3× faster than async (...
+    'graph is 2.7× faster than async (...
     """
     for trace in (first, second):
         if not isinstance(trace, Trace):

@@ -392,7 +392,7 @@ def difference(metrics: EngineMetrics, base: EngineMetrics) -> str:
     >>> function, inputs = ss.workload("branches").build()
     >>> runs = ss.compare(function, *inputs, engines=["async", "graph"], device="simulated", progress=False)
     >>> ss.analysis.difference(runs.metrics["graph"], runs.metrics["async"])
-    '2.3× faster'
+    '2.7× faster'
     """
     return change(metrics, base, metrics.engine, base.engine).words
 

@@ -238,7 +238,7 @@ def audit(
     >>> x = np.ones((64, 64), np.float32)
     >>> print(ss.audit(two_branches, x, engine="async"))
     Audit of two_branches under async: 1 warning
-    3 operations, 0 event waits; at least 1.74 µs by dependencies alone, 2.62 µs in this order (estimated durations)
+    3 operations, 0 event waits; at least 1.71 µs by dependencies alone, 2.57 µs in this order (estimated durations)
     ...
     >>> ss.audit(two_branches, x, engine="graph-dual").findings
     ()

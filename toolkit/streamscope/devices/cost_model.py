@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
+from streamscope.devices.points import Points, checked_points, interpolate, slopes
+from streamscope.devices.product_times import ProductTimes, table_of
 from streamscope.errors import DeviceError
 from streamscope.program.launch import Cost, Launch, LaunchKind
 
-Points = tuple[tuple[float, float], ...]
-"""A piecewise-linear curve: two or more pairs (x, y), the x growing."""
 BUILT_IN = Path(__file__).parent
 LARGEST_BLOCK = 1024
 """CUDA's limit on the threads of a block."""
+REFERENCE_BYTES = 48
+"""What a thread of the shortest working kernel moves: four float32 of each operand and of the result of an addition."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,15 @@ class CostModel:
         Piecewise linear and concave, from (0, 0) to 1.
     memory_gb_s, plain_tflops, matrix_tflops : float
         Rates of the whole chip at full load: memory, arithmetic, and arithmetic on the matrix units.
+    cache_gb_s, cache_mb : float
+        Rate of what is read and written again and again, and up to how much of it that is.
+    thread_gb_s : float
+        What one thread moves, which waits for its loads: its bytes under way over the latency of memory.
+    stage_ns, stage_block_ns : float
+        What it takes the threads of a block to wait for each other, or for loads whose place earlier ones tell; and by how much a
+        multiprocessor is held up by each further block that does.
+    product_times : mapping of str to ProductTimes
+        Tables of matrix products and convolutions, by `table_of`. Without one, flops count.
     memory_gb : float
         Device memory.
     bus_in_gb_s, bus_out_gb_s, copy_latency_ns : float
@@ -126,8 +136,8 @@ class CostModel:
     event_pair_empty_ns, event_pair_gated_excess_ns, event_pair_graph_excess_ns : float
         What a pair of timed events reads with nothing between; what it reads beyond a kernel's duration on a gated stream;
         the same inside a graph.
-    launch_ns, library_launch_ns : float
-        Host: a launch with packed arguments; a launch whose work is a library call.
+    launch_ns, matmul_launch_ns, convolution_launch_ns, library_launch_ns : float
+        Host: a launch with packed arguments; a call of cuBLAS; of cuDNN; a launch whose work is another function.
     event_record_ns, event_create_ns, event_query_ns, stream_wait_ns : float
         Host: the calls on events.
     synchronize_return_ns : float
@@ -157,6 +167,12 @@ class CostModel:
     memory_gb_s: float
     plain_tflops: float
     matrix_tflops: float
+    cache_gb_s: float
+    cache_mb: float
+    thread_gb_s: float
+    stage_ns: float
+    stage_block_ns: float
+    product_times: Mapping[str, ProductTimes]
     memory_gb: float
     bus_in_gb_s: float
     bus_out_gb_s: float
@@ -171,6 +187,8 @@ class CostModel:
     event_pair_gated_excess_ns: float
     event_pair_graph_excess_ns: float
     launch_ns: float
+    matmul_launch_ns: float
+    convolution_launch_ns: float
     library_launch_ns: float
     event_record_ns: float
     event_create_ns: float
@@ -190,6 +208,8 @@ class CostModel:
             value = getattr(self, item.name)
             if item.name.endswith("_points"):
                 object.__setattr__(self, item.name, checked_points(f"cost model: {item.name}", value))
+            elif item.name == "product_times":
+                object.__setattr__(self, item.name, _checked_products(value))
             elif item.name != "provenance":
                 _check_number(item.name, value, whole=item.type == "int")
         _check_throughput(self.throughput_points, self.threads_per_multiprocessor)
@@ -241,7 +261,10 @@ class CostModel:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON values."""
-        return {key: [list(point) for point in value] if key.endswith("_points") else value for key, value in asdict(self).items()}
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        points = {key: [list(point) for point in value] for key, value in values.items() if key.endswith("_points")}
+        products = {name: times.to_json() for name, times in self.product_times.items()}
+        return values | points | {"product_times": products, "provenance": asdict(self.provenance)}
 
     @property
     def drain_ns(self) -> float:
@@ -265,11 +288,16 @@ class CostModel:
     def kernel_ns(self, cost: Cost) -> float:
         """Return how long a kernel takes alone, in ns.
 
-        The longest of: the shortest kernel that does anything (an empty one is shorter still), its bytes at the memory rate, its
-        flops at the arithmetic rate; both rates are those that its blocks can reach (roofline model, Williams, Waterman and
-        Patterson 2009, with a load-dependent roof).
+        A product takes what its table says, but no less than its bytes. Any other kernel takes a start, its stages, and its bytes; its
+        flops at the arithmetic rate, where that is longer; and no less than the shortest kernel. Rates are those that its blocks can reach
+        (roofline model, Williams, Waterman and Patterson 2009, with a load-dependent roof; bytes under way by Little's law).
         """
-        return max(self._least_ns(cost), self._busy_ns(cost, self._resident_blocks(cost)))
+        if not (cost.bytes or cost.flops):
+            return self.null_kernel_ns
+        table = self._table(cost)
+        if table is not None and cost.product is not None:
+            return max(table.of(cost.product), self._start_ns(cost) + cost.bytes / self._rate_gb_s(cost))
+        return max(self.working_kernel_ns, self._start_ns(cost) + self._moving_ns(cost), self._computing_ns(cost))
 
     def copy_ns(self, cost: Cost, kind: LaunchKind) -> float:
         """Return how long a copy between host and device takes alone, in ns.
@@ -285,27 +313,34 @@ class CostModel:
         return self.copy_latency_ns + cost.bytes / rate_gb_s
 
     def estimate_ns(self, launch: Launch) -> float:
-        """Return how long a launch takes alone, in ns, kernel or copy."""
-        return self.kernel_ns(launch.cost) if launch.kind is LaunchKind.KERNEL else self.copy_ns(launch.cost, launch.kind)
+        """Return how long a launch takes alone, in ns, all its kernels or its copy, without gaps between."""
+        return sum(piece.alone_ns for piece in self.pieces(launch))
 
     def call_ns(self, launch: Launch) -> float:
         """Return the host's time for launching it, in ns; see `Prices`."""
-        return self.library_launch_ns if launch.library else self.launch_ns
+        if not launch.library:
+            return self.launch_ns * len(launch.cost.kernels)
+        if launch.cost.product is None:
+            return self.library_launch_ns
+        return self.matmul_launch_ns if launch.cost.product.kind == "matmul" else self.convolution_launch_ns
 
     def tail_ns(self, launch: Launch) -> float:
         """Return 0: what libraries do after they have launched is not known; see `Prices`."""
         return 0.0
 
     def pieces(self, launch: Launch) -> tuple[Piece, ...]:
-        """Return a launch as one piece; see `Prices`."""
-        return (Piece(self.estimate_ns(launch), launch.cost),)
+        """Return a launch's kernels, or its copy; see `Prices`."""
+        if launch.kind is not LaunchKind.KERNEL:
+            return (Piece(self.copy_ns(launch.cost, launch.kind), launch.cost),)
+        return tuple(Piece(self.kernel_ns(cost), cost) for cost in launch.cost.kernels)
 
     def residency(self, cost: Cost, busy: float | None = None) -> Residency:
-        """Return what a kernel holds of the chip; one that mostly sits out an empty kernel's time holds it for the busy part only."""
+        """Return what a kernel holds of the chip; one that mostly starts and waits holds it for the rest of its time only."""
         held = self._resident_blocks(cost)
         if busy is None:
-            busy_ns = self._busy_ns(cost, held)
-            busy = busy_ns / max(self._least_ns(cost), busy_ns)
+            alone_ns = self.kernel_ns(cost)
+            working_ns = max(alone_ns - self._start_ns(cost), self._computing_ns(cost)) if cost.bytes or cost.flops else 0.0
+            busy = min(working_ns / alone_ns, 1.0)
         return Residency(held.multiprocessors * busy, held.threads * busy)
 
     def graph_launch_ns(self, nodes: int, copies: int = 0) -> float:
@@ -322,20 +357,44 @@ class CostModel:
         blocks = min(max(cost.blocks, 1), each * self.multiprocessors)
         return Residency(min(blocks, self.multiprocessors), blocks * threads)
 
-    def _least_ns(self, cost: Cost) -> float:
-        return self.working_kernel_ns if cost.bytes or cost.flops else self.null_kernel_ns
+    def _table(self, cost: Cost) -> ProductTimes | None:
+        return None if cost.product is None else self.product_times.get(table_of(cost.product))
 
-    def _busy_ns(self, cost: Cost, held: Residency) -> float:
+    def _start_ns(self, cost: Cost) -> float:
+        """Return what a kernel takes beside its bytes: to start and end, and for its stages."""
+        return max(self.working_kernel_ns - REFERENCE_BYTES / self.thread_gb_s, 0.0) + cost.stages * self.stage_ns
+
+    def _moving_ns(self, cost: Cost) -> float:
+        """Return how long the bytes of a kernel take: at the rate of memory or cache, and of the threads that wait for them."""
+        held = self._resident_blocks(cost)
+        threads_ns = cost.bytes / (held.threads * self.thread_gb_s)
+        waiting_ns = (cost.blocks / self.multiprocessors - 1) * cost.stages * self.stage_block_ns
+        # Near where they are equal, both limits show.
+        return max(math.hypot(cost.bytes / self._rate_gb_s(cost), threads_ns), waiting_ns)
+
+    def _rate_gb_s(self, cost: Cost) -> float:
+        """Return the rate of memory or, for what stays there, of the cache."""
+        return self.cache_gb_s if cost.bytes <= self.cache_mb * 1e6 else self.memory_gb_s
+
+    def _computing_ns(self, cost: Cost) -> float:
+        held = self._resident_blocks(cost)
         share = held.multiprocessors / self.multiprocessors * self.throughput(held.load)
-        flops_per_ns = 1e3 * (self.matrix_tflops if cost.matrix else self.plain_tflops)
-        return max(cost.bytes / self.memory_gb_s, cost.flops / flops_per_ns) / share
+        on_matrix_units = cost.product is not None and cost.product.dtype == "float16"
+        return cost.flops / (1e3 * (self.matrix_tflops if on_matrix_units else self.plain_tflops)) / share
+
+
+def _checked_products(values: object) -> dict[str, ProductTimes]:
+    if not isinstance(values, Mapping):
+        raise DeviceError(f"cost model: product_times is {values!r}, expected tables by name")
+    return {name: each if isinstance(each, ProductTimes) else ProductTimes.checked(name, each) for name, each in values.items()}
 
 
 def _check_keys(what: str, values: Mapping[str, Any], kind: type[CostModel | Provenance]) -> None:
     expected = {item.name for item in fields(kind)}
     for problem, keys in (("lacks", expected - set(values)), ("has unknown", set(values) - expected)):
         if keys:
-            raise DeviceError(f"{what} {problem} {', '.join(sorted(keys))}", hint="compare with the built-in h200.json")
+            hint = "measure it anew with `streamscope calibrate`: a file of another version has other numbers"
+            raise DeviceError(f"{what} {problem} {', '.join(sorted(keys))}", hint=hint)
 
 
 def _check_number(name: str, value: object, *, whole: bool) -> None:
@@ -355,36 +414,3 @@ def _check_throughput(points: Points, full_load: int) -> None:
     rounding = 1e-9 * steepness[0]
     if steepness[-1] < 0 or any(later > earlier + rounding for earlier, later in pairwise(steepness)):
         raise DeviceError("cost model: throughput_points must rise ever more slowly", hint="more threads never make each of them faster")
-
-
-def interpolate(points: Points, x: float) -> float:
-    """Return the curve's value at ``x``: level before the first point, the last slope after the last."""
-    if x <= points[0][0]:
-        return points[0][1]
-    right = min(bisect_right(points, (x, math.inf)), len(points) - 1)
-    (x0, y0), (x1, y1) = points[right - 1], points[right]
-    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-
-
-def slopes(points: Points) -> list[float]:
-    """Return the slope between each two neighbours."""
-    return [(y1 - y0) / (x1 - x0) for (x0, y0), (x1, y1) in pairwise(points)]
-
-
-def checked_points(what: str, value: object) -> Points:
-    """Return points read from a file, as tuples of floats.
-
-    Raises
-    ------
-    DeviceError
-        They are not two or more pairs of finite numbers of at least 0, or the first numbers do not grow.
-    """
-    if not isinstance(value, list | tuple) or len(value) < 2 or not all(isinstance(p, list | tuple) and len(p) == 2 for p in value):
-        raise DeviceError(f"{what} is {value!r}, expected two or more pairs of numbers")
-    for number in (number for pair in value for number in pair):
-        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number) or number < 0:
-            raise DeviceError(f"{what} has {number!r}, expected numbers of at least 0")
-    points = tuple((float(x), float(y)) for x, y in value)
-    if any(left[0] >= right[0] for left, right in pairwise(points)):
-        raise DeviceError(f"{what} = {points} must grow in its first numbers")
-    return points

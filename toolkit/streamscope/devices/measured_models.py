@@ -10,16 +10,21 @@ from streamscope.devices.cost_model import CostModel
 from streamscope.errors import OutputError
 from streamscope.files import user_cache, writable_folder, written_whole
 
+FLAT = re.compile(r"\[(?:[^][{}]|\[[^][{}\n]*\])*\]")
+"""A list of numbers, or of such lists that stand on one line."""
+VERSION = "2"
+"""Counts up when a cost model gets other numbers: files of earlier versions are left alone, and not read."""
+
 
 def models_folder() -> Path:
-    """Return where measured cost models are kept: ``streamscope/cost_models`` in the user's cache folder (XDG).
+    """Return where measured cost models are kept: ``streamscope/cost_models/2`` in the user's cache folder (XDG).
 
     Raises
     ------
     OutputError
         There is no home folder.
     """
-    return user_cache() / "streamscope" / "cost_models"
+    return user_cache() / "streamscope" / "cost_models" / VERSION
 
 
 def file_name(device: str) -> str:
@@ -37,8 +42,16 @@ def save_model(model: CostModel, path: Path | None = None) -> Path:
     """
     target = writable_folder(models_folder()) / file_name(model.provenance.device) if path is None else path
     with written_whole(target) as temporary:
-        temporary.write_text(json.dumps(model.to_dict(), indent=1) + "\n", encoding="utf-8")
+        temporary.write_text(model_text(model), encoding="utf-8")
     return target
+
+
+def model_text(model: CostModel) -> str:
+    """Return a cost model as JSON, each curve on a line."""
+    text = json.dumps(model.to_dict(), indent=1)
+    for _ in range(2):  # The points of curves, then the curves.
+        text = FLAT.sub(lambda found: " ".join(found[0].split()).replace("[ ", "[").replace(" ]", "]"), text)
+    return text + "\n"
 
 
 def model_of(device: str) -> CostModel:

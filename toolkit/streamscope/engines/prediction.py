@@ -18,7 +18,7 @@ from streamscope.engines.plan import CallHost, Estimate, HostWait, Issue, Plan, 
 from streamscope.program.launch import Launch, LaunchKind
 
 _CRUMBS = 1e-9
-"""Room that rounding leaves on a full chip."""
+"""Room that rounding leaves on a full chip, and ns of a kernel that is done: less than clocks can tell apart."""
 
 
 @cache
@@ -58,7 +58,7 @@ class Chip:
         """Run a kernel on what is left and return its end; alone, it takes ``alone_ns`` and the given share."""
         piece = self._piece(start_ns)
         now_ns, left_ns = start_ns, alone_ns
-        while left_ns > 0:
+        while left_ns > _CRUMBS:
             until_ns = self.times_ns[piece + 1] if piece + 1 < len(self.times_ns) else inf
             room = 1 - self.taken[piece]
             speed = 0.0 if room <= _CRUMBS else min(1.0, room / share) if share else 1.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from streamscope.kernels.library.cudnn import ConvolutionShape, Direction
 from streamscope.ops.application import require, require_float
 from streamscope.ops.linear import accumulation_dtype, tiles
-from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch, LaunchKind
+from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch, LaunchKind, Product
 from streamscope.program.symbol import Symbol
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
@@ -74,13 +75,17 @@ def _cost(shape: ConvolutionShape, direction: Direction, dtype: np.dtype[Any]) -
     n, p, q, k = shape.y
     _, r, s, c = shape.w
     elements = n * p * q * k + math.prod(shape.x) + math.prod(shape.w)
-    blocks = {
-        "forward": tiles(n * p * q, k),
-        "data_gradient": tiles(shape.x[0] * shape.x[1] * shape.x[2], c),
-        # The sum over all pixels is split over blocks, or too few would run.
-        "weight_gradient": tiles(k, r * s * c) * max(1, min(16, n * p * q // 1024)),
-    }[direction]
-    return Cost(elements * dtype.itemsize, shape.flops, blocks, 128, matrix=True)
+    products = {
+        "forward": Product("convolution", dtype.name, 1, n * p * q, r * s * c, k),
+        "data_gradient": Product("data_gradient", dtype.name, 1, math.prod(shape.x[:3]), max(1, r * s * k // shape.stride**2), c),
+        "weight_gradient": Product("weight_gradient", dtype.name, 1, k, n * p * q, r * s * c),
+    }
+    product = products[direction]
+    if (r, s, shape.stride) == (1, 1, 1):
+        product = replace(product, kind="pointwise")
+    # The weight gradient's sum over all pixels is split over blocks, or too few would run.
+    split = max(1, min(16, product.inner // 1024)) if direction == "weight_gradient" else 1
+    return Cost(elements * dtype.itemsize, shape.flops, tiles(product.rows, product.columns) * split, 128, product=product)
 
 
 def _launch(application: Application, part: int, shape: ConvolutionShape, direction: Direction, *, auxiliary: bool = False) -> Launch:

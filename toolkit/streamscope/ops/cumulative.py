@@ -27,6 +27,10 @@ def _infer(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[Array
     return [ArraySpec(shape, sum_of.result_dtype(x.dtype))]
 
 
+SCAN_STAGES = 3
+"""Sums of threads, of warps and of the block, each on what the last has left."""
+
+
 def _plan(x: ArraySpec, result: ArraySpec, attributes: Attributes) -> tuple[PlannedKernel, ...]:
     axis = attributes["axis"]
     outer, count, inner = (1, x.size, 1) if axis is None else (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
@@ -54,7 +58,9 @@ def _build(application: Application) -> tuple[Launch, ...]:
             places = [[reads[0], totals], [reads[0], totals, writes[0]]]
         return in_turn([kernel.bind(bench, arrays) for kernel, arrays in zip(kernels, places, strict=True)])
 
-    cost = Cost(application.nbytes + x.nbytes * (len(kernels) - 1), x.size, max(1, kernels[-1].blocks), kernels[-1].threads)
+    cost = Cost(application.nbytes, x.size, max(1, kernels[-1].blocks), kernels[-1].threads, SCAN_STAGES)
+    if len(kernels) > 1:
+        cost = Cost(x.nbytes, x.size, kernels[0].blocks, kernels[0].threads, 1, then=cost)
     return application.kernel("cumsum", cost, lambda arrays: [reference(arrays)[0].astype(result.dtype, copy=False)], cuda)
 
 

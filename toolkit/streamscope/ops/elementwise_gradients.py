@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from streamscope.kernels.elementwise.specialization import ElementwiseCall, Shape, Specialized, specialized_fresh
 from streamscope.kernels.expression.functions import UnknownExpressionError
 from streamscope.kernels.form import THREADS
-from streamscope.kernels.reduce.broadcast_sum import FittedSum, bind_sum, fresh_sums
+from streamscope.kernels.reduce.broadcast_sum import FittedSum, bind_sum, fresh_sums, number_of
 from streamscope.kernels.signature import Parameter, Signature
 from streamscope.ops.application import Request, check_request, require
 from streamscope.ops.definition import Definition
@@ -144,12 +145,16 @@ def summing_launch(application: Application, signature: Signature, scalars: Numb
     (target,) = application.write_specs
     shapes = tuple(spec.shape for spec in (*specs, target))
     walked = shapes[0]  # the shape of the result's gradient, which all are broadcast to
-    blocks = _fresh_kernels(signature, shapes)[0].blocks
+    kernels = _fresh_kernels(signature, shapes)
 
     def summing(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
         return bind_sum(bench, signature, [*reads[: len(specs)], *writes], scalars)
 
-    cost = Cost(application.nbytes, 4 * math.prod(walked), max(1, blocks), THREADS)
+    cost = Cost(application.nbytes, 4 * math.prod(walked), max(1, kernels[0].blocks), THREADS, 2 * (walked != target.shape))
+    if len(kernels) > 1:
+        summed = cast("Sequence[FittedSum]", kernels)
+        scratch_bytes = summed[0].parts * summed[0].size * np.dtype(number_of(signature)).itemsize
+        cost = replace(cost, then=Cost(scratch_bytes + target.nbytes, 0, summed[1].blocks, THREADS, 1))
     reference, unknown = _reference(signature, scalars, target)
     cuda = ElementwiseCall(signature, scalars) if walked == target.shape else summing
     return application.kernel(signature.name, cost, reference, cuda, unknown=unknown)

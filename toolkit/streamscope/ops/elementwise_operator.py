@@ -24,6 +24,8 @@ from streamscope.program.tracer import Application, Attributes, Operator, applie
 from streamscope.program.variable import ArraySpec
 from streamscope.program.view import any_view
 
+LONG_FLOPS = 4
+"""Of an element: so many follow each other, divisions and exponentials mostly, and take a thread about as long as waiting for others."""
 MOST_AXES = 32
 """Of arrays that NumPy broadcasts."""
 Scalars = Mapping[str, Any]
@@ -199,9 +201,10 @@ class Elementwise:
         numbers = self.numbers(promoted, scalars)
         signature = self.signature(specs, scalars, accumulate=accumulate)
         kernel = specialized_fresh(signature, tuple(spec.shape for spec in (*specs, result)))
+        flops = self.definition.flops
         return application.kernel(
             self.__name__,
-            Cost(application.nbytes, self.definition.flops * result.size, max(1, kernel.blocks), THREADS),
+            Cost(application.nbytes, flops * result.size, max(1, kernel.blocks), THREADS, int(flops >= LONG_FLOPS)),
             self._reference(signature, numbers, accumulate=accumulate),
             ElementwiseCall(signature, numbers),
             unknown=self.definition.unknown,

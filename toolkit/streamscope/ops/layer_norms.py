@@ -92,7 +92,7 @@ def _operator(name: str) -> Operator:
             return kernel.bind(bench, [*reads, *writes, CTYPES[COMPUTE[spec.dtype.name]](eps)])
 
         fresh = _kernel(name, spec, shared, aligned=True)
-        cost = Cost(application.nbytes, 8 * spec.size * len(inputs), max(1, fresh.blocks), fresh.threads)
+        cost = Cost(application.nbytes, 8 * spec.size * len(inputs), max(1, fresh.blocks), fresh.threads, 2)
         return application.kernel(name, cost, reference, cuda)
 
     return Operator(name, infer, build, in_place=True, reads_view=one_piece)

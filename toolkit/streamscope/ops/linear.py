@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ import numpy as np
 from streamscope.kernels.gemm import matrices
 from streamscope.ops.application import require, require_float, specs_of
 from streamscope.ops.views import broadcast_to, matrix_transposed
-from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch
+from streamscope.program.launch import Array, Cost, CudaBench, CudaCall, Launch, Product
 from streamscope.program.symbol import Symbol, SymbolView
 from streamscope.program.tracer import Application, Attributes, Operator, applies_operators
 from streamscope.program.variable import ArraySpec
@@ -64,8 +65,11 @@ def _cuda(bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> Cuda
 def _build(application: Application) -> tuple[Launch, ...]:
     (a, b), (out,) = application.read_specs, application.write_specs
     rows, columns = (a.shape[-2] if len(a.shape) > 1 else 1), (b.shape[-1] if len(b.shape) > 1 else 1)
-    blocks = tiles(rows, columns) * (out.size // (rows * columns))
-    cost = Cost(application.nbytes, 2 * out.size * a.shape[-1], blocks, 128, matrix=a.dtype == np.float16)
+    count = out.size // (rows * columns)
+    if len(b.shape) < 3 or b.size == math.prod(b.shape[-2:]):
+        count, rows = 1, count * rows  # Many matrices times one are one product: see `gemm`.
+    product = Product("matmul", a.dtype.name, count, rows, a.shape[-1], columns)
+    cost = Cost(application.nbytes, 2 * out.size * a.shape[-1], tiles(rows, columns) * count, 128, product=product)
     return application.kernel("matmul", cost, _reference, _cuda, library=True)
 
 

@@ -106,7 +106,7 @@ def _operator(name: str, reference: Callable[..., Array]) -> Operator:
 
         fresh = planned_pooling(name, shape, result.dtype.name, aligned=True)
         flops = shape.w[1] * shape.w[2] * int(np.prod(shape.y))
-        return application.kernel(name, Cost(application.nbytes, flops, max(1, fresh.blocks), fresh.threads), referred, cuda)
+        return application.kernel(name, Cost(application.nbytes, flops, max(1, fresh.blocks), fresh.threads, 2), referred, cuda)
 
     return Operator(name, infer, build, reads_view=one_piece)
 

@@ -172,7 +172,10 @@ class Reduction:
             fitted = plan_reduction(self.reducer, x, result, axes, strides=strides, address=int(source.data.ptr) % 256, add=add)
             return fitted.bind(bench, source, writes[0])
 
-        cost = Cost(application.nbytes, x.size, plan.blocks or 1, THREADS)
+        joining = [
+            Cost(plan.scratch_bytes + result.nbytes, 0, each.blocks, each.threads, 1 + self.reducer.located) for each in plan.kernels[1:]
+        ]
+        cost = Cost(application.nbytes, x.size, plan.blocks or 1, THREADS, 1 + self.reducer.located, then=joining[0] if joining else None)
         return application.kernel(self.__name__, cost, reference, cuda)
 
     def _reference(self, x: Array, result: ArraySpec, attributes: Attributes, axes: tuple[int, ...]) -> Array:

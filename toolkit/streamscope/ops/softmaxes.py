@@ -151,7 +151,7 @@ def _operator(name: str, function: Callable[..., Array]) -> Operator:
             return kernel.bind(bench, [*reads[:inputs], *writes])
 
         fresh = _kernel(name, spec, axis, inputs, aligned=True, add=add)
-        cost = Cost(application.nbytes, 5 * spec.size, max(1, fresh.blocks), fresh.threads)
+        cost = Cost(application.nbytes, 5 * spec.size, max(1, fresh.blocks), fresh.threads, 1)
         return application.kernel(name, cost, reference, cuda)
 
     return Operator(name, infer, build, in_place=True, reads_view=one_piece)

@@ -113,7 +113,7 @@ def _launch(
         return kernel.bind(bench, [*reads, *writes])
 
     fresh = planned(shape, aligned=True)
-    return application.kernel(name, Cost(moved_bytes, flops, max(1, fresh.blocks), fresh.threads), reference, cuda, exact=exact)
+    return application.kernel(name, Cost(moved_bytes, flops, max(1, fresh.blocks), fresh.threads, 1), reference, cuda, exact=exact)
 
 
 _take, _take_gradient = _operator("take"), _gradient_operator("take_gradient")

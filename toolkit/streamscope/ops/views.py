@@ -33,7 +33,7 @@ def _infer_copy(specs: Sequence[ArraySpec], attributes: Attributes) -> Sequence[
 
 def _build_copy(application: Application) -> tuple[Launch, ...]:
     (source,), (target,) = application.read_specs, application.write_specs
-    cost = Cost(application.nbytes, 0, max(1, copy_blocks(source)), THREADS)
+    cost = Cost(application.nbytes, 0, max(1, copy_blocks(source)), THREADS, 1)
 
     def reference(arrays: Sequence[Array]) -> Sequence[Array]:
         return [np.array(arrays[0], order="C").reshape(target.shape)]

@@ -88,6 +88,29 @@ class _WithFunctions:
 
 
 @dataclass(frozen=True)
+class Product:
+    """The matrix products that a launch of a library consists of; those of a convolution are what it is without its windows.
+
+    Attributes
+    ----------
+    kind : str
+        ``"matmul"``; ``"convolution"``, ``"data_gradient"`` or ``"weight_gradient"``; ``"pointwise"`` for each of these three where the
+        filter is a single pixel, so that nothing overlaps.
+    dtype : str
+        Of the operands.
+    count, rows, inner, columns : int
+        So many times (rows, inner) by (inner, columns).
+    """
+
+    kind: str
+    dtype: str
+    count: int
+    rows: int
+    inner: int
+    columns: int
+
+
+@dataclass(frozen=True)
 class Cost:
     """What one launch takes from the device, by the operator's formula.
 
@@ -99,15 +122,26 @@ class Cost:
         Floating-point operations; a multiply-add is two.
     blocks, threads : int
         Blocks in the grid and threads in a block: exact for our own kernels, an estimate for library calls.
-    matrix : bool
-        The arithmetic runs on the matrix units (tensor cores).
+    stages : int
+        What a thread waits for after its first loads: for the other threads of its block, or for loads from where the first ones point.
+    product : Product, optional
+        Of a matrix product or a convolution, what is multiplied. How many kernels a library takes for it is not known.
+    then : Cost, optional
+        The kernel that comes after, where a launch has two: one that adds up what the blocks of the first have left.
     """
 
     bytes: int
     flops: int = 0
     blocks: int = 1
     threads: int = 256
-    matrix: bool = False
+    stages: int = 0
+    product: Product | None = None
+    then: Cost | None = None
+
+    @property
+    def kernels(self) -> tuple[Cost, ...]:
+        """The costs of all kernels of the launch, in order."""
+        return (self, *(self.then.kernels if self.then is not None else ()))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -15,18 +16,24 @@ from streamscope.devices.cuda.streams import CudaEvent
 from streamscope.errors import RecordingError
 from streamscope.recording.calibration import calibrate
 from streamscope.recording.cost_probes import MULTIPLY_ADDS, Call, Probes, slope
+from streamscope.recording.kernel_sweep import START, fitted_rates, kernel_steps
+from streamscope.recording.launch_times import LaunchTimer
+from streamscope.recording.product_sweep import product_steps, table
+from streamscope.recording.program_times import COUNTS, ProgramTimes, program_times
 from streamscope.trace.trace import library_versions
 
 if TYPE_CHECKING:
-    from streamscope.devices.protocol import Device
+    from streamscope.devices.protocol import Device, Stream
 
 GRAPH_SIZES = (1, 20, 100, 1000)
 RESIDENT_BLOCKS = (1, 2, 4, 6, 8)
 SMALL_ELEMENTS = 4096
 CHAIN_LENGTHS = (10, 200)
 ADDITION_SIZES = (1 << 26, 1 << 27)
-COPY_BYTES = (1 << 12, 1 << 20, 1 << 26)
+COPY_BYTES = (1 << 12, 1 << 18, 1 << 23)
 TURNS = 8000
+EFFECTIVE_CACHE = 0.6
+"""Share of the L2 cache up to which arrays that are read and written again and again stay there, as measured on an H200."""
 
 Values = dict[str, Any]
 Readings = dict[str, Any]
@@ -64,7 +71,9 @@ def measure_cost_model(device: CudaDevice, progress: Callable[[str], None] = lam
         "versions": library_versions(),
         "how": how,
     }
-    return CostModel.from_dict(values)
+    model = CostModel.from_dict(values)
+    rates = {name: float(f"{rate:.3g}") for name, rate in fitted_rates(model, readings["kernels"]).items()}
+    return replace(model, **rates)  # type: ignore[arg-type]
 
 
 def _chip(device: CudaDevice, probes: Probes) -> Readings:
@@ -74,13 +83,11 @@ def _chip(device: CudaDevice, probes: Probes) -> Readings:
 def _host_calls(device: CudaDevice, probes: Probes) -> Readings:
     stream, event = probes.stream, CudaEvent(timing=False)
     return {
-        "launch_ns": probes.host_ns(probes.null),
-        "library_launch_ns": probes.host_ns(probes.matmul(256)),
         "event_record_ns": probes.host_ns(partial(stream.record, event)),
         "stream_wait_ns": probes.host_ns(partial(stream.wait, event)),
         "event_query_ns": probes.host_ns(event.done),
         "event_create_ns": probes.host_ns(partial(CudaEvent, timing=False)),
-        "round_trip": probes.round_trip_ns(probes.null),
+        "programs": program_times(cast("Device", device)),
     }
 
 
@@ -104,16 +111,13 @@ def _streams(device: CudaDevice, probes: Probes) -> Readings:
 
 def _graphs(device: CudaDevice, probes: Probes) -> Readings:
     add = probes.addition(SMALL_ELEMENTS)
-    launch, instantiate, extents, round_trip = [], [], [], 0.0
+    instantiate, extents = [], []
     for nodes in GRAPH_SIZES:
         graphs = [probes.graph(add, nodes) for _ in range(5)]
-        replay = partial(graphs[-1][0].launch, probes.stream)
         instantiate.append([nodes, _whole(float(np.median([took for _, took in graphs])))])
-        launch.append([nodes, _whole(probes.host_ns(replay, count=3))])
-        extents.append(probes.gated_ns(replay))
-        round_trip = round_trip or probes.round_trip_ns(replay)
+        extents.append(probes.gated_ns(partial(graphs[-1][0].launch, probes.stream)))
     each, _ = slope(GRAPH_SIZES, extents)
-    return {"graph_launch": launch, "graph_instantiate": instantiate, "graph_each": each, "graph_round_trip": round_trip}
+    return {"graph_instantiate": instantiate, "graph_each": each}
 
 
 def _throughput(device: CudaDevice, probes: Probes) -> Readings:
@@ -126,11 +130,20 @@ def _throughput(device: CudaDevice, probes: Probes) -> Readings:
 
 
 def _memory(device: CudaDevice, probes: Probes) -> Readings:
+    timer = LaunchTimer(cast("Device", device), cast("Stream", probes.stream))
     return {
         "additions": [probes.gated_ns(probes.addition(size)) for size in ADDITION_SIZES],
-        "copies_in": [probes.gated_ns(probes.copy(nbytes, 1)) for nbytes in COPY_BYTES],
-        "copies_out": [probes.gated_ns(probes.copy(nbytes, 2)) for nbytes in COPY_BYTES],
+        "copies_in": [timer.step_ns(probes.copy(nbytes, 1)) for nbytes in COPY_BYTES],
+        "copies_out": [timer.step_ns(probes.copy(nbytes, 2)) for nbytes in COPY_BYTES],
     }
+
+
+def _kernels(device: CudaDevice, probes: Probes) -> Readings:
+    return {"kernels": kernel_steps(cast("Device", device))}
+
+
+def _products(device: CudaDevice, probes: Probes) -> Readings:
+    return {"products": dict(product_steps(cast("Device", device)))}
 
 
 def _shortest_kernels(device: CudaDevice, probes: Probes) -> Readings:
@@ -159,6 +172,8 @@ _SECTIONS: dict[str, Callable[[CudaDevice, Probes], Readings]] = {
     "graphs": _graphs,
     "throughput": _throughput,
     "memory and bus": _memory,
+    "generated kernels": _kernels,
+    "matrix products and convolutions": _products,
     "the shortest kernels": _shortest_kernels,
 }
 
@@ -192,22 +207,35 @@ def _derived(r: Readings) -> Iterator[tuple[Values, str]]:
     for name, each in gaps.items():
         yield {name: _whole(max(0.0, each - r["working"]))}, "measured: chain of additions behind a gate, or in a graph, less the kernels"
     yield from _derived_rates(r, excess)
+    yield (
+        dict(START),
+        "fitted: to squares, additions, sums, maxima, softmax and layer norm of many sizes, in chains in a graph",
+    )
+    gap_ns = max(0.0, r["graph_each"] - r["working"])
+    products = {name: table(steps, gap_ns).to_json() for name, steps in r["products"].items()}
+    yield {"product_times": products}, "measured: chains of 4 and of 16 in a graph, random values, by how much one more takes longer"
     built_in = CostModel.load()
     names = ("graph_crossing_ns", "graph_copy_call_ns", "bus_both_share")
     yield {name: getattr(built_in, name) for name in names}, f"not measured here: of {built_in.provenance.device}"
 
 
 def _derived_host(r: Readings) -> Iterator[tuple[Values, str]]:
-    least = "measured: least of 7 rounds of 900 calls"
-    names = ("launch_ns", "event_record_ns", "stream_wait_ns", "event_query_ns", "event_create_ns")
-    yield {name: _whole(r[name]) for name in names}, least
-    yield {"library_launch_ns": _whole(r["library_launch_ns"])}, least + ", cuBLAS product of 256 x 256"
-    rest = (r["round_trip"] - r["launch_ns"] - r["null"]) / 2
-    both = "derived: launch and synchronize of an empty kernel, less call and kernel, in equal parts"
-    yield {"launch_latency_ns": _whole(rest), "synchronize_return_ns": _whole(rest)}, both
-    latency = r["graph_round_trip"] - r["graph_launch"][0][1] - r["working"] - rest
-    yield {"graph_launch_latency_ns": _whole(max(0.0, latency))}, "derived: replay of one node, less call, kernel and return"
-    yield {"graph_launch_points": r["graph_launch"]}, "measured: least of 7 rounds of 3 launches"
+    names = ("event_record_ns", "stream_wait_ns", "event_query_ns", "event_create_ns")
+    yield {name: _whole(r[name]) for name in names}, "measured: least of 7 rounds of 900 calls"
+    times: ProgramTimes = r["programs"]
+    calls = {"launch_ns": "kernels", "matmul_launch_ns": "products", "convolution_launch_ns": "convolutions"}
+    each = {name: times.each_ns(kind) for name, kind in calls.items()}
+    turns = "measured: programs run in turns, medians"
+    yield {name: _whole(ns) for name, ns in each.items()}, turns + "; by how much issuing takes longer for each call more"
+    yield {"library_launch_ns": _whole(each["matmul_launch_ns"])}, "assumed: as a call of cuBLAS"
+    points = [[count, _whole(times.issue_ns("graph", count))] for count in COUNTS]
+    yield {"graph_launch_points": points}, turns
+    wait, both = times.wait_ns, times.waiting_ns(each["launch_ns"], r["working"])
+    yield {"synchronize_return_ns": _whole(wait)}, turns + "; a wait for what is done"
+    how = "derived: runs of one kernel, and of kernels with a synchronisation after each, less calls, kernels and returns"
+    yield {"launch_latency_ns": _whole(max(1.0, both - wait))}, how
+    latency = times.makespan_ns("graph", 1) - points[0][1] - r["working"] - wait
+    yield {"graph_launch_latency_ns": _whole(max(1.0, latency))}, "derived: replay of one node, less call, kernel and return"
     yield {"graph_instantiate_points": r["graph_instantiate"]}, "measured: end of capture, instantiation and upload, median of 5"
 
 
@@ -223,11 +251,19 @@ def _derived_rates(r: Readings, excess: float) -> Iterator[tuple[Values, str]]:
     yield {"matrix_tflops": round(2 * 8192**3 / (r["matmul"] - excess) / 1e3, 1)}, product
     per_element, _ = slope(ADDITION_SIZES, r["additions"])
     yield {"memory_gb_s": round(12 / per_element)}, "measured: addition of 67 and 134 million float32, 12 bytes each, slope"
+    cache = round(EFFECTIVE_CACHE * int(r["properties"]["l2CacheSize"]) / 1e6, 1)
+    yield {"cache_mb": cache}, f"asked of the driver: {EFFECTIVE_CACHE:g} of the L2 cache"
     per_byte, _ = slope(COPY_BYTES[1:], r["copies_in"][1:])
     back, _ = slope(COPY_BYTES[1:], r["copies_out"][1:])
-    yield {"bus_in_gb_s": round(1 / per_byte, 1), "bus_out_gb_s": round(1 / back, 1)}, "measured: page-locked copies of 1 and 64 MiB, slope"
-    small = r["copies_in"][0] - COPY_BYTES[0] * per_byte - excess
-    yield {"copy_latency_ns": _whole(max(0.0, small))}, "measured: page-locked copy of 4 KiB to the device, less its bytes and the events"
+    yield (
+        {"bus_in_gb_s": round(1 / per_byte, 1), "bus_out_gb_s": round(1 / back, 1)},
+        "measured: page-locked copies of 256 KiB and 8 MiB in a graph, slope",
+    )
+    small = r["copies_in"][0] - COPY_BYTES[0] * per_byte - max(0.0, r["graph_each"] - r["working"])
+    yield (
+        {"copy_latency_ns": _whole(max(1.0, small))},
+        "measured: page-locked copies of 4 KiB to the device in a graph, less their bytes and gaps",
+    )
 
 
 def _concave(points: list[list[float]]) -> list[list[float]]:

@@ -379,7 +379,7 @@ class Trace:
         >>> function, inputs = ss.workload("elementwise-chain").build(length=50)
         >>> trace = ss.compare(function, *inputs, engines="sync", device="simulated", progress=False)["sync"].trace
         >>> round(trace.what_if(engine="graph").speedup, 1)
-        7.0
+        7.8
         """
         # A trace knows nothing of engines. Only here it asks for what stands above it, and by name, when it is called.
         predicting = importlib.import_module("streamscope.predicting.prediction")

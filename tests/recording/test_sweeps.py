@@ -1,0 +1,114 @@
+"""What `streamscope calibrate` sweeps, on the simulated device: measured there, a cost model is found again."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from streamscope.devices.cost_model import CostModel
+from streamscope.devices.product_times import ProductTimes, table_of, tiles_of
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.program.launch import Product
+from streamscope.program.variable import ArraySpec
+from streamscope.recording import kernel_sweep, product_sweep
+from streamscope.recording.kernel_sweep import START, fitted_rates, kernel_steps, traced_kernels
+from streamscope.recording.launch_times import LaunchTimer
+from streamscope.recording.product_sweep import product_steps, sweeps, table
+from streamscope.recording.program_times import COUNTS, FEW, MANY, program_times
+from streamscope.tracing import program
+
+H200 = CostModel.load()
+RATES = {name: rate * 1.3 for name, rate in START.items()}
+MODEL = replace(H200, cache_mb=37.5, **RATES)
+
+
+@pytest.mark.parametrize("factor", [0.7, 1.0, 1.6])
+def test_the_rates_are_found_that_explain_the_times(factor):
+    true = replace(H200, **{name: rate * factor for name, rate in START.items()})
+    _, launches = traced_kernels()
+    steps = [(one.cost, sum(true.graph_node_gap_ns + true.kernel_ns(cost) for cost in one.cost.kernels)) for one in launches]
+    found = replace(H200, **fitted_rates(H200, steps))
+    for cost, _ in steps:
+        assert found.kernel_ns(cost) == pytest.approx(true.kernel_ns(cost), rel=0.05)
+
+
+def test_single_kernels_that_are_slow_for_a_reason_of_their_own_move_nothing():
+    _, launches = traced_kernels()
+    steps = [(one.cost, sum(MODEL.graph_node_gap_ns + MODEL.kernel_ns(cost) for cost in one.cost.kernels)) for one in launches]
+    odd = [(cost, ns * (8 if index % 12 == 5 else 1)) for index, (cost, ns) in enumerate(steps)]
+    found = replace(H200, **fitted_rates(H200, odd))
+    errors = [abs(np.log(found.kernel_ns(cost) / MODEL.kernel_ns(cost))) for cost, _ in steps]
+    assert np.median(errors) < 0.03
+
+
+def test_kernels_take_on_the_simulated_device_what_its_model_says(monkeypatch):
+    monkeypatch.setattr(kernel_sweep, "SIZES", (256, 65_536))
+    monkeypatch.setattr(kernel_sweep, "ROWS", ((8, 64), (392, 256)))
+    steps = kernel_steps(SimulatedDevice(MODEL))
+    assert len(steps) == 2 * 2 + 2 * 5
+    for cost, ns in steps:
+        expected = sum(MODEL.graph_node_gap_ns + MODEL.kernel_ns(kernel) for kernel in cost.kernels)
+        assert ns == pytest.approx(expected, abs=1)
+
+
+def test_products_take_on_the_simulated_device_what_its_tables_say(monkeypatch):
+    monkeypatch.setattr(product_sweep, "RESULTS", ((1, 1), (2, 2)))
+    monkeypatch.setattr(product_sweep, "SUMS", (32, 128))
+    monkeypatch.setattr(product_sweep, "IMAGES", ((1, 8), (1, 16)))
+    monkeypatch.setattr(product_sweep, "CHANNELS", (8, 32))
+    monkeypatch.setattr(product_sweep, "WEIGHTS", ((16, 8), (64, 64)))
+    measured = {name: table(steps, H200.graph_node_gap_ns) for name, steps in product_steps(SimulatedDevice(H200))}
+    assert set(measured) >= set(H200.product_times)
+    for name in H200.product_times:
+        found = measured[name]
+        kind, dtype, *_ = name.split()
+        for tiles, curve in found.curves:
+            for inner, ns in curve:
+                product = Product(kind, dtype, int(tiles), 1, int(inner), 64 - ("odd" in name))
+                assert ns <= H200.product_times[name].of(product) * 1.001 + 1
+        last_tiles, ((_, _), (inner, ns)) = found.curves[-1]
+        longest = Product(kind, dtype, int(last_tiles), 1, int(inner), 64 - ("odd" in name))
+        assert ns == pytest.approx(H200.product_times[name].of(longest), rel=0.01)
+
+
+def test_each_table_has_a_grid_of_its_own_kind():
+    for sweep in sweeps():
+        found = set()
+        for function, shapes in sweep.cases:
+            traced = program(function).trace(*(ArraySpec(shape, np.dtype(sweep.dtype)) for shape in shapes))
+            product = next(each for each in (one.cost.product for one in traced.launches()) if each.kind == sweep.kind)
+            assert max(np.prod(shape) for shape in shapes) <= product_sweep.MOST_ELEMENTS + product_sweep.SUMS[-1]
+            found.add((table_of(product), tiles_of(product), product.inner))
+        assert len(found) == len(sweep.cases)
+        assert len({name for name, _, _ in found}) == 1
+        assert len({tiles for _, tiles, _ in found}) >= 5
+        assert len({inner for _, _, inner in found}) >= 4
+
+
+def test_what_takes_no_longer_for_more_work_makes_less_work_as_fast():
+    def product(inner):
+        return Product("matmul", "float16", 1, 64, inner, 64)
+
+    found = table([(product(64), 300.0), (product(16), 250.0), (product(32), 400.0)], 100.0)
+    assert found == ProductTimes(((1.0, ((16.0, 150.0), (32.0, 200.0), (64.0, 200.0))),))
+
+
+def test_a_launch_that_takes_long_is_timed_alone():
+    device = SimulatedDevice(replace(H200, memory_gb_s=0.01, cache_gb_s=0.01))
+    traced, launches = traced_kernels()
+    timer = LaunchTimer(device)
+    (launch,) = [one for one in launches if one.name == "add" and one.cost.bytes == 4096 * 12]
+    alone = timer.step_ns(timer.bound(traced, launch))
+    assert alone == pytest.approx(device.model.kernel_ns(launch.cost) + device.model.event_pair_gated_excess_ns, abs=1000)
+
+
+def test_calls_cost_on_the_simulated_device_what_its_model_says():
+    times = program_times(SimulatedDevice(H200))
+    assert times.each_ns("kernels") == pytest.approx(H200.launch_ns, abs=1)
+    assert times.each_ns("products") == pytest.approx(H200.matmul_launch_ns, abs=1)
+    assert times.each_ns("convolutions") == pytest.approx(H200.convolution_launch_ns, abs=1)
+    assert times.issue_ns("synchronous", MANY) > times.issue_ns("kernels", MANY) > times.issue_ns("kernels", FEW)
+    for count in COUNTS:
+        assert times.issue_ns("graph", count) == pytest.approx(H200.graph_launch_ns(count), abs=1)
+    waiting = H200.launch_latency_ns + H200.synchronize_return_ns
+    assert times.waiting_ns(H200.launch_ns, H200.working_kernel_ns) == pytest.approx(waiting, rel=0.02)

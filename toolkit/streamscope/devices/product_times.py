@@ -1,0 +1,101 @@
+"""How long matrix products and convolutions take on a device: tables that were measured, and what lies between their entries."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from streamscope.devices.points import Points, checked_points
+from streamscope.errors import DeviceError
+from streamscope.program.launch import Product
+
+TILE = 64
+"""Edge of the tiles in which the results of products are counted. What libraries really take is larger or smaller, as suits the shape."""
+
+
+ALIGNED = 8
+"""Libraries have their fast kernels of half precision for rows of whole 16 bytes only."""
+
+
+def tiles_of(product: Product) -> int:
+    """Return how many tiles the results of a product have."""
+    return product.count * -(-product.rows // TILE) * -(-product.columns // TILE)
+
+
+def table_of(product: Product) -> str:
+    """Return the name of a product's table: ``"matmul float16"``, or ``"matmul float16 odd"`` where rows are not aligned."""
+    odd = product.dtype == "float16" and product.kind == "matmul" and (product.inner % ALIGNED or product.columns % ALIGNED)
+    return f"{product.kind} {product.dtype}{' odd' if odd else ''}"
+
+
+@dataclass(frozen=True)
+class ProductTimes:
+    """How long products of one kind and dtype take, by the tiles of the result and the length of the sum behind each number.
+
+    Between entries, the logarithm of the time is linear in both logarithms: times of the form ``tiles ** a * inner ** b``, where ``a`` and
+    ``b`` go from 0, while multiprocessors are free and starting takes longest, to 1, where the arithmetic does. Beyond the table the last
+    such powers go on, from 0 to 1 each, but never at a higher rate than that of the fastest entry.
+
+    Attributes
+    ----------
+    curves : tuple of (tiles, pairs (inner, ns))
+        Two or more, the tiles growing.
+    """
+
+    curves: tuple[tuple[float, Points], ...]
+
+    @classmethod
+    def checked(cls, name: str, values: object) -> ProductTimes:
+        """Make a table from what a file has of it.
+
+        Raises
+        ------
+        DeviceError
+            It is no table, or an entry is not a number above 0.
+        """
+        what = f"cost model: product_times {name!r}"
+        if not isinstance(values, list | tuple) or not all(isinstance(row, list | tuple) and len(row) == 2 for row in values):
+            raise DeviceError(f"{what} is {values!r}, expected pairs of tiles and curves")
+        curves = tuple((tiles, checked_points(f"{what} of {tiles} tiles", curve)) for tiles, curve in values)
+        numbers = [number for tiles, curve in curves for number in (tiles, *(each for pair in curve for each in pair))]
+        if any(isinstance(each, bool) or not isinstance(each, int | float) or not each > 0 for each in numbers):
+            raise DeviceError(f"{what} has numbers that are not above 0")
+        if len(curves) < 2 or any(left[0] >= right[0] for left, right in pairwise(curves)):
+            raise DeviceError(f"{what} is of {[tiles for tiles, _ in curves]} tiles, expected two or more numbers that grow")
+        return cls(tuple((float(tiles), curve) for tiles, curve in curves))
+
+    def to_json(self) -> list[Any]:
+        """Return the table as JSON values."""
+        return [[tiles, [list(pair) for pair in curve]] for tiles, curve in self.curves]
+
+    def of(self, product: Product) -> float:
+        """Return how long a product takes, in ns; it is never at a higher rate than the fastest entry."""
+        tiles, inner = tiles_of(product), math.log(product.inner)
+        at, curves = self._logs
+        between_ns = math.exp(_between(at, [_between(*curve, inner) for curve in curves], math.log(tiles)))
+        return max(between_ns, tiles * product.inner / self._fastest)
+
+    @cached_property
+    def _fastest(self) -> float:
+        """The most steps of a sum that all tiles made in a nanosecond."""
+        return max(tiles * inner / ns for tiles, curve in self.curves for inner, ns in curve)
+
+    @cached_property
+    def _logs(self) -> tuple[list[float], list[tuple[list[float], list[float]]]]:
+        curves = [([math.log(inner) for inner, _ in curve], [math.log(ns) for _, ns in curve]) for _, curve in self.curves]
+        return [math.log(tiles) for tiles, _ in self.curves], curves
+
+
+def _between(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+    """Return the value at ``x`` of the line through its two neighbours: level before the first, of a slope of 0 to 1 after the last."""
+    if x <= xs[0]:
+        return ys[0]
+    right = min(bisect_right(xs, x), len(xs) - 1)
+    slope = (ys[right] - ys[right - 1]) / (xs[right] - xs[right - 1])
+    beyond = x - xs[right]
+    return ys[right] + (min(max(slope, 0.0), 1.0) if beyond > 0 else slope) * beyond

@@ -1,0 +1,140 @@
+"""Matrix products and convolutions of many sizes, timed through the libraries as the operators call them: the tables of a cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamscope.devices.points import Points
+from streamscope.devices.product_times import TILE, ProductTimes, table_of, tiles_of
+from streamscope.devices.protocol import Device
+from streamscope.ops.convolutions import convolution, convolution_backward
+from streamscope.ops.linear import matmul
+from streamscope.program.launch import Product
+from streamscope.program.variable import ArraySpec
+from streamscope.recording.launch_times import LaunchTimer
+from streamscope.tracing import program
+
+RESULTS = ((1, 1), (2, 2), (4, 4), (8, 8), (11, 12), (16, 16), (32, 32), (64, 64))
+"""Tiles of the results of products, down and across."""
+SUMS = (32, 128, 512, 2048, 8192, 65_536)
+MOST_ELEMENTS = 1 << 23
+"""Of an operand: what is longer takes longer in proportion, as a table goes on."""
+IMAGES = ((1, 8), (1, 16), (1, 32), (1, 64), (4, 64), (16, 64))
+"""Images, and their height and width."""
+CHANNELS = (8, 32, 128, 512)
+"""Channels behind each number of a 3 x 3 convolution, nine times."""
+MOST_CHANNELS = 2048
+"""Behind each number of a 1 x 1 convolution. Longer sums are over pixels: those of the gradient of its weights."""
+WEIGHTS = ((32, 8), (64, 64), (128, 128), (256, 256), (512, 512))
+"""Channels out and in of the weights whose gradients are computed."""
+
+Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
+"""What is applied, and to which shapes."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The cases of one table.
+
+    Attributes
+    ----------
+    kind, dtype : str
+        Of the products.
+    cases : tuple of Case
+    """
+
+    kind: str
+    dtype: str
+    cases: tuple[Case, ...]
+
+
+def sweeps() -> Iterator[Sweep]:
+    """Yield what is timed for each table. Libraries do not convolve float64 on GPUs (see `kernels.library.cudnn`)."""
+    for dtype in ("float16", "float32", "float64"):
+        yield Sweep("matmul", dtype, tuple(_products()))
+    yield Sweep("matmul", "float16", tuple(_products(odd=1)))
+    for dtype in ("float16", "float32"):
+        yield Sweep("pointwise", dtype, tuple(_pointwise()))
+        yield Sweep("convolution", dtype, tuple(_convolutions()))
+        yield Sweep("data_gradient", dtype, tuple(_data_gradients()))
+        yield Sweep("weight_gradient", dtype, tuple(_weight_gradients()))
+
+
+def _sizes() -> Iterator[tuple[int, int, int]]:
+    for down, across in RESULTS:
+        for inner in SUMS:
+            if max(down, across) * TILE * inner <= MOST_ELEMENTS:
+                yield down * TILE, inner, across * TILE
+
+
+def _products(odd: int = 0) -> Iterator[Case]:
+    for rows, inner, columns in _sizes():
+        yield matmul, ((rows, inner + odd), (inner + odd, columns - odd))
+
+
+def _pointwise() -> Iterator[Case]:
+    for rows, inner, columns in _sizes():
+        if inner <= MOST_CHANNELS:
+            yield convolution, ((1, rows // 8, 8, inner), (columns, 1, 1, inner))
+        elif rows <= 8 * TILE:  # Pixels: of the gradient of weights.
+            yield convolution_backward, ((1, inner // 8, 8, columns), (rows, 1, 1, columns), (1, inner // 8, 8, rows))
+
+
+def _images(channels: int) -> list[tuple[int, int, int]]:
+    return [(count, size, size) for count, size in IMAGES if count * size * size * channels <= MOST_ELEMENTS]
+
+
+def _convolutions() -> Iterator[Case]:
+    for channels in CHANNELS:
+        for image in _images(channels):
+            yield lambda x, w: convolution(x, w, padding=1), ((*image, channels), (TILE, 3, 3, channels))
+
+
+def _data_gradients() -> Iterator[Case]:
+    for channels in CHANNELS:
+        for image in _images(channels):
+            yield _backward, ((*image, TILE), (channels, 3, 3, TILE), (*image, channels))
+
+
+def _weight_gradients() -> Iterator[Case]:
+    for outputs, inputs in WEIGHTS:
+        for image in _images(max(outputs, inputs)):
+            yield _backward, ((*image, inputs), (outputs, 3, 3, inputs), (*image, outputs))
+
+
+def _backward(x: Any, w: Any, dy: Any) -> Any:
+    return convolution_backward(x, w, dy, padding=1)
+
+
+def product_steps(device: Device) -> Iterator[tuple[str, list[tuple[Product, float]]]]:
+    """Yield for each table what its products take, with the gap before them, in ns; see `LaunchTimer.step_ns`."""
+    for sweep in sweeps():
+        timer = LaunchTimer(device)
+        steps = [_timed(timer, sweep, case) for case in sweep.cases]
+        yield table_of(steps[0][0]), steps
+
+
+def _timed(timer: LaunchTimer, sweep: Sweep, case: Case) -> tuple[Product, float]:
+    function, shapes = case
+    traced = program(function).trace(*(ArraySpec(shape, np.dtype(sweep.dtype)) for shape in shapes))
+    launch = next(one for one in traced.launches() if one.cost.product is not None and one.cost.product.kind == sweep.kind)
+    assert launch.cost.product is not None  # For the type: it is what it was chosen for.
+    return launch.cost.product, timer.step_ns(timer.bound(traced, launch))
+
+
+def table(steps: Sequence[tuple[Product, float]], gap_ns: float) -> ProductTimes:
+    """Return the table of what was timed; where longer sums were faster, shorter ones are as fast: libraries could take that kernel."""
+    curves: dict[int, dict[int, float]] = {}
+    for product, ns in steps:
+        curves.setdefault(tiles_of(product), {})[product.inner] = max(1.0, float(round(ns - gap_ns)))
+    return ProductTimes(tuple((float(tiles), _rising(curve)) for tiles, curve in sorted(curves.items())))
+
+
+def _rising(curve: dict[int, float]) -> Points:
+    inner = sorted(curve)
+    least = np.minimum.accumulate([curve[at] for at in reversed(inner)])[::-1]
+    return tuple((float(at), float(ns)) for at, ns in zip(inner, least.tolist(), strict=True))
