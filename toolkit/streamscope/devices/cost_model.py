@@ -233,18 +233,7 @@ class CostModel:
         path = Path(source)
         if path.suffix != ".json" and path.name == str(source):
             return _built_in(path.name)
-        return cls._read(path, source)
-
-    @classmethod
-    def _read(cls, path: Path, source: str | Path) -> CostModel:
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            known = ", ".join(sorted(file.stem for file in BUILT_IN.glob("*.json")))
-            raise DeviceError(f"no cost model {str(source)!r}: {error.strerror}", hint=f"give a path, or one of: {known}") from error
-        except ValueError as error:
-            raise DeviceError(f"cost model {str(path)!r} is not JSON: {error}", hint="write it with `streamscope calibrate`") from error
-        return cls.from_dict(values)
+        return _read(path, source)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> CostModel:
@@ -388,10 +377,21 @@ class CostModel:
         return cost.flops / (1e3 * (self.matrix_tflops if on_matrix_units else self.plain_tflops)) / share
 
 
+def _read(path: Path, source: str | Path) -> CostModel:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        known = ", ".join(sorted(file.stem for file in BUILT_IN.glob("*.json")))
+        raise DeviceError(f"no cost model {str(source)!r}: {error.strerror}", hint=f"give a path, or one of: {known}") from error
+    except ValueError as error:
+        raise DeviceError(f"cost model {str(path)!r} is not JSON: {error}", hint="write it with `streamscope calibrate`") from error
+    return CostModel.from_dict(values)
+
+
 @cache
 def _built_in(name: str) -> CostModel:
     """Return a built-in model, read once: its tables are long, and every simulated device asks for it."""
-    return CostModel._read(BUILT_IN / f"{name}.json", name)
+    return _read(BUILT_IN / f"{name}.json", name)
 
 
 def _checked_products(values: object) -> dict[str, ProductTimes]:
