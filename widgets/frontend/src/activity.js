@@ -74,6 +74,11 @@ export class Activity {
     return before(to) - before(from);
   }
 
+  /** Nanoseconds of [from, to) with a kernel or a copy. */
+  busyWithin(from, to) {
+    return this.busyUntil(to) - this.busyUntil(from);
+  }
+
   /** Nanoseconds before time `t` with a kernel or a copy. */
   busyUntil(t) {
     return this.timeUntil(t, RUNNING, (i) => this.kernels[i] || this.copies[i]);

@@ -47,9 +47,10 @@ export function measureRows(model, groups, from, to, alignments = null) {
     const [start, end] = [Math.max(ends[0], 0), Math.min(ends[1], group.extent_ns)];
     const running = Math.max(0, end - start);
     if (!running) return [group.label, "–", "–", "–", "–", "–"];
-    const busyTime = group.activity?.kernelTimeWithin(start, end) ?? 0; // Without activity it has no kernels and no copies.
+    // Without activity it has no kernels and no copies. As in `ss.analysis.summary`, a copy alone is neither busy nor idle.
+    const [busy, occupied] = group.activity ? [group.activity.kernelTimeWithin(start, end), group.activity.busyWithin(start, end)] : [0, 0];
     return [
-      group.label, micros(running), micros(busyTime), percent(busyTime / running), micros(running - busyTime),
+      group.label, micros(running), micros(busy), percent(busy / running), micros(running - occupied),
       grouped(kernelsWithin(group, model.kinds.kernel, start, end)),
     ];
   });
@@ -77,7 +78,7 @@ export function totalRows(totals, columns) {
   ))]);
 }
 
-const TOTALS_WORDS = "How often · how long · share of the time of the engine's kernels and copies there; of a call: of its calls and waits there. Ranges hold each other.";
+const TOTALS_WORDS = "How often · how long · share of the time of the engine's kernels and copies there; of a call: of its calls and waits there. A range has none: ranges hold each other.";
 
 const OPERATION_HEAD = ["engine", "lane", "start", "duration", "API time", "launch latency"];
 const MEASURE_HEAD = ["engine", "running", "GPU busy", "busy share", "idle", "kernels started"];

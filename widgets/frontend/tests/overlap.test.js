@@ -32,7 +32,7 @@ test("busy time is that with a kernel or a copy, GPU busy that with a kernel alo
       if (stretch.kernels || stretch.copies) either += length;
       if (stretch.kernels) kernels += length;
     }
-    assert.equal(activity.busyUntil(to) - activity.busyUntil(from), either);
+    assert.equal(activity.busyWithin(from, to), either);
     assert.equal(activity.kernelTimeWithin(from, to), kernels);
   }
   const one = activityOf([{ start: 0, end: 10, occupation: 2 }, { start: 10, end: 40, kernels: 1 }, { start: 40, end: 90, occupation: 4 }]);
