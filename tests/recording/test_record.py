@@ -179,6 +179,14 @@ def test_copies_ranges_threads_and_loading_have_lanes_of_their_own(library):
     assert trace.info.ledger["cupti_itself_ns"] == 2000
 
 
+def test_ranges_that_are_open_at_an_end_of_the_block_are_told(library):
+    with ss.record() as recording:
+        launch(library, correlation=4)
+        library.records.append(record(ActivityKind.MARKER, flags_=4, timestamp=library.now, id=1, thread=12))
+        library.records.append(record(ActivityKind.MARKER, flags_=2, timestamp=library.now, id=2, name=text(b"epoch"), thread=12))
+    assert recording.trace.info.notes == ("2 NVTX ranges left out: begun before the block, or not ended in it",)
+
+
 def test_waits_of_streams_for_events_join_the_kernels(library):
     def event(correlation, number, stream):
         call(library, Runtime.cudaEventRecord_v3020, correlation=correlation)
