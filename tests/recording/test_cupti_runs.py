@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.recording.fake_cupti import Runtime
 from tests.recording.test_events import prepared_workload
 
+from streamscope.analysis import incomplete_replays, summary
 from streamscope.devices.graph_node import NodeKind
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Issue, Replay
@@ -104,6 +105,16 @@ def test_each_kernel_of_each_launch_is_a_span_under_it_at_its_time(workload, eng
     assert ((spans.graph_node >= 0) == engine.startswith("graph")).all()
 
 
+def test_nodes_of_two_graphs_of_a_program_have_different_ids():
+    """Host functions make several graphs of a program; each counts its nodes from 0."""
+    _, _, trace = run_of("pipeline", "graph")
+    nodes = trace.spans.select(trace.spans.graph_node >= 0)
+    assert len(np.unique(nodes.correlation)) > 1
+    assert len(np.unique(nodes.graph_node)) == len(nodes)
+    assert not incomplete_replays(trace.spans)
+    assert not summary(trace).at_least
+
+
 @pytest.mark.parametrize("engine", PLANNERS)
 def test_what_a_launch_computes_is_shared_out_among_its_kernels(engine):
     prepared, _, trace = run_of("conv-backward", engine)
@@ -129,6 +140,8 @@ def test_dropped_records_are_told():
     records = made_up(prepared, host)
     trace = RecordedRun(prepared, host, ActivityRecords(records.calls, records.work, dropped=7), CLOCK, call_name).trace({}, {})
     assert "CUPTI dropped 7 records: busy time and overlap are lower bounds" in trace.info.notes
+    assert trace.info.ledger["lost_records"] == 7
+    assert "gpu_busy_us" in summary(trace).at_least
 
 
 @pytest.mark.parametrize(("engine", "unrecorded", "told"), [("graph", 0.9, True), ("graph", 1.1, False), ("async", 0.5, False)])

@@ -132,6 +132,7 @@ def test_records_that_cupti_dropped_are_told(library):
         launch(library, correlation=5)
         library.dropped = 3
     assert "CUPTI dropped 3 records: busy time and overlap are lower bounds" in recording.trace.info.notes
+    assert recording.trace.info.ledger["lost_records"] == 3
 
 
 def test_launches_into_a_graph_that_is_captured_are_not_missing(library):

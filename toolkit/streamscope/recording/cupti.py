@@ -26,7 +26,7 @@ from streamscope.recording.activity_records import ActivityRecords
 from streamscope.recording.events import add_host_span, device_lanes
 from streamscope.recording.origins import origins_of
 from streamscope.recording.passes import HostInterval, steps_of, timed_run
-from streamscope.recording.pieces import Piece, add_pieces
+from streamscope.recording.pieces import Piece, add_pieces, node_id
 from streamscope.recording.recorded_trace import CallName
 from streamscope.recording.subscription import CALLS, WORK, Subscription, subscription
 from streamscope.trace.activities import looked_up
@@ -196,7 +196,7 @@ class RecordedRun:
             prepared.device.info,
             "cupti",
             {**found, "clock_uncertainty_ns": round(self.clock.uncertainty_ns, 1)},
-            ledger,
+            {**ledger, **({"lost_records": float(lost)} if (lost := self.dropped + len(self.missing)) else {})},
             (*prepared.notes, *self._notes(ledger.get("unrecorded_ns", np.inf))),
             plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
             memory=prepared.memory,
@@ -211,7 +211,7 @@ class RecordedRun:
             if node < len(replay.owners):
                 # CUDA makes kernels of short copies and of sets in a graph: the node says what they are.
                 kind = _DEVICE_NODES.get(nodes[node].kind)
-                pieces.setdefault(replay.owners[node], []).append(self._piece(row, kind, node))
+                pieces.setdefault(replay.owners[node], []).append(self._piece(row, kind, node_id(index, node)))
         for owner, inner in enumerate(replay.inner):
             if isinstance(inner.step, Issue):
                 expected = sum(one == owner and node.kind in _DEVICE_NODES for one, node in zip(replay.owners, nodes, strict=True))

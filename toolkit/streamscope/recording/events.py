@@ -141,7 +141,7 @@ class EventRecorder:
     ) -> list[Placed]:
         inner = [bound.step for bound in replay.inner]
         alone = self.durations_ns(prepared, replay.inner, calibration)
-        pieces = in_graph(self.pieces(prepared, replay.inner, alone, calibration), replay.owners)
+        pieces = in_graph(self.pieces(prepared, replay.inner, alone, calibration), replay.owners, correlation)
         try:
             before_end = graph_ends_pass(prepared, replay, self.passes)
         except EngineError as error:

@@ -98,7 +98,11 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
         zero_ns=block.start_ns,
         notes=[*notes, *_notes(records.dropped, captured)],
         waits=_event_waits(records, calls),
-        ledger={"recorded_ns": block.end_ns - block.start_ns, "cupti_itself_ns": _length_ns(own[~compiling])},
+        ledger={
+            "recorded_ns": block.end_ns - block.start_ns,
+            "cupti_itself_ns": _length_ns(own[~compiling]),
+            **({"lost_records": float(records.dropped)} if records.dropped else {}),
+        },
     )
 
 

@@ -305,7 +305,7 @@ class Recording:
             copies = {index for index in without if cast("Issue", inner[index]).launch.kind is not LaunchKind.KERNEL}
             for index, (start, end) in between(before, times, begins, ends, alone, gap, forks=forks, copies=copies).items():
                 placed[index] = Placed(cast("Issue", inner[index]), correlation, start, end, Basis.PLACED, pieces[index])
-        owned = in_graph({index: pieces[index] for index in placed}, replay.owners)
+        owned = in_graph({index: pieces[index] for index in placed}, replay.owners, correlation)
         return [replace(placed[index], pieces=owned[index]) for index in issues if index in placed]
 
     def _marked(
