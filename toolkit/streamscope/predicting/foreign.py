@@ -135,7 +135,8 @@ def _blocking(spans: SpanTable, rows: IntArray, call_rows: IntArray) -> npt.NDAr
     found: npt.NDArray[np.bool_] = spans.is_kind(MEMORY_KINDS)[rows] & (call_rows >= 0)
     found &= spans.is_kind([SpanKind.LAUNCH])[call_rows] & (spans.end_ns[call_rows] >= spans.end_ns[rows])
     copying = np.array([*("emcpy" in name for name in spans.names), False])
-    return found & copying[spans.name[call_rows]]
+    found &= copying[spans.name[call_rows]]
+    return found
 
 
 def _usual_launch_ns(spans: SpanTable, call_rows: IntArray, blocking: npt.NDArray[np.bool_]) -> float:
