@@ -185,6 +185,7 @@ WHAT_IFS = {
     ("--engine", "graph", "--streams", "2"): lambda trace: trace.what_if(engine="graph", streams=2),
     ("--scale", "relu=0.5", "--scale", "mul*=2"): lambda trace: trace.what_if().kernel("relu").scale(0.5).kernel("mul*").scale(2),
     ("--engine", "async", "--without", "relu"): lambda trace: trace.what_if(engine="async").without("relu"),
+    ("--fused", "multiply,relu", "--measured-us", "400"): lambda trace: trace.what_if(measured_us=400).fused("multiply", "relu"),
 }
 
 
@@ -210,6 +211,7 @@ def test_a_prediction_is_that_of_python(run_path, options, capsys):
         (("--scale", "=2"), 2, "is not KERNEL=FACTOR"),
         (("--scale", "relu=-1"), 2, "is not KERNEL=FACTOR"),
         (("--scale", "relu=inf"), 2, "is not KERNEL=FACTOR"),
+        (("--scale", "relu=0"), 2, "is not KERNEL=FACTOR"),
         (("--scale", "gelu=2"), 1, "gelu"),
         (("--without", "gelu"), 1, "gelu"),
     ],

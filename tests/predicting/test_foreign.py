@@ -188,3 +188,41 @@ def test_the_host_waits_for_a_copy_that_blocks_and_its_work_after_that_stays(wai
     assert graph.spans.of_kind([SpanKind.HOST]).duration_ns.tolist() == [host_ns]
     assert any("the host waits 1 time in the middle" in note for note in graph.info.notes)
     assert trace.what_if().predicted_ns == pytest.approx(915_000, rel=0.02)
+
+
+def test_a_recording_that_a_profiler_stretched_is_told_and_not_compared(repository):
+    trace = ss.read(repository / "tests/data/kineto/resnet50_eager.json.gz")
+    graph = trace.what_if(engine="graph")
+    head = str(graph).splitlines()[0]
+    assert head.endswith("predicted; the recorded run took 20.8 ms with the profiler on")
+    assert "as fast" not in head
+    assert np.isnan(graph.speedup)
+    assert graph.to_dict()["speedup"] is None
+    assert any(note.startswith("the profiler itself took ") for note in graph.notes)
+    assert "the trace holds 2 ranges 'step': all of them are predicted as one run" in graph.notes
+    measured = trace.what_if(engine="graph", measured_us=2 * 3118)
+    assert measured.speedup == pytest.approx(6_236_000 / graph.predicted_ns)
+    assert "was measured at 6.24 ms: 3.6" in str(measured)
+    with pytest.raises(TraceError, match="measured_us=-1"):
+        trace.what_if(measured_us=-1)
+
+
+def test_a_supposition_is_compared_with_the_same_prediction_without_it():
+    trace = foreign([(7, 0, 10, 50_000), (7, 5, 60, 50_000)])
+    graph = trace.what_if(engine="graph")
+    faster = graph.kernel("k0", "k1").scale(0.5)
+    assert faster.unchanged_ns == graph.predicted_ns
+    assert faster.speedup == graph.predicted_ns / faster.predicted_ns
+    assert "predicted without the change" in str(faster)
+
+
+def test_what_is_changed_is_counted_by_its_kind():
+    trace = foreign([(7, 0, 10, 5_000), (7, 50, 60, 5_000), (7, 100, 110, 5_000)], copies=[0, 1], syncs=[(62, 70)])
+    assert "durations of 1 kernel and 2 copies, " in trace.what_if().notes[0]
+    assert trace.what_if().without("copy").supposition.changes == ("without 2 copies",)
+    assert trace.what_if().kernel("*").scale(2).supposition.changes == ("3 * × 2",)  # not what the host does between the graphs
+    with pytest.raises(TraceError, match="no name of kernels"):
+        trace.what_if().kernel()
+    with pytest.raises(TraceError) as error:
+        trace.what_if().kernel("emcpy*")
+    assert "'*emcpy*'" in error.value.hint

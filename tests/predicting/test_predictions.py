@@ -178,7 +178,7 @@ def test_a_prediction_is_a_simulated_trace_that_can_be_kept_and_changed(tmp_path
     assert (again.info.engine, again.supposition.changes) == ("async", ("3 relu × 0.5",))
     told = prediction.to_dict()
     assert told["engine"] == "graph"
-    assert told["speedup"] == pytest.approx(told["before_us"] / told["predicted_us"], rel=1e-3)
+    assert told["speedup"] == pytest.approx(told["unchanged_us"] / told["predicted_us"], rel=1e-3)
     assert str(prediction).startswith("elementwise_chain under graph 3 relu × 0.5: ")
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import streamscope as ss
 from streamscope.errors import EngineError, TraceError
+from streamscope.predicting.verify import error_text
 
 ENGINES = ["sync", "async", "dual", "graph", "graph-dual"]
 
@@ -38,6 +39,14 @@ def test_it_is_told_as_text_json_and_html(found):
     html = found._repr_html_()
     assert all(engine in html for engine in ENGINES)
     assert "Simulated times, not measured." in html
+
+
+def test_what_a_simulated_device_runs_is_not_called_measured_and_no_error_has_no_sign(found):
+    for shown in (str(found), found._repr_html_()):
+        assert "measured µs" not in shown
+        assert "run, simulated µs" in shown
+        assert "-0.0%" not in shown
+    assert [error_text(error) for error in (-0.0001, 0.0001, -0.012, 0.5)] == ["0.0%", "0.0%", "-1.2%", "+50.0%"]
 
 
 def test_inputs_that_the_program_changes_are_filled_again():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from streamscope.analysis.summary import summary
 from streamscope.trace import TimelineGroup
 from streamscope.words import shortened, time_text
-from streamscope_widgets.payload import as_groups, compare_makespans, label_of
+from streamscope_widgets.payload import as_groups, label_of
 from streamscope_widgets.show.html import Html, block, small
 from streamscope_widgets.still_timeline import timeline_image
 from streamscope_widgets.timeline import TimelineWidget, trace_timeline
@@ -44,15 +44,12 @@ def prediction_groups(prediction: Prediction) -> tuple[TimelineGroup, ...]:
     known = "unrecorded_ns" in supposed.source.info.ledger
     source = TimelineGroup(supposed.source, prediction.before_ns if known else None, label=label_of(supposed.source.info))
     predicted_ns = prediction.predicted_ns if known else None
-    return as_groups([source, TimelineGroup(prediction, predicted_ns, note=changes, label=f"{supposed.engine}, predicted")])
+    compared = "" if supposed.stretched else None
+    return as_groups([source, TimelineGroup(prediction, predicted_ns, changes, f"{supposed.engine}, predicted", compared)])
 
 
 def predicted_words(prediction: Prediction) -> str:
     """Say what is predicted, and against what."""
-    supposed, groups = prediction.supposition, prediction_groups(prediction)
-    compared = compare_makespans(groups)[1]
+    supposed = prediction.supposition
     changes = f" with {shortened(', '.join(supposed.changes), LONGEST_CHANGES)}" if supposed.changes else ""
-    before = f"{groups[0].label} took {time_text(prediction.before_ns)}"
-    times = f"{time_text(prediction.predicted_ns)} under {supposed.engine}{changes}, where {before}"
-    shorter = compared.removesuffix(f" than {groups[0].label}")
-    return f"Predicted, not measured: {times}{f', so {shorter}' if compared else ''}."
+    return f"Predicted, not measured: {time_text(prediction.predicted_ns)} under {supposed.engine}{changes}; {prediction.against}."

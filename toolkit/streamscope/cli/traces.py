@@ -98,12 +98,20 @@ def what_if(
     scale: Annotated[
         list[str] | None,
         typer.Option(
-            "--scale", metavar="KERNEL=FACTOR", help="Kernels by name take so many times as long: 'gemm*=0.5'. May be given again."
+            "--scale", metavar="KERNEL=FACTOR", help="Kernels by name take so many times as long: '*gemm*=0.5'. May be given again."
         ),
     ] = None,
     without: Annotated[
         list[str] | None,
         typer.Option("--without", metavar="KERNEL", help="Leave out kernels by name, or copy, set, host. May be given again."),
+    ] = None,
+    fused: Annotated[
+        list[str] | None,
+        typer.Option("--fused", metavar="A,B", help="Make one kernel of each chain of kernels of these names. May be given again."),
+    ] = None,
+    measured_us: Annotated[
+        float | None,
+        typer.Option("--measured-us", metavar="T", help="Time of a run without a profiler, to compare with that.", show_default=False),
     ] = None,
     gpu: Gpu = None,
     *,
@@ -113,18 +121,22 @@ def what_if(
 
     The times are predicted on the simulated device, with the durations, costs and dependencies that the trace has.
     """
+    from streamscope.predicting.prediction import predicted_from, supposition_of
     from streamscope.trace.read import read as read_trace
 
     factors = [_factor(text) for text in scale or ()]
     trace = read_trace(file, gpu)
     try:
-        found = trace.what_if(engine=engine, streams=streams)
+        supposed = supposition_of(trace, engine, streams, measured_us)
     except EngineError as error:
         raise WrongUsageError(error.message, hint=error.hint) from None
     for pattern, factor in factors:
-        found = found.kernel(pattern).scale(factor)
+        supposed = supposed.scaled(supposed.picked(pattern), pattern, factor)
     for pattern in without or ():
-        found = found.without(pattern)
+        supposed = supposed.without(pattern)
+    for chain in fused or ():
+        supposed = supposed.fused(*chain.split(","))
+    found = predicted_from(supposed)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), allow_nan=False))
     else:
@@ -139,8 +151,8 @@ def _factor(text: str) -> tuple[str, float]:
         value = float(factor)
     except ValueError:
         value = math.nan
-    if not sign or not pattern or not 0 <= value < math.inf:
-        raise typer.BadParameter(f"{text!r} is not KERNEL=FACTOR, such as 'gemm*=0.5'", param_hint="--scale")
+    if not sign or not pattern or not 0 < value < math.inf:
+        raise typer.BadParameter(f"{text!r} is not KERNEL=FACTOR, such as '*gemm*=0.5'", param_hint="--scale")
     return pattern, value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -25,21 +26,41 @@ def chosen(tasks: Sequence[Task], source: SpanTable, pattern: str) -> list[bool]
         It names none.
     """
     if not isinstance(pattern, str):
-        raise TraceError(f"{pattern!r} is not a name of kernels", hint='for example "gemm*"')
-    names = [{task.name, *_own_names(task, source)} for task in tasks]
-    found = [any(fnmatchcase(name, pattern) for name in each) for each in names]
+        raise TraceError(f"{pattern!r} is not a name of kernels", hint='for example "*gemm*"')
+    names = [{task.name, *_symbols(task, source)} for task in tasks]
+    found = [
+        pattern in _kinds(task, source) or (_by_name(task, pattern) and any(fnmatchcase(name, pattern) for name in each))
+        for task, each in zip(tasks, names, strict=True)
+    ]
     if not any(found):
-        known = sorted({name for each in names for name in each})
-        near = get_close_matches(pattern, known, 3, 0.3) or known[:3]
-        hint = f"for example {', '.join(repr(name) for name in near)}" if near else "the trace has no kernels"
-        raise TraceError(f"no kernel, copy or host function of the trace is called {pattern!r}", hint=hint)
+        raise TraceError(f"no kernel, copy or host function of the trace is called {pattern!r}", hint=_instead(tasks, names, pattern))
     return found
 
 
-def _own_names(task: Task, source: SpanTable) -> set[str]:
-    symbols = {source.names[source.symbol[row]] for row in task.rows if source.symbol[row] >= 0}
-    kinds = {SpanKind(int(source.kind[row])).name.lower() for row in task.rows}
-    return symbols | kinds | ({"host"} if task.on_host else set())
+def _by_name(task: Task, pattern: str) -> bool:
+    """Tell whether a pattern can mean a task by its name: stars alone do not mean the host, nor does a name what it did between graphs."""
+    return not task.on_host or (task.place[0] >= 0 and bool(pattern.strip("*")))
+
+
+def _instead(tasks: Sequence[Task], names: Sequence[set[str]], pattern: str) -> str:
+    """Return a hint: the pattern with stars around it where that is found, else near names, else those that take most time."""
+    within = f"*{pattern.strip('*?')}*"
+    known = sorted({name for each in names for name in each})
+    if within.strip("*") and any(fnmatchcase(name, within) for name in known):
+        return f"for example {within!r}"
+    takes_ns: Counter[str] = Counter()
+    for task in tasks:
+        takes_ns[task.name] += round(task.alone_ns)
+    near = get_close_matches(pattern, known, 3, 0.5) or [name for name, _ in takes_ns.most_common(3)]
+    return f"for example {', '.join(repr(name) for name in near)}" if near else "the trace has no kernels"
+
+
+def _symbols(task: Task, source: SpanTable) -> set[str]:
+    return {source.names[source.symbol[row]] for row in task.rows if source.symbol[row] >= 0}
+
+
+def _kinds(task: Task, source: SpanTable) -> set[str]:
+    return {SpanKind(int(source.kind[row])).name.lower() for row in task.rows} | ({"host"} if task.on_host else set())
 
 
 def scaled(tasks: Sequence[Task], picked: Sequence[bool], factor: float) -> list[Task]:

@@ -71,7 +71,20 @@ def tasks_of_foreign(trace: Trace) -> tuple[list[Task], tuple[str, ...]]:
         notes.append(
             f"the host waits {counted(len(breaks), 'time')} in the middle, so there are {len(breaks) + 1} graphs with its work between"
         )
-    return tasks, tuple(notes)
+    return tasks, (*notes, *_repeated(spans))
+
+
+def _repeated(spans: SpanTable) -> list[str]:
+    """Say that the trace holds several ranges of one name one after the other, in which all launches lie: it is of several steps."""
+    launches_ns = spans.start_ns[spans.is_kind(_LAUNCHES)]
+    ranges = np.flatnonzero(spans.is_kind([SpanKind.RANGE]))
+    for name, count in zip(*np.unique(spans.name[ranges], return_counts=True), strict=True):
+        rows = ranges[spans.name[ranges] == name]
+        within = np.searchsorted(spans.start_ns[rows], launches_ns, side="right") - 1
+        apart = (spans.start_ns[rows[1:]] >= spans.end_ns[rows[:-1]]).all()
+        if count > 1 and apart and len(launches_ns) and (within >= 0).all() and (launches_ns < spans.end_ns[rows[within]]).all():
+            return [f"the trace holds {count} ranges {spans.names[name]!r}: all of them are predicted as one run"]
+    return []
 
 
 def _launch_order(spans: SpanTable) -> tuple[IntArray, IntArray]:

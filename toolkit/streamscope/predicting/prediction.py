@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,12 +21,15 @@ from streamscope.predicting.changes import chosen, fused, scaled, without
 from streamscope.predicting.foreign import is_foreign, tasks_of_foreign
 from streamscope.predicting.simulating import simulated
 from streamscope.predicting.tasks import Task, tasks_of_program
-from streamscope.trace.spans import DEVICE_KINDS, Basis
+from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
 from streamscope.trace.trace import DeviceInfo, Trace
-from streamscope.words import counted, time_text
+from streamscope.words import counted, listed, time_text
 
 _MORE_STREAMS = {"sync": "dual", "async": "dual", "graph": "graph-dual"}
 """The engine that spreads over several streams what this one does on one."""
+
+
+STRETCHED = "a profiler stretched the recorded run, its calls most: time a run without it, and give measured_us to compare with that"
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,10 @@ class Supposition:
         What was changed, in words.
     notes : tuple of str
         What was taken from where, in words.
+    recorded : tuple of Task
+        The tasks without the changes; empty where there are none.
+    measured_ns : float
+        How long the run takes without a profiler, if the user said so; else NaN.
     """
 
     source: Trace
@@ -54,6 +63,48 @@ class Supposition:
     streams: int
     changes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    recorded: tuple[Task, ...] = ()
+    measured_ns: float = math.nan
+
+    @property
+    def stretched(self) -> bool:
+        """Whether all that is known of the run is how long it took while a profiler watched its host."""
+        return is_foreign(self.source) and math.isnan(self.measured_ns)
+
+    def picked(self, *patterns: str) -> list[bool]:
+        """Tell of each task whether one of the patterns names it; each names some."""
+        if not patterns:
+            raise TraceError("no name of kernels is given", hint='for example "relu*"')
+        found = [chosen(self.tasks, self.source.spans, pattern) for pattern in patterns]
+        return [any(each) for each in zip(*found, strict=True)]
+
+    def scaled(self, picked: Sequence[bool], names: str, factor: float) -> Supposition:
+        """Return it with tasks that take ``factor`` times as long."""
+        if not _is_factor(factor):
+            raise TraceError(f"kernels cannot take {factor!r} times as long", hint="give a number above 0; without(...) leaves them out")
+        return self._changed(scaled(self.tasks, picked, float(factor)), f"{_picked_words(sum(picked), names)} × {factor:g}")
+
+    def without(self, *patterns: str) -> Supposition:
+        """Return it without tasks."""
+        picked, names = self.picked(*patterns), ", ".join(patterns)
+        if all(picked):
+            raise TraceError(f"nothing is left without {names!r}", hint="leave out less")
+        return self._changed(without(self.tasks, picked), f"without {_picked_words(sum(picked), names)}")
+
+    def fused(self, *patterns: str) -> Supposition:
+        """Return it with chains of kernels made one."""
+        if len(patterns) < 2:
+            raise TraceError("fused takes the names of two kernels or more", hint='for example .fused("add", "relu")')
+        kind = self.source.spans.kind
+        kernels = [all(kind[row] == SpanKind.KERNEL for row in task.rows) for task in self.tasks]
+        picked = [
+            [one and kernel for one, kernel in zip(self.picked(pattern), kernels, strict=True)]  # copies and sets are not fused
+            for pattern in patterns
+        ]
+        return self._changed(fused(self.tasks, picked, self.host.model.working_kernel_ns), f"{'+'.join(patterns)} fused")
+
+    def _changed(self, tasks: Sequence[Task], change: str) -> Supposition:
+        return replace(self, tasks=tuple(tasks), changes=(*self.changes, change), recorded=self.recorded or self.tasks)
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,7 +127,7 @@ class Prediction(Trace):
     >>> prediction = trace.what_if(engine="graph").kernel("relu").scale(0.5)
     >>> prediction.info.engine, prediction.info.recorder, prediction.info.device.simulated
     ('graph', 'prediction', True)
-    >>> prediction.speedup > 4
+    >>> prediction.speedup > 1
     True
     """
 
@@ -84,27 +135,48 @@ class Prediction(Trace):
 
     @property
     def before_ns(self) -> float:
-        """Makespan of the trace that it was made from, without what recording cost where that is known, in nanoseconds."""
-        return makespan_ns(self.supposition.source)
+        """Makespan of the run that it was made from, in nanoseconds: as the user measured it, else without what recording cost if known."""
+        measured_ns = self.supposition.measured_ns
+        return makespan_ns(self.supposition.source) if math.isnan(measured_ns) else measured_ns
 
     @property
     def predicted_ns(self) -> float:
         """Predicted makespan, in nanoseconds."""
         return float(self.spans.end_ns.max(initial=0))
 
+    @cached_property
+    def unchanged_ns(self) -> float:
+        """Predicted makespan without the changes, in nanoseconds."""
+        supposed = self.supposition
+        return (
+            predicted_from(replace(supposed, tasks=supposed.recorded, changes=())).predicted_ns if supposed.changes else self.predicted_ns
+        )
+
     @property
     def speedup(self) -> float:
-        """How many times as fast as the trace that it was made from."""
-        return self.before_ns / self.predicted_ns if self.predicted_ns else math.inf
+        """How many times as fast as the same prediction without its changes; if it has none, as the run that it was made from.
 
-    def kernel(self, pattern: str) -> Kernels:
+        NaN without changes where a profiler recorded that run: it stretched the run, so the ratio would be none of the engines.
+        """
+        supposed = self.supposition
+        if supposed.stretched and not supposed.changes:
+            return math.nan
+        before_ns = self.unchanged_ns if supposed.changes else self.before_ns
+        return before_ns / self.predicted_ns if self.predicted_ns else math.inf
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know before believing it."""
+        return self.info.notes
+
+    def kernel(self, *patterns: str) -> Kernels:
         """Choose kernels, copies or host functions by name, to change them.
 
         Parameters
         ----------
-        pattern : str
-            A name as the timeline shows it, or a kernel's own, with ``*`` and ``?``; or a kind:
-            "kernel", "copy", "set", "host".
+        *patterns : str
+            Each a name as the timeline shows it, or a kernel's own, with ``*`` and ``?``; or a kind:
+            "kernel", "copy", "set", "host". ``"*"`` is all that runs on the device.
 
         Raises
         ------
@@ -118,10 +190,9 @@ class Prediction(Trace):
         >>> trace.what_if().kernel("mul*").scale(10).speedup < 1
         True
         """
-        picked = chosen(self.supposition.tasks, self.supposition.source.spans, pattern)
-        return Kernels(self, pattern, tuple(picked))
+        return Kernels(self, ", ".join(map(str, patterns)), tuple(self.supposition.picked(*patterns)))
 
-    def without(self, pattern: str) -> Prediction:
+    def without(self, *patterns: str) -> Prediction:
         """Leave out kernels, copies or host functions, chosen as by `kernel`. What came after them comes after what they came after.
 
         Raises
@@ -136,10 +207,7 @@ class Prediction(Trace):
         >>> trace.what_if().without("add").predicted_ns < trace.what_if().predicted_ns
         True
         """
-        picked = chosen(self.supposition.tasks, self.supposition.source.spans, pattern)
-        if all(picked):
-            raise TraceError(f"nothing is left without {pattern!r}", hint="leave out less")
-        return _changed(self.supposition, without(self.supposition.tasks, picked), f"without {counted(sum(picked), repr(pattern))}")
+        return predicted_from(self.supposition.without(*patterns))
 
     def fused(self, *patterns: str) -> Prediction:
         """Make one kernel of each chain of kernels: one for each pattern, each the only one that comes right after the one before.
@@ -160,19 +228,15 @@ class Prediction(Trace):
         >>> len(prediction.supposition.tasks), prediction.speedup > 1
         (6, True)
         """
-        if len(patterns) < 2:
-            raise TraceError("fused takes the names of two kernels or more", hint='for example .fused("add", "relu")')
-        supposed = self.supposition
-        picked = [chosen(supposed.tasks, supposed.source.spans, pattern) for pattern in patterns]
-        tasks = fused(supposed.tasks, picked, supposed.host.model.working_kernel_ns)
-        return _changed(supposed, tasks, f"{'+'.join(patterns)} fused")
+        return predicted_from(self.supposition.fused(*patterns))
 
-    def what_if(self, engine: str | None = None, streams: int | None = None) -> Prediction:
+    def what_if(self, engine: str | None = None, streams: int | None = None, measured_us: float | None = None) -> Prediction:
         """Predict another engine, with the same changes; see `Trace.what_if`."""
         supposed = self.supposition
         wanted, allowed = _engine(engine or supposed.engine, streams)
         _check_streams(supposed.source, allowed)
-        return predicted_from(replace(supposed, engine=wanted, streams=allowed))
+        measured_ns = supposed.measured_ns if measured_us is None else _measured_ns(measured_us)
+        return predicted_from(replace(supposed, engine=wanted, streams=allowed, measured_ns=measured_ns))
 
     def to_dict(self) -> dict[str, Any]:
         """Return what is predicted as JSON values; times in microseconds."""
@@ -181,20 +245,34 @@ class Prediction(Trace):
             "streams": self.supposition.streams,
             "before_us": round(self.before_ns / 1e3, 3),
             "predicted_us": round(self.predicted_ns / 1e3, 3),
-            "speedup": round(self.speedup, 3),
+            "unchanged_us": round(self.unchanged_ns / 1e3, 3),
+            "speedup": None if math.isnan(self.speedup) else round(self.speedup, 3),
             "notes": list(self.info.notes),
         }
 
     def __str__(self) -> str:
         supposed = self.supposition
         changed = f" {', '.join(supposed.changes)}" if supposed.changes else ""
-        head = (
-            f"{supposed.source.info.program} under {supposed.engine}{changed}: {time_text(self.predicted_ns)}, predicted; "
-            f"{supposed.source.info.engine} took {time_text(self.before_ns)}: {self.speedup:.2f} times as fast"
-        )
+        head = f"{supposed.source.info.program} under {supposed.engine}{changed}: {time_text(self.predicted_ns)}, predicted; {self.against}"
         return "\n".join([head, *self.info.notes])
 
     __repr__ = __str__
+
+    @property
+    def against(self) -> str:
+        """What it is compared with, and how it compares, in words. A recording that a profiler stretched is told and not compared."""
+        supposed = self.supposition
+        before = time_text(self.before_ns)
+        if supposed.stretched:
+            run = f"the recorded run took {before} with the profiler on"
+        else:
+            run = (
+                f"{supposed.source.info.engine} took {before}" if math.isnan(supposed.measured_ns) else f"the run was measured at {before}"
+            )
+        faster = f"{self.speedup:.2f} times as fast"
+        if supposed.changes:
+            return f"{run}; {time_text(self.unchanged_ns)} predicted without the change: {faster} as that"
+        return run if supposed.stretched else f"{run}: {faster}"
 
 
 @dataclass(frozen=True)
@@ -231,18 +309,34 @@ class Kernels:
         >>> print(trace.what_if().kernel("relu").scale(0.5).supposition.changes)
         ('16 relu × 0.5',)
         """
-        if not _is_factor(factor):
-            raise TraceError(f"kernels cannot take {factor!r} times as long", hint="give a number above 0; without(...) leaves them out")
-        tasks = scaled(self.prediction.supposition.tasks, self.picked, float(factor))
-        return _changed(self.prediction.supposition, tasks, f"{len(self)} {self.pattern} × {factor:g}")
+        return predicted_from(self.prediction.supposition.scaled(self.picked, self.pattern, factor))
 
 
 def _is_factor(value: object) -> bool:
     return isinstance(value, int | float) and 0 < value < math.inf
 
 
-def what_if(trace: Trace, engine: str | None = None, streams: int | None = None) -> Prediction:
+def _measured_ns(measured_us: float) -> float:
+    if not _is_factor(measured_us):
+        raise TraceError(f"a run cannot take measured_us={measured_us!r}", hint="give the time of a run without the profiler, in µs")
+    return float(measured_us) * 1e3
+
+
+def _picked_words(count: int, names: str) -> str:
+    """Return ``"7 copies"`` for a kind, and ``"16 relu"`` for a name."""
+    kinds = {"kernel": "kernels", "copy": "copies", "set": "sets", "host": "host functions"}
+    one = "host function" if names == "host" else names
+    return counted(count, one, kinds.get(names, names))
+
+
+def what_if(trace: Trace, engine: str | None = None, streams: int | None = None, measured_us: float | None = None) -> Prediction:
     """Predict a trace under an engine; this is `Trace.what_if`."""
+    return predicted_from(supposition_of(trace, engine, streams, measured_us))
+
+
+def supposition_of(trace: Trace, engine: str | None = None, streams: int | None = None, measured_us: float | None = None) -> Supposition:
+    """Return what a prediction of a trace under an engine is made of, to be changed before it is predicted."""
+    measured_ns = math.nan if measured_us is None else _measured_ns(measured_us)
     foreign = is_foreign(trace)
     wanted, allowed = _engine(engine or (trace.info.engine if trace.info.engine in PLANNERS else "async"), streams)
     _check_streams(trace, allowed if takes_streams(wanted) else 1)
@@ -251,7 +345,7 @@ def what_if(trace: Trace, engine: str | None = None, streams: int | None = None)
     if not any(task.pieces for task in tasks):
         raise TraceError("the trace has no kernels, so there is nothing to predict", hint="record a run that uses the GPU")
     host = host_of(trace, tasks, model)
-    return predicted_from(Supposition(trace, tuple(tasks), host, wanted, allowed, notes=tuple(notes)))
+    return Supposition(trace, tuple(tasks), host, wanted, allowed, notes=tuple(notes), measured_ns=measured_ns)
 
 
 def predicted_from(supposed: Supposition) -> Prediction:
@@ -267,10 +361,6 @@ def predicted_from(supposed: Supposition) -> Prediction:
         memory={},
     )
     return Prediction(found.spans, info, found.origins, supposition=supposed)
-
-
-def _changed(supposed: Supposition, tasks: Sequence[Task], change: str) -> Prediction:
-    return predicted_from(replace(supposed, tasks=tuple(tasks), changes=(*supposed.changes, change)))
 
 
 def makespan_ns(trace: Trace) -> float:
@@ -310,7 +400,9 @@ def _notes(supposed: Supposition) -> tuple[str, ...]:
     """Say what is predicted from what."""
     source, tasks = supposed.source, supposed.tasks
     calls = sum(not math.isnan(task.call_ns) for task in tasks)
-    taken = f"durations of {counted(sum(len(task.pieces) for task in tasks), 'kernel')}"
+    kinds = Counter(SpanKind(int(source.spans.kind[row])) for task in tasks for row in task.rows)
+    words = ((SpanKind.KERNEL, "kernel", "kernels"), (SpanKind.COPY, "copy", "copies"), (SpanKind.SET, "set", "sets"))
+    taken = f"durations of {listed([counted(kinds[kind], one, many) for kind, one, many in words if kinds[kind]])}"
     api = f", of {counted(calls, 'call')}" if calls else ""
     order = "the order on its streams" if is_foreign(source) else "what depends on what"
     beside = _beside_neighbours(source)
@@ -319,6 +411,8 @@ def _notes(supposed: Supposition) -> tuple[str, ...]:
         f"predicted from a trace of {of}: {taken}{api} and {order} are the trace's, all else is the cost model's",
         *supposed.notes,
         *([beside] if beside else []),
+        *([STRETCHED] if supposed.stretched else []),
+        *(note for note in source.info.notes if "profiler" in note),
         *(f"changed: {change}" for change in supposed.changes),
     )
 

@@ -118,9 +118,9 @@ class Verification(Mapping[str, Verified]):
         return f"<predictions of {self.program} verified on {self.device.name}: {self._headline()}>"
 
     def __str__(self) -> str:
-        rows = [["engine", "predicted µs", "measured µs", "error"]]
+        rows = [["engine", "predicted µs", ran_heading(self.device), "error"]]
         rows += [
-            [name, format_us(each.prediction.predicted_ns / 1e3), format_us(each.measured_ns / 1e3), f"{each.error:+.1%}"]
+            [name, format_us(each.prediction.predicted_ns / 1e3), format_us(each.measured_ns / 1e3), error_text(each.error)]
             for name, each in self.items()
         ]
         ran = " (simulated, not measured)" if self.device.simulated else ""
@@ -131,6 +131,17 @@ class Verification(Mapping[str, Verified]):
 
     def _repr_html_(self) -> str | None:
         return display.html(self)
+
+
+def ran_heading(device: DeviceInfo) -> str:
+    """Return what heads the times of runs: those of a simulated device are not measured."""
+    return "run, simulated µs" if device.simulated else "measured µs"
+
+
+def error_text(error: float) -> str:
+    """Return an error in per cent with its sign, which nothing does not have."""
+    text = f"{error:+.1%}"
+    return text if text.strip("+-0.%") else "0.0%"
 
 
 @verb

@@ -355,10 +355,10 @@ class Trace:
 
         return write_perfetto(self, given_path(path, error=OutputError))
 
-    def what_if(self, engine: str | None = None, streams: int | None = None) -> Prediction:
+    def what_if(self, engine: str | None = None, streams: int | None = None, measured_us: float | None = None) -> Prediction:
         """Predict this run under another engine, with what the trace knows: durations, costs of calls, and what depends on what.
 
-        The prediction is a trace too. Change it further with ``.kernel("gemm*").scale(0.5)``, ``.without("copy")`` and
+        The prediction is a trace too. Change it further with ``.kernel("*gemm*").scale(0.5)``, ``.without("copy")`` and
         ``.fused("add", "relu")``, look at it in the timeline, and compare it by `ss.diff`.
 
         Parameters
@@ -367,6 +367,8 @@ class Trace:
             The trace's own by default, or "async" where it is of code that is not ours. Such code keeps the order of its streams.
         streams : int, optional
             Compute streams; from 2 on, "dual" stands for "sync" and "async", and "graph-dual" for "graph".
+        measured_us : float, optional
+            How long the run takes without a profiler, in µs, to compare with that: a profiler stretches what it records.
 
         Raises
         ------
@@ -384,7 +386,7 @@ class Trace:
         """
         # A trace knows nothing of engines. Only here it asks for what stands above it, and by name, when it is called.
         predicting = importlib.import_module("streamscope.predicting.prediction")
-        prediction: Prediction = predicting.what_if(self, engine, streams)
+        prediction: Prediction = predicting.what_if(self, engine, streams, measured_us)
         return prediction
 
     @classmethod
