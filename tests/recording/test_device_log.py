@@ -62,3 +62,11 @@ def test_a_host_function_may_let_another_thread_use_the_device_and_its_work_is_n
 @ss.program
 def doubled(x):
     return x + x
+
+
+@pytest.mark.parametrize(("recorder", "told"), [("auto", False), ("events", False), ("stamps", True), ("cupti", True)])
+def test_a_recorder_of_gpus_that_was_asked_for_is_told(recorder, told):
+    prepared = prepared_workload("branches", "async")
+    trace = recorder_of(prepared.device, recorder).record(prepared)
+    assert trace.info.recorder == "device log"
+    assert any(f'recorder="{recorder}" is for GPUs' in note for note in trace.info.notes) == told

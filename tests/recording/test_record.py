@@ -429,6 +429,8 @@ def test_questions_to_cuda_are_not_recorded(library):
 
 
 def test_without_a_gpu_it_says_where_to_record(monkeypatch):
+    monkeypatch.setattr(subscribing, "has_driver", lambda: True)
+
     def get_timestamp():
         raise RuntimeError("CUDA driver is not found")
 
@@ -440,7 +442,17 @@ def test_without_a_gpu_it_says_where_to_record(monkeypatch):
     subscribing.subscription.cache_clear()
 
 
+def test_without_a_driver_it_does_not_say_that_a_package_is_missing(monkeypatch):
+    subscribing.subscription.cache_clear()
+    monkeypatch.setitem(sys.modules, "cupti", None)
+    monkeypatch.setattr(subscribing, "has_driver", lambda: False)
+    with pytest.raises(RecordingError, match=r"^there is no NVIDIA GPU here \(record on a machine with .*ss\.read"), ss.record():
+        pass
+    subscribing.subscription.cache_clear()
+
+
 def test_without_cupti_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(subscribing, "has_driver", lambda: True)
     subscribing.subscription.cache_clear()
     monkeypatch.setitem(sys.modules, "cupti", None)
     with pytest.raises(RecordingError, match="pip install cupti-python"), ss.record():

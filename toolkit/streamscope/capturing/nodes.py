@@ -21,6 +21,7 @@ Call = Callable[[], None]
 Bind = Callable[[int], Call]
 """``bind(stream pointer) -> call`` that launches a node by itself."""
 
+_UNKNOWN_HERE = (1, 801)  # CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED: the node has no such attribute
 _HOST, _DEVICE = 1, 2  # CUmemorytype
 _END, _BUFFER, _SIZE = 0, 1, 2  # CU_LAUNCH_PARAM_END, _BUFFER_POINTER, _BUFFER_SIZE
 
@@ -110,16 +111,16 @@ def _kernel(handle: Any, node: GraphNode) -> tuple[Bind, tuple[int, ...]]:
     p = checked(cuda.cuGraphKernelNodeGetParams(handle))
     function = cuda.CUfunction(int(kernel_function(p)[0]))  # A value of its own: what ``p`` hands out is a view of it.
     # The node owns its arguments, as pointers to values or, from some libraries, as one packed buffer ("extra").
-    arguments, attributes = (int(p.kernelParams), int(p.extra)), _attributes(handle)
+    arguments, attributes, shared_bytes = (int(p.kernelParams), int(p.extra)), _attributes(handle), int(p.sharedMemBytes)
 
     def bind(stream: int) -> Call:
         if not attributes:
             launch = libraries().driver.launchKernel
-            return partial(launch, int(function), *node.grid, *node.block, p.sharedMemBytes, stream, *arguments)
+            return partial(launch, int(function), *node.grid, *node.block, shared_bytes, stream, *arguments)
         config = cuda.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = node.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = node.block
-        config.sharedMemBytes, config.hStream = p.sharedMemBytes, cuda.CUstream(stream)
+        config.sharedMemBytes, config.hStream = shared_bytes, cuda.CUstream(stream)
         config.attrs, config.numAttrs = attributes, len(attributes)
 
         def launch_with_attributes() -> None:
@@ -165,6 +166,8 @@ def _attributes(handle: Any) -> list[Any]:
     def node_value(name: str) -> tuple[Any, Any]:
         identifier = getattr(identifiers, f"CU_LAUNCH_ATTRIBUTE_{name}")
         status, value = cuda.cuGraphKernelNodeGetAttribute(handle, identifier)
+        if int(status) not in _UNKNOWN_HERE:
+            checked((status,))  # A kernel with clusters that is launched without them dies with an illegal instruction.
         attribute = cuda.CUlaunchAttribute()
         attribute.id = identifier
         return (value if int(status) == 0 else None), attribute

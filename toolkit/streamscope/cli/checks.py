@@ -102,7 +102,8 @@ def _gpu() -> Iterator[Check]:
         yield Check(topic, "GPU", "unneeded", driver, todo)
         for name, packages in _GPU_PACKAGES.items():
             if name != "NVRTC":  # which needs no GPU
-                yield Check(topic, name, "unneeded", _versions(packages) or "not installed; needed only with a GPU")
+                use = f"{_FOR_CUPTI}, " if name == "CUPTI" else ""
+                yield Check(topic, name, "unneeded", _versions(packages) or f"not installed; {use}needed only with a GPU")
         return
     extra = f"pip install '.[cuda{12 if driver.startswith('CUDA 12') else 13}]' in the clone"
     yield Check(topic, "GPU", "ok", ", ".join(gpus))
@@ -151,6 +152,9 @@ _GPU_PACKAGES = {
     "cuDNN": ("nvidia-cudnn-frontend",),
     "CUPTI": ("cupti-python",),
 }
+
+
+_FOR_CUPTI = "for ss.record"
 
 
 def _version_of(package: str) -> str | None:
@@ -260,7 +264,7 @@ def _convolve(device: CudaDevice) -> str:
 
 def _cupti(topic: str, device: CudaDevice, extra: str) -> Check:
     if _version_of("cupti-python") is None:
-        return Check(topic, "CUPTI", "lacking", "cupti-python is not installed", f"{extra}; all but CUPTI works without")
+        return Check(topic, "CUPTI", "lacking", f"cupti-python is not installed; {_FOR_CUPTI}", f"{extra}; all else works without")
     return _tried(topic, "CUPTI", lambda: _record(device), PERMISSION)
 
 
@@ -269,7 +273,7 @@ def _record(device: CudaDevice) -> str:
 
     prepared = _run(device, lambda x: x + x, np.arange(8, dtype=np.float32))
     CuptiRecorder.on(device).record(prepared)
-    return f"permitted, {_versions(_GPU_PACKAGES['CUPTI'])}"
+    return f"permitted, {_FOR_CUPTI}, {_versions(_GPU_PACKAGES['CUPTI'])}"
 
 
 def _run(device: Any, function: Callable[..., Any], *inputs: Any) -> Any:

@@ -29,10 +29,13 @@ class DeviceLogRecorder:
     device : Device
     log : DeviceLog
         The device's own.
+    asked : str
+        The recorder that was asked for; where it is one that this device has no use for, a note says so.
     """
 
     device: Device
     log: DeviceLog
+    asked: str = "auto"
 
     def record(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> Trace:
         """Record a prepared program whose inputs are loaded and which has run twice, so that its graphs exist.
@@ -55,11 +58,16 @@ class DeviceLogRecorder:
             self.device.info,
             "device log",
             ledger={"recorded_ns": makespan_ns, "unrecorded_ns": makespan_ns},
-            notes=tuple(prepared.notes),
+            notes=(*prepared.notes, *self._notes()),
             plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
             memory=prepared.memory,
         )
         return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns))
+
+    def _notes(self) -> list[str]:
+        if self.asked in ("auto", "events"):
+            return []
+        return [f'recorder="{self.asked}" is for GPUs: {self.device.info.name} was recorded by its own log, which is exact']
 
     def _spans(self, prepared: Prepared, host: list[HostInterval], records: Sequence[LogRecord]) -> SpanBuilder:
         zero, lanes = host[0].start_ns, prepared.plan.lanes

@@ -68,7 +68,7 @@ def recorder_of(device: Device, name: str = "auto") -> Recorder:
     """
     log = device.log
     if log is not None:
-        return DeviceLogRecorder(device, log)
+        return DeviceLogRecorder(device, log, name)
     if name in ("auto", "events"):
         return EventRecorder.on(device)
     # They load what a comparison by events does without.

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from streamscope.errors import RecordingError
 from streamscope.interrupts import deferred
+from streamscope.kernels.library.libraries import has_driver
 from streamscope.recording.activity_records import STRUCTURES, ActivityRecords, layouts_of
 
 WORK = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET")
@@ -290,6 +291,8 @@ def subscription() -> Subscription:
     try:
         from cupti import cupti
     except ImportError as error:
+        if not has_driver():
+            raise RecordingError("there is no NVIDIA GPU here", hint=NO_GPU_HINT) from None
         raise RecordingError(f"CUPTI cannot be loaded: {error}", hint=INSTALL_HINT) from None
     try:
         cupti.get_timestamp()  # This loads the library.
@@ -299,7 +302,8 @@ def subscription() -> Subscription:
     except RecordingError:
         raise
     except Exception as error:
-        raise RecordingError(f"CUPTI does not work here: {error}", hint=NO_GPU_HINT) from error
+        what = f"CUPTI does not work here: {error}" if has_driver() else "there is no NVIDIA GPU here"
+        raise RecordingError(what, hint=NO_GPU_HINT) from error
 
 
 INSTALL_HINT = "pip install cupti-python, of the CUDA version that is in use: cupti-python>=13,<14 for CUDA 13"

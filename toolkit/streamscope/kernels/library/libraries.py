@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -15,6 +16,15 @@ NO_GPU_HINT = "check nvidia-smi, or use device='simulated'"
 OUT_OF_MEMORY = 2
 """cudaErrorMemoryAllocation, and CUDA_ERROR_OUT_OF_MEMORY."""
 OUT_OF_MEMORY_HINT = "use smaller arrays, or free memory held by other programs"
+
+
+def has_driver() -> bool:
+    """Tell whether there is an NVIDIA driver, without any package; whether it has a GPU, only a call of it tells."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 @cache
@@ -31,6 +41,8 @@ def libraries() -> SimpleNamespace:
         from cuda.bindings import driver as cuda
         from cupy_backends.cuda.api import driver, runtime
     except ImportError as error:
+        if not has_driver():
+            raise NoDeviceError("no CUDA device: there is no NVIDIA driver here", hint=NO_GPU_HINT) from None
         raise NoDeviceError(f"no CUDA device: {error}", hint=INSTALL_HINT) from None
     try:
         count = runtime.getDeviceCount()
