@@ -56,7 +56,7 @@ def test_every_kind_of_event_becomes_its_span(written):
     assert (info.device.kind, info.device.name) == ("cuda", "NVIDIA H200")
     assert info.device.details["multiprocessors"] == 132
     assert info.created == "2025-11-13T02:13:24+00:00"  # base, 5 s, less 2 µs
-    assert info.notes == ("the profiler itself took 1.2 µs of host time while it recorded",)
+    assert info.notes == ("the profiler itself took 1.2 µs of host time within the span",)
 
 
 def same(one, other):
@@ -159,11 +159,59 @@ def test_one_gpu_is_read_and_the_others_are_counted(written):
     trace = read(written(events))
     assert rows(trace, "kind", "name", "correlation") == [("LAUNCH", "cudaLaunchKernel", 2), ("KERNEL", "large", 2), ("KERNEL", "large", 3)]
     assert trace.info.device.name == "NVIDIA H200 b"
-    assert trace.info.notes[0] == "only GPU 1; left out: 1 device span of GPU 0 (gpu= chooses another)"
+    assert trace.info.notes[0] == "only GPU 1; left out: 1 device span of GPU 0, and 1 call that launched it (gpu= chooses another)"
     other = read(written(events), gpu=0)
     assert rows(other, "kind", "name", "correlation") == [("LAUNCH", "cudaLaunchKernel", 1), ("KERNEL", "small", 1)]
     with pytest.raises(TraceError, match=r"it holds no work of GPU 2 \(it has work of GPU 0, GPU 1\)"):
         read(written(events), gpu=2)
+
+
+def test_what_the_profiler_took_counts_as_far_as_it_lies_in_the_run_wherever_the_clock_begins(written):
+    at = 1_700_000_000_000_000_000
+    events = [
+        event("overhead", "before", at - 5000, at, tid=0),
+        event("overhead", "before and within", at - 5000, at + 100, tid=0),
+        event("overhead", "of no length", at + 20, at + 20, tid=0),
+        event("overhead", "within", at + 200, at + 1400, tid=0),
+        event("overhead", "behind", at + 3000, at + 4000, tid=0),
+        {"ph": "X", "cat": "overhead", "name": "without a time"},
+        call("cudaMalloc", at - 9000, at - 8000),
+        call("cudaLaunchKernel", at, at + 1000, 1),
+        kernel("k", at + 2000, at + 3000, 1),
+    ]
+    trace = read(written(events))
+    assert trace.info.notes == ("the profiler itself took 1.3 µs of host time within the span",)
+    assert read(written([*events[:1], *events[-2:]])).info.notes == ()
+    assert rows(trace, "kind", "start_ns", "end_ns")[-1] == ("KERNEL", 11_000, 12_000)
+
+
+def test_calls_without_a_number_stay_where_work_of_another_gpu_has_none(written):
+    elsewhere = kernel("elsewhere", 20, 30, None, device=1)
+    events = [
+        call("cudaMalloc", 0, 5),
+        call("cudaLaunchKernel", 5, 10, 1),
+        kernel("k", 20, 90, 1),
+        elsewhere,
+        call("cudaDeviceSynchronize", 10, 95),
+    ]
+    trace = read(written(events))
+    assert [row[0] for row in rows(trace, "name")] == ["cudaMalloc", "cudaLaunchKernel", "cudaDeviceSynchronize", "k"]
+    assert trace.info.notes == ("only GPU 0; left out: 1 device span of GPU 1 (gpu= chooses another)",)
+
+
+def test_streams_of_two_contexts_with_one_number_are_two(written):
+    events = [
+        call("cudaLaunchKernel", 0, 10, 1), call("cudaLaunchKernel", 10, 20, 2), call("cudaLaunchKernel", 20, 30, 3),
+        call("cudaStreamSynchronize", 30, 400, 4), event("cuda_sync", "Stream Sync", 30, 400, correlation=4, stream=7, context=2),
+        kernel("one", 100, 200, 1, context=1), kernel("two", 150, 250, 2, context=2), kernel("three", 150, 250, 3, context=2, stream=9),
+    ]  # fmt: skip
+    trace = read(written(events))
+    names = [(row[0], row[1]) for row in rows(trace, "name", "lane")]
+    assert names[3:] == [
+        ("cudaStreamSynchronize stream 7 (context 2)", "thread 4242"),
+        ("one", "stream 7 (context 1)"), ("two", "stream 7 (context 2)"), ("three", "stream 9"),
+    ]  # fmt: skip
+    assert trace.info.notes == ()
 
 
 def test_a_call_inside_of_a_call_launches_nothing_twice(written):

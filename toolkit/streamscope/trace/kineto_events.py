@@ -41,6 +41,7 @@ class Arguments(msgspec.Struct, gc=False, rename=lambda name: name.replace("_", 
     correlation: Any = None
     device: Any = None
     stream: Any = None
+    context: Any = None
     grid: Sizes | str | int | None = None  # Triton's operators have a text there
     block: Sizes | str | int | None = None
     bytes: Any = None
