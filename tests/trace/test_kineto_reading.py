@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.trace.kineto_files import call, content, dumps, event, kernel, rows, step
 
+import streamscope as ss
 from streamscope.errors import TraceError
 from streamscope.trace import SpanKind, foreign, kineto_events
 from streamscope.trace.read import read
@@ -137,6 +138,25 @@ def test_kernels_that_overlap_on_one_stream_lie_side_by_side(written):
         ("a", "stream 7"), ("b", "stream 7 · 2"), ("c", "stream 7 · 3"), ("d", "stream 7 · 2"), ("e", "stream 7"),
     ]  # fmt: skip
     assert "on further lanes (· 2): 3 device spans that overlapped another of the same stream" in trace.info.notes
+
+
+def test_kernels_that_overlap_on_one_stream_are_of_one_stream(written):
+    """Four kernels of 100 µs that each begin 10 µs before the end of the one before, as programmatic dependent launch has them."""
+    calls = [call("cudaLaunchKernelExC", 1000 * each, 1000 * each + 900, each + 1) for each in range(4)]
+    kernels = [kernel(f"k{each}", 6000 + 90_000 * each, 106_000 + 90_000 * each, each + 1) for each in range(4)]
+    trace = read(written([*calls, *kernels]))
+    spans = trace.spans
+    assert spans.lanes == ("thread 4242", "stream 7", "stream 7 · 2")
+    assert {name: split.total_ns for name, split in ss.analysis.idle_by_stream(spans).items()} == {"stream 7": 0}
+    assert ss.analysis.launch_overhead_ns(spans).tolist() == [6000]
+    assert ss.analysis.stream_overlap(spans) == ()
+    (stream,) = ss.analysis.summary(trace).streams
+    assert (stream.name, stream.kernel_count, stream.busy_us) == ("stream 7", 4, 370.0)
+    path = ss.analysis.critical_path(trace)
+    assert path.time_ns(ss.analysis.Bound.KERNEL) == 370_000
+    assert path.unexplained_ns == 0
+    assert not ss.analysis.queue_full_ns(spans, limit=5)
+    assert list(ss.analysis.queue_full_ns(spans, limit=4)) == ["stream 7"]
 
 
 def test_ranges_that_do_not_nest_lie_side_by_side(written):
