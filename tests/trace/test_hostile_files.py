@@ -10,8 +10,9 @@ import pytest
 from tests.trace.databases import nsight, rocpd
 from tests.trace.kineto_files import call, content, dumps, event, kernel, rows, step
 
+import streamscope as ss
 from streamscope.errors import TraceError
-from streamscope.trace import database, foreign, kineto_events
+from streamscope.trace import database, foreign, kineto, kineto_events
 from streamscope.trace.read import read
 
 GOOD = dumps(content(step()))
@@ -29,7 +30,7 @@ def one(**changes):
 
 
 TEXTS = {
-    "nothing": ("", "none of the formats"),
+    "nothing": ("", "it is empty"),
     "spaces": (" " * 1000, "none of the formats"),
     "words": ("hello", "none of the formats"),
     "a number": ("17", "none of the formats"),
@@ -42,8 +43,11 @@ TEXTS = {
     "more behind the end": (GOOD + "{}", "not as PyTorch's profiler writes it"),
     "nested deeply": ('{"traceEvents": [' + '{"args": {"a": ' + "[" * 200_000, "recursion|nested"),
     "nested deeply in front": ('{"a": ' + "[" * 200_000 + "]" * 200_000 + ', "traceEvents": []}', "recursion|nested"),
-    "NaN": (one(ts="@@NaN@@"), "not as PyTorch's profiler writes it"),
-    "infinity": (one(dur="@@Infinity@@"), "not as PyTorch's profiler writes it"),
+    "NaN": (one(ts="@@NaN@@"), "it has NaN in the place of a number, which JSON does not know"),
+    "infinity": (one(dur="@@Infinity@@"), "it has Infinity in the place of a number"),
+    "infinity below 0": (one(dur="@@-Infinity@@"), "it has Infinity in the place of a number"),
+    "NaN in the middle": (GOOD.replace('"dur": ', '"x": NaN, "dur": ', 1), "it has NaN in the place of a number"),
+    "NaN beside the events": (GOOD[:-1] + ', "x": NaN}', "it has NaN in the place of a number"),
     "a time that is a text": (one(ts="12.5"), r"Expected `float \| null`, got `str`"),
     "a time that no double holds": (one(ts="@@1e999@@"), "not as PyTorch's profiler writes it"),
     "a time with a million digits": (one(ts="@@1" + "0" * 1_000_000 + "@@"), "not as PyTorch's profiler writes it"),
@@ -216,7 +220,7 @@ def test_odd_numbers_in_a_database_are_noted(tmp_path):
         "UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET start = -9223372036854775807",
     )
     trace = read(path)
-    assert trace.info.notes[2:5] == (
+    assert trace.info.notes[1:4] == (
         "left out: 1 span with an end before the start",
         "left out: 1 span more than 52 days away from the others",
         "unknown: blocks of 1 span, impossible in the file",
@@ -235,10 +239,50 @@ def test_a_database_whose_reading_takes_too_long_is_told(tmp_path, monkeypatch):
     refused(path, "reading it takes more than 1,000 steps")
 
 
+def test_a_text_that_many_rows_share_is_not_read_for_each(tmp_path, monkeypatch):
+    path = nsight(tmp_path / "t.sqlite")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        strings = [(1000 + row, "x" * 10_000) for row in range(200)]
+        connection.executemany("INSERT INTO StringIds VALUES (?, ?)", strings)
+    assert len(read(path).spans)
+    monkeypatch.setattr(database, "MOST_TEXT", 1_000_000)
+    tracemalloc.start()
+    refused(path, "its texts have more than 1,000,000 characters")
+    assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    tracemalloc.stop()
+
+
+def test_a_long_text_in_the_place_of_a_number_is_not_read(tmp_path):
+    path = changed(nsight(tmp_path / "t.sqlite"), *[f"UPDATE {KERNELS} SET gridX = 'x' || hex(zeroblob(2000000)) WHERE correlationId = 11"])
+    tracemalloc.start()
+    refused(path, "KERNEL.gridX holds something else than whole numbers")
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    tracemalloc.stop()
+
+
+def test_a_file_with_more_work_than_a_trace_may_have_is_told_before_it_is_read_whole(tmp_path, monkeypatch):
+    path = tmp_path / "t.json"
+    monkeypatch.setattr(kineto_events, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(kineto, "MOST_SPANS", 50)
+    monkeypatch.setattr(kineto, "MOST_KEPT", 300)
+    path.write_text(dumps(content([kernel("k", 10 * each, 10 * each + 5, each) for each in range(1, 60)])) + "damaged")
+    refused(path, "it has more than the 50 kernels, copies and sets that a trace may have")
+    waits = [event("cuda_sync", "Stream Sync", each, each + 1, correlation=each, stream=7) for each in range(1, 302)]
+    path.write_text(dumps(content([kernel("k", 0, 5, 1), *waits])) + "damaged")
+    refused(path, "it has more than 300 calls, ranges, kernels and copies")
+
+
 def test_a_database_with_changes_in_another_file_is_told(tmp_path):
     path = nsight(tmp_path / "t.sqlite")
     (tmp_path / "t.sqlite-wal").write_bytes(b"x")
     refused(path, "changes of it stand in 't.sqlite-wal'")
+
+
+def test_metrics_are_told_from_a_trace(tmp_path):
+    path = tmp_path / "step.jsonl"
+    (tmp_path / "step.json").write_text(GOOD)
+    path.write_text(ss.analysis.json_lines(read(tmp_path / "step.json")))
+    refused(path, r"it holds metrics, not a trace \(keep the trace itself")
 
 
 def test_a_database_is_left_as_it_was(tmp_path):

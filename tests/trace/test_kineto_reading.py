@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.trace.kineto_files import call, content, dumps, event, kernel, rows, step
 
+import streamscope as ss
 from streamscope.errors import TraceError
 from streamscope.trace import SpanKind, foreign, kineto_events
 from streamscope.trace.read import read
@@ -56,7 +57,7 @@ def test_every_kind_of_event_becomes_its_span(written):
     assert (info.device.kind, info.device.name) == ("cuda", "NVIDIA H200")
     assert info.device.details["multiprocessors"] == 132
     assert info.created == "2025-11-13T02:13:24+00:00"  # base, 5 s, less 2 µs
-    assert info.notes == ("the profiler itself took 1.2 µs of host time while it recorded",)
+    assert info.notes == ("the profiler itself took 1.2 µs of host time within the span",)
 
 
 def same(one, other):
@@ -139,6 +140,25 @@ def test_kernels_that_overlap_on_one_stream_lie_side_by_side(written):
     assert "on further lanes (· 2): 3 device spans that overlapped another of the same stream" in trace.info.notes
 
 
+def test_kernels_that_overlap_on_one_stream_are_of_one_stream(written):
+    """Four kernels of 100 µs that each begin 10 µs before the end of the one before, as programmatic dependent launch has them."""
+    calls = [call("cudaLaunchKernelExC", 1000 * each, 1000 * each + 900, each + 1) for each in range(4)]
+    kernels = [kernel(f"k{each}", 6000 + 90_000 * each, 106_000 + 90_000 * each, each + 1) for each in range(4)]
+    trace = read(written([*calls, *kernels]))
+    spans = trace.spans
+    assert spans.lanes == ("thread 4242", "stream 7", "stream 7 · 2")
+    assert {name: split.total_ns for name, split in ss.analysis.idle_by_stream(spans).items()} == {"stream 7": 0}
+    assert ss.analysis.launch_overhead_ns(spans).tolist() == [6000]
+    assert ss.analysis.stream_overlap(spans) == ()
+    (stream,) = ss.analysis.summary(trace).streams
+    assert (stream.name, stream.kernel_count, stream.busy_us) == ("stream 7", 4, 370.0)
+    path = ss.analysis.critical_path(trace)
+    assert path.time_ns(ss.analysis.Bound.KERNEL) == 370_000
+    assert path.unexplained_ns == 0
+    assert not ss.analysis.queue_full_ns(spans, limit=5)
+    assert list(ss.analysis.queue_full_ns(spans, limit=4)) == ["stream 7"]
+
+
 def test_ranges_that_do_not_nest_lie_side_by_side(written):
     spans = [("a", 0, 100), ("b", 10, 50), ("c", 40, 90), ("d", 50, 100), ("e", 100, 120)]
     events = [event("user_annotation", name, start, end, tid=1) for name, start, end in spans] + [kernel("k", 0, 1, 1)]
@@ -159,11 +179,59 @@ def test_one_gpu_is_read_and_the_others_are_counted(written):
     trace = read(written(events))
     assert rows(trace, "kind", "name", "correlation") == [("LAUNCH", "cudaLaunchKernel", 2), ("KERNEL", "large", 2), ("KERNEL", "large", 3)]
     assert trace.info.device.name == "NVIDIA H200 b"
-    assert trace.info.notes[0] == "only GPU 1; left out: 1 device span of GPU 0 (gpu= chooses another)"
+    assert trace.info.notes[0] == "only GPU 1; left out: 1 device span of GPU 0, and 1 call that launched it (gpu= chooses another)"
     other = read(written(events), gpu=0)
     assert rows(other, "kind", "name", "correlation") == [("LAUNCH", "cudaLaunchKernel", 1), ("KERNEL", "small", 1)]
     with pytest.raises(TraceError, match=r"it holds no work of GPU 2 \(it has work of GPU 0, GPU 1\)"):
         read(written(events), gpu=2)
+
+
+def test_what_the_profiler_took_counts_as_far_as_it_lies_in_the_run_wherever_the_clock_begins(written):
+    at = 1_700_000_000_000_000_000
+    events = [
+        event("overhead", "before", at - 5000, at, tid=0),
+        event("overhead", "before and within", at - 5000, at + 100, tid=0),
+        event("overhead", "of no length", at + 20, at + 20, tid=0),
+        event("overhead", "within", at + 200, at + 1400, tid=0),
+        event("overhead", "behind", at + 3000, at + 4000, tid=0),
+        {"ph": "X", "cat": "overhead", "name": "without a time"},
+        call("cudaMalloc", at - 9000, at - 8000),
+        call("cudaLaunchKernel", at, at + 1000, 1),
+        kernel("k", at + 2000, at + 3000, 1),
+    ]
+    trace = read(written(events))
+    assert trace.info.notes == ("the profiler itself took 1.3 µs of host time within the span",)
+    assert read(written([*events[:1], *events[-2:]])).info.notes == ()
+    assert rows(trace, "kind", "start_ns", "end_ns")[-1] == ("KERNEL", 11_000, 12_000)
+
+
+def test_calls_without_a_number_stay_where_work_of_another_gpu_has_none(written):
+    elsewhere = kernel("elsewhere", 20, 30, None, device=1)
+    events = [
+        call("cudaMalloc", 0, 5),
+        call("cudaLaunchKernel", 5, 10, 1),
+        kernel("k", 20, 90, 1),
+        elsewhere,
+        call("cudaDeviceSynchronize", 10, 95),
+    ]
+    trace = read(written(events))
+    assert [row[0] for row in rows(trace, "name")] == ["cudaMalloc", "cudaLaunchKernel", "cudaDeviceSynchronize", "k"]
+    assert trace.info.notes == ("only GPU 0; left out: 1 device span of GPU 1 (gpu= chooses another)",)
+
+
+def test_streams_of_two_contexts_with_one_number_are_two(written):
+    events = [
+        call("cudaLaunchKernel", 0, 10, 1), call("cudaLaunchKernel", 10, 20, 2), call("cudaLaunchKernel", 20, 30, 3),
+        call("cudaStreamSynchronize", 30, 400, 4), event("cuda_sync", "Stream Sync", 30, 400, correlation=4, stream=7, context=2),
+        kernel("one", 100, 200, 1, context=1), kernel("two", 150, 250, 2, context=2), kernel("three", 150, 250, 3, context=2, stream=9),
+    ]  # fmt: skip
+    trace = read(written(events))
+    names = [(row[0], row[1]) for row in rows(trace, "name", "lane")]
+    assert names[3:] == [
+        ("cudaStreamSynchronize stream 7 (context 2)", "thread 4242"),
+        ("one", "stream 7 (context 1)"), ("two", "stream 7 (context 2)"), ("three", "stream 9"),
+    ]  # fmt: skip
+    assert trace.info.notes == ()
 
 
 def test_a_call_inside_of_a_call_launches_nothing_twice(written):

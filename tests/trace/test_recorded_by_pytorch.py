@@ -68,4 +68,13 @@ def test_where_they_come_from_is_kept(both):
     assert (info.device.kind, info.device.name, info.device.details["multiprocessors"]) == ("cuda", "NVIDIA H200", 132)
     assert (info.versions["torch"], info.versions["cuda_runtime"]) == ("2.11.0+cu130", "13000")
     assert info.created.startswith("2026-11-22T15:47")
-    assert info.notes[0].startswith("the profiler itself took ")
+
+
+def test_what_the_profiler_took_is_told_where_it_lies_in_the_run_and_only_there(both):
+    trace, events = both
+    calls = [event for event in events if event["cat"] in ("cuda_runtime", "cuda_driver")]
+    begin_us = min(event["ts"] for event in calls if any(word in event["name"] for word in ("Launch", "Mem", "Event", "Synchronize")))
+    overheads = [event for event in events if event["cat"] == "overhead"]
+    assert overheads
+    within = [event for event in overheads if event["ts"] + event["dur"] > begin_us]
+    assert any("the profiler itself took" in note for note in trace.info.notes) == bool(within)

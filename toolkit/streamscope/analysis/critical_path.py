@@ -116,7 +116,7 @@ def critical_path(trace: Trace) -> CriticalPath:
     [(0, 5000, 'LAUNCH'), (5000, 25000, 'KERNEL'), (25000, 27000, 'HOST')]
     """
     spans, kept = _with_blocking_copies(run_of(trace.spans), np.flatnonzero(~trace.spans.is_kind(ASIDE)))
-    complete = trace.origins.complete or len(np.unique(spans.lane[spans.is_kind(DEVICE_KINDS)])) <= 1
+    complete = trace.origins.complete or len(np.unique(spans.stream_lanes[spans.lane[spans.is_kind(DEVICE_KINDS)]])) <= 1
     work = np.flatnonzero(spans.kind != SpanKind.GRAPH)
     if not len(work):
         none = np.zeros(0, np.int64)
@@ -191,11 +191,12 @@ class _Before:
 
 
 def _before_on_lane(spans: SpanTable, rows: IntArray) -> IntArray:
-    """Return for each row the one before it among these rows on its lane, -1 for none."""
-    order = np.lexsort((spans.end_ns[rows], spans.start_ns[rows], spans.lane[rows]))
+    """Return for each row the one before it among these rows on its thread or stream, -1 for none."""
+    lane = spans.stream_lanes[spans.lane]
+    order = np.lexsort((spans.end_ns[rows], spans.start_ns[rows], lane[rows]))
     ordered = rows[order]
     before = np.concatenate([[-1], ordered[:-1]])[: len(rows)]
-    before[np.diff(spans.lane[ordered], prepend=-1) != 0] = -1
+    before[np.diff(lane[ordered], prepend=-1) != 0] = -1
     found = np.empty(len(rows), np.int64)
     found[order] = before
     return found
@@ -222,7 +223,7 @@ def _noticed(spans: SpanTable) -> tuple[IntArray, IntArray]:
     for name in np.unique(spans.name[syncs]).tolist():
         of_name = syncs[spans.name[syncs] == name]
         stream = next((lane for lane, text in enumerate(spans.lanes) if str(names[name]).endswith(f" {text}")), None)
-        ended = device if stream is None else device[spans.lane[device] == stream]
+        ended = device if stream is None else device[spans.stream_lanes[spans.lane[device]] == stream]
         at = np.searchsorted(spans.end_ns[ended], spans.end_ns[of_name], side="right") - 1
         within = at >= 0
         within[within] = spans.end_ns[ended[at[within]]] > spans.start_ns[of_name[within]]

@@ -153,7 +153,7 @@ def idle_by_stream(
     length = len(IdleCause)
     # Up to 2**53 ns in all, so sums of floats are exact.
     by_cause = np.bincount(gaps.lane * length + gaps.cause, gaps.end_ns - gaps.start_ns, len(spans.lanes) * length).astype(np.int64)
-    present = np.bincount(spans.lane[spans.is_kind(DEVICE_KINDS)], minlength=len(spans.lanes)) > 0
+    present = np.bincount(spans.stream_lanes[spans.lane[spans.is_kind(DEVICE_KINDS)]], minlength=len(spans.lanes)) > 0
     return {spans.lanes[lane]: IdleSplit(*by_cause[lane * length :][:length].tolist()) for lane in np.flatnonzero(present)}
 
 
@@ -224,7 +224,7 @@ def _work(spans: SpanTable, device: IntArray, launch_ns: int | None) -> _Work:
     known = call >= 0
     shortest_ns = shortest_launch_ns(spans, device, call) if launch_ns is None else launch_ns
     arrival_ns = np.where(known, spans.start_ns[call] + shortest_ns, 0)
-    return _Work(spans.lane[device], spans.start_ns[device], spans.end_ns[device], arrival_ns, known)
+    return _Work(spans.stream_lanes[spans.lane[device]], spans.start_ns[device], spans.end_ns[device], arrival_ns, known)
 
 
 def _gaps(work: _Work, begin_ns: int | None, kernel_wait_below_ns: int) -> Gaps:

@@ -66,7 +66,7 @@ def _lines(trace: Trace) -> Iterator[dict[str, Any]]:
         yield _line(name, value, DEFINITIONS, found) | {"basis": _basis(trace, rests_on)} | whose
     for stream in streams:
         lane = stream.pop("name")
-        rests_on = spans.is_kind(DEVICE_KINDS) & (spans.lane == spans.lanes.index(lane))
+        rests_on = spans.is_kind(DEVICE_KINDS) & (spans.stream_lanes[spans.lane] == spans.lanes.index(lane))
         for name, value in _flat(stream):
             yield _line(name, value, OF_STREAMS, found) | {"basis": _basis(trace, rests_on)} | whose | {"lane": lane}
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.launches import call_rows, join_launches
+from streamscope.analysis.overlap import rows_by_stream
 from streamscope.trace.spans import DEVICE_KINDS, SpanKind, SpanTable
 
 LATE_ABOVE_NS = 100_000
@@ -78,11 +79,15 @@ def launch_overhead_ns(spans: SpanTable) -> IntArray:
     [5]
     """
     device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
-    device = device[np.argsort(spans.lane[device], kind="stable")]  # The table is in the order of starts.
+    by_stream = [rows for _, rows in rows_by_stream(spans, device)]
+    device = np.concatenate([device[:0], *by_stream])
     call = call_rows(spans, device)
-    before_ns = np.roll(spans.end_ns[device], 1)
-    opens = np.diff(spans.lane[device], prepend=-1) != 0
-    free = (call >= 0) & (spans.kind[device] == SpanKind.KERNEL) & (opens | (before_ns <= spans.start_ns[call]))
+    # A stream may be busy with several, so the latest end of all before counts.
+    never = np.full(1, np.iinfo(np.int64).min)
+    before_ns = np.concatenate(
+        [spans.end_ns[:0], *(np.append(never, np.maximum.accumulate(spans.end_ns[rows])[:-1]) for rows in by_stream)]
+    )
+    free = (call >= 0) & (spans.kind[device] == SpanKind.KERNEL) & (before_ns <= spans.start_ns[call])
     found: IntArray = spans.start_ns[device[free]] - spans.start_ns[call[free]]
     return found
 
@@ -110,10 +115,11 @@ def queue_full_ns(spans: SpanTable, *, limit: int = QUEUE_LIMIT) -> dict[str, in
     {'main': 1}
     """
     launches = join_launches(spans, DEVICE_KINDS)
-    launched = np.bincount(launches.lane, minlength=len(spans.lanes))
+    stream = spans.stream_lanes[launches.lane]
+    launched = np.bincount(stream, minlength=len(spans.lanes))
     full_ns = {}
     for lane in np.flatnonzero(launched >= limit):  # A queue never holds more than its stream's launches.
-        full_ns[spans.lanes[lane]] = int(launches.queue_length(launches.lane == lane).time_at_ns()[limit:].sum())
+        full_ns[spans.lanes[lane]] = int(launches.queue_length(stream == lane).time_at_ns()[limit:].sum())
     return {name: time_ns for name, time_ns in full_ns.items() if time_ns}
 
 

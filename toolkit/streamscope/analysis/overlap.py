@@ -214,9 +214,18 @@ def busy_on_lanes(spans: SpanTable, kinds: Iterable[SpanKind]) -> Intervals:
 
 def rows_by_lane(spans: SpanTable, rows: IntArray) -> list[tuple[int, IntArray]]:
     """Return the lanes that some rows lie on, in their order, each with its rows as they were ordered."""
-    ordered = rows[np.argsort(spans.lane[rows], kind="stable")]
-    cuts = np.flatnonzero(np.diff(spans.lane[ordered])) + 1
-    return [(int(spans.lane[part[0]]), part) for part in np.split(ordered, cuts) if len(part)]
+    return _rows_by(spans.lane, rows)
+
+
+def rows_by_stream(spans: SpanTable, rows: IntArray) -> list[tuple[int, IntArray]]:
+    """Return the first lanes of the streams of some rows, as `rows_by_lane`: a stream whose work overlaps has several lanes."""
+    return _rows_by(spans.stream_lanes[spans.lane], rows)
+
+
+def _rows_by(lane: IntArray, rows: IntArray) -> list[tuple[int, IntArray]]:
+    ordered = rows[np.argsort(lane[rows], kind="stable")]
+    cuts = np.flatnonzero(np.diff(lane[ordered])) + 1
+    return [(int(lane[part[0]]), part) for part in np.split(ordered, cuts) if len(part)]
 
 
 def overlap_ns(spans: SpanTable) -> int:
@@ -293,7 +302,7 @@ def stream_overlap(spans: SpanTable, kinds: Iterable[SpanKind] = (SpanKind.KERNE
     >>> ss.analysis.stream_overlap(builder.build())  # 10 ns of the 20 on aux
     (StreamPair(first='main', second='aux', overlap_ns=10, fraction=0.5),)
     """
-    lanes = rows_by_lane(spans, np.flatnonzero(spans.is_kind(kinds)))
+    lanes = rows_by_stream(spans, np.flatnonzero(spans.is_kind(kinds)))
     names = [spans.lanes[lane] for lane, _ in lanes]
     busy = [union(spans.start_ns[rows], spans.end_ns[rows]) for _, rows in lanes]
     common_ns, busy_ns = _common_ns(busy).astype(np.int64), [one.length_ns for one in busy]

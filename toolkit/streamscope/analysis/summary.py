@@ -28,7 +28,7 @@ from streamscope.analysis.overlap import (
     kernel_count,
     overlap_fraction,
     overlap_ns,
-    rows_by_lane,
+    rows_by_stream,
     run_of,
     span_ns,
 )
@@ -339,7 +339,7 @@ def idle_dict(idle: IdleSplit) -> dict[str, float]:
 
 def _streams(spans: SpanTable) -> tuple[StreamSummary, ...]:
     found, idle = [], idle_by_stream(spans)
-    for lane, rows in rows_by_lane(spans, np.flatnonzero(spans.is_kind(DEVICE_KINDS))):
+    for lane, rows in rows_by_stream(spans, np.flatnonzero(spans.is_kind(DEVICE_KINDS))):
         kernel = spans.kind[rows] == SpanKind.KERNEL
         busy_us, copy_us = (
             union(spans.start_ns[chosen], spans.end_ns[chosen]).length_ns / 1000 for chosen in (rows[kernel], rows[~kernel])

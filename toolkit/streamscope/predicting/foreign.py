@@ -106,13 +106,13 @@ def _orders(trace: Trace, rows: IntArray) -> list[set[int]]:
     """Return for each task the tasks that it comes after, by their positions."""
     spans, known = trace.spans, trace.origins.complete
     position = {row: index for index, row in enumerate(rows.tolist())}
-    lanes = [_stream(spans.lanes[lane]) for lane in spans.lane[rows].tolist()]
+    streams = spans.stream_lanes[spans.lane[rows]].tolist()
     in_graph = spans.graph_node[rows] >= 0
-    last: dict[str, int] = {}
+    last: dict[int, int] = {}
     before: list[set[int]] = []
-    for index, lane in enumerate(lanes):
-        before.append({last[lane]} if lane in last else set())
-        last[lane] = index
+    for index, stream in enumerate(streams):
+        before.append({last[stream]} if stream in last else set())
+        last[stream] = index
     for earlier, later in trace.origins.row_waits.tolist():
         if earlier in position and later in position and position[earlier] < position[later]:
             before[position[later]].add(position[earlier])
@@ -121,11 +121,6 @@ def _orders(trace: Trace, rows: IntArray) -> list[set[int]]:
             if not known or in_graph[index]:
                 before[index] = seen | (set() if in_graph[index] else before[index])
     return before
-
-
-def _stream(lane: str) -> str:
-    """Return the stream of a lane: kernels that overlap on one lie on further lanes, ``"stream 7 · 2"``."""
-    return lane.partition(" · ")[0]
 
 
 def _seen_before(spans: SpanTable, rows: IntArray) -> list[set[int]]:

@@ -7,7 +7,7 @@ file keeps a reader for ever or fills the memory.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ MOST_ROWS = 20_000_000
 MOST_STEPS = 3_000_000_000
 """Of SQLite's machine for all queries; a row takes about as many as it has columns."""
 MOST_VALUE_BYTES = 1 << 22
+MOST_TEXT = 1 << 28
+"""Characters and bytes of all values that are no numbers: many rows may share one place in the file, so its length limits nothing."""
 _AT_ONCE = 1 << 16
 _STEPS_BETWEEN = 1 << 20
 _LIMITS = {
@@ -44,6 +46,7 @@ class Tables:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._text = 0
         found = self._rows("SELECT name, type, sql FROM sqlite_master")
         self.names = frozenset(
             name
@@ -83,11 +86,11 @@ class Tables:
         """Return the rows of columns whose values may be anything; none where the table or one of the columns is missing."""
         if not self.columns(table).issuperset(columns):
             return []
-        return [row for some in self._some(table, columns) for row in some]
+        return list(self._counted(self._connection.execute(_query(table, map(_quoted, columns))), table))
 
     def _some(self, table: str, columns: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield the rows of a table, many at a time."""
-        cursor = self._connection.execute(f"SELECT {', '.join(map(_quoted, columns))} FROM {_quoted(table)}")  # noqa: S608 — quoted
+        """Yield the rows of columns of numbers, many at a time; a text or bytes, which may be long, are replaced by ``""``."""
+        cursor = self._connection.execute(_query(table, map(_number, columns)))
         rows = 0
         while some := cursor.fetchmany(_AT_ONCE):
             rows += len(some)
@@ -96,7 +99,17 @@ class Tables:
             yield some
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
-        return self._connection.execute(query).fetchmany(100_000)
+        return list(self._counted(self._connection.execute(query), "sqlite_master"))
+
+    def _counted(self, cursor: sqlite3.Cursor, table: str) -> Iterator[tuple[Any, ...]]:
+        """Yield rows one by one until there are too many, or too much text in them."""
+        for count, row in enumerate(cursor, 1):
+            self._text += sum(len(value) for value in row if isinstance(value, str | bytes))
+            if self._text > MOST_TEXT:
+                raise ValueError(f"its texts have more than {MOST_TEXT:,} characters")
+            if count > MOST_ROWS:
+                raise ValueError(f"its table {table!r} has more than {MOST_ROWS:,} rows")
+            yield row
 
 
 @contextmanager
@@ -149,12 +162,23 @@ def _check_whole(path: Path) -> None:
 
 def _allowed(action: int, one: str | None, two: str | None, database: str | None, inside: str | None) -> int:
     """Allow to read tables and to list their columns; nothing from inside of a view or a trigger."""
-    reads = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ) or (action == sqlite3.SQLITE_PRAGMA and one == "table_xinfo")
+    reads = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ) or (
+        (action == sqlite3.SQLITE_PRAGMA and one == "table_xinfo") or (action == sqlite3.SQLITE_FUNCTION and two == "typeof")
+    )
     return sqlite3.SQLITE_OK if reads and inside is None else sqlite3.SQLITE_DENY
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def _number(column: str) -> str:
+    name = _quoted(column)
+    return f"CASE WHEN typeof({name}) IN ('text', 'blob') THEN '' ELSE {name} END"
+
+
+def _query(table: str, columns: Iterable[str]) -> str:
+    return f"SELECT {', '.join(columns)} FROM {_quoted(table)}"  # noqa: S608 — quoted
 
 
 def _whole(values: Sequence[Any], missing: int | None, what: str) -> npt.NDArray[np.int64]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
 from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined, looked_up
@@ -18,13 +19,14 @@ from streamscope.trace.stored import MOST_NS
 from streamscope.trace.symbols import short_name
 from streamscope.trace.trace import DeviceInfo, Trace, TraceInfo
 
-__all__ = ["Activities", "counted", "foreign_trace", "joined", "profiler_note"]
+__all__ = ["Activities", "counted", "foreign_trace", "joined"]
 
 LONGEST_NAME = 10_000
 """Characters; what is longer is cut."""
 MOST_TRACKS = 64
 """How many kernels of one stream, or ranges of one thread that do not nest, may lie side by side."""
 _LAUNCHES = (SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH)
+_ASIDE = (SpanKind.API, SpanKind.RANGE)
 _CALLS, _RANGES, _WORK, _GRAPHS = range(4)
 _LANES = ("thread {}", "thread {} ranges", "stream {}", "stream {} graphs")
 _LANE_OF_KIND = np.full(len(SpanKind), _CALLS)
@@ -42,6 +44,7 @@ def foreign_trace(
     zero_ns: int | None = None,
     notes: Sequence[str] = (),
     waits: EventWaits | None = None,
+    profiler: Sequence[npt.NDArray[np.int64]] = (),
     **info: Any,
 ) -> Trace:
     """Return the trace of one GPU's activities.
@@ -62,6 +65,8 @@ def foreign_trace(
         What the reader has to say already.
     waits : EventWaits, optional
         Which streams waited for which, where the file says so.
+    profiler : two int64 arrays
+        When what the profiler itself did on the host began and ended.
 
     Raises
     ------
@@ -74,6 +79,8 @@ def foreign_trace(
     if zero_ns is None:
         calls = found.is_kind(HOST_KINDS - {SpanKind.RANGE})
         zero_ns = int(found.start_ns[calls if calls.any() else slice(None)].min())
+    if len(profiler):
+        said += _profiler_notes(found, *profiler)
     found = found.rows(_order(found.start_ns, found.end_ns))
     lane, lanes = _lanes(found, said)
     name, symbol, names = _named(found, said)
@@ -132,9 +139,13 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def profiler_note(overhead_ns: float) -> str:
-    """Return the note that says what a profiler took for itself."""
-    return f"the profiler itself took {overhead_ns / 1e3:,.1f} µs of host time while it recorded"
+def _profiler_notes(found: Activities, start_ns: IntArray, end_ns: IntArray) -> list[str]:
+    """Return the note that says what a profiler took for itself within the run; what it took before or after delayed nothing in it."""
+    run = ~found.is_kind(_ASIDE)
+    first_ns, last_ns = found.start_ns[run].min(), found.end_ns[run].max()
+    inside_ns = np.clip(end_ns, first_ns, last_ns) - np.clip(start_ns, first_ns, last_ns)
+    took_ns = float(np.maximum(inside_ns, 0).sum(dtype=np.float64))
+    return [f"the profiler itself took {took_ns / 1e3:,.1f} µs of host time within the span"] if took_ns else []
 
 
 def _possible(found: Activities, said: list[str]) -> Activities:
@@ -168,9 +179,12 @@ def _of_one_gpu(found: Activities, wanted: int | None, said: list[str]) -> Activ
     if not others.any():
         return found
     which = ", ".join(f"GPU {number}" for number in np.unique(found.gpu[others])[:10])
-    said.append(f"only GPU {gpu}; left out: {counted(int(others.sum()), 'device span')} of {which} (gpu= chooses another)")
     ours, theirs = found.correlation[on_device & ~others], found.correlation[others]
-    launches = np.isin(found.correlation, theirs) & ~np.isin(found.correlation, ours) & ~found.is_kind([SpanKind.RANGE])
+    theirs = np.setdiff1d(theirs, np.append(ours, -1))
+    launches = np.isin(found.correlation, theirs) & found.is_kind(HOST_KINDS - {SpanKind.RANGE})
+    it = "it" if others.sum() == 1 else "them"
+    calls = f", and {counted(int(launches.sum()), 'call')} that launched {it}" if launches.any() else ""
+    said.append(f"only GPU {gpu}; left out: {counted(int(others.sum()), 'device span')} of {which}{calls} (gpu= chooses another)")
     return found.rows(~others & ~launches)
 
 

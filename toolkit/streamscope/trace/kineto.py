@@ -16,14 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import TraceError, printable
-from streamscope.trace.activities import FAR_NS, Activities, busiest_gpu, joined, looked_up, name_waits
+from streamscope.trace.activities import FAR_NS, ON_DEVICE, Activities, busiest_gpu, joined, looked_up, name_waits
 from streamscope.trace.calls import call_kinds
-from streamscope.trace.foreign import counted, foreign_trace, profiler_note
+from streamscope.trace.foreign import counted, foreign_trace
 from streamscope.trace.foreign_waits import EventWaits
 from streamscope.trace.kineto_events import AnyEvent, Beside, EventsReader
 from streamscope.trace.kineto_numbers import products, times_ns, whole_numbers
 from streamscope.trace.kineto_own import OwnSpans
-from streamscope.trace.spans import SpanKind
+from streamscope.trace.spans import MOST_SPANS, SpanKind
+from streamscope.trace.stream_places import Streams
 from streamscope.trace.trace import DeviceInfo, Trace
 
 _DEVICE = {
@@ -32,6 +33,11 @@ _DEVICE = {
 """The last two stand in files of PyTorch before 1.12, as do ``Kernel``, ``Runtime`` and ``Operator``."""
 _RANGES = ("cpu_op", "user_annotation", "operator", "nvtx")
 _CALLS = ("runtime", "driver")
+_WAITS = ("correlation", "stream", "wait_on_stream", "recorded_by")
+"""Arguments that synchronisations have."""
+_STREAM_WAIT, _STREAM_SYNC = "Stream Wait Event", "Stream Sync"
+MOST_KEPT = 10_000_000
+"""Events of a file that are kept until its end; then the shortest ranges and calls beyond what a trace may have are left out."""
 _QUIET = frozenset({"", "ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "trace", "overhead", "cuda_sync", "gpu_user_annotation"})
 """Categories of which nothing is lost when they are not read: flows, what is noted in another way, what is there on the host too."""
 
@@ -65,8 +71,12 @@ class _ForeignSpans:
         self._places: dict[int, str] = {}
         self._parts: list[Activities] = []
         self._lost = Counter[str]()
-        self._profiler_ns = 0
-        self._synchronisations: list[tuple[str, Any]] = []
+        self._profiler: list[npt.NDArray[np.int64]] = [np.zeros((2, 0), np.int64)]
+        self._waits: dict[str, list[npt.NDArray[np.int64]]] = {
+            name: [np.zeros((0, len(_WAITS)), np.int64)] for name in (_STREAM_WAIT, _STREAM_SYNC)
+        }
+        self._streams = Streams("context")
+        self._kept = self._on_device = 0
 
     def add(self, events: Iterable[AnyEvent]) -> None:
         by_category = defaultdict[str, list[Any]](list)
@@ -83,14 +93,15 @@ class _ForeignSpans:
         found = joined(self._parts)
         found.places = self._places
         gpu = busiest_gpu(found, gpu)
-        name_waits(found, *self._said("Stream Sync", "correlation", "stream"))
+        found.places |= self._streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])
+        waited = self._said(_STREAM_SYNC)
+        name_waits(found, waited["correlation"], waited["stream"])
         notes = [f"left out: {counted(count, 'event')} {what}" for what, count in sorted(self._lost.items())]
-        if self._profiler_ns:
-            notes.append(profiler_note(self._profiler_ns))
         hip = any(name.startswith("hip") for name in self._names)
         return foreign_trace(
             found, engine="kineto", program=program, device=_device(beside.deviceProperties, gpu, hip=hip), recorder="kineto", gpu=gpu,
-            notes=notes, waits=self._event_waits(found), versions=_versions(beside), created=_created(beside.baseTimeNanoseconds, found),
+            notes=notes, waits=self._event_waits(found), profiler=tuple(np.concatenate(self._profiler, axis=1)),
+            versions=_versions(beside), created=_created(beside.baseTimeNanoseconds, found),
         )  # fmt: skip
 
     def _add_category(self, category: str, events: list[Any]) -> None:
@@ -99,13 +110,17 @@ class _ForeignSpans:
         is_call = category.rpartition("_")[2] in _CALLS
         if device is None and not is_call and category not in _RANGES:
             if category == "overhead":
-                self._profiler_ns += int(times_ns([event.dur or 0.0 for event in events]).sum())
+                timed = [event for event in events if event.ts is not None and event.dur is not None]
+                start_ns = times_ns([event.ts for event in timed])
+                self._profiler.append(np.stack((start_ns, start_ns + times_ns([event.dur for event in timed]))))
+                self._count(len(timed))
             elif category == "cuda_sync":
-                self._synchronisations += [(event.name, event.args) for event in events if event.args is not None]
+                self._add_synchronisations(events)
             elif category not in _QUIET:
                 self._lost[f"of category {printable(category)[:50]!r}"] += len(events)
             return
         timed = [event for event in events if event.ts is not None and event.dur is not None]
+        self._count(len(timed), on_device=device is not None)
         if len(timed) < len(events):
             self._lost[f"of category {printable(category)[:50]!r} without a time"] += len(events) - len(timed)
         start_ns = times_ns([event.ts for event in timed])
@@ -124,20 +139,46 @@ class _ForeignSpans:
             columns["correlation"][columns["correlation"] == 0] = -1  # CUPTI counts from 1
         if device is not None:
             columns |= _on_device(timed, self._places)
+            columns["place"] = self._streams.places(columns["place"], _contexts([event.args for event in timed]))
         self._parts.append(Activities(**columns))
 
-    def _said(self, name: str, *arguments: str) -> list[npt.NDArray[np.int64]]:
-        """Return arguments of all synchronisations of one name, -1 where they are missing."""
-        said = [args for each, args in self._synchronisations if each == name]
-        return [whole_numbers([getattr(args, argument) for args in said], -1) for argument in arguments]
+    def _count(self, count: int, *, on_device: bool = False) -> None:
+        """Stop where there is more than a trace may hold, or than is kept of a file until its end."""
+        self._kept += count
+        self._on_device += count if on_device else 0
+        if self._on_device > MOST_SPANS:
+            raise TraceError(f"it has more than the {MOST_SPANS:,} kernels, copies and sets that a trace may have")
+        if self._kept > MOST_KEPT:
+            raise TraceError(f"it has more than {MOST_KEPT:,} calls, ranges, kernels and copies")
+
+    def _add_synchronisations(self, events: list[Any]) -> None:
+        """Keep arguments of waits as columns, -1 where they are missing."""
+        for name, parts in self._waits.items():
+            said = [event.args for event in events if event.name == name and event.args is not None]
+            columns = {argument: whole_numbers([getattr(args, argument) for args in said], -1) for argument in _WAITS}
+            context = _contexts(said)
+            for argument in ("stream", "wait_on_stream"):
+                columns[argument] = self._streams.places(columns[argument], context)
+            parts.append(np.stack(list(columns.values()), axis=1))
+            self._count(len(said))
+
+    def _said(self, name: str) -> dict[str, npt.NDArray[np.int64]]:
+        """Return arguments of all synchronisations of one name."""
+        return dict(zip(_WAITS, np.concatenate(self._waits[name]).T, strict=True))
 
     def _event_waits(self, found: Activities) -> EventWaits:
         """Return the waits of streams for events of which the file says where they were recorded. PyTorch 2.11 says it of none."""
         calls = found.rows((found.gpu < 0) & (found.correlation > 0))
-        wait, waiting, recorded_on, record = self._said("Stream Wait Event", "correlation", "stream", "wait_on_stream", "recorded_by")
+        wait, waiting, recorded_on, record = self._said(_STREAM_WAIT).values()
         wait_ns, record_ns = (looked_up(calls.correlation, calls.start_ns, each, -FAR_NS) for each in (wait, record))
         known = (record > 0) & (recorded_on >= 0) & (wait_ns > -FAR_NS) & (record_ns > -FAR_NS)
         return EventWaits(recorded_on[known], record_ns[known], waiting[known], wait_ns[known])
+
+
+def _contexts(arguments: Sequence[Any]) -> npt.NDArray[np.int64]:
+    """Return the numbers of contexts, -1 where there is none."""
+    found = (-1 if given is None else given.context for given in arguments)
+    return np.array([one if type(one) is int and 0 <= one < 2**63 else -1 for one in found], np.int64)
 
 
 def _on_device(events: list[Any], places: dict[int, str]) -> dict[str, npt.NDArray[np.int64]]:

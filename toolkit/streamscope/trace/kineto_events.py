@@ -41,6 +41,7 @@ class Arguments(msgspec.Struct, gc=False, rename=lambda name: name.replace("_", 
     correlation: Any = None
     device: Any = None
     stream: Any = None
+    context: Any = None
     grid: Sizes | str | int | None = None  # Triton's operators have a text there
     block: Sizes | str | int | None = None
     bytes: Any = None
@@ -149,12 +150,14 @@ class EventsReader:
             else:
                 yield self._decoded(self._text)
         except msgspec.DecodeError as error:
-            raise ValueError(_reason(error)) from error
+            raise ValueError(_reason(error, self._text)) from error
 
     def _open(self) -> bool:
         """Go to the first event; tell whether the events stand in an object, and not alone."""
         self._fill()
         self._text = self._text.removeprefix(b"\xef\xbb\xbf").lstrip(_SPACES)
+        if not self._bytes_read:
+            raise ValueError("it is empty")
         if self._text.startswith(b"["):
             return False
         if self._text and not self._text.startswith(b"{"):
@@ -172,7 +175,7 @@ class EventsReader:
         try:
             found = _BESIDE.decode(text)
         except msgspec.DecodeError as error:
-            raise ValueError(_reason(error)) from error
+            raise ValueError(_reason(error, text)) from error
         for name in Beside.__struct_fields__:
             value = getattr(found, name)
             if value is not None:
@@ -197,7 +200,7 @@ class EventsReader:
             with memoryview(self._text) as text:
                 events = self._decoded(text[: cut + 1])
         except msgspec.ValidationError as error:
-            raise ValueError(_reason(error)) from error
+            raise ValueError(_reason(error, self._text)) from error
         except msgspec.DecodeError:
             self._text[cut] = ord(",")
             return []
@@ -245,5 +248,8 @@ def _decoder(time: type, arguments: type, shape: Any) -> msgspec.json.Decoder[An
     return msgspec.json.Decoder(list[Event[time, arguments]] if shape is None else shape[time, arguments])  # type: ignore[valid-type]
 
 
-def _reason(error: msgspec.DecodeError) -> str:
+def _reason(error: msgspec.DecodeError, text: bytearray) -> str:
+    at = re.search(r"\(byte (\d+)\)", str(error))
+    if at and (number := re.match(rb"-?(NaN|Infinity)", text[int(at[1]) :].removeprefix(b"-")[:9])):
+        return f"it has {number[1].decode()} in the place of a number, which JSON does not know"
     return f"its JSON is not as PyTorch's profiler writes it: {error}"

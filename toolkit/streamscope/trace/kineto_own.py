@@ -16,7 +16,7 @@ from streamscope.trace.kineto_events import AnyEvent, OwnArguments
 from streamscope.trace.kineto_format import CATEGORIES
 from streamscope.trace.kineto_numbers import products, times_ns, whole_numbers
 from streamscope.trace.origins import Origins
-from streamscope.trace.spans import Basis, SpanKind, SpanTable
+from streamscope.trace.spans import MOST_SPANS, Basis, SpanKind, SpanTable
 from streamscope.trace.trace import Trace, TraceInfo
 
 _KINDS = {kind.name.lower(): int(kind) for kind in SpanKind}
@@ -30,6 +30,7 @@ class OwnSpans:
     def __init__(self) -> None:
         self._parts: list[dict[str, npt.NDArray[Any]]] = []
         self._names: dict[str, int] = {}
+        self._count = 0
         self._tracks: dict[tuple[Any, Any], int] = {}
 
     def add(self, events: Iterable[AnyEvent]) -> None:
@@ -41,6 +42,9 @@ class OwnSpans:
             One of them lacks something, or has something else in its place.
         """
         spans = [event for event in events if event.ph == "X"]
+        self._count += len(spans)
+        if self._count > MOST_SPANS:
+            raise ValueError(f"it has more than the {MOST_SPANS:,} spans that a trace may have")
         said: list[Any] = [event.args or OwnArguments() for event in spans]
 
         def values(name: str) -> list[Any]:

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import printable
-from streamscope.trace.activities import Activities, busiest_gpu, joined, looked_up, name_waits
+from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu, joined, looked_up, name_waits
 from streamscope.trace.calls import call_kinds, call_name
 from streamscope.trace.database import Columns, Names, Tables
-from streamscope.trace.foreign import counted, foreign_trace, profiler_note
+from streamscope.trace.foreign import counted, foreign_trace
 from streamscope.trace.foreign_waits import EventWaits
 from streamscope.trace.spans import SpanKind
+from streamscope.trace.stream_places import Streams
 from streamscope.trace.trace import DeviceInfo, Trace
 
 _KERNELS, _COPIES, _SETS, _CALLS, _GRAPHS, _SYNCS, _EVENTS = (
@@ -52,18 +53,19 @@ def read_nsight(tables: Tables, program: str, gpu: int | None = None) -> Trace:
     texts = {
         number: text for number, text in tables.texts("StringIds", ("id", "value")) if isinstance(number, int) and isinstance(text, str)
     }
-    names = Names()
+    names, streams = Names(), Streams("process", "context")
     calls = _calls(tables, texts, names)
-    graphs = _others(tables, _GRAPHS, SpanKind.GRAPH, "graph", names)
-    sets = _others(tables, _SETS, SpanKind.SET, "Memset", names)
-    parts = [calls, graphs, sets, _kernels(tables, texts, names), _copies(tables, names), _ranges(tables, texts, names)]
+    graphs = _others(tables, _GRAPHS, SpanKind.GRAPH, "graph", names, streams)
+    sets = _others(tables, _SETS, SpanKind.SET, "Memset", names, streams)
+    parts = [calls, graphs, sets, _kernels(tables, texts, names, streams), _copies(tables, names, streams), _ranges(tables, texts, names)]
     found = joined([part for part in parts if part is not None])
     found.names = names.all()
-    if _SYNCS in tables.names:
-        waits = tables.numbers(_SYNCS, {"correlationId": -1, "globalPid": 0, "streamId": -1, "syncType": -1})
-        waits = {name: values[waits["syncType"] == _STREAM_SYNC] for name, values in waits.items()}
-        name_waits(found, _correlation(waits, waits["globalPid"] >> 24), waits["streamId"])
     gpu = busiest_gpu(found, gpu)
+    found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])
+    if _SYNCS in tables.names:
+        waits = tables.numbers(_SYNCS, {"correlationId": -1, "globalPid": 0, "contextId": -1, "streamId": -1, "syncType": -1})
+        waits = {name: values[waits["syncType"] == _STREAM_SYNC] for name, values in waits.items()}
+        name_waits(found, _correlation(waits, waits["globalPid"] >> 24), _places(waits, streams))
     notes = []
     if graphs is not None and len(graphs):
         notes.append(
@@ -71,14 +73,12 @@ def read_nsight(tables: Tables, program: str, gpu: int | None = None) -> Trace:
             "(nsys profile --cuda-graph-trace=node records them)"
         )
     overhead = tables.numbers("PROFILER_OVERHEAD", {"start": 0, "end": 0})
-    overhead_ns = float(np.maximum(overhead["end"] - overhead["start"], 0).sum(dtype=np.float64))
-    if overhead_ns:
-        notes.append(profiler_note(overhead_ns))
     said = [text for (text,) in tables.texts("DIAGNOSTIC_EVENT", ("text",)) if isinstance(text, str) and _SAYS_LOST.search(text)]
     notes += [f"Nsight Systems says: {printable(text)[:300]}" for text in list(dict.fromkeys(said))[:5]]
     return foreign_trace(
         found, engine="nsys", program=program, device=_device(tables, gpu), recorder="nsys", gpu=gpu, notes=notes,
-        waits=_waits(tables, calls), versions=_versions(tables), created=_created(tables),
+        waits=_waits(tables, calls, streams), profiler=(overhead["start"], overhead["end"]),
+        versions=_versions(tables), created=_created(tables),
         ledger={"lost_records": float(len(said))} if said else {},
     )  # fmt: skip
 
@@ -87,6 +87,10 @@ def _correlation(columns: Columns, process: npt.NDArray[Any]) -> npt.NDArray[np.
     """Return numbers that differ between processes, too: each counts its own from 1."""
     known = columns["correlationId"] > 0
     return np.where(known, ((process & _THREAD) << 32) | (columns["correlationId"] & 0xFFFFFFFF), -1)
+
+
+def _places(columns: Columns, streams: Streams) -> npt.NDArray[np.int64]:
+    return streams.places(columns["streamId"], columns["globalPid"] >> 24 & _THREAD, columns["contextId"])
 
 
 def _calls(tables: Tables, texts: Mapping[int, str], names: Names) -> Activities | None:
@@ -106,44 +110,53 @@ def _calls(tables: Tables, texts: Mapping[int, str], names: Names) -> Activities
 
 
 def _device_rows(tables: Tables, table: str, more: Mapping[str, int | None]) -> Columns:
-    columns: dict[str, int | None] = {"start": None, "end": None, "deviceId": 0, "streamId": -1, "correlationId": -1, "globalPid": 0}
+    columns: dict[str, int | None] = {
+        "start": None,
+        "end": None,
+        "deviceId": 0,
+        "streamId": -1,
+        "correlationId": -1,
+        "globalPid": 0,
+        "contextId": -1,
+    }
     return tables.numbers(table, {**columns, "graphNodeId": 0, "bytes": 0, **more})
 
 
-def _on_device(columns: Columns, kind: SpanKind, name: npt.NDArray[Any]) -> Activities:
+def _on_device(columns: Columns, kind: SpanKind, name: npt.NDArray[Any], streams: Streams) -> Activities:
     return Activities(
-        kind=np.full(len(name), kind, np.uint8), name=name, start_ns=columns["start"], end_ns=columns["end"], place=columns["streamId"],
+        kind=np.full(len(name), kind, np.uint8), name=name, start_ns=columns["start"], end_ns=columns["end"],
+        place=_places(columns, streams),
         correlation=_correlation(columns, columns["globalPid"] >> 24), gpu=columns["deviceId"], bytes=columns["bytes"],
         graph_node=np.where(columns["graphNodeId"] > 0, columns["graphNodeId"], -1),
     )  # fmt: skip
 
 
-def _kernels(tables: Tables, texts: Mapping[int, str], names: Names) -> Activities | None:
+def _kernels(tables: Tables, texts: Mapping[int, str], names: Names, streams: Streams) -> Activities | None:
     if _KERNELS not in tables.names:
         return None
     columns = _device_rows(tables, _KERNELS, dict.fromkeys(_SYMBOLS, -1) | dict.fromkeys((*_GRID, *_BLOCK), 0))
     symbol = columns[_SYMBOLS[0]]
     for other in _SYMBOLS[1:]:
         symbol = np.where(symbol < 0, columns[other], symbol)
-    found = _on_device(columns, SpanKind.KERNEL, names.codes({-1: "kernel"} | dict(texts), symbol))
+    found = _on_device(columns, SpanKind.KERNEL, names.codes({-1: "kernel"} | dict(texts), symbol), streams)
     found.blocks, found.threads = (_product([columns[axis] for axis in axes]) for axes in (_GRID, _BLOCK))
     return found
 
 
-def _copies(tables: Tables, names: Names) -> Activities | None:
+def _copies(tables: Tables, names: Names, streams: Streams) -> Activities | None:
     if _COPIES not in tables.names:
         return None
     columns = _device_rows(tables, _COPIES, {"copyKind": 0})
     kind = np.where(np.isin(columns["copyKind"], list(_COPY_KINDS)), columns["copyKind"], 0)
-    return _on_device(columns, SpanKind.COPY, names.codes(_COPY_KINDS | {0: "Memcpy"}, kind))
+    return _on_device(columns, SpanKind.COPY, names.codes(_COPY_KINDS | {0: "Memcpy"}, kind), streams)
 
 
-def _others(tables: Tables, table: str, kind: SpanKind, name: str, names: Names) -> Activities | None:
+def _others(tables: Tables, table: str, kind: SpanKind, name: str, names: Names, streams: Streams) -> Activities | None:
     """Return the sets or the graphs of a table."""
     if table not in tables.names:
         return None
     columns = _device_rows(tables, table, {})
-    return _on_device(columns, kind, np.full(len(columns["start"]), names.code(name)))
+    return _on_device(columns, kind, np.full(len(columns["start"]), names.code(name)), streams)
 
 
 def _product(sizes: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
@@ -169,16 +182,17 @@ def _ranges(tables: Tables, texts: Mapping[int, str], names: Names) -> Activitie
     return found.rows(chosen)
 
 
-def _waits(tables: Tables, calls: Activities | None) -> EventWaits | None:
+def _waits(tables: Tables, calls: Activities | None, streams: Streams) -> EventWaits | None:
     """Return the waits of streams for events: each is for the last record of its event before the call that waits."""
     if calls is None or not {_SYNCS, _EVENTS} <= tables.names:
         return None
-    keys: dict[str, int | None] = {"streamId": None, "correlationId": None, "globalPid": 0, "eventId": None}
+    keys: dict[str, int | None] = {"streamId": None, "correlationId": None, "globalPid": 0, "contextId": -1, "eventId": None}
     waited = tables.numbers(_SYNCS, keys | {"syncType": None})
     waited = {name: values[waited["syncType"] == _STREAM_WAIT] for name, values in waited.items()}
     recorded = tables.numbers(_EVENTS, keys)
     for columns in (waited, recorded):
         columns["ns"] = looked_up(calls.correlation, calls.start_ns, _correlation(columns, columns["globalPid"] >> 24), -1)
+        columns["place"] = _places(columns, streams)
         columns["event"] = ((columns["globalPid"] >> 24 & _THREAD) << 32) | (columns["eventId"] & 0xFFFFFFFF)
     order = np.lexsort((recorded["ns"], recorded["event"]))
     recorded = {name: values[order] for name, values in recorded.items()}
@@ -190,7 +204,7 @@ def _waits(tables: Tables, calls: Activities | None) -> EventWaits | None:
     ], np.int64)  # fmt: skip
     known = (before >= first) & (waited["ns"] >= 0)
     before = before[known]
-    return EventWaits(recorded["streamId"][before], recorded["ns"][before], waited["streamId"][known], waited["ns"][known])
+    return EventWaits(recorded["place"][before], recorded["ns"][before], waited["place"][known], waited["ns"][known])
 
 
 def _device(tables: Tables, gpu: int) -> DeviceInfo:

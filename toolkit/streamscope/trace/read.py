@@ -78,6 +78,10 @@ def read_trace(path: Path, gpu: int | None) -> Trace:
 
         if start.startswith(_GZIP):
             return read_kineto(cast("IO[bytes]", _Decompressed(file)), program_of(path), gpu)
+        if not start:
+            raise TraceError("it is empty")
+        if start.startswith(b'{"name": "') and b'"value": ' in start:
+            raise TraceError("it holds metrics, not a trace", hint="keep the trace itself too, as Parquet or Kineto JSON")
         if not start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
             raise TraceError("it is none of the formats that are known")
         return read_kineto(file, program_of(path), gpu)

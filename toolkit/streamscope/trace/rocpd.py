@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import printable
-from streamscope.trace.activities import Activities, busiest_gpu, joined, looked_up
+from streamscope.trace.activities import ON_DEVICE, Activities, busiest_gpu, joined, looked_up
 from streamscope.trace.calls import call_kinds
 from streamscope.trace.database import Columns, Names, Tables
 from streamscope.trace.foreign import foreign_trace
 from streamscope.trace.spans import SpanKind
+from streamscope.trace.stream_places import Streams
 from streamscope.trace.trace import DeviceInfo, Trace
 
 _KERNELS = "rocpd_kernel_dispatch"
@@ -42,15 +43,16 @@ def read_rocpd(tables: Tables, program: str, gpu: int | None = None) -> Trace:
     TraceError, LookupError, TypeError, ValueError
         They do not fit together, or hold no work of a GPU.
     """
-    names = Names()
+    names, streams = Names(), Streams("process")
     parts, devices = [], dict[int, str]()
     for index, name in enumerate(sorted(name for name in tables.names if name.startswith(_KERNELS))):
-        process = _Process(tables, name.removeprefix(_KERNELS), index, names)
+        process = _Process(tables, name.removeprefix(_KERNELS), index, names, streams)
         parts += [process.kernels(), process.copies(), process.regions()]
         devices |= process.devices
     found = joined([part for part in parts if part is not None])
     found.names = names.all()
     gpu = busiest_gpu(found, gpu)
+    found.places = streams.texts(found.place[found.is_kind(ON_DEVICE) & (found.gpu == gpu)])
     device = DeviceInfo("hip", printable(devices.get(gpu, ""))[:200] or f"GPU {gpu}")
     versions = {
         f"rocpd {tag}": printable(value)[:100]
@@ -63,8 +65,8 @@ def read_rocpd(tables: Tables, program: str, gpu: int | None = None) -> Trace:
 class _Process:
     """The tables of one process, whose names have the same ending."""
 
-    def __init__(self, tables: Tables, ending: str, index: int, names: Names) -> None:
-        self._tables, self._ending, self._index, self._names = tables, ending, index, names
+    def __init__(self, tables: Tables, ending: str, index: int, names: Names, streams: Streams) -> None:
+        self._tables, self._ending, self._index, self._names, self._streams = tables, ending, index, names, streams
         self._strings = {
             one: text for one, text in self._texts("rocpd_string", "id", "string") if isinstance(one, int) and isinstance(text, str)
         }
@@ -129,6 +131,7 @@ class _Process:
         else:
             others["gpu"] = gpu
             place = columns["stream_id"] if (columns["stream_id"] >= 0).any() else columns["queue_id"]
+            place = self._streams.places(place, np.full(len(place), self._index + 1))
         return Activities(
             kind=np.broadcast_to(np.asarray(kind, np.uint8), name.shape), name=name, start_ns=columns["start"], end_ns=columns["end"],
             place=place, correlation=np.where(stack > 0, (self._index << 40) + stack, -1), **others,

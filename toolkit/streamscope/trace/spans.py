@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_SPANS = 3_000_000
 IntArray = npt.NDArray[np.integer[Any]]
+_FURTHER = re.compile(r" · \d+$")
+"""What the names of further lanes of one stream end with."""
 
 
 class SpanKind(IntEnum):
@@ -194,6 +197,13 @@ class SpanTable:
     def duration_ns(self) -> IntArray:
         """End minus start of each span, int64, in nanoseconds."""
         return self.end_ns - self.start_ns
+
+    @property
+    def stream_lanes(self) -> IntArray:
+        """For each lane the first one of its stream, int16: that of ``"stream 7"`` for ``"stream 7 · 2"``, where work overlapped it."""
+        first: dict[str, int] = {}
+        codes = [first.setdefault(_FURTHER.sub("", lane), code) for code, lane in enumerate(self.lanes)]
+        return np.array(codes, COLUMN_DTYPES["lane"])
 
     def select(self, mask: npt.NDArray[Any]) -> SpanTable:
         """Return the rows that a boolean mask or an index array picks, in the order of its indices; names and lanes are kept."""
