@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 from tests.widgets.conftest import until
-from tests.widgets.test_report_in_browser import CENTRE, TIMELINE, set_view, settle, terms, view
+from tests.widgets.test_report_in_browser import CENTRE, TIMELINE, ink, set_view, settle, terms, view
 
 from streamscope.trace.spans import SpanBuilder, SpanKind
 from streamscope_widgets.payload import as_groups, encode
@@ -341,6 +341,43 @@ def test_a_link_opens_the_same_view(page):
         page.evaluate(f"location.hash = '#view={broken}'")
         settle(page)
     assert page.evaluate(f"{TIMELINE}.state.engines") == ["graph", "sync"]
+
+
+def test_a_link_that_nobody_made_leaves_the_report_whole(page):
+    for broken in ('{"engines":5}', '{"range":5}', '{"pinned":3}', '{"find":{}}', '{"selection":{"operation":"x"}}', '{"align":"x"}'):
+        page.evaluate(f"location.hash = '#view={broken}'")
+        page.reload()
+        until(page, f"{TIMELINE}?.layout")
+        assert page.evaluate(f"[{TIMELINE}.shown, {TIMELINE}.viewer.isWhole(), {TIMELINE}.toolbar.search.text]") == [None, True, ""]
+
+
+def test_a_page_that_changes_a_class_draws_nothing_again_and_takes_no_focus(page):
+    chip = page.locator(".ss-chip").first
+    chip.focus()
+    page.evaluate(f"window.layout = {TIMELINE}.layout; document.body.classList.add('some-dialog')")
+    settle(page)
+    assert chip.evaluate("(chip) => chip === document.activeElement")
+    assert page.evaluate(f"layout === {TIMELINE}.layout")
+
+
+def test_the_strip_is_filled_by_the_run_where_ranges_begin_long_before_it(open_page, make_trace, tmp_path):
+    builder = SpanBuilder(["thread 1", "thread 1 ranges", "stream 7"])
+    builder.add(SpanKind.RANGE, "setup", "thread 1 ranges", -2_000_000, -1_000_000)
+    builder.add(SpanKind.LAUNCH, "launch", "thread 1", 0, 1_000, correlation=0)
+    builder.add(SpanKind.KERNEL, "k", "stream 7", 5_000, 100_000, correlation=0)
+    page = open_page(report([make_trace("kineto", builder.build())], tmp_path / "early.html", title="t"))
+    box = page.locator(".ss-overlay").bounding_box()
+    left, right, top, height = page.evaluate(
+        f"(({{ plot, overview }}) => [plot.left, plot.right, overview.top, overview.height])({TIMELINE}.layout)"
+    )
+    middle = box["y"] + top + height / 2
+    busy = ink(page, box["x"] + right - 20, middle)
+    assert ink(page, box["x"] + left + 0.2 * (right - left), middle) == busy
+    page.evaluate(f"{TIMELINE}.setView({{ t0: -1.5e6, t1: -1.4e6 }})")
+    settle(page)
+    page.mouse.click(box["x"] + (left + right) / 2, middle)
+    settle(page)
+    assert sum(view(page)) / 2 == pytest.approx(50_000, abs=1_500)
 
 
 @pytest.fixture

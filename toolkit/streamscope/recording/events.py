@@ -106,7 +106,7 @@ class EventRecorder:
         Trace
             Of the natural pass with the median makespan; its zero is the start of the first call.
         """
-        with settled(prepared.streams.values()):
+        with prepared.lock, settled(prepared.streams.values()):
             return self._record(prepared, reload)
 
     def _record(self, prepared: Prepared, reload: Callable[[], None]) -> Trace:

@@ -68,17 +68,25 @@ export class Activity {
     return sum;
   }
 
+  /** Nanoseconds of [from, to) with a kernel: "GPU busy". */
+  kernelTimeWithin(from, to) {
+    const before = (t) => this.timeUntil(t, KERNEL, (i) => this.kernels[i]);
+    return before(to) - before(from);
+  }
+
   /** Nanoseconds of [from, to) with a kernel or a copy. */
   busyWithin(from, to) {
     return this.busyUntil(to) - this.busyUntil(from);
   }
 
-  /** The same before time `t`. */
+  /** Nanoseconds before time `t` with a kernel or a copy. */
   busyUntil(t) {
+    return this.timeUntil(t, RUNNING, (i) => this.kernels[i] || this.copies[i]);
+  }
+
+  timeUntil(t, place, runs) {
     const i = upperBound(this.start, t) - 1;
-    if (i < 0) return 0;
-    const runs = this.kernels[i] || this.copies[i];
-    return this.sumOf(0, i)[RUNNING] + (runs ? Math.min(t, this.end[i]) - this.start[i] : 0);
+    return i < 0 ? 0 : this.sumOf(0, i)[place] + (runs(i) ? Math.min(t, this.end[i]) - this.start[i] : 0);
   }
 
   /** Names of the looks that occur. */

@@ -31,6 +31,7 @@ function decodeGroup(header, index, block, kinds, occupations) {
   group.waits = waits ? decodeWaits(waits, block) : { count: 0 };
   group.path = path ? decodePath(path, block) : null;
   group.origins = decodeOrigins(origins ?? { count: 0 }, block);
+  later(group, "launches", () => survey(group, kinds));
   return group;
 }
 
@@ -65,7 +66,7 @@ function decodeKinds(names) {
 export function decode(header, block) {
   const kinds = decodeKinds(header.kinds);
   const groups = header.groups.map((group, index) => decodeGroup(group, index, block, kinds, header.occupations));
-  const model = {
+  return {
     kinds,
     groups,
     names: header.names,
@@ -82,8 +83,6 @@ export function decode(header, block) {
     extent: Math.max(0, ...groups.map((group) => group.extent_ns)),
     count: groups.reduce((sum, group) => sum + group.count, 0),
   };
-  later(model, "launches", () => survey(groups, kinds));
-  return model;
 }
 
 const LARGEST_TABLE = 1 << 24;
@@ -91,44 +90,42 @@ const LARGEST_TABLE = 1 << 24;
 const PARTS = 1 << 16;
 
 /**
- * What one pass over all spans tells. `operationName`: name codes of what operations put on the device, so that host calls can wear its
- * colour, for each operation id that of its first part, -1 for none; `partName`: those of further parts, which may be other kernels.
+ * What one pass over a group's spans tells; another group's operations may be those of another program. `operationName`: name codes of
+ * what operations put on the device, so that host calls can wear its colour, for each operation id that of its first part, -1 for none;
+ * `partName`: those of further parts, which may be other kernels.
  */
-function survey(groups, kinds) {
+function survey({ operation, part, kind, name }, kinds) {
   let largest = -1;
-  for (const { operation } of groups) for (let i = 0; i < operation.length; i++) if (operation[i] > largest) largest = operation[i];
+  for (let i = 0; i < operation.length; i++) if (operation[i] > largest) largest = operation[i];
   const operationName = new Int32Array(Math.min(largest + 1, LARGEST_TABLE)).fill(-1);
   const partName = new Map();
-  for (const group of groups) {
-    const { operation, part, kind, name } = group;
-    for (let i = 0; i < kind.length; i++) {
-      if (kind[i] < kinds.kernel) continue;
-      const id = operation[i];
-      if (id < 0 || id >= operationName.length) continue;
-      if (part[i]) partName.set(id * PARTS + part[i], name[i]);
-      else if (operationName[id] < 0) operationName[id] = name[i];
-    }
+  for (let i = 0; i < kind.length; i++) {
+    if (kind[i] < kinds.kernel) continue;
+    const id = operation[i];
+    if (id < 0 || id >= operationName.length) continue;
+    if (part[i]) partName.set(id * PARTS + part[i], name[i]);
+    else if (operationName[id] < 0) operationName[id] = name[i];
   }
   return { operationName, partName };
 }
 
 /** Name code of what a host call put on the device, or of what a device span itself is; -1 for none. */
-export function launchedName(model, group, span) {
+export function launchedName(group, span) {
   const [operation, part] = [group.operation[span], group.part[span]];
   if (operation < 0) return -1;
-  const { operationName, partName } = model.launches;
+  const { operationName, partName } = group.launches;
   return (part ? partName.get(operation * PARTS + part) : operationName[operation]) ?? -1;
 }
 
 /** The same of all spans of a group, worked out once. */
-export function launchedNames(model, group) {
+export function launchedNames(group) {
   if (group.launched) return group.launched;
   const { operation, part } = group;
-  const { operationName } = model.launches;
+  const { operationName } = group.launches;
   group.launched = new Int32Array(group.count);
   for (let i = 0; i < group.count; i++) {
     const id = operation[i];
-    if (part[i]) group.launched[i] = launchedName(model, group, i);
+    if (part[i]) group.launched[i] = launchedName(group, i);
     else group.launched[i] = id >= 0 && id < operationName.length ? operationName[id] : -1;
   }
   return group.launched;

@@ -45,8 +45,11 @@ function drawLaneGrounds(ctx, scene, box) {
   }
 }
 
-/** A lane's name; of the ranges below their thread's lane only what is new. */
-const laneLabel = (lanes, index) => (lanes[index].name === `${lanes[index - 1]?.name} ranges` ? "ranges" : lanes[index].name);
+/** A lane's name, of the ranges below their thread's lane only what is new; and how many ranges are nested deeper than it has rows. */
+function laneLabel(lanes, { index, name, deeper }) {
+  const label = name === `${lanes[index - 1]?.name} ranges` ? "ranges" : name;
+  return deeper ? `${label} + ${grouped(deeper)} deeper` : label;
+}
 
 function drawLanes(ctx, scene, box) {
   const { geometry: g, theme, layout, model } = scene;
@@ -61,7 +64,7 @@ function drawLanes(ctx, scene, box) {
     if (first.y < labelled + LEAST_LABEL) continue;
     labelled = first.y;
     ctx.fillStyle = theme.soft;
-    ctx.fillText(fitted(ctx, laneLabel(group.lanes, lane.lane.index), g.px(layout.plot.left - 14)), g.px(6), g.px(first.y + first.height / 2));
+    ctx.fillText(fitted(ctx, laneLabel(group.lanes, lane.lane), g.px(layout.plot.left - 14)), g.px(6), g.px(first.y + first.height / 2));
   }
   within(ctx, g, () => {
     drawEnds(ctx, scene, box, group);

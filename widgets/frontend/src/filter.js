@@ -16,7 +16,7 @@ export function filterSpans(model, { code, text }) {
   return model.groups.map((group) => {
     const labelled = code === null ? labelsWith(model, group, text) : null;
     const symbols = code === null ? symbolsWith(model, group, text) : null;
-    return filterGroup(group, launchedNames(model, group), matches, { labelled, symbols }, model.kinds.kernel);
+    return filterGroup(group, launchedNames(group), matches, { labelled, symbols }, model.kinds.kernel);
   });
 }
 

@@ -82,7 +82,7 @@ export function highlightOf(model, groupIndex, span) {
     } else if (index === groupIndex) chosen = ofLaunch(group, kinds, span);
     if (chosen.length) members.push({ group: index, ...membersOf(group, kinds, chosen, index === groupIndex ? span : -1) });
   });
-  const launched = model.launches.operationName[operation] ?? -1;
+  const launched = home.launches.operationName[operation] ?? -1;
   const named = launched >= 0 ? launched : home.name[span];
   return { operation, name: model.names[named], nameCode: named, group: groupIndex, span, members };
 }

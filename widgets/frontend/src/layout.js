@@ -85,6 +85,6 @@ export function hitTest(layout, y) {
   if (group.atOnce && y >= group.atOnce.y - 1) return { area: "at once", group };
   const lane = group.lanes.find((box) => y >= box.y - 1 && y < box.y + box.height + 1);
   if (!lane) return { area: "none", group };
-  const row = lane.band && y < lane.y + BAND ? lane.band : lane.rows.find((box) => y < box.y + box.height + 1) ?? lane.rows.at(-1);
+  const row = lane.band && y < lane.y + BAND ? lane.band : lane.rows.find((box) => y < box.y + box.height) ?? lane.rows.at(-1);
   return { area: "lane", group, lane, row: row ?? lane.band };
 }

@@ -29,8 +29,7 @@ export class LongestTree {
   }
 
   fill(level, below) {
-    const { length, start, end, spans } = this.track;
-    const { shown } = this;
+    const { length } = this.track;
     const last = below ? below.length : length;
     for (let node = 0; node < level.length; node++) {
       const stop = Math.min((node + 1) * FANOUT, last);
@@ -38,8 +37,7 @@ export class LongestTree {
       let most = -1;
       for (let child = node * FANOUT; child < stop; child++) {
         const k = below === null ? child : below[child];
-        let weight = end[k] - start[k] + 1e-3;
-        if (shown !== null && !shown[spans[k]]) weight *= HIDDEN_WEIGHT;
+        const weight = this.weight(k);
         if (weight > most) {
           best = k;
           most = weight;

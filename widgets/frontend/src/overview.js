@@ -5,15 +5,19 @@ import { onAxis } from "./align.js";
 const BUSY_SHADES = 12;
 // More hits than this are everywhere.
 const MOST_MARKS = 500;
+const EARLIER = "‹ earlier";
 
-/** The strip at the foot: each engine's whole run with the times its device was busy, and where the view lies in it. */
+/**
+ * The strip at the foot: each engine's whole run with the times its device was busy, and where the view lies in it. What the host did long
+ * before the first call, as the ranges of a framework, has no room in it, only a mark.
+ */
 export function drawOverview(ctx, scene) {
-  const { geometry: g, theme, layout, view, bounds } = scene;
+  const { geometry: g, theme, layout, view, home, bounds } = scene;
   const { top, row } = layout.overview;
   const width = g.right - g.left;
-  const pitch = (bounds.t1 - bounds.t0) / width;
+  const pitch = (home.t1 - home.t0) / width;
   const grain = g.px(3);
-  const x = (t) => g.left + Math.round((t - bounds.t0) / pitch);
+  const x = (t) => g.left + Math.round((t - home.t0) / pitch);
   layout.groups.forEach(({ index }, position) => {
     const part = scene.groups[index];
     const alignment = scene.alignments[index];
@@ -36,8 +40,13 @@ export function drawOverview(ctx, scene) {
     ctx.globalAlpha = 1;
     drawHits(ctx, scene, index, x, y);
   });
-  if (view.t1 - view.t0 > 0.995 * (bounds.t1 - bounds.t0)) return;
-  const [x0, x1] = [x(view.t0), Math.max(x(view.t0) + g.px(3), x(view.t1))];
+  if (bounds.t0 < home.t0) {
+    ctx.fillStyle = theme.soft;
+    ctx.fillText(EARLIER, g.px(6), g.px(top + layout.overview.height / 2));
+  }
+  if (view.t0 <= home.t0 && view.t1 >= home.t1) return;
+  const x0 = Math.min(Math.max(g.left, x(view.t0)), g.right - g.px(3));
+  const x1 = Math.max(x0 + g.px(3), Math.min(g.right, x(view.t1)));
   ctx.fillStyle = theme.accentWash;
   ctx.fillRect(x0, g.px(top), x1 - x0, g.px(layout.overview.height));
   ctx.strokeStyle = theme.accent;

@@ -35,7 +35,7 @@ export const inkOn = (rgb) => (contrast(rgb, WHITE) >= 4 || contrast(rgb, WHITE)
 export function swatch(rgb, ground) {
   const shades = [];
   for (let level = 0; level <= SHADES; level++) shades.push(css(mix(rgb, ground, 0.22 + (0.78 * level) / SHADES)));
-  return { rgb, fill: css(rgb), shades, faded: css(mix(rgb, ground, 0.14)), ink: css(inkOn(rgb)), edge: css(mix(rgb, BLACK, 0.78)) };
+  return { rgb, fill: css(rgb), shades, faded: css(mix(rgb, ground, 0.14)), ink: css(inkOn(rgb)) };
 }
 
 /** Codes of the operators in the order in which they take colours, and the rank of each name in it, -1 for none: `payload.py` says so. */

@@ -47,9 +47,10 @@ export function measureRows(model, groups, from, to, alignments = null) {
     const [start, end] = [Math.max(ends[0], 0), Math.min(ends[1], group.extent_ns)];
     const running = Math.max(0, end - start);
     if (!running) return [group.label, "–", "–", "–", "–", "–"];
-    const busyTime = group.activity?.busyWithin(start, end) ?? 0; // Without activity it has no kernels and no copies.
+    // Without activity it has no kernels and no copies. As in `ss.analysis.summary`, a copy alone is neither busy nor idle.
+    const [busy, occupied] = group.activity ? [group.activity.kernelTimeWithin(start, end), group.activity.busyWithin(start, end)] : [0, 0];
     return [
-      group.label, micros(running), micros(busyTime), percent(busyTime / running), micros(running - busyTime),
+      group.label, micros(running), micros(busy), percent(busy / running), micros(running - occupied),
       grouped(kernelsWithin(group, model.kinds.kernel, start, end)),
     ];
   });
@@ -63,17 +64,21 @@ function kernelsWithin({ kind, start }, kernel, from, to) {
   return count;
 }
 
-/** Rows [name, a cell an engine] of totals: what TOTALS_WORDS says. Calls are never added to what ran on the device. */
+/**
+ * Rows [name, a cell an engine] of totals: what TOTALS_WORDS says. Calls are never added to what ran on the device, and ranges, which hold
+ * calls and each other, have no share.
+ */
 export function totalRows(totals, columns) {
   const wholes = [false, true].map((calls) => Array.from({ length: columns }, (_, column) => (
-    totals.reduce((sum, { call, cells }) => sum + (call === calls ? cells[column].time : 0), 0)
+    totals.reduce((sum, { call, range, cells }) => sum + (!range && call === calls ? cells[column].time : 0), 0)
   )));
-  return totals.map(({ name, call, cells }) => [name, ...cells.map(({ count, time }, column) => (
-    count ? `${grouped(count)} × · ${micros(time)} · ${percent(time / (wholes[Number(call)][column] || 1))}` : "–"
+  const share = (call, time, column) => ` · ${percent(time / (wholes[Number(call)][column] || 1))}`;
+  return totals.map(({ name, call, range, cells }) => [name, ...cells.map(({ count, time }, column) => (
+    count ? `${grouped(count)} × · ${micros(time)}${range ? "" : share(call, time, column)}` : "–"
   ))]);
 }
 
-const TOTALS_WORDS = "How often · how long · share of the time of the engine's kernels and copies there; of a call: of its calls and waits there.";
+const TOTALS_WORDS = "How often · how long · share of the time of the engine's kernels and copies there; of a call: of its calls and waits there. A range has none: ranges hold each other.";
 
 const OPERATION_HEAD = ["engine", "lane", "start", "duration", "API time", "launch latency"];
 const MEASURE_HEAD = ["engine", "running", "GPU busy", "busy share", "idle", "kernels started"];
@@ -109,7 +114,7 @@ export class Panel {
     const label = known ? `${by} #${highlight.operation} ${by === "pair" ? "in both traces" : "under every engine"}` : "";
     const origin = originOf(model, model.groups[highlight.group], highlight.operation);
     const title = origin.label ? `${highlight.name} · ${origin.label}` : highlight.name;
-    const around = rangesAround(model, this.timeline.parts[highlight.group].lanes, model.groups[highlight.group], highlight.span);
+    const around = rangesAround(model, model.groups[highlight.group], highlight.span);
     const words = [around && `in ${around}`, origin.shapes, origin.line].filter(Boolean).map((text) => make("div", "", text));
     const [head, ...kernels] = kernelColumn(model, highlight) ?? [];
     const withKernel = (cells, kernel) => (head ? [cells[0], kernel, ...cells.slice(1)] : cells);

@@ -75,7 +75,7 @@ export class Pointing {
     const { model, tooltip } = this.timeline;
     if (found) {
       const group = model.groups[found.group];
-      const around = rangesAround(model, this.timeline.parts[found.group].lanes, group, found.span);
+      const around = rangesAround(model, group, found.span);
       tooltip.show({ ...describeSpan(model, group, found.span), around }, swatchOf(this.timeline, group, found.span).fill, clientX, clientY);
     } else if (hit.area === "at once" && this.timeline.cursor !== null) {
       const { index } = hit.group;

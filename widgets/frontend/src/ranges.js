@@ -5,19 +5,43 @@ import { upperBound } from "./search.js";
 import { shortened } from "./text.js";
 
 const LONGEST_NAME = 60;
+// Deeper nests leave out the middle.
+const MOST_NAMES = 12;
 
 /**
  * Names of the ranges around a call, or around the call that launched a span, the outermost first: "forward › layer1 › aten::conv2d".
- * @param lanes of the group, as `buildLanes` gives them
  */
-export function rangesAround(model, lanes, group, span) {
+export function rangesAround(model, group, span) {
   const call = model.kinds.isDevice(group.kind[span]) ? launchOf(group, model.kinds, span) : span;
   if (call < 0) return "";
   const wanted = `${group.lanes[group.lane[call]].name} ranges`;
+  group.nests ??= nestsOf(group, model.kinds);
+  const nest = group.nests.get(wanted);
+  if (!nest) return "";
   const at = group.start[call];
-  const names = (lanes.find(({ name }) => name === wanted)?.rows ?? []).flatMap(({ start, end, spans }) => {
-    const k = upperBound(start, at) - 1;
-    return k >= 0 && end[k] > at ? [shortened(model.names[group.name[spans[k]]], LONGEST_NAME)] : [];
-  });
-  return names.join(" › ");
+  const names = [];
+  for (let k = upperBound(nest.start, at) - 1; k >= 0; k = nest.parent[k]) {
+    if (group.end[nest.spans[k]] > at) names.push(shortened(model.names[group.name[nest.spans[k]]], LONGEST_NAME));
+  }
+  if (names.length > MOST_NAMES) names.splice(MOST_NAMES / 2, names.length - MOST_NAMES, "…");
+  return names.reverse().join(" › ");
+}
+
+/** The ranges of each lane, by its name: {spans, start, parent}, ascending, each with the position of the one that was open around it, or -1. */
+function nestsOf(group, kinds) {
+  const { kind, lane, start, end, count } = group;
+  const spans = group.lanes.map(() => []);
+  for (let i = 0; i < count; i++) if (kind[i] === kinds.range) spans[lane[i]].push(i);
+  return new Map(group.lanes.flatMap(({ name }, index) => (spans[index].length ? [[name, nestOf(spans[index], start, end)]] : [])));
+}
+
+function nestOf(spans, start, end) {
+  // Of those that begin at one time the longest is around the others.
+  spans.sort((a, b) => start[a] - start[b] || end[b] - end[a] || a - b);
+  const parent = new Int32Array(spans.length);
+  for (let k = 0, around = -1; k < spans.length; around = k++) {
+    while (around >= 0 && end[spans[around]] <= start[spans[k]]) around = parent[around];
+    parent[k] = around;
+  }
+  return { spans, start: Float64Array.from(spans, (i) => start[i]), parent };
 }

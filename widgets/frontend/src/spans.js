@@ -4,6 +4,7 @@ import { launchedName } from "./decode.js";
 import { coverage, visible } from "./lod.js";
 import { fittingName } from "./origins.js";
 import { SHADES } from "./palette.js";
+import { fitted } from "./text.js";
 
 const LABEL_LEAST = 26;
 const LABEL_HEIGHT = 10;
@@ -87,7 +88,7 @@ export function drawSpan(ctx, scene, row, k, shown, y, height) {
   if (!shown) return;
   const onDevice = model.kinds.isDevice(kind);
   if (group.basis[span] && width >= 10 * g.dpr) notchEdges(ctx, g, scene, group.basis[span], x, width, y, height);
-  if (!onDevice && width >= STRIPE_LEAST * g.dpr) drawOperatorStripe(ctx, scene, launchedName(model, group, span), x, width, y, height);
+  if (!onDevice && width >= STRIPE_LEAST * g.dpr) drawOperatorStripe(ctx, scene, launchedName(group, span), x, width, y, height);
   if (width >= LABEL_LEAST * g.dpr && height >= LABEL_HEIGHT * g.dpr) drawLabel(ctx, scene, group, span, onDevice ? swatch.ink : theme.ink, x, width, y + height / 2);
 }
 
@@ -120,9 +121,8 @@ export function drawLabel(ctx, scene, group, span, ink, x, width, middle) {
   if (!(wide >= 0)) wide = scene.labelWidths[nameCode] = ctx.measureText(name).width;
   let text = name;
   if (wide > room) {
-    const letters = Math.floor((name.length * room) / wide) - 1;
-    if (letters < 2) return;
-    text = `${name.slice(0, letters)}…`;
+    text = fitted(ctx, name, room);
+    if (text.length < 3) return;
   } else if (room - wide > LABEL_LEAST * dpr) {
     text = fittingName(ctx, scene.model, group, span, name, room);
   }

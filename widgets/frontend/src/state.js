@@ -49,16 +49,20 @@ export function applyState(timeline, state) {
   if (state.range !== undefined) timeline.viewer.show(state.range);
 }
 
-/** [group, span] of a selection: by its span, if that is one of the operation; else the operation's first on the device. */
-function findSelection(model, selection) {
+/**
+ * [group, span] of a selection: by its span, if that is one of the operation; else the operation's first on the device. A span without an
+ * operation is told by its name: the same row of another trace is another span.
+ */
+export function findSelection(model, selection) {
   if (!selection) return [-1, -1];
-  const { engine, operation = null, span = -1 } = selection;
+  const { engine, operation = null, span = -1, name = null } = selection;
   const at = engine === undefined ? 0 : model.groups.findIndex(({ label }) => label === engine);
   const group = model.groups[at];
   if (!group) return [-1, -1];
   const ids = group.operation;
-  if (span >= 0 && span < group.count && (operation === null || ids[span] === operation)) return [at, span];
-  if (operation === null) return [at, -1];
+  const known = span >= 0 && span < group.count;
+  if (operation === null) return [at, known && (name === null || model.names[group.name[span]] === name) ? span : -1];
+  if (known && ids[span] === operation) return [at, span];
   const spans = ofOperation(group, operation);
   return [at, spans.find((i) => model.kinds.isDevice(group.kind[i])) ?? spans[0] ?? -1];
 }

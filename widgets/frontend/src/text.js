@@ -11,8 +11,13 @@ export function shortened(text, most) {
 
 /** The text, or as much of its beginning as fits. */
 export function fitted(ctx, text, room) {
-  const width = ctx.measureText(text).width;
+  let width = ctx.measureText(text).width;
   if (width <= room) return text;
-  const letters = Math.floor((text.length * room) / width) - 1;
-  return letters > 0 ? `${text.slice(0, letters)}…` : "";
+  for (let letters = text.length; letters > 0; ) {
+    letters = Math.min(letters - 1, Math.floor((letters * room) / width));
+    const words = `${text.slice(0, letters)}…`;
+    width = ctx.measureText(words).width;
+    if (width <= room) return letters > 0 ? words : "";
+  }
+  return "";
 }

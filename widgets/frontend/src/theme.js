@@ -46,12 +46,15 @@ function computed(root, variable, backdrop) {
   return colour;
 }
 
-/** All colours and fonts that the canvas needs, read from the root element's CSS variables. */
-export function readTheme(root, model, ranks) {
+/** What the page says: the colours of the root element's CSS variables, and its font. All else follows from it. */
+export function readLook(root) {
   const ground = computed(root, "--ss-ground", [255, 255, 255]);
+  return { ground, ink: computed(root, "--ss-ink", ground), accent: computed(root, "--ss-accent", ground), font: getComputedStyle(root).fontFamily };
+}
+
+/** All colours and fonts that the canvas needs. */
+export function themeOf({ ground, ink, accent, font }, model, ranks) {
   const dark = luminance(ground) < 0.2;
-  const ink = computed(root, "--ss-ink", ground);
-  const accent = computed(root, "--ss-accent", ground);
   const tone = (share) => mix(ink, ground, share);
   const lane = tone(dark ? 0.085 : 0.055);
   return {
@@ -64,7 +67,6 @@ export function readTheme(root, model, ranks) {
     ink: css(tone(0.94)),
     soft: css(tone(0.68)),
     faint: css(tone(0.5)),
-    halo: css(ground, 0.85),
     accent: css(accent),
     path: css(dark ? [255, 107, 129] : [200, 16, 68]),
     accentWash: css(accent, dark ? 0.16 : 0.1),
@@ -73,6 +75,6 @@ export function readTheme(root, model, ranks) {
     hatchGround: css(tone(dark ? 0.13 : 0.085)),
     host: Object.fromEntries(Object.entries(hostColours(ink, ground)).map(([kind, colour]) => [kind, swatch(colour, lane)])),
     operators: model.names.map((_, code) => swatch(operatorColour(Math.max(ranks[code], 0)), lane)),
-    font: getComputedStyle(root).fontFamily,
+    font,
   };
 }

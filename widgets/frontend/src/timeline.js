@@ -23,7 +23,7 @@ import { hatchPattern } from "./spans.js";
 import { buildStage } from "./stage.js";
 import { applyState, readState } from "./state.js";
 import { OverlapSwitches } from "./switches.js";
-import { prefersDark, readTheme, watchPrint, watchTheme } from "./theme.js";
+import { prefersDark, readLook, themeOf, watchPrint, watchTheme } from "./theme.js";
 import { Toolbar } from "./toolbar.js";
 import { Tooltip } from "./tooltip.js";
 import { buildLanes } from "./tracks.js";
@@ -77,6 +77,7 @@ export class Timeline {
   load(model) {
     this.stopPreparing();
     this.model = model;
+    this.look = "";
     this.ranking = rankNames(model);
     this.parts = model.groups.map((group) => ({ group, lanes: buildLanes(group, model.kinds) }));
     this.arrangement = new Arrangement(model.groups.length);
@@ -87,9 +88,8 @@ export class Timeline {
     this.finding = new Finding(this);
     this.stopPreparing = whenIdle([
       ...model.groups.map((group) => () => group.operation),
-      () => model.launches,
       ...model.groups.flatMap((group) => [
-        () => launchedNames(model, group), () => ofCorrelation(group, 0), () => ofOperation(group, 0),
+        () => launchedNames(group), () => ofCorrelation(group, 0), () => ofOperation(group, 0),
       ]),
     ]);
   }
@@ -134,7 +134,11 @@ export class Timeline {
   applyTheme(dark = prefersDark()) {
     if (!this.root.isConnected) return; // Styles are known only in a document; the resize observer comes back then.
     this.root.classList.toggle("ss-dark", dark);
-    this.theme = readTheme(this.root, this.model, this.ranking.ranks);
+    // Pages change the classes of their body for many reasons; what looks the same is not drawn again, and keeps its focus.
+    const look = readLook(this.root);
+    if (JSON.stringify(look) === this.look) return;
+    this.look = JSON.stringify(look);
+    this.theme = themeOf(look, this.model, this.ranking.ranks);
     this.overlap.applyTheme(this.theme);
     this.toolbar.fill();
     this.resize();
@@ -191,6 +195,7 @@ export class Timeline {
   print() {
     this.seen = true;
     this.applyTheme(false);
+    if (this.layout) this.drawDirty();
   }
 
   drawDirty() {

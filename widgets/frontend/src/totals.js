@@ -3,6 +3,10 @@
 import { offAxis } from "./align.js";
 import { lowerBound, upperBound } from "./search.js";
 
+// What stands behind a name: of what ran on the device nothing.
+const SORTS = ["", " (call)", " (range)"];
+const [CALL, RANGE] = [1, 2];
+
 /** Rows of an engine that an area covers: all on the device, or those that lie between two heights. */
 export function rowsWithin(box, { top = null, bottom = null }) {
   const rows = box.lanes.flatMap((lane) => lane.rows);
@@ -12,15 +16,15 @@ export function rowsWithin(box, { top = null, bottom = null }) {
 
 /**
  * @param {{from, to, top?, bottom?}} area a stretch of the axis
- * @returns {Array<{name: string, call: boolean, cells: Array<{count, time}>}>} what ran on the device, then calls and waits of the host,
- * longest in total first; a cell for each shown engine; spans that reach out of the area count with what lies in it
+ * @returns {Array<{name: string, call: boolean, range: boolean, cells: Array<{count, time}>}>} what ran on the device, then calls and waits
+ * of the host, then ranges, longest in total first; a cell for each shown engine; spans that reach out of the area count with what lies in it
  */
 export function totalsByName(model, layout, alignments, area) {
   const perName = new Map();
   layout.groups.forEach((box, column) => {
     const [from, to] = [area.from, area.to].map((position) => offAxis(alignments[box.index], position));
-    const counts = new Uint32Array(2 * model.names.length);
-    const times = new Float64Array(2 * model.names.length);
+    const counts = new Uint32Array(SORTS.length * model.names.length);
+    const times = new Float64Array(SORTS.length * model.names.length);
     for (const { track } of rowsWithin(box, area)) addTrack(model, track, from, to, counts, times);
     counts.forEach((count, key) => {
       if (!count) return;
@@ -29,18 +33,23 @@ export function totalsByName(model, layout, alignments, area) {
     });
   });
   const total = (cells) => cells.reduce((sum, { time }) => sum + time, 0);
-  return [...perName].map(([key, cells]) => ({ name: model.names[key >> 1] + (key & 1 ? " (call)" : ""), call: Boolean(key & 1), cells, total: total(cells) }))
-    .sort((a, b) => a.call - b.call || b.total - a.total);
+  return [...perName].map(([key, cells]) => {
+    const sort = key % SORTS.length;
+    const name = model.names[Math.floor(key / SORTS.length)] + SORTS[sort];
+    return { name, call: sort === CALL, range: sort === RANGE, cells, total: total(cells), sort };
+  }).sort((a, b) => a.sort - b.sort || b.total - a.total);
 }
 
-/** Keys are twice the name's code, and one more for host calls, which are often called like the kernel that they launch. */
+/** Keys are a name's code and a sort: host calls are often called like the kernel that they launch. Ranges hold calls and each other. */
 function addTrack(model, track, from, to, counts, times) {
   const { start, end, spans, group } = track;
   const last = lowerBound(start, to);
   for (let k = upperBound(track.reach, from); k < last; k++) {
     if (end[k] <= from) continue;
     const span = spans[k];
-    const key = 2 * group.name[span] + (group.kind[span] < model.kinds.kernel ? 1 : 0);
+    const kind = group.kind[span];
+    const sort = kind >= model.kinds.kernel ? 0 : kind === model.kinds.range ? RANGE : CALL;
+    const key = SORTS.length * group.name[span] + sort;
     counts[key]++;
     times[key] += Math.min(end[k], to) - Math.max(start[k], from);
   }

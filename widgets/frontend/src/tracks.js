@@ -15,8 +15,8 @@ const MOST_MULTIPROCESSORS = 320;
 const MOST_AT_ONCE = 3;
 
 /**
- * The lanes of a group that hold any spans: {name, host, rows, band}, where `rows` are tracks and `band` is the track of
- * graph replays, which enclose kernels and so are drawn apart. No more than `MOST_LANES`.
+ * The lanes of a group that hold any spans: {name, host, rows, band, deeper}, where `rows` are tracks, `band` is the track of graph replays,
+ * which enclose kernels and so are drawn apart, and `deeper` counts the ranges nested deeper than there are rows. No more than `MOST_LANES`.
  */
 export function buildLanes(group, kinds) {
   const drawn = firstLanes(group);
@@ -24,11 +24,12 @@ export function buildLanes(group, kinds) {
   drawn.forEach((index, position) => (place[index] = position));
   const slots = MOST_ROWS + 1; // Each lane has a slot for each of its rows, and one for its band.
   const sizes = new Uint32Array(drawn.length * slots + 1);
-  const slot = assignSlots(group, kinds, place, slots, sizes);
+  const deeper = new Uint32Array(drawn.length);
+  const slot = assignSlots(group, kinds, place, slots, sizes, deeper);
   const lists = spansBySlot(slot, sizes);
   return drawn.map((index, position) => {
     const tracks = lists.slice(position * slots, (position + 1) * slots).map((spans) => (spans.length ? new Track(group, spans) : null));
-    return { ...group.lanes[index], rows: tracks.slice(0, MOST_ROWS).filter(Boolean), band: tracks[MOST_ROWS] };
+    return { ...group.lanes[index], rows: tracks.slice(0, MOST_ROWS).filter(Boolean), band: tracks[MOST_ROWS], deeper: deeper[position] };
   });
 }
 
@@ -49,12 +50,12 @@ function firstLanes(group) {
 
 /**
  * The slot of each span: the first row of its lane in which nothing runs when it starts; the last for lanes that are not drawn.
- * Counts in `sizes` how many each slot gets.
+ * Counts in `sizes` how many each slot gets, in `deeper` how many ranges of each lane lie over others for want of a row.
  */
-function assignSlots(group, kinds, place, slots, sizes) {
+function assignSlots(group, kinds, place, slots, sizes, deeper) {
   const { lane, kind, start, end, basis, count, thin } = group;
   const none = sizes.length - 1;
-  const { graph } = kinds;
+  const { graph, range } = kinds;
   const slot = new Uint16Array(count);
   const rowEnds = new Float64Array(none).fill(-Infinity);
   const rowOperations = new Int32Array(none).fill(-1);
@@ -69,6 +70,7 @@ function assignSlots(group, kinds, place, slots, sizes) {
       let row = thin ? ownRow(rowOperations, rowEnds, first, group.operation[i], from) : first;
       const last = first + (thin ? MOST_AT_ONCE : MOST_ROWS) - 1;
       while (rowEnds[row] > from && row < last && !(thin && rowOperations[row] === group.operation[i])) row++;
+      if (kind[i] === range && rowEnds[row] > from) deeper[place[lane[i]]]++;
       if (end[i] > rowEnds[row]) rowEnds[row] = end[i];
       if (thin) rowOperations[row] = group.operation[i];
       slot[i] = row;

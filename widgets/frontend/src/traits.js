@@ -24,8 +24,11 @@ export function linkTraits(model, timeline) {
     const wanted = Object.fromEntries(traits.filter((trait) => !same(state[trait], model.get(trait))).map((trait) => [trait, model.get(trait)]));
     if (!Object.keys(wanted).length) return;
     applying = true;
-    timeline.state = wanted;
-    applying = false;
+    try {
+      timeline.state = wanted;
+    } finally {
+      applying = false;
+    }
   };
   apply(TRAITS);
   const stopWatching = timeline.watch((what) => {

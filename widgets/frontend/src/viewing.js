@@ -120,7 +120,7 @@ export class Viewer {
   }
 
   centreOverview(x) {
-    const middle = timeAt(this.bounds, this.timeline.layout.plot, x);
+    const middle = timeAt(this.home, this.timeline.layout.plot, x);
     this.set(panView(this.view, middle - (this.view.t0 + this.view.t1) / 2, this.bounds));
   }
 }

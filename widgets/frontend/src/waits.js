@@ -2,6 +2,7 @@
 
 import { rowOf } from "./arrows.js";
 import { decodeColumn } from "./decode_column.js";
+import { SpansById } from "./grouping.js";
 import { lowerBound } from "./search.js";
 
 const MOST_WITHOUT_ASKING = 60;
@@ -13,9 +14,9 @@ export const decodeWaits = ({ count, earlier, later }, block) => ({
 
 /** The waits that a span takes part in, as positions. */
 export function waitsOf({ waits }, span) {
-  const found = [];
-  for (let k = 0; k < waits.count; k++) if (waits.later[k] === span || waits.earlier[k] === span) found.push(k);
-  return found;
+  if (!waits.count) return [];
+  waits.bySpan ??= [new SpansById(waits.later), new SpansById(waits.earlier)];
+  return waits.bySpan.flatMap((ends) => [...ends.of(span)]);
 }
 
 /** Faint arrows for the waits in view, as long as there are few. */
@@ -42,6 +43,7 @@ export function drawWait(ctx, scene, index, k) {
   const down = to.row.y > from.row.y ? 1 : -1;
   const x0 = g.x(end[waits.earlier[k]]);
   const x1 = g.x(start[waits.later[k]]) + 2 * g.dpr;
+  if (Math.max(x0, x1) < g.left || Math.min(x0, x1) > g.right) return;
   const y0 = g.px(from.row.y + (down > 0 ? from.row.height * 0.6 : from.row.height * 0.4));
   const y1 = g.px(down > 0 ? to.row.y : to.row.y + to.row.height);
   const head = 3.5 * g.dpr * down;

@@ -3,6 +3,8 @@ import test from "node:test";
 
 import { launchedName } from "../src/decode.js";
 import { decodeColumn } from "../src/decode_column.js";
+import { filterSpans } from "../src/filter.js";
+import { highlightOf } from "../src/join.js";
 import { fromBase64, unpacked } from "../src/page.js";
 import { gallop, lowerBound, upperBound } from "../src/search.js";
 import { makeModel } from "./model.js";
@@ -27,8 +29,8 @@ test("host calls learn their operation's name from the device", () => {
   const model = makeModel({ async: [
     { kind: "launch", name: "cuLaunchKernel", start: 0, end: 3, operation: 4 }, { kind: "kernel", name: "relu", lane: 1, start: 3, end: 5, operation: 4 },
   ] });
-  assert.equal(model.names[launchedName(model, model.groups[0], 0)], "relu");
-  assert.equal(model.launches.operationName[0], -1);
+  assert.equal(model.names[launchedName(model.groups[0], 0)], "relu");
+  assert.equal(model.groups[0].launches.operationName[0], -1);
 });
 
 test("the launches of one operation wear the colours of what each puts on the device, whichever begins first", () => {
@@ -37,7 +39,7 @@ test("the launches of one operation wear the colours of what each puts on the de
     span("launch", "launch dw", 0, 0), span("launch", "launch dx", 1, 2), span("host", "load", 2, 4),
     span("kernel", "dx", 1, 5, 1), span("kernel", "dw", 0, 6, 2),
   ] });
-  const name = (row) => model.names[launchedName(model, model.groups[0], row)];
+  const name = (row) => model.names[launchedName(model.groups[0], row)];
   assert.deepEqual([0, 1, 2, 3, 4].map(name), ["dw", "dx", undefined, "dx", "dw"]);
 });
 
@@ -67,4 +69,14 @@ test("what the first picture can do without is decoded when it is asked for, onc
   assert.deepEqual([...correlation], [3]);
   assert.equal(group.correlation, correlation);
   assert.deepEqual(["correlation", "operation"].map(waits), [false, true]);
+});
+
+test("operations of different programs have names of their own, though their numbers are the same", () => {
+  const one = (name) => [{ kind: "launch", start: 0, end: 2, operation: 0 }, { kind: "kernel", name, lane: 1, start: 3, end: 9, operation: 0 }];
+  const model = makeModel({ a: one("matmul"), b: one("relu") });
+  model.groups[1].program = "other";
+  assert.deepEqual([0, 1].map((group) => highlightOf(model, group, 1).name), ["matmul", "relu"]);
+  assert.deepEqual([0, 1].map((group) => highlightOf(model, group, 0).name), ["matmul", "relu"]);
+  const marked = filterSpans(model, { code: null, text: "matmul" }).map(({ shown }) => [...shown]);
+  assert.deepEqual(marked, [[1, 1], [0, 0]]);
 });

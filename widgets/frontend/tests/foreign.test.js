@@ -10,8 +10,7 @@ import { natureOf, natureOfAxis, timeWords } from "../src/nature.js";
 import { kernelColumn, operationRows } from "../src/panel.js";
 import { rangesAround } from "../src/ranges.js";
 import { shortened } from "../src/text.js";
-import { buildLanes } from "../src/tracks.js";
-import { makeModel } from "./model.js";
+import { makeModel, seeded } from "./model.js";
 
 const SYMBOL = "sm90_xmma_gemm_f32f32_tn_n_kernel";
 const kernel = (start, correlation, more = {}) => ({ kind: "kernel", name: "gemm", lane: 1, start, end: start + 5, correlation, symbol: 0, ...more });
@@ -64,7 +63,7 @@ test("a kernel says which ranges held its launch, from the outermost on", () => 
     ],
   }, { lanes });
   const [step] = around.groups;
-  const told = [7, 3, 8, 9, 10, 1].map((span) => rangesAround(around, buildLanes(step, around.kinds), step, span));
+  const told = [7, 3, 8, 9, 10, 1].map((span) => rangesAround(around, step, span));
   assert.deepEqual(told, ["step › conv › cudnn", "step › conv › cudnn", "step", "", "", ""]);
 });
 
@@ -91,4 +90,36 @@ test("a long name keeps its beginning and its end", () => {
   assert.equal(shortened(long, 40).length, 40);
   assert.match(shortened(long, 40), /^void x+…x+<float>$/);
   assert.equal(shortened("gemm", 40), "gemm");
+});
+
+test("of ranges nested ever so deep those around a launch are told, also where they have no row, the middle of many left out", () => {
+  const lanes = ["thread 1", "thread 1 ranges"];
+  const told = (depth) => {
+    const nest = Array.from({ length: depth }, (_, at) => ({ kind: "range", name: `r${at}`, lane: 1, start: at, end: 9000 - at }));
+    const beside = { kind: "range", name: "beside", lane: 1, start: depth + 1, end: depth + 2 };
+    const model = makeModel({ step: [...nest, beside, { kind: "launch", start: depth + 5, end: depth + 6 }] }, { lanes });
+    return rangesAround(model, model.groups[0], depth + 1);
+  };
+  assert.equal(told(11), Array.from({ length: 11 }, (_, at) => `r${at}`).join(" › "));
+  assert.equal(told(3000), "r0 › r1 › r2 › r3 › r4 › r5 › … › r2994 › r2995 › r2996 › r2997 › r2998 › r2999");
+});
+
+test("ranges around a launch agree with a search, whether they nest or cross", () => {
+  const random = seeded(8);
+  for (let round = 0; round < 20; round++) {
+    const ranges = Array.from({ length: 12 }, (_, at) => {
+      const start = Math.floor(random() * 40);
+      return { kind: "range", name: `r${at}`, lane: 1, start, end: start + 1 + Math.floor(random() * 30) };
+    }).sort((a, b) => a.start - b.start);
+    const calls = Array.from({ length: 70 }, (_, start) => ({ kind: "launch", start, end: start + 1 }));
+    const model = makeModel({ step: [...ranges, ...calls].sort((a, b) => a.start - b.start) }, { lanes: ["thread 1", "thread 1 ranges"] });
+    const [group] = model.groups;
+    for (let span = 0; span < group.count; span++) {
+      if (group.kind[span] !== model.kinds.launch) continue;
+      const at = group.start[span];
+      const wanted = ranges.filter(({ start, end }) => start <= at && end > at).map(({ name }) => name).sort();
+      const told = rangesAround(model, group, span);
+      if (wanted.length <= 12) assert.deepEqual(told ? told.split(" › ").sort() : [], wanted);
+    }
+  }
 });

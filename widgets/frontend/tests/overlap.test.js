@@ -19,21 +19,24 @@ function randomStretches(count, random) {
   });
 }
 
-test("busy time is that with a kernel or a copy, nanosecond by nanosecond", () => {
+test("busy time is that with a kernel or a copy, GPU busy that with a kernel alone, nanosecond by nanosecond", () => {
   const random = seeded(11);
   const stretches = randomStretches(120, random);
   const activity = activityOf(stretches);
   const { end } = stretches.at(-1);
   for (let turn = 0; turn < 40; turn++) {
     const [from, to] = [random() * end * 1.1, random() * end * 1.1].map(Math.floor).sort((a, b) => a - b);
-    let count = 0;
+    let [either, kernels] = [0, 0];
     for (const stretch of stretches) {
-      if (stretch.kernels || stretch.copies) count += Math.max(0, Math.min(to, stretch.end) - Math.max(from, stretch.start));
+      const length = Math.max(0, Math.min(to, stretch.end) - Math.max(from, stretch.start));
+      if (stretch.kernels || stretch.copies) either += length;
+      if (stretch.kernels) kernels += length;
     }
-    assert.equal(activity.busyWithin(from, to), count);
+    assert.equal(activity.busyWithin(from, to), either);
+    assert.equal(activity.kernelTimeWithin(from, to), kernels);
   }
   const one = activityOf([{ start: 0, end: 10, occupation: 2 }, { start: 10, end: 40, kernels: 1 }, { start: 40, end: 90, occupation: 4 }]);
-  assert.deepEqual([[0, 100], [15, 65], [41, 59], [20, 20]].map(([from, to]) => one.busyWithin(from, to)), [30, 25, 0, 0]);
+  assert.deepEqual([[0, 100], [15, 65], [41, 59], [20, 20]].map(([from, to]) => one.kernelTimeWithin(from, to)), [30, 25, 0, 0]);
 });
 
 test("sums over any run of stretches are those of its stretches", () => {
@@ -128,4 +131,27 @@ test("a path of many stretches costs a few lines a pixel, and touches each lane 
   assert.ok(lines.length < 6 * 101, `${lines.length} lines`);
   assert.deepEqual([...new Set(lines.map(([, y]) => y))].sort((a, b) => a - b), [9, 29]);
   assert.ok(lines.at(-1)[0] > 98);
+});
+
+test("the waits of a span are those that a search through all finds, and are looked up, not searched", () => {
+  const random = seeded(3);
+  const later = Array.from({ length: 3000 }, () => 500 + Math.floor(random() * 500)).sort((a, b) => a - b);
+  const [spec, block] = columnsOf({ earlier: later.map((span) => Math.floor(random() * span)), later });
+  const group = { waits: decodeWaits(spec, block) };
+  const { waits } = group;
+  for (const span of [0, 3, 499, 500, 731, 999, 1000]) {
+    const wanted = later.flatMap((_, k) => (waits.later[k] === span || waits.earlier[k] === span ? [k] : []));
+    assert.deepEqual([...new Set(waitsOf(group, span))].sort((a, b) => a - b), wanted);
+  }
+  // What is read of the columns for one more span does not grow with their length.
+  let reads = 0;
+  for (const column of ["earlier", "later"]) {
+    waits[column] = new Proxy(waits[column], { get: (values, key) => {
+      reads++;
+      return values[key];
+    } });
+  }
+  waitsOf(group, 731);
+  assert.ok(reads < 10, `${reads} reads`);
+  assert.deepEqual(waitsOf({ waits: { count: 0 } }, 3), []);
 });

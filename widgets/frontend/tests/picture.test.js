@@ -3,7 +3,11 @@ import test from "node:test";
 
 import { css } from "../src/colours.js";
 import { readLink, writeLink } from "../src/link.js";
+import { drawLabel } from "../src/spans.js";
+import { findSelection } from "../src/state.js";
 import { SvgContext } from "../src/svg_context.js";
+import { fitted } from "../src/text.js";
+import { makeModel } from "./model.js";
 
 test("shapes, clips and text become SVG, and no name can end it", () => {
   const ctx = new SvgContext(100, 50, { measureText: (text) => ({ width: text.length }) });
@@ -33,4 +37,44 @@ test("a link says the state, and what is no link says none", () => {
   const state = { range: [1.5, 2e9], selection: null, engines: ["sync & #async", "ä"], find: { name: null, text: "<b>" } };
   assert.deepEqual(readLink(writeLink(state)), state);
   for (const other of ["", "#", "#section", "#view=", "#view=%", "#view=7", "#view=[1]", "#view=null"]) assert.equal(readLink(other), null);
+});
+
+test("parts of a link that are none are left out, whoever wrote them", () => {
+  const read = (state) => readLink(`#view=${encodeURIComponent(JSON.stringify(state))}`);
+  const bad = {
+    range: [5, "a", [1], ["1", "2"], [0, null], {}], engines: [5, null, [1], { length: 2 }], pinned: [3, "ab"], collapsed: [true, [null]],
+    align: ["bogus", 3, null, "toString"], shows: [5, [5]], find: [{}, 5, null, { name: 3, text: "" }, { name: null }, []],
+    selection: [5, [], "x", { engine: 3 }, { span: 1.5 }, { operation: "x" }, { span: null }, { name: {} }], other: [1],
+  };
+  for (const [part, values] of Object.entries(bad)) for (const value of values) assert.deepEqual(read({ [part]: value }), {}, part);
+  assert.deepEqual(read({ engines: 5, pinned: ["a"] }), { pinned: ["a"] });
+  const good = {
+    range: null, selection: { engine: "async", operation: null, name: "a", span: 3 }, engines: [], pinned: ["b"], collapsed: [], align: "scale",
+    shows: ["overlap"], find: { name: "a", text: "" },
+  };
+  assert.deepEqual(read(good), good);
+});
+
+test("a span without an operation is selected again only where it has its name", () => {
+  const of = (names) => makeModel({ step: names.map((name, at) => ({ kind: "kernel", name, lane: 1, start: 9 * at, end: 9 * at + 5 })) });
+  const selection = { engine: "step", operation: null, name: "b", span: 1 };
+  assert.deepEqual(findSelection(of(["a", "b", "c"]), selection), [0, 1]);
+  assert.deepEqual(findSelection(of(["b", "a", "c"]), selection), [0, -1]);
+  assert.deepEqual(findSelection(of(["b"]), selection), [0, -1]);
+  assert.deepEqual(findSelection(of(["a", "c"]), { engine: "step", span: 1 }), [0, 1]);
+});
+
+test("names are cut until they fit, however wide their letters are", () => {
+  const wide = { W: 15, i: 3, "…": 11 };
+  const texts = [];
+  const ctx = { measureText: (text) => ({ width: [...text].reduce((sum, letter) => sum + wide[letter], 0) }), fillText: (text) => texts.push(text) };
+  for (const name of ["WWWWWWiiiiiiiiiiiiii", "iiiiiiiiiiiiiiWWWWWW", "WiWiWiWiWiWi"]) {
+    for (let room = 0; room < 200; room++) {
+      assert.ok(ctx.measureText(fitted(ctx, name, room)).width <= room);
+      const scene = { geometry: { dpr: 1 }, model: { names: [name], texts: [] }, labelWidths: [NaN] };
+      drawLabel(ctx, scene, { name: [0], operation: [-1], origins: {} }, 0, "ink", 0, room + 8, 0);
+      if (texts.length) assert.ok(ctx.measureText(texts.pop()).width <= room);
+    }
+    assert.ok(fitted(ctx, name, 120).length > 5);
+  }
 });

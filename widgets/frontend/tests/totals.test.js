@@ -63,3 +63,17 @@ test("calls and what ran on the device have shares of their own, and calls stand
     ["a", "2 × · 3.000 µs · 75.0 %"], ["b", "1 × · 1.000 µs · 25.0 %"], ["a (call)", "2 × · 6.000 µs · 100.0 %"],
   ]);
 });
+
+test("ranges, which hold each other, are no calls, and have no share", () => {
+  const model = makeModel({
+    async: [
+      { kind: "range", name: "step", start: 0, end: 100 }, { kind: "range", name: "layer", start: 10, end: 90 },
+      { kind: "launch", name: "a", start: 20, end: 30 },
+    ],
+  });
+  const layout = buildLayout(partsOf(model), 900);
+  const told = totalsByName(model, layout, alignmentsOf(model, "time", null, [0]), { from: 0, to: 100, top: 0, bottom: 900 });
+  assert.deepEqual(totalRows(told, 1), [
+    ["a (call)", "1 × · 0.010 µs · 100.0 %"], ["step (range)", "1 × · 0.100 µs"], ["layer (range)", "1 × · 0.080 µs"],
+  ]);
+});

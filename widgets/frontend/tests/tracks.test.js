@@ -107,3 +107,26 @@ test("all multiprocessors are drawn, in thin lanes of one height", () => {
   assert.deepEqual(box.lanes[0].rows.map(({ height }) => height), [3, 3]);
   assert.deepEqual(box.lanes[1].rows.map(({ height }) => height), [6]);
 });
+
+test("in a multiprocessor every height belongs to the row that is drawn there", () => {
+  const spans = Array.from({ length: 4 }, (_, lane) => [block(0, 9, 0, lane), block(1, 8, 1, lane), block(2, 7, 2, lane)]).flat();
+  for (const rows of [2, 3]) {
+    const some = spans.filter(({ operation }) => operation < rows).sort((a, b) => a.start - b.start);
+    const model = makeModel({ multiprocessors: some }, { lanes: ["SM 0", "SM 1", "SM 2", "SM 3"], thin: true });
+    const [group] = model.groups;
+    const layout = buildLayout([{ group, lanes: buildLanes(group, model.kinds) }], 900);
+    for (const lane of layout.groups[0].lanes) {
+      assert.equal(lane.rows.length, rows);
+      for (const row of lane.rows) {
+        for (let y = row.y + 0.25; y < row.y + row.height; y += 0.5) assert.equal(hitTest(layout, y).row, row);
+      }
+    }
+  }
+});
+
+test("ranges nested deeper than there are rows are counted", () => {
+  const nest = Array.from({ length: 11 }, (_, depth) => ({ kind: "range", start: depth, end: 100 - depth }));
+  const [lane] = lanesOf([...nest, { kind: "range", start: 200, end: 210 }]);
+  assert.deepEqual([lane.rows.length, lane.deeper], [8, 3]);
+  assert.equal(lanesOf(nest.slice(0, 8))[0].deeper, 0);
+});

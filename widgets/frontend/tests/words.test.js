@@ -110,3 +110,9 @@ test("a replay of a hundred thousand kernels is highlighted at once, up to a lim
   assert.equal(spans.length, 2000);
   assert.ok(performance.now() - begin < 500, "without a scan for each kernel");
 });
+
+test("a copy alone is no busy time of the GPU, and no idle time", () => {
+  const activity = activityOf([{ start: 0, end: 1000, kernels: 1 }, { start: 1000, end: 1500, copies: 1 }, { start: 1500, end: 2000, occupation: 4 }]);
+  const rows = measureRows(model, [{ ...plain, extent_ns: 2000, activity }], 0, 2000);
+  assert.deepEqual(rows.map((row) => row.slice(1, 5)), [["2.000 µs", "1.000 µs", "50.0 %", "0.500 µs"]]);
+});
