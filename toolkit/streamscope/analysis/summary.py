@@ -332,6 +332,7 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
     API time                     2.50 µs, 95 % below 2.95 µs
     <BLANKLINE>
     kernel  count  total, µs  mean, µs
+    ------  -----  ---------  --------
     gemm        1       20.0      20.0
     relu        1       4.00      4.00
     """
