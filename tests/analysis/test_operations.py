@@ -70,3 +70,12 @@ def test_the_frame_has_microseconds():
     frame = operation_table(TRACES).to_pandas()
     assert frame.loc[(3, 0), "dual_us"] == 0.3
     assert frame.columns.tolist() == ["name", "dual_us", "sync_us", "graph_us"]
+
+
+def test_a_foreign_trace_has_no_operations():
+    builder = SpanBuilder(["stream 7"])
+    builder.add(SpanKind.KERNEL, "a", "stream 7", 0, 5)
+    foreign = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "card"), "kineto"))
+    with pytest.raises(TraceError, match="no kernel of these traces belongs to an operation"):
+        operation_table({"a": foreign})
+    assert len(operation_table({"a": Trace(SpanBuilder(["stream 7"]).build(), foreign.info)}).operation) == 0

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.analysis import incomplete_replays, span_ns, summary
+from streamscope.errors import TraceError
 from streamscope.trace import Basis, DeviceInfo, SpanBuilder, SpanKind, SpanTable, Trace, TraceInfo
 
 LAUNCH, GRAPH_LAUNCH, API, RANGE, SYNC, KERNEL, COPY, SET = (
@@ -112,6 +113,35 @@ def test_records_that_the_recorder_says_it_dropped_mark_the_numbers():
     found = summary(foreign(*rows, ledger={"lost_records": 5.0}, notes=("CUPTI dropped 5 records",)))
     assert (found.at_least, found.at_most) == ({"kernel_count", "gpu_busy_us", "overlap"}, {"idle"})
     assert not summary(foreign(*rows)).at_least | summary(foreign(*rows)).at_most
+
+
+ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::{}<float>, std::array<char*, 3ul> >(int)"
+
+
+def test_kernels_are_added_up_by_name_and_symbol():
+    builder = SpanBuilder(["stream 7"])
+    for at, (name, symbol, length) in enumerate(
+        [("gemm", "", 10), ("vectorized_elementwise_kernel", ELEMENTWISE.format("CUDAFunctor_add"), 3),
+         ("vectorized_elementwise_kernel", ELEMENTWISE.format("FillFunctor"), 30), ("gemm", "", 20),
+         ("vectorized_elementwise_kernel", ELEMENTWISE.format("CUDAFunctor_add"), 5)]
+    ):  # fmt: skip
+        builder.add(KERNEL, name, "stream 7", 100_000 * at, 100_000 * at + 1000 * length, symbol=symbol)
+    builder.add(COPY, "copy", "stream 7", 900_000, 990_000)
+    found = summary(Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "card"), "kineto")))
+    assert [kernel.cells() for kernel in found.kernels] == [
+        ("gemm", "2", "30.0", "15.0"),
+        ("vectorized_elementwise_kernel FillFunctor", "1", "30.0", "30.0"),
+        ("vectorized_elementwise_kernel CUDAFunctor_add", "2", "8.00", "4.00"),
+    ]
+    assert found.kernels[1].symbol == ELEMENTWISE.format("FillFunctor")
+    assert "| vectorized\\_" not in found.to_markdown()
+    assert "CUDAFunctor_add | 2 | 8.00 | 4.00 |" in found.to_markdown()
+    assert "vectorized_elementwise_kernel CUDAFunctor_add      2       8.00      4.00" in repr(found)
+
+
+def test_a_function_of_spans_says_what_to_pass():
+    with pytest.raises(TraceError, match=r"pass trace\.spans"):
+        span_ns(foreign((KERNEL, "stream 7", 5, 9, 1)))
 
 
 def replays(*nodes):

@@ -224,3 +224,28 @@ def test_what_cannot_be_supposed_is_one_line(run_path, options, code, message, c
     assert first.startswith("error: ")
     assert message in first
     assert second.startswith("hint: ")
+
+
+def test_kernels_of_one_short_name_are_told_apart_and_numbers_are_whole_at_80_columns(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    symbols = [
+        f"void at::native::vectorized_elementwise_kernel<4, at::native::{name}<float>, int>(int)" for name in ("AddFunctor", "FillFunctor")
+    ]
+    paths = []
+    for factor in (1, 2):
+        builder = SpanBuilder(["stream 7"])
+        for at in range(40):
+            start_ns = 100_000 * at
+            end_ns = start_ns + 10_000 * factor + 7 * at * factor
+            builder.add(SpanKind.KERNEL, "vectorized_elementwise_kernel", "stream 7", start_ns, end_ns, symbol=symbols[at % 2])
+        info = TraceInfo("kineto", f"step {factor}", DeviceInfo("cuda", "card"), "kineto")
+        paths.append(Trace(builder.build(), info).to_parquet(tmp_path / f"{factor}.parquet"))
+    assert main(["diff", *map(str, paths)]) == 0
+    words = capsys.readouterr().out.split()
+    assert {"AddFunctor", "FillFunctor"} <= set(words)
+    (row,) = [row for row in ss.diff(*map(ss.read, paths)).rows if "AddFunctor" in row.called]
+    assert {word for cell in row.cells()[1:] for word in cell.split()} <= set(words)
+    assert row.name == symbols[0]
+    assert main(["read", str(paths[0])]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "AddFunctor" in line]
+    assert line.split()[-3:] == ["20", "203", "10.1"]

@@ -231,3 +231,12 @@ def test_a_trace_without_kernels_or_of_an_older_version_says_so():
     empty = trace.spans.select(trace.spans.kind == SpanKind.LAUNCH)
     with pytest.raises(TraceError, match="9 of the program's 9 launches have no times"):
         Trace(empty, trace.info, trace.origins).what_if()
+
+
+def test_a_csv_file_says_which_times_are_predicted(tmp_path):
+    function, inputs = ss.workload("branches").build(branches=2, length=2, size=64)
+    trace = ss.compare(function, *inputs, engines="async", device="simulated", progress=False)["async"].trace
+    for each, told in ((trace, '"simulated NVIDIA H200"'), (trace.what_if(engine="graph"), '"predicted NVIDIA H200"')):
+        _, *rows = each.to_csv(tmp_path / "spans.csv").read_text(encoding="utf-8").splitlines()
+        assert rows
+        assert all(row.split(",")[1] == told for row in rows)

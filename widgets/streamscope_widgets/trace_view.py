@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from streamscope.analysis.summary import STREAM_HEADS, Summary, summary
+from streamscope.analysis.summary import KERNEL_HEADS, STREAM_HEADS, Summary, summary
 from streamscope.analysis.table import device_words
 from streamscope.trace import Trace
 from streamscope.words import capitalised, counted, format_us, percent, shortened, time_text
@@ -47,7 +47,7 @@ def show_with_timeline(trace: Trace) -> None:
 
 def head(trace: Trace, found: Summary, finding: str) -> tuple[Html, ...]:
     """Return what stands above the picture: the finding, the numbers, the warnings."""
-    return above(trace_title(trace)), lead(finding), _numbers(found), _warnings(found.warnings)
+    return above(trace_title(trace)), lead(finding), _numbers(found), _kernels(found), _warnings(found.warnings)
 
 
 def trace_title(trace: Trace) -> str:
@@ -88,6 +88,18 @@ def _numbers(found: Summary) -> Html:
     first = [number for number, (label, *_) in enumerate(rows) if label in FIRST]
     shown = table([columns[number] for number in first], [Row([told[number][1] for number in first])])
     return joined([shown, folded("What the numbers mean, and each stream", whole, _streams(found))])
+
+
+def _kernels(found: Summary) -> Html:
+    """Return the kernels that take most time; the whole name stands in the tooltip."""
+    if not found.kernels:
+        return Html()
+    rows = []
+    for kernel in found.kernels:
+        name, *numbers = kernel.cells()
+        rows.append(Row((shortened(name, LONGEST_NAME), *numbers), title=shortened(kernel.symbol or name, 5 * LONGEST_NAME)))
+    columns = [Column(KERNEL_HEADS[0], kind="text"), *map(Column, KERNEL_HEADS[1:])]
+    return folded("Kernels that take most time", table(columns, rows))
 
 
 def _streams(found: Summary) -> Html:

@@ -13,6 +13,7 @@ from streamscope.analysis.intervals import IntArray
 from streamscope.analysis.joining import Joined
 from streamscope.analysis.statistics import FEWEST_FOR_INTERVAL, interval_basis, median_intervals
 from streamscope.trace.spans import SpanKind
+from streamscope.trace.symbols import readable_name
 from streamscope.trace.trace import Trace
 from streamscope.words import format_us
 
@@ -78,9 +79,13 @@ class DiffRow:
 
     @property
     def called(self) -> str:
-        """Its name and operation, with what it was called, or what became of it."""
-        name = f"{self.name} · {self.operation}" if self.operation >= 0 else self.name
-        renamed = f"{name} (was {self.was})" if self.was else f"{name} ({' → '.join(self.symbols)})"
+        """Its name, short where it is a kernel's own, and operation, with what it was called, or what became of it."""
+        name, was = (readable_name(text) if text in self.symbols else text for text in (self.name, self.was))
+        if was == name:
+            name, was = self.name, self.was
+        if self.operation >= 0:
+            name = f"{name} · {self.operation}"
+        renamed = f"{name} (was {was})" if was else f"{name} ({' → '.join(self.symbols)})"
         return {"added": f"{name} (added)", "gone": f"{name} (gone)", "renamed": renamed}.get(self.status, name)
 
     def cells(self) -> tuple[str, ...]:

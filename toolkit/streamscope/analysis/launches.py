@@ -170,7 +170,7 @@ def api_time_ns(spans: SpanTable) -> int:
 
 
 def call_times_ns(spans: SpanTable) -> IntArray:
-    """Duration of each launch call on the host; the metric is the median.
+    """Duration of one launch call on the host (the table of engines has their sum); the metric is the median.
 
     Formula: call end - call start, of launches (of kernels, copies and sets) and of graph launches. Unit: ns.
     Source: Nsight Systems (API time).

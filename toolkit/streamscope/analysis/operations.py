@@ -99,6 +99,11 @@ class OperationTable:
 def operation_table(traces: Mapping[str, Trace]) -> OperationTable:
     """Join the kernels and copies of several traces of one program by (operation, part); spans of no operation are left out.
 
+    Raises
+    ------
+    TraceError
+        Kernels and copies are there, but none is of an operation: foreign traces have none.
+
     Examples
     --------
     >>> from streamscope.trace import DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
@@ -111,6 +116,11 @@ def operation_table(traces: Mapping[str, Trace]) -> OperationTable:
     (('a',), [[20000.0]])
     """
     tables = {engine: _of_operations(trace.spans) for engine, trace in traces.items()}
+    if traces and not any(map(len, tables.values())) and any(trace.spans.is_kind(DEVICE_KINDS).any() for trace in traces.values()):
+        raise TraceError(
+            "no kernel of these traces belongs to an operation: they are not of programs of Streamscope",
+            hint="ss.analysis.summary(trace).kernels has kernels by name, and ss.diff compares two traces by name",
+        )
     keys = [_keys(spans) for spans in tables.values()]
     # Not np.unique, which hashes: sorting is quick on what is nearly sorted.
     every = np.sort(np.concatenate([np.zeros(0, np.int64), *keys]), kind="stable")

@@ -126,7 +126,7 @@ def copy_compute_overlap(spans: SpanTable) -> float:
     """Share of the copying time that kernels hide.
 
     Formula: |∪copies ∩ ∪kernels| / |∪copies|. Unit: fraction, 0 to 1. Denominator: time with a copy running (0 if there is none).
-    Source: Holistic Trace Analysis, communication-computation overlap, for copies.
+    Memory sets count as copies. Source: Holistic Trace Analysis, communication-computation overlap, for copies.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def copy_compute_overlap(spans: SpanTable) -> float:
 def exposed_host_ns(spans: SpanTable) -> int:
     """Time in which a host function of the program runs and neither a kernel nor a copy does.
 
-    Formula: |∪host functions| - |∪host functions ∩ ∪(kernels and copies)|. Unit: ns.
+    Formula: |∪host functions| - |∪host functions ∩ ∪(kernels and copies)|. Unit: ns. Memory sets count as copies.
 
     Examples
     --------

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,10 +38,15 @@ from streamscope.analysis.table import definition_of, device_words, in_markdown,
 from streamscope.analysis.work import WorkSplit, exposed_communication_ns, work_split
 from streamscope.errors import printable
 from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind, SpanTable
+from streamscope.trace.symbols import readable_name, short_name
 from streamscope.trace.trace import Trace, TraceInfo
-from streamscope.words import aligned, capitalised, format_us, percent
+from streamscope.words import aligned, capitalised, format_us, percent, shortened
 
 STREAM_HEADS = ("stream", "kernels", "busy, µs", "copies and sets, µs", "idle, µs", "host wait, µs", "kernel wait, µs", "other, µs")
+KERNEL_HEADS = ("kernel", "count", "total, µs", "mean, µs")
+MOST_KERNELS = 10
+"""So many kernels are in `Summary.kernels`: those that take most time."""
+LONGEST_NAME = 60
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,32 @@ class Spread:
     def to_dict(self) -> dict[str, float]:
         """Return it as JSON values, in µs."""
         return {"median": self.median_us, "p95": self.p95_us}
+
+
+@dataclass(frozen=True)
+class KernelTotal:
+    """All kernels of one name and symbol.
+
+    Attributes
+    ----------
+    name : str
+        What the timeline calls them, with what tells them from others of that name.
+    symbol : str
+        The kernel's own name; empty where it is unknown.
+    count : int
+    total_us, mean_us : float
+        Sum and mean of their durations.
+    """
+
+    name: str
+    symbol: str
+    count: int
+    total_us: float
+    mean_us: float
+
+    def cells(self) -> tuple[str, ...]:
+        """Return it as text, in the order of `KERNEL_HEADS`."""
+        return self.name, f"{self.count:,}", format_us(self.total_us), format_us(self.mean_us)
 
 
 @dataclass(frozen=True)
@@ -128,6 +160,8 @@ class Summary:
         Which are upper bounds: idle time, where records were lost.
     warnings : tuple of str
         What a reader must know before believing the numbers.
+    kernels : tuple of KernelTotal
+        The 10 kernels, by name and symbol, that take most time in all, the most first.
     """
 
     info: TraceInfo
@@ -151,6 +185,7 @@ class Summary:
     at_least: frozenset[str]
     at_most: frozenset[str]
     warnings: tuple[str, ...]
+    kernels: tuple[KernelTotal, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values: times in µs, None where there is nothing to measure.
@@ -192,6 +227,7 @@ class Summary:
         """
         page = [f"# {in_markdown(self.title)}", "", *markdown_rows(("metric", "value", "what it is"), self.rows(), words=2)]
         page += ["", *markdown_rows(STREAM_HEADS, self.stream_rows())] if self.streams else []
+        page += ["", *markdown_rows(KERNEL_HEADS, (kernel.cells() for kernel in self.kernels))] if self.kernels else []
         page += ["", *(f"- {in_markdown(capitalised(warning))}." for warning in self.warnings)] if self.warnings else []
         return printable("\n".join([*page, ""]))
 
@@ -205,7 +241,9 @@ class Summary:
 
     def __repr__(self) -> str:
         warnings = [f"[{number}] {warning}" for number, warning in enumerate(self.warnings, 1)]
-        return printable("\n".join([self.title, *aligned([row[:2] for row in self.rows()]), *warnings]))
+        cells = [(shortened(name, LONGEST_NAME), *numbers) for name, *numbers in (kernel.cells() for kernel in self.kernels)]
+        kernels = ["", *aligned([KERNEL_HEADS, *cells], numbers=True)] if cells else []
+        return printable("\n".join([self.title, *aligned([row[:2] for row in self.rows()]), *kernels, *warnings]))
 
     @property
     def title(self) -> str:
@@ -292,6 +330,11 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
     launch latency, empty queue  5.00 µs, 95 % below 5.00 µs
     queue time                   11.0 µs, 95 % below 19.1 µs
     API time                     2.50 µs, 95 % below 2.95 µs
+    <BLANKLINE>
+    kernel  count  total, µs  mean, µs
+    ------  -----  ---------  --------
+    gemm        1       20.0      20.0
+    relu        1       4.00      4.00
     """
     spans = run_of(trace.spans)
     work, launches, missing = work_split(spans), join_launches(spans), missing_records(spans)
@@ -328,6 +371,7 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
             *cost_flags(recording_cost(trace.info.ledger)),
             *trace.info.notes,
         ),
+        kernels=_kernels(spans),
     )
 
 
@@ -335,6 +379,27 @@ def idle_dict(idle: IdleSplit) -> dict[str, float]:
     """Return idle time by cause as JSON values, in µs."""
     parts = {"total": idle.total_ns, "host_wait": idle.host_wait_ns, "kernel_wait": idle.kernel_wait_ns, "other": idle.other_ns}
     return {name: time_ns / 1000 for name, time_ns in parts.items()}
+
+
+def _kernels(spans: SpanTable) -> tuple[KernelTotal, ...]:
+    """Return the kernels that take most time, by name and symbol."""
+    rows = np.flatnonzero(spans.kind == SpanKind.KERNEL)
+    keys = spans.name[rows].astype(np.int64) * (len(spans.names) + 1) + spans.symbol[rows] + 1
+    every, which, count = np.unique(keys, return_inverse=True, return_counts=True)
+    total_us = np.bincount(which, spans.duration_ns[rows], len(every)) / 1000
+    first = np.argsort(-total_us, kind="stable")[:MOST_KERNELS]
+    codes = [divmod(int(key), len(spans.names) + 1) for key in every[first]]
+    called = Counter((every // (len(spans.names) + 1)).tolist())
+    found = []
+    for at, (name, code) in zip(first, codes, strict=True):
+        symbol, label = spans.names[code - 1] if code else "", spans.names[name]
+        if symbol and short_name(symbol) == label:
+            label = readable_name(symbol)
+        elif symbol and called[name] > 1:
+            label = f"{label}: {readable_name(symbol)}"
+        found.append(KernelTotal(label, symbol, int(count[at]), float(total_us[at]), float(total_us[at] / count[at])))
+    alike = Counter(one.name for one in found)
+    return tuple(replace(one, name=one.symbol) if alike[one.name] > 1 and one.symbol else one for one in found)
 
 
 def _streams(spans: SpanTable) -> tuple[StreamSummary, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -180,13 +181,16 @@ def _write_text(text: str, path: Path) -> None:
 
 def _print(console: Console, found: Summary) -> None:
     """Print the numbers, the streams and the warnings."""
-    from streamscope.analysis.summary import STREAM_HEADS
+    from streamscope.analysis.summary import KERNEL_HEADS, STREAM_HEADS
 
     _print_title(console, found.title)
     console.print(_table(None, ((label, value) for label, value, _ in found.rows())))
     if found.streams:
         console.print()
         console.print(_table([head.removesuffix(", µs") for head in STREAM_HEADS], found.stream_rows(), title="Times in µs"))
+    if found.kernels:
+        console.print()
+        console.print(_table(KERNEL_HEADS, (kernel.cells() for kernel in found.kernels)))
     _print_warnings(console, found.warnings)
 
 
@@ -200,7 +204,9 @@ def _print_diff(console: Console, found: TraceDiff) -> None:
     console.print(_table(("part of the span", "first, µs", "second, µs", "difference, µs"), found.contribution_rows()))
     if found.changed:
         console.print()
-        console.print(_table(HEADINGS, found.table_rows(MOST_ROWS)))
+        # What a kernel computes gets a line of its own, since kernels of PyTorch share a few long names.
+        rows = ((re.sub(r"^(\w{12,}) (?=\w)", "\\1\n  ", name), *cells) for name, *cells in found.table_rows(MOST_ROWS))
+        console.print(_table(HEADINGS, rows))
         if len(found.changed) > MOST_ROWS:
             console.print(f"and {counted(len(found.changed) - MOST_ROWS, 'more row')}: --json has them all")
     _print_warnings(console, found.warnings)
@@ -223,13 +229,15 @@ def _print_warnings(console: Console, warnings: Sequence[str]) -> None:
 
 
 def _table(heads: Sequence[str] | None, rows: Iterable[Sequence[str]], title: str | None = None) -> Table:
-    """Return a table: the first column to the left, the others, if they have heads, to the right. A long name is cut."""
+    """Return a table: the first column to the left, the others, if they have heads, to the right. Long names are cut, numbers never."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, show_header=heads is not None, padding=(0, 2, 0, 0), title=title, title_justify="left", title_style="dim")
+    texts = list(rows)
     for number, head in enumerate(heads or ()):
-        table.add_column(head, justify="right" if number else "left")
-    for name, *cells in rows:
+        longest = max(len(word) for text in (head, *(row[number] for row in texts)) for word in text.split(" "))
+        table.add_column(head, justify="right" if number else "left", min_width=longest if number else None)
+    for name, *cells in texts:
         table.add_row(Text(printable(name), no_wrap=True, overflow="ellipsis"), *(Text(printable(cell)) for cell in cells))
     return table

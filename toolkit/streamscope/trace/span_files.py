@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamscope.files import suffix_of, written_whole
-from streamscope.trace.trace import Trace
+from streamscope.trace.trace import Trace, TraceInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,5 +49,11 @@ def _tables(traces: Sequence[Trace]) -> Iterator[pa.Table]:
         table = pa.Table.from_pandas(trace.spans.to_pandas(), preserve_index=False)
         plain = [field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in table.schema]
         columns = [column.cast(field.type) for column, field in zip(table.columns, plain, strict=True)]
-        whose = {name: pa.repeat(text, len(table)) for name, text in (("engine", trace.info.engine), ("device", trace.info.device.name))}
+        whose = {name: pa.repeat(text, len(table)) for name, text in (("engine", trace.info.engine), ("device", _device(trace.info)))}
         yield pa.table([*whose.values(), *columns], names=[*whose, *table.column_names])
+
+
+def _device(info: TraceInfo) -> str:
+    """Return the device's name, and before it that times are simulated or predicted: the column `basis` does not say so."""
+    plain = info.device.name.removeprefix("simulated ")
+    return f"predicted {plain}" if info.recorder == "prediction" else f"simulated {plain}" if info.device.simulated else info.device.name

@@ -8,6 +8,9 @@ _NAMELESS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{anonymous\}::")
 _MARKS = re.compile(r"operator\s*(?:<<=?|<=>?|>>=?|->\*?|\(\)|[<>]=?)|->|[<>(){}\[\]]")
 _WRAPPERS = frozenset({"Kernel", "Kernel2", "device_kernel", "kernel_entry"})
 """Kernels of CUTLASS, all of one name: the first template argument says which one it is."""
+_QUALIFIED = re.compile(r"(?<![\w:])(?!std::|c10::)(?:\w+::)+(\w+)")
+_SAY_NOTHING = frozenset({"ReduceOp", "func_wrapper_t", "gpu_kernel_impl", "gpu_kernel_impl_nocast", "BinaryFunctor", "AUnaryFunctor"})
+"""Template arguments of PyTorch that hold another one, which says more."""
 _MANGLED = re.compile(r"_ZN?K?(?=L?\d)")
 _LENGTH = re.compile(r"L?(\d{1,4})")
 
@@ -41,6 +44,23 @@ def short_name(symbol: str) -> str:
             break
         text = arguments
     return name.removesuffix(".kd") or symbol
+
+
+def readable_name(symbol: str) -> str:
+    """Return a kernel's short name with what it computes, where a template argument says so: kernels of PyTorch share a few short names.
+
+    Examples
+    --------
+    >>> from streamscope.trace.symbols import readable_name
+    >>> readable_name("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int, float)")
+    'vectorized_elementwise_kernel FillFunctor'
+    >>> readable_name("sm90_xmma_gemm_f16f16_tn")
+    'sm90_xmma_gemm_f16f16_tn'
+    """
+    name = short_name(symbol)
+    inside = _NAMELESS.sub("", symbol).partition(">(")[0].partition("<")[2]
+    told = (found for found in _QUALIFIED.findall(inside) if found not in _SAY_NOTHING and found != name)
+    return " ".join(filter(None, (name, next(told, ""))))
 
 
 def _parted(text: str) -> tuple[str, str]:

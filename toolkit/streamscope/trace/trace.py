@@ -19,7 +19,7 @@ from streamscope.arguments import Kinds, check_kinds, given_path
 from streamscope.errors import OutputError, TraceError
 from streamscope.trace.blocks import Blocks
 from streamscope.trace.origins import Origins
-from streamscope.trace.spans import SpanTable
+from streamscope.trace.spans import COLUMN_DTYPES, SpanTable
 from streamscope.trace.stored import COUNTS, JSON, SCHEMA_VERSION, TEXT, TEXTS, TIMES, VERSIONS, is_count, listed_texts
 
 if TYPE_CHECKING:
@@ -227,6 +227,14 @@ class Trace:
                 f"a timeline has a lane for each stream or multiprocessor, not for each {by!r:.40}", hint='by="multiprocessor"'
             )
         return display.timeline(self, by)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say where the columns are: functions of `ss.analysis` that take spans were given a trace."""
+            if name in COLUMN_DTYPES or (hasattr(SpanTable, name) and not name.startswith("_")):
+                raise TraceError(f"the spans of a trace have {name!r}, not the trace itself", hint="pass trace.spans")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<Trace of {self.info.program!r:.80}, {self.info.engine!r:.40}: {len(self.spans):,} spans on {self.info.device.name!r:.80}>"
