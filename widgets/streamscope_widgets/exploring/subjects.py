@@ -93,7 +93,7 @@ class ReadyProgram:
         return tuple(Knob(name, setting.meaning, _around(setting), setting.default) for name, setting in self.workload.settings.items())
 
     def stands_for(self) -> object:
-        """Nothing besides its settings."""
+        """Return nothing: it is its settings."""
         return None
 
     def outline(self, values: Mapping[str, int], dtype: str | None) -> Program:
@@ -119,7 +119,7 @@ class OwnProgram:
     knobs: tuple[Knob, ...] = ()
 
     def stands_for(self) -> object:
-        """The function itself, and shape and dtype of its arrays."""
+        """Return the function itself, and shape and dtype of its arrays."""
         return id(self.function), [_spec(value, None) if is_array(value) else id(value) for value in self.inputs]
 
     def outline(self, values: Mapping[str, int], dtype: str | None) -> Program:
@@ -143,7 +143,7 @@ class NamedProgram:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
     def stands_for(self) -> object:
-        """What the name stands for now."""
+        """Return what the name stands for now."""
         return self._found().stands_for()
 
     def outline(self, values: Mapping[str, int], dtype: str | None) -> Program:
