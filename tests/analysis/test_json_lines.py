@@ -77,6 +77,8 @@ def test_lower_bounds_and_missing_values_are_marked():
     found = {(line.get("lane"), line["name"]): line for line in lines(trace(lost=True))}
     assert found[None, "gpu_busy_us"]["at_least"]
     assert found["stream 7", "busy_us"]["at_least"]
+    assert found[None, "overlap"]["at_least"]
+    assert found[None, "kernel_count"]["at_least"]
     assert not found[None, "span_us"]["at_least"]
     empty = {line["name"]: line["value"] for line in lines(Trace(SpanBuilder(["host"]).build(), INFO))}
     assert empty["launch_latency_us.median"] is None

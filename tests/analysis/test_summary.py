@@ -100,9 +100,18 @@ def test_lost_records_mark_the_numbers():
         "kernels or copies without a launch call: 1; latency and idle causes leave them out",
     )
     assert found.at_least == {"kernel_count", "gpu_busy_us", "overlap"}
+    assert found.at_most == {"idle"}
+    assert "| idle | ≤ 0.005 µs" in found.to_markdown()
     assert "| GPU busy | ≥ 0.007 µs (58 %)" in found.to_markdown()
     assert "kernels" in repr(found)
     assert "≥ 2" in repr(found)
+
+
+def test_records_that_the_recorder_says_it_dropped_mark_the_numbers():
+    rows = (LAUNCH, "thread 1", 0, 3, 1), (KERNEL, "stream 7", 5, 9, 1)
+    found = summary(foreign(*rows, ledger={"lost_records": 5.0}, notes=("CUPTI dropped 5 records",)))
+    assert (found.at_least, found.at_most) == ({"kernel_count", "gpu_busy_us", "overlap"}, {"idle"})
+    assert not summary(foreign(*rows)).at_least | summary(foreign(*rows)).at_most
 
 
 def replays(*nodes):
@@ -119,7 +128,8 @@ def replays(*nodes):
     ("nodes", "incomplete"),
     [
         ([(1, 2, 3), (1, 2, 3)], 0), ([(1, 2), (1, 2, 3)], 1), ([(1, 2, 3), (2, 3), (3,)], 2), ([(1, 2, 3), (4, 5)], 0),
-        ([(1, 2), (4, 5, 6), (2, 1), (6, 4)], 1), ([(-1, -1), (-1,)], 0), ([(1, 1, 2), (1, 2)], 0), ([()], 0),
+        ([(1, 2), (4, 5, 6), (2, 1), (6, 4)], 1), ([(7, 8), (7, 8, 9), (9,)], 2),
+        ([(1, 2), (3, 4), (5, 6), (4, 5), (2, 3)], 5), ([(-1, -1), (-1,)], 0), ([(1, 1, 2), (1, 2)], 0), ([()], 0),
     ],
 )  # fmt: skip
 def test_replays_of_one_graph_must_have_the_same_kernels(nodes, incomplete):

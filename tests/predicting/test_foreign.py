@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
+import streamscope as ss
+from streamscope.analysis.overlap import span_ns
 from streamscope.devices.cost_model import CostModel
 from streamscope.errors import EngineError, TraceError
 from streamscope.trace import DeviceInfo, Origins, SpanBuilder, SpanKind, Trace, TraceInfo
+from streamscope.trace.spans import DEVICE_KINDS
 
 H200 = CostModel.load()
 KERNEL_NS = 800  # shorter than the shortest that works, so that gaps are the model's
@@ -118,3 +121,70 @@ def test_kernels_of_such_a_trace_can_be_changed_too():
     graph = trace.what_if(engine="graph")
     assert graph.kernel("k0").scale(2).predicted_ns == pytest.approx(graph.predicted_ns + 5_000, abs=2)
     assert set(kernel_times(graph.without("k0"))) == {"k1"}
+
+
+@pytest.mark.parametrize("name", ["resnet50_eager", "streams", "streams_cuda_only", "transformer_train"])
+def test_issued_as_before_it_takes_as_long_as_in_the_file(repository, name):
+    """Until the first wait that noticed the last work: the waits after that are the profiler's, which stops."""
+    trace = ss.read(repository / f"tests/data/kineto/{name}.json.gz")
+    spans = trace.spans
+    waits_ns = spans.of_kind([SpanKind.SYNC]).end_ns
+    stops_ns = spans.end_ns.max() - waits_ns[waits_ns >= spans.of_kind(DEVICE_KINDS).end_ns.max()].min()
+    assert trace.what_if().predicted_ns == pytest.approx(span_ns(spans) - stops_ns, rel=0.05)
+
+
+def test_what_the_host_did_before_the_first_launch_is_not_predicted():
+    builder = SpanBuilder(["thread 1", "stream 7"])
+    builder.add(SpanKind.API, "cudaMalloc", "thread 1", 0, 1_000_000)
+    builder.add(SpanKind.LAUNCH, "cudaLaunchKernel", "thread 1", 2_000_000, 2_004_000, correlation=0)
+    builder.add(SpanKind.KERNEL, "k0", "stream 7", 2_005_000, 2_105_000, correlation=0, blocks=16, threads=128)
+    trace = Trace(builder.build(), TraceInfo("kineto", "step", DeviceInfo("cuda", "NVIDIA H200"), "kineto"), Origins(complete=True))
+    assert trace.what_if().predicted_ns == pytest.approx(105_000, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("names", "lane"),
+    [
+        (["copy to device", "Memcpy HtoD (Pinned -> Device)", "Memcpy HtoD", "MEMORY_COPY_HOST_TO_DEVICE", "CopyHostToDevice"], "copy in"),
+        (["copy to host", "Memcpy DtoH (Device -> Pinned)", "Memcpy DtoH", "MEMORY_COPY_DEVICE_TO_HOST", "CopyDeviceToHost"], "copy out"),
+        (["copy on device", "Memcpy DtoD (Device -> Device)", "MEMORY_COPY_DEVICE_TO_DEVICE", "copy between devices"], "main"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["async", "graph"])
+def test_copies_and_sets_stay_what_they_are_and_run_where_they_belong(names, lane, engine):
+    for name in names:
+        builder = SpanBuilder(["thread 1", "stream 7"])
+        for number, (kind, text) in enumerate([(SpanKind.COPY, name), (SpanKind.SET, "Memset (Device)"), (SpanKind.KERNEL, "k")]):
+            at = number * 10_000
+            builder.add(SpanKind.LAUNCH, "cudaMemcpyAsync", "thread 1", at, at + 4_000, correlation=number)
+            builder.add(kind, text, "stream 7", at + 5_000, at + 9_000, correlation=number, blocks=1, threads=32)
+        info = TraceInfo("recorded", "step", DeviceInfo("cuda", "NVIDIA H200"), "cupti")
+        spans = Trace(builder.build(), info, Origins(complete=True)).what_if(engine=engine).spans
+        device = np.flatnonzero(spans.is_kind(DEVICE_KINDS))
+        found = {spans.names[spans.name[row]]: (SpanKind(int(spans.kind[row])), spans.lanes[spans.lane[row]]) for row in device.tolist()}
+        kinds = {text: kind for text, (kind, _) in found.items()}
+        assert kinds == {name: SpanKind.COPY, "Memset (Device)": SpanKind.SET, "k": SpanKind.KERNEL}
+        assert (found[name][1] == lane) if lane != "main" else (found[name][1] not in ("copy in", "copy out"))
+
+
+def blocking_copy(*, waits_after=False):
+    """Return kernel, blocking copy to the host, 880 µs of the host's work, kernel."""
+    builder = SpanBuilder(["thread 1", "stream 7"])
+    builder.add(SpanKind.LAUNCH, "cudaLaunchKernel", "thread 1", 0, 4_000, correlation=0)
+    builder.add(SpanKind.KERNEL, "k0", "stream 7", 5_000, 15_000, correlation=0, blocks=16, threads=128)
+    builder.add(SpanKind.LAUNCH, "cudaMemcpy", "thread 1", 5_000, 20_000, correlation=1)
+    builder.add(SpanKind.COPY, "Memcpy DtoH (Device -> Pageable)", "stream 7", 16_000, 18_000, correlation=1)
+    if waits_after:
+        builder.add(SpanKind.SYNC, "cudaDeviceSynchronize", "thread 1", 890_000, 892_000)
+    builder.add(SpanKind.LAUNCH, "cudaLaunchKernel", "thread 1", 900_000, 904_000, correlation=2)
+    builder.add(SpanKind.KERNEL, "k1", "stream 7", 905_000, 915_000, correlation=2, blocks=16, threads=128)
+    return Trace(builder.build(), TraceInfo("kineto", "s", DeviceInfo("cuda", "NVIDIA H200"), "kineto"), Origins(complete=True))
+
+
+@pytest.mark.parametrize(("waits_after", "host_ns"), [(False, 880_000), (True, 878_000)])
+def test_the_host_waits_for_a_copy_that_blocks_and_its_work_after_that_stays(waits_after, host_ns):
+    trace = blocking_copy(waits_after=waits_after)
+    graph = trace.what_if(engine="graph")
+    assert graph.spans.of_kind([SpanKind.HOST]).duration_ns.tolist() == [host_ns]
+    assert any("the host waits 1 time in the middle" in note for note in graph.info.notes)
+    assert trace.what_if().predicted_ns == pytest.approx(915_000, rel=0.02)

@@ -100,7 +100,7 @@ class Library:
     def __init__(self, in_a_buffer: int = 3) -> None:
         self.records: list[bytes] = []
         self.enabled: list[int] = []
-        self.left_out: list[tuple[str, int]] = []
+        self.left_out: set[tuple[str, int]] = set()
         self.refusals: dict[str, int] = {}
         self.dropped = 0
         self.now = 1_000
@@ -120,16 +120,22 @@ class Library:
     def cuptiSubscribe(self, subscriber, callback, _user) -> int:
         if status := self.refusals.get("cuptiSubscribe", 0):
             return status
+        if self._subscriber is not None:
+            return 39
         subscriber._obj.value, self._subscriber = 1, callback
         return 0
 
     def cuptiEnableCallback(self, enable: int, _subscriber, domain: int, call: int) -> int:
         self._told_of.add((domain, call))
-        return 1 - enable
+        return self.refusals.get("cuptiEnableCallback", 1 - enable)
 
     def cuptiFinalize(self) -> int:
         assert not self.enabled
         self.attached, self._subscriber = 0, None
+        return 0
+
+    def cuptiUnsubscribe(self, _subscriber) -> int:
+        self._subscriber = None
         return 0
 
     def cuptiGetTimestamp(self, stamp) -> int:
@@ -158,12 +164,15 @@ class Library:
         return 0
 
     def cuptiActivityEnableRuntimeApi(self, call: int, enable: int) -> int:
-        self.left_out.append(("runtime", call))
-        return enable
+        self._leave_out(("runtime", call), enable)
+        return 0
 
     def cuptiActivityEnableDriverApi(self, call: int, enable: int) -> int:
-        self.left_out.append(("driver", call))
-        return enable
+        self._leave_out(("driver", call), enable)
+        return 0
+
+    def _leave_out(self, call: tuple[str, int], enable: int) -> None:
+        (self.left_out.discard if enable else self.left_out.add)(call)
 
     def cuptiActivityFlushAll(self, _: int) -> int:
         requested, completed = self._callbacks

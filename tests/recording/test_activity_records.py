@@ -107,4 +107,6 @@ def test_ranges_are_pairs_of_markers():
         + record(ActivityKind.MARKER, flags_=4, timestamp=60, id=4, thread=8)  # ended and not begun
         + record(ActivityKind.MARKER, flags_=1, timestamp=70, id=5, name=6, thread=8)  # a point in time
     )
-    assert marker_ranges(found.markers).tolist() == [(10, 40, 8, 5), (20, 30, 8, 6)]
+    ranges, open_ones = marker_ranges(found.markers)
+    assert ranges.tolist() == [(10, 40, 8, 5), (20, 30, 8, 6)]
+    assert open_ones == 2

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.recording.fake_cupti import Runtime
 from tests.recording.test_events import prepared_workload
 
+from streamscope.analysis import incomplete_replays, summary
 from streamscope.devices.graph_node import NodeKind
 from streamscope.engines import PLANNERS
 from streamscope.engines.plan import Issue, Replay
@@ -20,6 +21,7 @@ from streamscope.trace.spans import DEVICE_KINDS, Basis, SpanKind
 OFFSET = 1_795_362_426_785_105_217  # CUPTI counts from 1970 on, the host from when it started.
 CLOCK = Clock(-OFFSET, 300)
 GRAPH = 5 << 32
+THREAD = 4_711
 
 
 def call_name(code, number):
@@ -48,7 +50,16 @@ def made_up(prepared, host, kernels=2, lost=()):
             continue
         graph = isinstance(bound.step, Replay)
         number = Runtime["cudaGraphLaunch_v10000" if graph else "cudaLaunchKernel_v7000"]
-        calls.append({"code": 1, "start_ns": interval.start_ns, "end_ns": interval.end_ns, "correlation": 100 + index, "name": number})
+        calls.append(
+            {
+                "code": 1,
+                "start_ns": interval.start_ns,
+                "end_ns": interval.end_ns,
+                "correlation": 100 + index,
+                "name": number,
+                "thread": THREAD,
+            }
+        )
         node = 0
         for inner in bound.inner if graph else (bound,):
             if isinstance(inner.step, Issue):
@@ -79,7 +90,7 @@ def run_of(workload, engine, kernels=2, **more):
     host = timed_run(prepared)
     records = made_up(prepared, host, kernels, **more)
     graph_of(prepared, kernels)
-    return prepared, records, RecordedRun(prepared, host, records, CLOCK, call_name).trace({}, {})
+    return prepared, records, RecordedRun(prepared, host, records, CLOCK, call_name, THREAD).trace({}, {})
 
 
 @pytest.mark.parametrize("engine", PLANNERS)
@@ -102,6 +113,16 @@ def test_each_kernel_of_each_launch_is_a_span_under_it_at_its_time(workload, eng
     assert (spans.blocks == 4).all()
     assert (spans.threads == 64).all()
     assert ((spans.graph_node >= 0) == engine.startswith("graph")).all()
+
+
+def test_nodes_of_two_graphs_of_a_program_have_different_ids():
+    """Host functions make several graphs of a program; each counts its nodes from 0."""
+    _, _, trace = run_of("pipeline", "graph")
+    nodes = trace.spans.select(trace.spans.graph_node >= 0)
+    assert len(np.unique(nodes.correlation)) > 1
+    assert len(np.unique(nodes.graph_node)) == len(nodes)
+    assert not incomplete_replays(trace.spans)
+    assert not summary(trace).at_least
 
 
 @pytest.mark.parametrize("engine", PLANNERS)
@@ -127,8 +148,10 @@ def test_dropped_records_are_told():
     prepared = prepared_workload("branches", "async")
     host = timed_run(prepared)
     records = made_up(prepared, host)
-    trace = RecordedRun(prepared, host, ActivityRecords(records.calls, records.work, dropped=7), CLOCK, call_name).trace({}, {})
+    trace = RecordedRun(prepared, host, ActivityRecords(records.calls, records.work, dropped=7), CLOCK, call_name, THREAD).trace({}, {})
     assert "CUPTI dropped 7 records: busy time and overlap are lower bounds" in trace.info.notes
+    assert trace.info.ledger["lost_records"] == 7
+    assert "gpu_busy_us" in summary(trace).at_least
 
 
 @pytest.mark.parametrize(("engine", "unrecorded", "told"), [("graph", 0.9, True), ("graph", 1.1, False), ("async", 0.5, False)])
@@ -139,7 +162,7 @@ def test_a_graph_that_takes_longer_under_cupti_than_the_run_without_is_told(engi
     graph_of(prepared, 2)
     extent_ns = records.work["end_ns"].max() - records.work["start_ns"].min()
     ledger = {"unrecorded_ns": float(unrecorded * extent_ns)}
-    notes = RecordedRun(prepared, host, records, CLOCK, call_name).trace(ledger, {}).info.notes
+    notes = RecordedRun(prepared, host, records, CLOCK, call_name, THREAD).trace(ledger, {}).info.notes
     assert any("CUPTI changes gaps and overlap here" in note for note in notes) == told
 
 
@@ -150,7 +173,20 @@ def test_work_of_others_is_left_out():
     foreign = records.work.copy()
     foreign["correlation"] += 10_000
     both = ActivityRecords(records.calls, np.concatenate([records.work, foreign]), texts=records.texts)
-    with_them, without = (RecordedRun(prepared, host, each, CLOCK, call_name).trace({}, {}) for each in (both, records))
+    with_them, without = (RecordedRun(prepared, host, each, CLOCK, call_name, THREAD).trace({}, {}) for each in (both, records))
+    assert np.array_equal(with_them.spans.start_ns, without.spans.start_ns)
+
+
+def test_work_that_another_thread_launched_in_the_same_moment_is_left_out():
+    prepared = prepared_workload("branches", "async")
+    host = timed_run(prepared)
+    records = made_up(prepared, host)
+    calls, work = records.calls.copy(), records.work.copy()
+    calls["thread"] += 1
+    for rows in (calls, work):
+        rows["correlation"] += 10_000
+    both = ActivityRecords(np.concatenate([calls, records.calls]), np.concatenate([records.work, work]), texts=records.texts)
+    with_them, without = (RecordedRun(prepared, host, each, CLOCK, call_name, THREAD).trace({}, {}) for each in (both, records))
     assert np.array_equal(with_them.spans.start_ns, without.spans.start_ns)
 
 
@@ -159,7 +195,7 @@ def test_kernels_that_begin_early_are_estimates_and_counted():
     host = timed_run(prepared)
     records = made_up(prepared, host, kernels=1)
     records.work["start_ns"][5] = records.work["end_ns"][4] - 3
-    trace = RecordedRun(prepared, host, records, CLOCK, call_name).trace({}, {})
+    trace = RecordedRun(prepared, host, records, CLOCK, call_name, THREAD).trace({}, {})
     assert "1 kernel began before those ahead of them on their stream ended" in trace.info.notes
     assert (trace.spans.basis == Basis.PLACED).sum() == 1
 
@@ -173,6 +209,7 @@ def test_a_call_is_joined_with_its_step_though_the_clocks_differ_by_a_little(len
         now += gap + length
     inside = [data.draw(st.integers(0, (one.end_ns - one.start_ns - 200) // 2)) for one in host]  # a call is a bit shorter than its step
     calls = np.zeros(len(host), ActivityRecords().calls.dtype)
+    calls["thread"] = THREAD
     calls["start_ns"] = [one.start_ns + by + OFFSET + error for one, by in zip(host, inside, strict=True)]
     calls["end_ns"] = [one.end_ns - by + OFFSET + error for one, by in zip(host, inside, strict=True)]
-    assert steps_of_calls(calls, host, CLOCK).tolist() == list(range(len(host)))
+    assert steps_of_calls(calls, host, CLOCK, THREAD).tolist() == list(range(len(host)))

@@ -85,8 +85,8 @@ def test_bytes_and_flops_of_a_launch_are_shared_out_whole(alone, nbytes, flops):
 
 
 def test_a_graph_s_nodes_are_given_to_the_launches_that_made_them():
-    found = in_graph({0: tuple(pieces(2)), 3: tuple(pieces(1)), 4: tuple(pieces(2))}, [0, 0, 2, 3, 4])
-    assert [[one.graph_node for one in found[index]] for index in (0, 3, 4)] == [[0, 1], [3], [-1, -1]]
+    found = in_graph({0: tuple(pieces(2)), 3: tuple(pieces(1)), 4: tuple(pieces(2))}, [0, 0, 2, 3, 4], graph=5)
+    assert [[one.graph_node for one in found[index]] for index in (0, 3, 4)] == [[5 << 32, (5 << 32) + 1], [(5 << 32) + 3], [-1, -1]]
 
 
 def test_a_launch_of_one_kernel_is_one_piece_with_its_grid():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 import threading
@@ -132,6 +133,7 @@ def test_records_that_cupti_dropped_are_told(library):
         launch(library, correlation=5)
         library.dropped = 3
     assert "CUPTI dropped 3 records: busy time and overlap are lower bounds" in recording.trace.info.notes
+    assert recording.trace.info.ledger["lost_records"] == 3
 
 
 def test_launches_into_a_graph_that_is_captured_are_not_missing(library):
@@ -176,6 +178,14 @@ def test_copies_ranges_threads_and_loading_have_lanes_of_their_own(library):
     assert rows(trace, SpanKind.COPY)[["name", "bytes"]].values.tolist() == [["copy to host", 96]]
     assert rows(trace, SpanKind.COMPILE)[["name", "lane"]].values.tolist() == [["load kernel", "thread 11"]]
     assert trace.info.ledger["cupti_itself_ns"] == 2000
+
+
+def test_ranges_that_are_open_at_an_end_of_the_block_are_told(library):
+    with ss.record() as recording:
+        launch(library, correlation=4)
+        library.records.append(record(ActivityKind.MARKER, flags_=4, timestamp=library.now, id=1, thread=12))
+        library.records.append(record(ActivityKind.MARKER, flags_=2, timestamp=library.now, id=2, name=text(b"epoch"), thread=12))
+    assert recording.trace.info.notes == ("2 NVTX ranges left out: begun before the block, or not ended in it",)
 
 
 def test_waits_of_streams_for_events_join_the_kernels(library):
@@ -293,6 +303,69 @@ def test_beside_another_subscriber_cupti_stays(library):
         launch(library, correlation=5)
     assert len(rows(recording.trace, SpanKind.KERNEL)) == 1
     assert library.subscription.attached
+    assert library.left_out == set()  # The other profiler goes on with all calls.
+
+
+def test_cupti_that_cannot_leave_is_at_least_unsubscribed(library):
+    library.refusals["cuptiEnableCallback"] = 1
+    for _ in range(2):
+        with ss.record():
+            assert library._subscriber is not None
+        assert library._subscriber is None
+        assert library.subscription.attached
+
+
+def test_processes_that_are_started_later_do_not_load_cupti(library, monkeypatch):
+    monkeypatch.delenv(subscribing.NVTX)
+    monkeypatch.setattr(subscribing, "_loaded_path", lambda: "/lib/libcupti.so.13")
+    with ss.record():
+        assert os.environ[subscribing.NVTX] == "/lib/libcupti.so.13"
+    assert subscribing.NVTX not in os.environ
+    monkeypatch.setenv(subscribing.NVTX, "/another.so")
+    with ss.record():
+        pass
+    assert os.environ[subscribing.NVTX] == "/another.so"
+
+
+@pytest.mark.parametrize("where", ["_held", "_filled"])
+def test_ctrl_c_while_cupti_asks_for_a_buffer_waits_for_the_end_of_the_recording(library, where):
+    class Interrupting(dict):
+        left = 2
+
+        def __setitem__(self, key, value):
+            super().__setitem__(key, value)
+            if self.left:
+                self.left -= 1
+                raise KeyboardInterrupt
+
+    recording = ss.record()
+
+    def interrupted():
+        with recording:
+            setattr(library.subscription, where, Interrupting())
+            launch(library, correlation=5)
+            launch(library, correlation=6)
+            library.cuptiActivityFlushAll(0)  # which CUPTI does by itself when a buffer is full
+            recording.behind = True
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert recording.behind
+    assert len(rows(recording.trace, SpanKind.KERNEL)) == 2
+    assert library.enabled == []
+    with ss.record():
+        pass
+
+
+def test_without_memory_for_a_buffer_cupti_gets_none(library, monkeypatch):
+    def full():
+        raise MemoryError
+
+    monkeypatch.setattr(subscribing, "_buffer", full)
+    library.subscription._spare.clear()
+    buffer, size, most = ctypes.c_void_p(1), ctypes.c_size_t(1), ctypes.c_size_t(1)
+    library.subscription._callbacks[0](ctypes.byref(buffer), ctypes.byref(size), ctypes.byref(most))
+    assert (buffer.value, size.value, most.value) == (None, 0, 0)
 
 
 def test_ctrl_c_while_a_recording_begins_leaves_nothing_enabled(library, monkeypatch):
@@ -346,8 +419,8 @@ def test_another_profiler_that_takes_cupti_over_is_told(library, monkeypatch):
 
 def test_questions_to_cuda_are_not_recorded(library):
     with ss.record():
-        pass
-    assert set(library.left_out) == {("runtime", int(Runtime.cudaGetDevice_v3020)), ("driver", int(Driver.cuDriverGetVersion))}
+        left_out = set(library.left_out)
+    assert left_out == {("runtime", int(Runtime.cudaGetDevice_v3020)), ("driver", int(Driver.cuDriverGetVersion))}
     assert subscribing.is_query("cuStreamGetCaptureInfo_v2")
     assert subscribing.is_query("cudaEventCreateWithFlags_v3020")
     assert not any(

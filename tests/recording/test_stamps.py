@@ -38,6 +38,7 @@ class Memory:
     def __init__(self, device: StampingDevice, slots: list[Slots]) -> None:
         self.device = device
         self.slots = slots
+        self.too_large = device.too_large
 
     def clear(self) -> None:
         self.device.log.clear()
@@ -50,7 +51,7 @@ class Memory:
 
     def _stamps(self, number: int, slots: Slots, times: dict[tuple[int, int], list[LogRecord]]) -> np.ndarray:
         key = (MARKS_OWNER[0], number) if slots.owner == MARKS_OWNER else slots.owner
-        if key not in times:
+        if key not in times or key in self.device.silent:
             return np.zeros((slots.blocks, 3), np.int64)
         later = 0 if slots.owner == MARKS_OWNER else sum(each.owner == key for each in self.slots[number + 1 :])
         record = times[key][-1 - later]  # of the last run
@@ -69,6 +70,8 @@ class StampingDevice(SimulatedDevice):
     """
 
     more_ns = 0
+    too_large = frozenset()
+    silent = frozenset()  # owners of kernels that leave no stamps
 
     def stamping(self, memory: Memory) -> AbstractContextManager[None]:
         return nullcontext()
@@ -219,6 +222,29 @@ def test_events_are_believed_where_stamps_leave_out_less_than_on_an_h200(engine,
         found = device_spans(trace)[key]
         assert found[1] - found[0] == pytest.approx(end - start, abs=60)
     assert trace.info.calibration["stamp_difference_ns"] == pytest.approx(-260, abs=60)
+
+
+@pytest.mark.usefixtures("stamping")
+@pytest.mark.parametrize("engine", PLANNERS)
+def test_a_launch_with_a_kernel_too_large_to_stamp_is_timed_by_events_and_told(engine, monkeypatch):
+    monkeypatch.setattr(StampingDevice, "too_large", frozenset({(2, 0)}))
+    prepared = prepared_workload("branches", engine)
+    trace = StampRecorder(prepared.device, 1).record(prepared)
+    assert device_spans(trace).keys() == truth(prepared).keys()
+    assert (2, 0) not in device_spans(trace, Basis.MEASURED)
+    assert (2, 0) not in set(zip(trace.blocks.operation.tolist(), trace.blocks.part.tolist(), strict=True))
+    assert any("1 launch with kernels of more than 1,048,576 blocks" in note for note in trace.info.notes)
+    assert not any("libraries" in note for note in trace.info.notes)
+
+
+@pytest.mark.usefixtures("stamping")
+@pytest.mark.parametrize("engine", PLANNERS)
+def test_a_launch_without_stamps_is_told(engine, monkeypatch):
+    monkeypatch.setattr(StampingDevice, "silent", frozenset({(2, 0)}))
+    prepared = prepared_workload("branches", engine)
+    trace = StampRecorder(prepared.device, 1).record(prepared)
+    assert (2, 0) not in device_spans(trace)
+    assert any("1 kernel without stamps" in note and "lower bounds" in note for note in trace.info.notes)
 
 
 def test_what_stamps_leave_out_grows_with_the_blocks():

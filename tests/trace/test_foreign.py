@@ -96,6 +96,15 @@ def test_waits_are_complete_only_where_each_is_known(kinds, complete):
     assert trace.origins.complete is complete
 
 
+def test_several_streams_without_a_recorded_wait_may_still_wait_for_each_other():
+    """The default stream waits without a call, and profilers drop some calls: no wait seen is not all waits known."""
+    rows = [(SpanKind.LAUNCH, 0, 0, 3, 0, 1, 0), (SpanKind.KERNEL, 1, 5, 10, 7, 1, 0)]
+    rows += [(SpanKind.LAUNCH, 0, 4, 6, 0, 2, 0), (SpanKind.KERNEL, 1, 12, 20, 13, 2, 0)]
+    trace = foreign_trace(activities(rows), engine="kineto", program="p", device=DEVICE, recorder="kineto")
+    assert not trace.origins.complete
+    assert any("event waits are not known" in note for note in trace.what_if(engine="graph").info.notes)
+
+
 def test_a_kernel_without_a_launch_is_counted_beside_a_call_inside_of_a_call():
     rows = [(SpanKind.LAUNCH, 0, 0, 9, 0, 1, 0), (SpanKind.LAUNCH, 0, 1, 3, 0, 1, 0), (SpanKind.KERNEL, 1, 5, 10, 0, 1, 0)]
     trace = foreign_trace(

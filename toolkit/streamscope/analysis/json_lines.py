@@ -83,7 +83,7 @@ def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
 def _line(name: str, value: float | None, definitions: Mapping[str, Callable[..., Any]], found: Summary) -> dict[str, Any]:
     whole = name.partition(".")[0]
     function = definitions[whole]
-    at_least = function.__name__.removesuffix("_ns") in {bound.removesuffix("_us") for bound in found.at_least}
+    at_least = ("gpu_busy_us" if whole == "busy_us" else whole) in found.at_least
     unit = "us" if whole.endswith("_us") else "1"
     return {"name": name, "value": value, "unit": unit, "definition": function.__name__, "at_least": at_least}
 

@@ -258,13 +258,23 @@ def incomplete_replays(spans: SpanTable) -> int:
     replay = np.unique(spans.correlation[rows], return_inverse=True)[1]
     node = np.unique(spans.graph_node[rows], return_inverse=True)[1]
     pairs = np.unique(np.stack([replay, node], axis=1), axis=0)
-    first_with = np.full(pairs[:, 1].max() + 1, len(rows))
-    np.minimum.at(first_with, pairs[:, 1], pairs[:, 0])
-    graph = np.full(pairs[:, 0].max() + 1, len(rows))
-    np.minimum.at(graph, pairs[:, 0], first_with[pairs[:, 1]])
+    graph = _joined_by(pairs)
     of_node = np.unique(np.stack([graph[pairs[:, 0]], pairs[:, 1]], axis=1), axis=0)
     in_all, in_replay = np.bincount(of_node[:, 0], minlength=len(graph)), np.bincount(pairs[:, 0])
     return int((in_replay < in_all[graph]).sum())
+
+
+def _joined_by(pairs: IntArray) -> IntArray:
+    """Return of each replay the first one that it is joined with, by nodes that two have, and by others in between."""
+    (replay, node), before = pairs.T, None
+    graph = np.arange(replay.max() + 1)
+    while before is None or (graph != before).any():
+        before, first_with = graph, np.full(node.max() + 1, len(graph))
+        np.minimum.at(first_with, node, graph[replay])
+        graph = graph.copy()
+        np.minimum.at(graph, replay, first_with[node])
+        graph = graph[graph]  # So a chain takes as many steps as its length has digits.
+    return graph
 
 
 def call_rows(spans: SpanTable, device_rows: IntArray) -> IntArray:

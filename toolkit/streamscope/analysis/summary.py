@@ -91,7 +91,7 @@ class StreamSummary:
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """What `summary` found. Its text form and `to_markdown` mark lower bounds with ``≥``.
+    """What `summary` found. Its text form and `to_markdown` mark lower bounds with ``≥``, and upper bounds with ``≤``.
 
     Attributes
     ----------
@@ -123,7 +123,9 @@ class Summary:
     streams : tuple of StreamSummary
         In the trace's order.
     at_least : frozenset of str
-        Which of the numbers are lower bounds, by the names of these attributes.
+        Which of the numbers are lower bounds, by the names of these attributes: records were lost, or times are estimates.
+    at_most : frozenset of str
+        Which are upper bounds: idle time, where records were lost.
     warnings : tuple of str
         What a reader must know before believing the numbers.
     """
@@ -147,6 +149,7 @@ class Summary:
     queue_full_us: float
     streams: tuple[StreamSummary, ...]
     at_least: frozenset[str]
+    at_most: frozenset[str]
     warnings: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -214,7 +217,8 @@ class Summary:
         for label, name, value, function in self._values():
             if value is not None:
                 meaning = definition_of(function).partition(". ")[0].partition("; the metric")[0].rstrip(".")
-                yield label, f"≥ {value}" if name in self.at_least else value, f"{meaning}."
+                bound = "≥ " if name in self.at_least else "≤ " if name in self.at_most else ""
+                yield label, f"{bound}{value}", f"{meaning}."
 
     def _values(self) -> Iterator[tuple[str, str, str | None, Callable[..., Any]]]:
         """Return label, attribute, text and definition of each number; no text where there is nothing to measure."""
@@ -231,7 +235,7 @@ class Summary:
             ("other", self.idle.other_ns, other_idle_ns),
         )
         for words, time_ns, function in causes:
-            yield f"idle: {words}", "idle", f"{format_us(time_ns / 1000)} µs" if time_ns else None, function
+            yield f"idle: {words}", "", f"{format_us(time_ns / 1000)} µs" if time_ns else None, function
         yield "overlap", "overlap", None if self.overlap is None else percent(self.overlap), overlap_fraction
         at_once = f"{self.average_concurrency:.2f}" if self.overlap else None
         yield "kernels at once", "overlap", at_once, average_concurrency
@@ -293,6 +297,7 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
     work, launches, missing = work_split(spans), join_launches(spans), missing_records(spans)
     busy_ns = work.compute_ns + work.exposed_communication_ns  # Either is a kernel: `gpu_busy_ns`.
     estimated, net_ns, replays = _estimates(spans), net_overlap_ns(trace, alone), incomplete_replays(spans)
+    lost = bool(missing.calls or replays or trace.info.ledger.get("lost_records"))
     return Summary(
         info=trace.info,
         kernel_count=kernel_count(spans),
@@ -312,9 +317,8 @@ def summary(trace: Trace, alone: Trace | None = None) -> Summary:
         late_kernels=len(late_kernels(spans)),
         queue_full_us=sum(queue_full_ns(spans).values()) / 1000,
         streams=_streams(spans),
-        at_least=frozenset(
-            ({"kernel_count", "gpu_busy_us", "overlap"} if missing.calls or replays else set()) | ({"overlap"} if estimated else set()),
-        ),
+        at_least=frozenset(("kernel_count", "gpu_busy_us", "overlap") if lost else ("overlap",) if estimated else ()),
+        at_most=frozenset(("idle",) if lost else ()),
         warnings=(
             *_model_warnings(trace.info),
             *incomplete_flags(missing),

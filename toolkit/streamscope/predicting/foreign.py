@@ -7,11 +7,14 @@ ended before a kernel began stays before it.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
+from streamscope.analysis.overlap import run_of
 from streamscope.errors import TraceError
 from streamscope.predicting.tasks import Task, pieces_of
+from streamscope.trace.calls import copy_way
 from streamscope.trace.origins import Trait
-from streamscope.trace.spans import DEVICE_KINDS, IntArray, SpanKind, SpanTable
+from streamscope.trace.spans import DEVICE_KINDS, MEMORY_KINDS, IntArray, SpanKind, SpanTable
 from streamscope.trace.trace import Trace
 from streamscope.words import counted
 
@@ -40,21 +43,25 @@ def tasks_of_foreign(trace: Trace) -> tuple[list[Task], tuple[str, ...]]:
     rows, call_rows = _launch_order(spans)
     known = trace.origins.complete
     before = _orders(trace, rows)
-    breaks = _breaks(spans, rows, call_rows)
+    blocking = _blocking(spans, rows, call_rows)
+    breaks = _breaks(spans, rows, call_rows, blocking)
+    launching_ns = _usual_launch_ns(spans, call_rows, blocking)
     tasks: list[Task] = []
     number: dict[int, int] = {}
-    previous_ns = float(spans.start_ns.min(initial=0))
+    previous_ns = float(run_of(spans).start_ns.min()) if len(rows) else 0.0
     for index, row in enumerate(rows.tolist()):
         call = int(call_rows[index])
         if index in breaks:
-            begin_ns, end_ns = breaks[index]
-            tasks.append(Task((-1, 0), "host", Trait.HOST | Trait.CAPTURED, _newest(tasks), call_ns=max(0.0, end_ns - begin_ns)))
-            previous_ns = end_ns
+            tasks.append(Task((-1, 0), "host", Trait.HOST | Trait.CAPTURED, _newest(tasks), call_ns=breaks[index]))
+            previous_ns = float(spans.start_ns[call]) if call >= 0 else float(spans.start_ns[row])
         call_ns = float("nan")
         if call >= 0 and spans.kind[call] == SpanKind.LAUNCH:
             # What the host does between two calls is the caller's way to the next one: a graph has none of it.
-            call_ns = float(spans.end_ns[call]) - min(previous_ns, float(spans.start_ns[call]))
-            previous_ns = float(spans.end_ns[call])
+            begin_ns, end_ns = float(spans.start_ns[call]), float(spans.end_ns[call])
+            call_ns = (
+                begin_ns - min(previous_ns, begin_ns) + (min(launching_ns, end_ns - begin_ns) if blocking[index] else end_ns - begin_ns)
+            )
+            previous_ns = end_ns
         number[index] = len(tasks)
         after = tuple(sorted(number[earlier] for earlier in before[index]))
         name = spans.names[spans.name[row]]
@@ -123,16 +130,39 @@ def _seen_before(spans: SpanTable, rows: IntArray) -> list[set[int]]:
     return found
 
 
-def _breaks(spans: SpanTable, rows: IntArray, call_rows: IntArray) -> dict[int, tuple[float, float]]:
-    """Return where the host waited in the middle of the run: the first task launched after, when the wait ended, when that was called."""
-    waits = np.flatnonzero(spans.kind == SpanKind.SYNC)
-    called_ns = np.where(call_rows >= 0, spans.start_ns[call_rows], spans.start_ns[rows])
-    found: dict[int, tuple[float, float]] = {}
-    for row in waits.tolist():
-        index = int(np.searchsorted(called_ns, spans.end_ns[row]))
-        if 0 < index < len(rows):
-            found[index] = (float(spans.end_ns[row]), float(called_ns[index]))
+def _blocking(spans: SpanTable, rows: IntArray, call_rows: IntArray) -> npt.NDArray[np.bool_]:
+    """Tell of each task whether it is a copy whose call returned after it had ended: the host waited for it, as `critical_path` has it."""
+    found: npt.NDArray[np.bool_] = spans.is_kind(MEMORY_KINDS)[rows] & (call_rows >= 0)
+    found &= spans.is_kind([SpanKind.LAUNCH])[call_rows] & (spans.end_ns[call_rows] >= spans.end_ns[rows])
+    copying = np.array([*("emcpy" in name for name in spans.names), False])
+    found &= copying[spans.name[call_rows]]
     return found
+
+
+def _usual_launch_ns(spans: SpanTable, call_rows: IntArray, blocking: npt.NDArray[np.bool_]) -> float:
+    """Return how long a launch call takes that does not wait: a call that waits does not tell how long it took to launch."""
+    calls = call_rows[(call_rows >= 0) & ~blocking]
+    return float(np.median(spans.duration_ns[calls])) if len(calls) else float("inf")
+
+
+def _breaks(spans: SpanTable, rows: IntArray, call_rows: IntArray, blocking: npt.NDArray[np.bool_]) -> dict[int, float]:
+    """Return where the host waited in the middle of the run: the first task launched after, and for how long the host worked before that.
+
+    Where it waited several times in a row, that is all its time between these waits and after the last.
+    """
+    waits = np.concatenate([np.flatnonzero(spans.kind == SpanKind.SYNC), call_rows[blocking]])
+    waits = waits[np.argsort(spans.end_ns[waits], kind="stable")]
+    called_ns = np.where(call_rows >= 0, spans.start_ns[call_rows], spans.start_ns[rows])
+    found: dict[int, float] = {}
+    ended_ns: dict[int, int] = {}
+    for row in waits.tolist():
+        begin_ns, end_ns = int(spans.start_ns[row]), int(spans.end_ns[row])
+        index = int(np.searchsorted(called_ns, end_ns))
+        if 0 < index < len(rows):
+            between_ns = max(0, begin_ns - ended_ns[index]) if index in ended_ns else 0
+            found[index] = found.get(index, 0.0) + between_ns
+            ended_ns[index] = end_ns
+    return {index: host_ns + max(0, int(called_ns[index]) - ended_ns[index]) for index, host_ns in found.items()}
 
 
 def _newest(tasks: list[Task]) -> tuple[int, ...]:
@@ -149,10 +179,5 @@ def _newest(tasks: list[Task]) -> tuple[int, ...]:
 
 
 def _trait(spans: SpanTable, row: int) -> Trait:
-    text = f"{spans.names[spans.name[row]]} {spans.names[spans.symbol[row]] if spans.symbol[row] >= 0 else ''}"
-    if spans.kind[row] == SpanKind.COPY:
-        if "HtoD" in text or "HostToDevice" in text:
-            return Trait.CAPTURED | Trait.COPY_IN
-        if "DtoH" in text or "DeviceToHost" in text:
-            return Trait.CAPTURED | Trait.COPY_OUT
-    return Trait.CAPTURED
+    way = copy_way(spans.names[spans.name[row]]) if spans.kind[row] == SpanKind.COPY else 0
+    return Trait.CAPTURED | {1: Trait.COPY_IN, -1: Trait.COPY_OUT, 0: Trait(0)}[way]

@@ -139,8 +139,9 @@ def _with_last_wait(spans: SpanTable, longer_ns: int) -> SpanTable:
 
 
 def _named(spans: SpanTable, source: SpanTable, tasks: Sequence[Task], places: dict[tuple[int, int], int]) -> SpanTable:
-    """Return predicted spans with operations, parts, names, symbols and sizes as in the source."""
-    columns = {name: np.array(getattr(spans, name)) for name in ("operation", "part", "symbol", "blocks", "threads", "bytes", "flops")}
+    """Return predicted spans with kinds, operations, parts, names, symbols and sizes as in the source."""
+    kept = ("kind", "operation", "part", "symbol", "blocks", "threads", "bytes", "flops")
+    columns = {name: np.array(getattr(spans, name)) for name in kept}
     names = list(spans.names)
     symbols: dict[int, int] = {}
     pieces: dict[int, int] = {}
@@ -156,6 +157,7 @@ def _named(spans: SpanTable, source: SpanTable, tasks: Sequence[Task], places: d
         cost = task.pieces[nth].cost
         columns["bytes"][row], columns["flops"][row] = cost.bytes, cost.flops
         columns["blocks"][row], columns["threads"][row] = source.blocks[origin], source.threads[origin]
+        columns["kind"][row] = source.kind[origin]
         if (symbol := int(source.symbol[origin])) >= 0:
             if symbol not in symbols:
                 text = source.names[symbol]

@@ -192,13 +192,16 @@ def _table(buffer: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], layout
     return table
 
 
-def marker_ranges(markers: Array) -> Array:
-    """Return NVTX ranges as ``start_ns``, ``end_ns``, ``thread``, ``name``: each begin with the end of the same id; others are left out.
+def marker_ranges(markers: Array) -> tuple[Array, int]:
+    """Return NVTX ranges as ``start_ns``, ``end_ns``, ``thread``, ``name``: each begin with the end of the same id.
+
+    Those that have only one of the two are left out; the second value is how many.
 
     A range that a ``RangePush`` began has its ends on one thread, and those nest. Ranges of ``RangeStart`` may end on another.
     """
     starts, ends = (markers[markers["flags"] & flag != 0] for flag in (_MARKER_START, _MARKER_END))
     _, starts_at, ends_at = np.intersect1d(starts["id"], ends["id"], return_indices=True)
+    open_ones = len(starts) + len(ends) - 2 * len(starts_at)
     starts, ends = starts[starts_at], ends[ends_at]
     ranges = np.zeros(len(starts), _columns("start_ns", "end_ns", "thread", "name").dtype)
     for column, values in (
@@ -208,7 +211,7 @@ def marker_ranges(markers: Array) -> Array:
         ("name", starts["name"]),
     ):
         ranges[column] = values
-    return ranges[ranges["end_ns"] >= ranges["start_ns"]]
+    return ranges[ranges["end_ns"] >= ranges["start_ns"]], open_ones
 
 
 def layouts_of(cupti: Any, dtypes: Mapping[str, np.dtype[Any]]) -> dict[int, Layout]:

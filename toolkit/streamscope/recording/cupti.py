@@ -6,6 +6,7 @@ it records, and launches of graphs also afterwards, so it is used when all times
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
@@ -26,7 +27,7 @@ from streamscope.recording.activity_records import ActivityRecords
 from streamscope.recording.events import add_host_span, device_lanes
 from streamscope.recording.origins import origins_of
 from streamscope.recording.passes import HostInterval, steps_of, timed_run
-from streamscope.recording.pieces import Piece, add_pieces
+from streamscope.recording.pieces import Piece, add_pieces, node_id
 from streamscope.recording.recorded_trace import CallName
 from streamscope.recording.subscription import CALLS, WORK, Subscription, subscription
 from streamscope.trace.activities import looked_up
@@ -111,7 +112,8 @@ class CuptiRecorder:
         makespans = [_makespan_ns(host) for host in runs]
         host = runs[makespans.index(median_low(makespans))]
         ledger = {"recorded_ns": float(_makespan_ns(host)), "unrecorded_ns": float(median_low(unrecorded))}
-        return RecordedRun(prepared, host, records, clock, cupti.call_name).trace(ledger, {"passes": self.passes})
+        run = RecordedRun(prepared, host, records, clock, cupti.call_name, threading.get_native_id())
+        return run.trace(ledger, {"passes": self.passes})
 
     def _clock(self, cupti: Subscription) -> Clock:
         """Compare the two clocks, by the tightest of some samples."""
@@ -135,15 +137,15 @@ def _makespan_ns(host: Sequence[HostInterval]) -> int:
     return host[-1].end_ns - host[0].start_ns
 
 
-def steps_of_calls(calls: Array, host: Sequence[HostInterval], clock: Clock) -> npt.NDArray[np.int64]:
-    """Return of each call into CUDA the index of the host's step that made it, -1 for none.
+def steps_of_calls(calls: Array, host: Sequence[HostInterval], clock: Clock, thread: int) -> npt.NDArray[np.int64]:
+    """Return of each call into CUDA the index of the host's step that made it, -1 for none: calls of other threads are not the program's.
 
     The middle of a call is looked up, since the two clocks agree within a fraction of a call.
     """
     starts, ends = (np.array(times) for times in zip(*((one.start_ns, one.end_ns) for one in host), strict=True))
     middle = (calls["start_ns"] + calls["end_ns"]) // 2 + clock.offset_ns
     step = np.searchsorted(starts, middle, side="right") - 1
-    return np.where((step >= 0) & (middle <= ends[step]), step, -1)
+    return np.where((calls["thread"] == thread) & (step >= 0) & (middle <= ends[step]), step, -1)
 
 
 def steps_of_work(work: Array, calls: Array, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -152,10 +154,16 @@ def steps_of_work(work: Array, calls: Array, steps: npt.NDArray[np.int64]) -> np
 
 
 class RecordedRun:
-    """One recorded run: its host calls, and the work that they put on the device."""
+    """One recorded run: its host calls, and the work that they put on the device; ``thread`` is the system's id of its thread."""
 
     def __init__(
-        self, prepared: Prepared, host: Sequence[HostInterval], records: ActivityRecords, clock: Clock, call_name: CallName
+        self,
+        prepared: Prepared,
+        host: Sequence[HostInterval],
+        records: ActivityRecords,
+        clock: Clock,
+        call_name: CallName,
+        thread: int,
     ) -> None:
         self.prepared = prepared
         self.host = host
@@ -163,7 +171,7 @@ class RecordedRun:
         self.clock = clock
         self.dropped = records.dropped
         self.texts = {address: demangled(text) for address, text in records.texts.items()}
-        steps = steps_of_calls(records.calls, host, clock)
+        steps = steps_of_calls(records.calls, host, clock, thread)
         names = [call_name(int(call["code"]), int(call["name"])) for call in records.calls[steps >= 0]]
         launches = np.isin(call_kinds(names), [SpanKind.LAUNCH, SpanKind.GRAPH_LAUNCH])
         self.launching = set(steps[steps >= 0][launches].tolist())
@@ -196,7 +204,7 @@ class RecordedRun:
             prepared.device.info,
             "cupti",
             {**found, "clock_uncertainty_ns": round(self.clock.uncertainty_ns, 1)},
-            ledger,
+            {**ledger, **({"lost_records": float(lost)} if (lost := self.dropped + len(self.missing)) else {})},
             (*prepared.notes, *self._notes(ledger.get("unrecorded_ns", np.inf))),
             plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
             memory=prepared.memory,
@@ -211,7 +219,7 @@ class RecordedRun:
             if node < len(replay.owners):
                 # CUDA makes kernels of short copies and of sets in a graph: the node says what they are.
                 kind = _DEVICE_NODES.get(nodes[node].kind)
-                pieces.setdefault(replay.owners[node], []).append(self._piece(row, kind, node))
+                pieces.setdefault(replay.owners[node], []).append(self._piece(row, kind, node_id(index, node)))
         for owner, inner in enumerate(replay.inner):
             if isinstance(inner.step, Issue):
                 expected = sum(one == owner and node.kind in _DEVICE_NODES for one, node in zip(replay.owners, nodes, strict=True))

@@ -106,7 +106,7 @@ class EventRecorder:
         Trace
             Of the natural pass with the median makespan; its zero is the start of the first call.
         """
-        with settled(prepared.streams.values()):
+        with prepared.lock, settled(prepared.streams.values()):
             return self._record(prepared, reload)
 
     def _record(self, prepared: Prepared, reload: Callable[[], None]) -> Trace:
@@ -141,7 +141,7 @@ class EventRecorder:
     ) -> list[Placed]:
         inner = [bound.step for bound in replay.inner]
         alone = self.durations_ns(prepared, replay.inner, calibration)
-        pieces = in_graph(self.pieces(prepared, replay.inner, alone, calibration), replay.owners)
+        pieces = in_graph(self.pieces(prepared, replay.inner, alone, calibration), replay.owners, correlation)
         try:
             before_end = graph_ends_pass(prepared, replay, self.passes)
         except EngineError as error:

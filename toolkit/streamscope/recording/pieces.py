@@ -142,13 +142,18 @@ def whole_piece(launch: Launch, whole_ns: float) -> Piece:
     return Piece(kind, 0.0, whole_ns, blocks=launch.cost.blocks, threads=launch.cost.threads)
 
 
-def in_graph(pieces: dict[int, tuple[Piece, ...]], owners: Sequence[int]) -> dict[int, tuple[Piece, ...]]:
-    """Return pieces with the nodes of the graph that they are; ``owners`` says of each node which launch made it."""
+def node_id(graph: int, node: int) -> int:
+    """Return the id of a node, which no other graph of the program has: the step that replays the graph stands above the node."""
+    return graph << 32 | node
+
+
+def in_graph(pieces: dict[int, tuple[Piece, ...]], owners: Sequence[int], graph: int) -> dict[int, tuple[Piece, ...]]:
+    """Return pieces with the nodes of a graph that they are; ``owners`` says of each node which launch made it."""
     nodes: dict[int, list[int]] = {}
     for node, owner in enumerate(owners):
         nodes.setdefault(owner, []).append(node)
     return {
-        index: tuple(replace(one, graph_node=node) for one, node in zip(own, nodes[index], strict=True))
+        index: tuple(replace(one, graph_node=node_id(graph, node)) for one, node in zip(own, nodes[index], strict=True))
         if len(nodes.get(index, ())) == len(own)
         else own
         for index, own in pieces.items()

@@ -78,11 +78,12 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
     calls, captured = _calls(block.began(records.calls), records.work, names, call_name)
     own = block.began(records.overheads)
     compiling = np.isin(own["what"], list(COMPILING))
+    ranges, open_ranges = marker_ranges(records.markers)
     parts = [
         calls,
         _work(records.work, names, records.texts),
         _replays(records.work, calls.correlation[calls.kind == SpanKind.GRAPH_LAUNCH], names),
-        _ranges(block.began(marker_ranges(records.markers)), names, records.texts),
+        _ranges(block.began(ranges), names, records.texts),
         _compiling(own[compiling], names),
     ]
     found = replace(joined(parts), names=names.texts)
@@ -96,9 +97,13 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
         recorder="cupti",
         gpu=block.gpu,
         zero_ns=block.start_ns,
-        notes=[*notes, *_notes(records.dropped, captured)],
+        notes=[*notes, *_notes(records.dropped, captured, open_ranges)],
         waits=_event_waits(records, calls),
-        ledger={"recorded_ns": block.end_ns - block.start_ns, "cupti_itself_ns": _length_ns(own[~compiling])},
+        ledger={
+            "recorded_ns": block.end_ns - block.start_ns,
+            "cupti_itself_ns": _length_ns(own[~compiling]),
+            **({"lost_records": float(records.dropped)} if records.dropped else {}),
+        },
     )
 
 
@@ -106,12 +111,14 @@ def _length_ns(rows: Array) -> int:
     return int((rows["end_ns"] - rows["start_ns"]).sum())
 
 
-def _notes(dropped: int, captured: int) -> Iterable[str]:
+def _notes(dropped: int, captured: int, open_ranges: int) -> Iterable[str]:
     """Say what is missing, or not what it seems."""
     if dropped:
         yield f"CUPTI dropped {counted(dropped, 'record')}: busy time and overlap are lower bounds"
     if captured:
         yield f"{counted(captured, 'launch call')} went into CUDA graphs that were captured, and ran nothing by themselves"
+    if open_ranges:
+        yield f"{counted(open_ranges, 'NVTX range')} left out: begun before the block, or not ended in it"
 
 
 class _Names:

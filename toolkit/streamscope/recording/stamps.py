@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices.cuda.device import CudaDevice
+from streamscope.devices.cuda.stamps import MOST_BLOCKS as MOST_STAMPED
 from streamscope.devices.cuda.stamps import Slots, StampMemory
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.cuda.timer import TimerClock, align_timer
@@ -130,7 +131,9 @@ class Recording:
     twin : Prepared
         The same as ``prepared``, with stamped kernels.
     own : dict of (int, int) to list of int
-        The slots of each launch's kernels, by operation and part.
+        The slots of each launch's kernels, by operation and part: of launches all of whose kernels have some.
+    missing : list of str
+        Names of launches, one for each kernel of theirs that left no stamps.
     excess_ns : list of float
         How much longer each kernel takes than from its first stamp to its last, by its slot.
     """
@@ -144,7 +147,9 @@ class Recording:
         self.events = EventRecorder(cast("Device", recorder.device), recorder.passes)
         self.own: dict[Owner, list[int]] = {}
         for number, slots in enumerate(self.memory.slots):
-            self.own.setdefault(slots.owner, []).append(number)
+            if slots.owner not in self.memory.too_large:
+                self.own.setdefault(slots.owner, []).append(number)
+        self.missing: list[str] = []
         self.slots: list[Slots] = list(self.memory.slots)
         inside = {self._owner(one) for bound in self.twin.bound for one in bound.inner if isinstance(one.step, Issue)}
         self.excess_ns = [stamp_excess_ns(slots.blocks, in_graph=slots.owner in inside) for slots in self.slots]
@@ -235,9 +240,13 @@ class Recording:
             stamps = self.memory.read()
             for owner in owners.values():
                 times = np.concatenate([stamps[slot][:, :2] for slot in self.own[owner]])
+                if not times.all():
+                    continue  # It did not run.
                 extents.setdefault(owner, []).append(float(times[:, 1].max() - times[:, 0].min()))
         durations = {i: max(0.0, float(np.median([one[i] for one in passes])) - calibration.alone_excess_ns) for i in passes[0]}
         for index, owner in owners.items():
+            if owner not in extents:
+                continue
             own = self.own[owner]
             around = sum(stamp_excess_ns(self.slots[slot].blocks) for slot in (own[0], own[-1])) / 2
             self._differences_ns[owner] = durations[index] - float(np.median(extents[owner])) - around
@@ -270,9 +279,10 @@ class Recording:
         return float(stamps[:, 0].min()) - around, float(stamps[:, 1].max()) + around
 
     def by_stamps(self, chosen: _Pass, bound: Bound, correlation: int) -> list[Placed]:
-        """Return a launch as its kernels' stamps say; nothing where none of them ran."""
+        """Return a launch as its kernels' stamps say; nothing where none of them ran, which a note will say."""
         owner = self._owner(bound)
         own = [slot for slot in self.own[owner] if chosen.stamps[slot].all()]
+        self.missing += [cast("Issue", bound.step).launch.name] * (len(self.own[owner]) - len(own))
         if not own:
             return []
         times = [self.extent_ns(slot, chosen.stamps[slot]) for slot in own]
@@ -305,7 +315,7 @@ class Recording:
             copies = {index for index in without if cast("Issue", inner[index]).launch.kind is not LaunchKind.KERNEL}
             for index, (start, end) in between(before, times, begins, ends, alone, gap, forks=forks, copies=copies).items():
                 placed[index] = Placed(cast("Issue", inner[index]), correlation, start, end, Basis.PLACED, pieces[index])
-        owned = in_graph({index: pieces[index] for index in placed}, replay.owners)
+        owned = in_graph({index: pieces[index] for index in placed}, replay.owners, correlation)
         return [replace(placed[index], pieces=owned[index]) for index in issues if index in placed]
 
     def _marked(
@@ -331,7 +341,7 @@ class Recording:
         rows = [
             (np.full(len(stamps), slots.owner[0]), np.full(len(stamps), slots.owner[1]), multiprocessors, *stamps.T)
             for slots, stamps, multiprocessors in zip(self.slots, chosen.stamps, chosen.multiprocessors, strict=True)
-            if stamps.all()
+            if stamps.all() and slots.owner in self.own
         ]
         count = sum(len(row[0]) for row in rows)
         if count > MOST_BLOCKS:
@@ -345,12 +355,18 @@ class Recording:
         return Blocks(operation, part, multiprocessor, start + shift, end + shift), []
 
     def _notes(self, placed: Sequence[Placed]) -> list[str]:
-        launches = [one for one in placed if one.basis is not Basis.MEASURED]
         notes = [*self.prepared.notes, *self.twin.notes, *reference_notes(self.recorder.device.info)]
-        if launches:
-            names = ", ".join(dict.fromkeys(one.step.launch.name for one in launches))
-            kinds = f"{counted(len(launches), 'launch', 'launches')} of libraries and copies ({names})"
-            notes.append(f"{kinds} cannot be stamped: their ends were measured by events or marks, their starts worked out")
+        by_events = [one.step.launch for one in placed if one.basis is not Basis.MEASURED]
+        large = [one for one in by_events if (one.operation, one.part) in self.memory.too_large]
+        others = [one for one in by_events if one not in large]
+        for launches, what in ((large, f"with kernels of more than {MOST_STAMPED:,} blocks"), (others, "of libraries and copies")):
+            if launches:
+                names = ", ".join(dict.fromkeys(one.name for one in launches))
+                kinds = f"{counted(len(launches), 'launch', 'launches')} {what} ({names})"
+                notes.append(f"{kinds} cannot be stamped: their ends were measured by events or marks, their starts worked out")
+        if self.missing:
+            kernels = f"{counted(len(self.missing), 'kernel')} without stamps ({', '.join(dict.fromkeys(self.missing))})"
+            notes.append(f"{kernels}: busy time and overlap are lower bounds")
         return list(dict.fromkeys(notes))
 
     def _info(self, chosen: _Pass, calibration: Calibration, passes: Sequence[_Pass], notes: Sequence[str]) -> TraceInfo:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -83,7 +84,10 @@ class Subscription:
         ]
         self._spare: list[npt.NDArray[np.uint64]] = []
         self._held: dict[int, npt.NDArray[np.uint64]] = {}
-        self._filled: list[Bytes] = []
+        self._filled: dict[int, Bytes] = {}
+        self._interrupted = False
+        self._set_variable = False
+        self._queries_off = False
         self._callbacks = _REQUESTED(self._request), _COMPLETED(self._complete)
         self._recording = threading.Lock()
         self._subscriber: ctypes.c_void_p | None = None
@@ -131,6 +135,9 @@ class Subscription:
                     found.append(self._end(chosen))
                 finally:
                     self._recording.release()
+                    interrupted, self._interrupted = self._interrupted, False
+                    if interrupted:
+                        signal.raise_signal(signal.SIGINT)  # It arrives when the deferral ends.
 
     def _begin(self, kinds: Sequence[int]) -> None:
         _refuse_beside_torch()
@@ -145,16 +152,15 @@ class Subscription:
                 flag, size = ctypes.c_uint8(1), ctypes.c_size_t(1)
                 self._library.cuptiActivitySetAttribute(_ZEROED_BUFFERS, ctypes.byref(size), ctypes.byref(flag))
                 self._library.cuptiSetThreadIdType(_SYSTEM_THREAD_IDS)
-                if path := _loaded_path():
-                    os.environ.setdefault(NVTX, path)
+                if NVTX not in os.environ and (path := _loaded_path()):
+                    os.environ[NVTX] = path
+                    self._set_variable = True
                 for kind in kinds:
                     self._check("cuptiActivityEnable", kind)
                     enabled.append(kind)
-                for switch, call in self._queries:
-                    getattr(self._library, switch)(call, 0)
+                self._record_queries(enable=False)
             except BaseException:
-                self._disable(enabled)
-                self._detach()
+                self._leave(enabled)
                 self._recording.release()
                 raise
 
@@ -164,11 +170,26 @@ class Subscription:
         try:
             self._check("cuptiActivityFlushAll", 1)
             self._library.cuptiActivityGetNumDroppedRecords(None, 0, ctypes.byref(dropped))
-            filled, self._filled = self._filled, []
-            return ActivityRecords.decoded(filled, self._layouts, self._size_at, _text_at, dropped.value)
+            filled, self._filled = self._filled, {}
+            return ActivityRecords.decoded(filled.values(), self._layouts, self._size_at, _text_at, dropped.value)
         finally:
-            self._disable(kinds)
-            self._detach()
+            self._leave(kinds)
+
+    def _leave(self, kinds: Sequence[int]) -> None:
+        """Leave the process as it was."""
+        if self._queries_off and self._subscriber is None:  # Another profiler keeps CUPTI: it may want all calls.
+            self._record_queries(enable=True)
+        for kind in kinds:
+            self._library.cuptiActivityDisable(kind)
+        self._detach()
+        if self._set_variable:
+            os.environ.pop(NVTX, None)  # Processes that are started from here would load CUPTI.
+            self._set_variable = False
+
+    def _record_queries(self, *, enable: bool) -> None:
+        for switch, call in self._queries:
+            getattr(self._library, switch)(call, int(enable))
+        self._queries_off = not enable
 
     def _attach(self) -> None:
         """Become CUPTI's subscriber, which only one can be; where another is, its activities can be had all the same."""
@@ -182,20 +203,21 @@ class Subscription:
     def _detach(self) -> None:
         """Let CUPTI leave the process, which would launch more slowly: it does so at the end of a call of CUDA, which it tells of."""
         subscriber, self._subscriber = self._subscriber, None
+        if subscriber is None:
+            return
         asked = int(self.cupti.driver_api_trace_cbid.cuDriverGetVersion)
-        if subscriber is not None and not self._library.cuptiEnableCallback(1, subscriber, _DRIVER_API, asked):
+        if not self._library.cuptiEnableCallback(1, subscriber, _DRIVER_API, asked):
             self._leaving = True
             self._ask_version()
+            self._leaving = False
+        if self.attached:  # It did not leave. At least others may subscribe.
+            self._library.cuptiUnsubscribe(subscriber)
 
     def _called(self, _user: int, _domain: int, _call: int, data: Any) -> None:
         """Be told of a call of CUDA, by CUPTI."""
         if self._leaving and data[0] == _AT_EXIT:
             self._leaving = False
             self.attached = self._library.cuptiFinalize() != 0
-
-    def _disable(self, kinds: Sequence[int]) -> None:
-        for kind in kinds:
-            self._library.cuptiActivityDisable(kind)
 
     def _check(self, function: str, *arguments: Any) -> None:
         self._succeeded(function, getattr(self._library, function)(*arguments))
@@ -208,16 +230,37 @@ class Subscription:
             raise RecordingError(f"CUPTI refused {function}: {name}", hint=_HINTS.get(status, "see streamscope doctor"))
 
     def _request(self, buffer: Any, size: Any, most: Any) -> None:
-        """Give CUPTI an empty buffer; called by CUPTI, in whichever thread."""
-        memory = self._spare.pop() if self._spare else _buffer()
-        self._held[memory.ctypes.data] = memory
-        buffer[0], size[0], most[0] = memory.ctypes.data, BUFFER_BYTES, 0
+        """Give CUPTI an empty buffer; called by CUPTI, in whichever thread.
+
+        ctypes swallows what is raised here, and CUPTI would write to wherever its pointer leads. So Ctrl-C waits for the recording's end.
+        """
+        while True:
+            try:
+                try:
+                    memory = self._spare.pop()
+                except IndexError:
+                    memory = _buffer()
+                self._held[memory.ctypes.data] = memory
+                buffer[0], size[0], most[0] = memory.ctypes.data, BUFFER_BYTES, 0
+            except Exception:  # noqa: BLE001 - no memory: without a buffer, CUPTI drops records, and counts them.
+                buffer[0], size[0], most[0] = None, 0, 0
+            except BaseException:  # noqa: BLE001 - Ctrl-C
+                self._interrupted = True
+                continue
+            return
 
     def _complete(self, context: int, stream: int, buffer: int, size: int, valid: int) -> None:
-        """Take a buffer back; called by CUPTI, in whichever thread."""
-        memory = self._held.pop(buffer, None)
-        if memory is not None and valid:
-            self._filled.append(memory.view(np.uint8)[:valid])
+        """Take a buffer back; called by CUPTI, in whichever thread. Ctrl-C waits for the recording's end, as above."""
+        while True:
+            try:
+                memory = self._held.get(buffer)
+                if memory is not None and valid:
+                    self._filled[buffer] = memory.view(np.uint8)[:valid]
+                self._held.pop(buffer, None)
+            except BaseException:  # noqa: BLE001 - Ctrl-C
+                self._interrupted = True
+                continue
+            return
 
     def _size_at(self, buffer: Bytes, offset: int) -> int:
         """Return the size of a record, which depends on the CUPTI that is in use, by asking it where the next one is."""

@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from streamscope.trace.spans import SpanKind
 
+_COPIES_IN = re.compile(r"HtoD|HtoA|host_?to_?device|copy to device", re.IGNORECASE)
+_COPIES_OUT = re.compile(r"DtoH|AtoH|device_?to_?host|copy to host", re.IGNORECASE)
 _SUFFIX = re.compile(r"(?:_v\d+|_ptsz|_ptds|_spt)+$")
 _KINDS = (
     (SpanKind.GRAPH_LAUNCH, re.compile(r"(?:cuda|cu|hip)GraphLaunch")),
@@ -42,3 +44,20 @@ def call_kinds(names: Sequence[str]) -> npt.NDArray[np.uint8]:
 
 def _kind(name: str) -> SpanKind:
     return next((kind for kind, pattern in _KINDS if pattern.fullmatch(name)), SpanKind.API)
+
+
+def copy_way(name: str) -> int:
+    """Return the way of a copy by its name, as Kineto, Nsight Systems, rocpd and `ss.record` write it.
+
+    Returns
+    -------
+    int
+        1 to the device, -1 to the host, 0 for all others.
+
+    Examples
+    --------
+    >>> from streamscope.trace.calls import copy_way
+    >>> [copy_way(name) for name in ("Memcpy HtoD (Pinned -> Device)", "copy to host", "MEMORY_COPY_DEVICE_TO_DEVICE")]
+    [1, -1, 0]
+    """
+    return 1 if _COPIES_IN.search(name) else -1 if _COPIES_OUT.search(name) else 0

@@ -110,7 +110,10 @@ def _order(start_ns: IntArray, end_ns: IntArray) -> IntArray:
 
 
 def _origins(found: Activities, waits: EventWaits | None) -> Origins:
-    """Return which rows waited for which. All is known where each wait of a stream is, and no graph hides others."""
+    """Return which rows waited for which. All is known where each wait of a stream is, and no graph hides others.
+
+    A file of several streams without a wait says nothing: the default stream waits without a call, and profilers drop calls of the driver.
+    """
     device = np.flatnonzero(found.is_kind(DEVICE_KINDS))
     launch = np.flatnonzero(found.is_kind(_LAUNCHES) & (found.correlation >= 0))
     launched = looked_up(found.correlation[launch], launch, found.correlation[device], -1)
@@ -119,7 +122,8 @@ def _origins(found: Activities, waits: EventWaits | None) -> Origins:
     used, count = np.unique(found.name[found.is_kind([SpanKind.EVENT])], return_counts=True)
     waited = sum(number for code, number in zip(used.tolist(), count.tolist(), strict=True) if "StreamWaitEvent" in found.names[code])
     hidden = bool(found.is_kind([SpanKind.GRAPH_LAUNCH, SpanKind.GRAPH]).any())
-    known = len(launch) > 0 and not hidden and waited == (0 if waits is None else len(waits))
+    told = waits is not None and waited == len(waits) > 0
+    known = len(launch) > 0 and not hidden and (told or (not waited and len(np.unique(found.place[device])) <= 1))
     return Origins(row_waits=rows, complete=known)
 
 

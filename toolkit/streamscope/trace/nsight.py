@@ -79,6 +79,7 @@ def read_nsight(tables: Tables, program: str, gpu: int | None = None) -> Trace:
     return foreign_trace(
         found, engine="nsys", program=program, device=_device(tables, gpu), recorder="nsys", gpu=gpu, notes=notes,
         waits=_waits(tables, calls), versions=_versions(tables), created=_created(tables),
+        ledger={"lost_records": float(len(said))} if said else {},
     )  # fmt: skip
 
 

@@ -97,7 +97,8 @@ class TraceInfo:
         What the recorder subtracted and how it was found (JSON values, times in ns).
     ledger : mapping
         What recording cost, in ns: ``recorded_ns`` (makespan of the run shown), ``unrecorded_ns`` (median of runs without recording);
-        where all recorders were measured, ``events_ns``, ``stamps_ns`` and ``cupti_ns`` (makespans recorded so).
+        where all recorders were measured, ``events_ns``, ``stamps_ns`` and ``cupti_ns`` (makespans recorded so). Where records were lost,
+        ``lost_records`` (a count: at least so many).
     notes : tuple of str
         What a reader must know before believing a number ("3 kernels end outside their graph", and so on).
     versions : mapping

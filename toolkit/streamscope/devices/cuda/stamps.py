@@ -58,10 +58,13 @@ class StampMemory:
     ----------
     slots : list of Slots
         Of each kernel, in the order in which they were bound. A kernel that is launched again writes to the same place.
+    too_large : set of (int, int)
+        Owners of kernels of more than `MOST_BLOCKS` blocks, which have no slots.
     """
 
     def __init__(self, device: CudaDevice) -> None:
         self.slots: list[Slots] = []
+        self.too_large: set[tuple[int, int]] = set()
         self._device = device
         self._chunks: list[CudaBuffer] = []
         self._used = 0
@@ -71,6 +74,7 @@ class StampMemory:
     ) -> tuple[KernelSource, Sequence[Any]]:
         """Return the stamped form of a kernel and its arguments, with slots of its own; a kernel of too many blocks as it is."""
         if blocks > MOST_BLOCKS:
+            self.too_large.add(owner)
             return source, arguments
         if not self._chunks or self._used + blocks > self._chunks[-1].spec.shape[0]:
             spec = ArraySpec((max(CHUNK_BLOCKS, blocks), WORDS), np.dtype(np.int64))
