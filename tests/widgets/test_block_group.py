@@ -11,6 +11,7 @@ from streamscope.errors import TraceError
 from streamscope.trace import Basis, Blocks, DeviceInfo, SpanBuilder, SpanKind, Trace, TraceInfo
 from streamscope_widgets.block_group import block_group
 from streamscope_widgets.payload import BlockGroup, as_groups, encode, encode_paths, operator_order
+from streamscope_widgets.still_lanes import multiprocessor_lanes
 from streamscope_widgets.still_timeline import MOST_BYTES, timeline_svg
 
 H200 = DeviceInfo("cuda", "NVIDIA H200", {"multiprocessors": 132})
@@ -67,6 +68,20 @@ def test_the_still_picture_has_a_thin_lane_for_each():
     found = [element.text for element in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
     assert {"multiprocessors", "SM 0", "SM 128", block_group(trace).note} <= set(found)
     assert "SM 1" not in found
+
+
+def test_kernels_that_share_a_multiprocessor_have_a_row_each():
+    """As in the live view, where ``ownRow`` says so: SM 3 runs gemm's two blocks beside those of relu; SM 130 has gemm alone."""
+    spans = block_group(stamped([(0, 3, 0, 50), (0, 3, 10, 60), (0, 130, 5, 90), (1, 3, 40, 60), (1, 3, 60, 70)])).trace.spans
+    lanes, height = multiprocessor_lanes(spans, 0, 1, {"gemm": 0, "relu": 1})
+    assert [(lane.label, lane.left.tolist(), lane.right.tolist(), lane.colour.tolist()) for lane in lanes] == [
+        ("SM 3", [0, 10, 60], [50, 60, 70], [0, 0, 1]),
+        ("", [40], [60], [1]),
+        ("", [5], [90], [0]),
+        ("", [], [], []),
+    ]
+    assert [(height, lane.height) for lane in lanes] == [(3, 3), (3, 2)] * 2
+    assert multiprocessor_lanes(block_group(stamped([(0, 3, 0, 50), (0, 4, 10, 60)])).trace.spans, 0, 1, {})[1] == 4
 
 
 @pytest.mark.usefixtures("bundle")

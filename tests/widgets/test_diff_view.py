@@ -39,7 +39,7 @@ def test_the_sentence_the_parts_and_the_rows_are_those_of_the_comparison():
     assert f">{found.answer}<" in html
     for cells in (*found.contribution_rows(), *found.table_rows()):
         assert [cell for cell in cells if f">{cell}<" not in html] == []
-    assert "⚠ one run each: the difference of the whole has no interval" in html
+    assert "⚠ One run each: the difference of the whole has no interval" in html
     assert len(html) < 200_000
 
 
@@ -50,6 +50,16 @@ def test_longest_differences_have_the_longest_bars_and_the_colour_says_the_direc
     assert (120, "#1a936f") in widths
     assert (100, "#1a936f") in widths
     assert {colour for width, colour in widths if width <= 20} == {"#d1495b"}
+
+
+def test_bars_of_both_tables_have_one_scale():
+    """The span is 100 µs longer, nearly all of it waiting for the host; the kernels' own 1 µs is a hundredth of that."""
+    html = ss.diff(foreign("before", [9000, 9000]), foreign("after", [9500, 9500], gap_ns=50_500))._repr_html_()
+    parts, rows = html.split("</table>")[:2]
+    widths = [[int(width) for width in re.findall(r"width:(\d+)px;height:9px", part)] for part in (parts, rows)]
+    assert max(widths[0]) == 120
+    assert widths[1]
+    assert max(widths[1]) <= 3
 
 
 def test_the_rest_of_many_rows_unfolds():

@@ -14,6 +14,7 @@ from streamscope.analysis.statistics import Ranking
 from streamscope.analysis.verdict import Change
 from streamscope.errors import DeviceError, EngineError, ProgramError, RecordingError
 from streamscope.recording.recorders import recorder_of
+from streamscope.trace import SpanKind
 from streamscope_widgets.exploring import words
 from streamscope_widgets.exploring.subjects import NamedProgram, subjects
 from streamscope_widgets.payload import encode
@@ -62,7 +63,7 @@ SQUARES = np.ones((2, 8, 8), np.float32)
 
 def test_it_opens_on_a_question_with_its_answer_and_the_picture(explorer):
     assert said(explorer, "question") == "Does a second stream pay here?"
-    assert said(explorer).startswith("Only inside a CUDA graph: there a second stream makes it 1.7× faster.")
+    assert said(explorer).startswith("Only inside a CUDA graph: there a second stream makes it 1.6× faster.")
     assert said(explorer, "source") == "<b>Forecast</b> · simulated times (simulated NVIDIA H200)"
     assert [group.label for group in explorer.timeline.groups] == ["async", "dual", "graph", "graph-dual"]
     assert explorer.below.layout.display == "none"
@@ -70,7 +71,7 @@ def test_it_opens_on_a_question_with_its_answer_and_the_picture(explorer):
 
 def test_a_knob_that_moves_changes_the_words_and_sends_the_picture(explorer, sent):
     knob(explorer, "size").value = 1 << 20
-    assert said(explorer) == "Yes: a second stream makes it 14 % faster, and inside a CUDA graph 4 % faster."
+    assert said(explorer).startswith("Only inside a CUDA graph: there a second stream makes it 31 % faster.")
     assert sent[-1][0] == encode(explorer.timeline.groups).header
     makespans = [group.makespan_ns for group in explorer.timeline.groups]
     explorer.controls.streams.value = 4
@@ -159,6 +160,8 @@ def test_a_run_that_is_cancelled_stops_at_its_next_step_and_leaves_the_forecast(
     explorer.run()
     assert entered.wait(30)
     assert explorer.controls.streams.disabled
+    assert explorer.one.disabled
+    assert explorer.other.disabled
     explorer.run()  # There is one already.
     explorer.cancel()
     go.set()
@@ -167,6 +170,7 @@ def test_a_run_that_is_cancelled_stops_at_its_next_step_and_leaves_the_forecast(
     assert explorer.note.value == "Cancelled."
     assert said(explorer) == forecast
     assert not explorer.controls.streams.disabled
+    assert not explorer.one.disabled
     finish(explorer)
     assert len(explorer.past) == 1
 
@@ -246,6 +250,80 @@ def test_programs_are_offered_as_cells_define_them(sent, monkeypatch):
     explorer.close()
     ran[0](None)
     assert ran == []
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """The user's names, and what IPython calls after each cell."""
+    ran, namespace = [], {}
+    events = SimpleNamespace(register=lambda name, function: ran.append(function), unregister=lambda name, function: ran.remove(function))
+    monkeypatch.setattr("streamscope_widgets.exploring.explorer.get_ipython", lambda: SimpleNamespace(user_ns=namespace, events=events))
+    return namespace, lambda: ran[0](None)
+
+
+def test_the_forecast_is_of_the_program_as_the_last_cell_left_it(sent, notebook):
+    namespace, cell_ran = notebook
+    namespace |= {"step": ss.program(step), "x": SQUARES[0], "w": SQUARES[1]}
+    explorer = ss.explore(device="simulated", engines="async,graph")
+    explorer.controls.program.value = dict(explorer.controls.program.options)["step"]
+
+    def forecast():
+        spans = explorer.timeline.groups[0].trace.spans
+        return sum(spans.kind == SpanKind.KERNEL), int(spans.bytes.max())
+
+    def longer(x, w):
+        for _ in range(20):
+            x = step(x, w)
+        return x
+
+    assert forecast() == (2, 3 * 64 * 4)
+    namespace["step"] = ss.program(longer)
+    explorer.controls.streams.value = 3
+    assert forecast()[0] == 40
+    namespace["step"] = ss.program(step)
+    cell_ran()
+    assert forecast()[0] == 2
+    namespace |= dict.fromkeys("xw", np.ones((16, 16), np.float32))
+    cell_ran()
+    assert forecast() == (2, 3 * 256 * 4)
+    del namespace["w"]
+    cell_ran()
+    assert "no arrays of the names w" in said(explorer, "answer wrong")
+    namespace["w"] = SQUARES[1]
+    namespace["x"] = SQUARES[0]
+    cell_ran()
+    assert said(explorer)
+
+
+def test_the_forecast_follows_a_function_that_the_program_calls_and_else_a_cell_changes_nothing(sent, notebook):
+    _, cell_ran = notebook
+    part = {"of": lambda x: x + x}
+
+    def whole(x):
+        return part["of"](x)
+
+    explorer = ss.explore(whole, SQUARES[0], device="simulated", engines="async,graph")
+    before = len(sent)
+    cell_ran()
+    assert len(sent) == before
+    part["of"] = lambda x: x + x + x
+    cell_ran()
+    assert sum(explorer.timeline.groups[0].trace.spans.kind == SpanKind.KERNEL) == 2
+    finish(explorer)
+    part["of"] = lambda x: x
+    shown = said(explorer, "source")
+    cell_ran()
+    assert said(explorer, "source") == shown  # a run that is shown stays
+
+
+def test_what_is_measured_so_far_stands_under_words_of_its_own(explorer, sent, monkeypatch):
+    finish(explorer)
+    words_at = []
+    found = explorer.found
+    monkeypatch.setattr(explorer, "found", lambda runs: (found(runs), words_at.append((said(explorer, "source"), said(explorer)))))
+    finish(explorer)
+    assert set(words_at) == {("<b>Running</b> · simulated times (simulated NVIDIA H200) so far, not checked", "")}
+    assert said(explorer, "source").startswith("<b>Run 2</b>")
 
 
 def test_exports_are_files_beside_the_notebook(explorer, tmp_path, monkeypatch):

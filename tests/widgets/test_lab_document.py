@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +15,7 @@ import pytest
 import streamscope as ss
 from streamscope.errors import TraceError
 from streamscope_widgets.lab import document as lab
+from streamscope_widgets.lab.handler import read_apart
 from streamscope_widgets.payload import as_groups, encode, encode_paths
 
 pytestmark = pytest.mark.usefixtures("bundle")
@@ -75,10 +80,61 @@ def test_what_is_not_ours_is_refused(tmp_path, name):
 
 
 def test_critical_paths_are_sent_when_they_are_asked_for(comparison, tmp_path):
-    content, block = unpacked(lab.paths_of(comparison.save(tmp_path) / "comparison.json", "comparison.json"))
+    path = comparison.save(tmp_path) / "comparison.json"
+    stamp = unpacked(lab.document(path, path.name))[0]["stamp"]
+    content, block = unpacked(lab.answer(path, path.name, stamp))
     expected = encode_paths(as_groups(comparison.groups()))
     assert content["header"] == expected.header
     assert block == expected.block
+
+
+def test_critical_paths_of_a_file_that_was_written_again_are_not_sent(five_engines, tmp_path, monkeypatch):
+    traces, path = five_engines(20), tmp_path / "step.parquet"
+    traces["graph"].to_parquet(path)
+    stamp = unpacked(lab.answer(path, path.name))[0]["stamp"]
+    traces["dual"].to_parquet(path)
+    assert unpacked(lab.answer(path, path.name, stamp)) == ({"changed": True}, b"")
+    assert unpacked(lab.answer(path, path.name))[0]["stamp"] != stamp
+
+    def written_meanwhile(place):
+        traces["async"].to_parquet(path)
+        return ss.read(place)
+
+    monkeypatch.setattr(lab, "read", written_meanwhile)
+    stamp = unpacked(lab.answer(path, path.name))[0]["stamp"]
+    monkeypatch.setattr(lab, "read", lambda place: (traces["dual"].to_parquet(path), ss.read(place))[1])
+    assert unpacked(lab.answer(path, path.name, stamp)) == ({"changed": True}, b"")
+
+
+def test_the_server_has_a_file_read_by_another_process(five_engines, tmp_path):
+    path = five_engines(20)["graph"].to_parquet(tmp_path / "graph.parquet")
+    assert asyncio.run(read_apart(path, "graph.parquet", "")) == lab.document(path, "graph.parquet")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    refused = unpacked(asyncio.run(read_apart(tmp_path / "broken.parquet", "broken.parquet", "")))[0]["refused"]
+    assert refused.startswith("cannot read 'broken.parquet': ")
+    assert str(tmp_path) not in refused
+
+
+def test_two_files_are_read_at_one_time_and_what_ends_without_an_answer_is_an_error(monkeypatch):
+    lock, now, most = threading.Lock(), [0], [0]
+    two = threading.Barrier(2)
+
+    def run(command, **_):
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        two.wait(30)
+        with lock:
+            now[0] -= 1
+        return SimpleNamespace(returncode=-9, stdout=b"", stderr=b"")
+
+    async def six():
+        return await asyncio.gather(*(read_apart(Path("a"), "a.parquet", "") for _ in range(6)), return_exceptions=True)
+
+    monkeypatch.setattr("subprocess.run", run)
+    errors = asyncio.run(six())
+    assert most == [2]
+    assert {(error.status_code, error.log_message) for error in errors} == {(500, "reading a.parquet failed with code -9")}
 
 
 def test_a_refusal_says_why():

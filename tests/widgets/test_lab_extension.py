@@ -36,6 +36,7 @@ def folder(lab, repository):
     trace = runs["graph"].trace
     for path in (home / "graph.parquet", home / ".hidden.parquet", lab.folder.parent / "outside.parquet"):
         trace.to_parquet(path)
+    runs["async"].trace.to_parquet(home / "twice.parquet")
     (home / "broken.parquet").write_text(f"PAR1{HOSTILE}")
     (home / "notes.txt").write_text("mine")
     kineto = gzip.decompress((repository / "tests/data/kineto/streams_graph.json.gz").read_bytes())
@@ -98,6 +99,25 @@ def test_a_file_that_is_written_again_is_drawn_again(page, folder):
     page.wait_for_function(f"{TIMELINE}?.model?.groups.length === 3")
 
 
+def test_a_critical_path_is_never_drawn_on_the_spans_of_another_file(page, folder):
+    """It is asked for again after a failure; where the file was written anew, it is read anew first."""
+    page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files' })")
+    page.evaluate("jupyterapp.commands.execute('docmanager:open', { path: 'files/twice.parquet' }).then(() => null)")
+    page.wait_for_function(f"{TIMELINE}?.layout && document.querySelector({SHOWN!r}).innerText.includes('twice.parquet')")
+    button = page.locator(f"{SHOWN} button", has_text="critical path")
+    page.route("**/streamscope/timeline*", lambda route: route.abort(), times=1)
+    button.click()
+    page.wait_for_function(f"document.querySelector({SHOWN!r}).innerText.includes('to ask again')")
+    ss.read(folder / "graph.parquet").to_parquet(folder / "twice.parquet")
+    button.click()
+    button.click()
+    page.wait_for_function(f"document.querySelector({SHOWN!r}).innerText.includes('written again since it was drawn')")
+    assert page.evaluate(f"{TIMELINE}.model.groups.map(({{ label, path }}) => [label, path ?? null])") == [["graph", None]]
+    button.click()
+    page.wait_for_function(f"{TIMELINE}.model.groups[0].path")
+    page.complaints[:] = [text for text in page.complaints if "net::ERR_FAILED" not in text]
+
+
 @pytest.mark.parametrize("name", ["step.pt.trace.json", "packed.pt.trace.json.gz"])
 def test_a_double_click_on_a_trace_of_pytorch_shows_it_with_its_warnings(page, name):
     page.evaluate("jupyterapp.commands.execute('filebrowser:go-to-path', { path: 'files' })")
@@ -110,10 +130,10 @@ def test_a_double_click_on_a_trace_of_pytorch_shows_it_with_its_warnings(page, n
 
 def test_other_json_stays_json_and_is_a_trace_where_somebody_says_so(page):
     registry = "jupyterapp.docRegistry"
-    for name in ("plain.json", "settings.json"):
+    for name in ("plain.json", "settings.json", "a.json.gz", "a.sqlite", "a.db"):
         assert page.evaluate(f"{registry}.defaultWidgetFactory('files/{name}').name") != "Streamscope timeline"
         assert "Streamscope timeline" in page.evaluate(f"{registry}.preferredWidgetFactories('files/{name}').map(({{ name }}) => name)")
-    for name in ("a.sqlite", "a.db", "a.json.gz", "a.pt.trace.json", "a.parquet", "comparison.json"):
+    for name in ("a.pt.trace.json", "a.pt.trace.json.gz", "host_1.2.pt.trace.json.gz", "a.parquet", "comparison.json"):
         assert page.evaluate(f"{registry}.defaultWidgetFactory('files/{name}').name") == "Streamscope timeline"
     opened = "jupyterapp.commands.execute('docmanager:open', {{ path: 'files/{}', factory: 'Streamscope timeline' }}).then(() => null)"
     page.evaluate(opened.format("plain.json"))
@@ -121,6 +141,7 @@ def test_other_json_stays_json_and_is_a_trace_where_somebody_says_so(page):
     page.evaluate(opened.format("settings.json"))
     page.wait_for_selector(f"{SHOWN} > .ss-failed")
     assert "settings.json" in page.locator(f"{SHOWN} > .ss-failed").inner_text()
+    assert "choose Open With" in page.locator(f"{SHOWN} > p").last.inner_text()
 
 
 def test_a_hostile_file_is_refused_in_a_sentence(page):
@@ -163,6 +184,12 @@ def answer(lab, path):
 def test_nothing_else_is_read(lab, folder, path):
     status, _ = answer(lab, path)
     assert status == 404
+
+
+def test_a_document_is_bytes_and_is_not_kept(lab, folder):
+    with urllib.request.urlopen(f"{lab.server}/streamscope/timeline?path=files/graph.parquet", timeout=20) as response:
+        assert response.headers["Content-Type"] == "application/octet-stream"
+        assert response.headers["Cache-Control"] == "no-store"
 
 
 def test_a_path_of_the_disk_is_a_path_of_the_contents_and_no_other_kind_of_file_is_shown(lab, folder):

@@ -90,3 +90,19 @@ def test_overlap_stands_out_from_one_kernel_on_light_and_on_dark_cards():
     assert contrast(palette.CARD, more) >= 1.7 * contrast(palette.CARD, one)
     card = palette.DARK[palette.CARD]
     assert contrast(card, palette.DARK[more]) >= 1.7 * contrast(card, palette.DARK.get(one, one))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_api_calls_are_told_from_the_other_kinds_of_the_host(dark):
+    """By the distance in CIELAB (CIE76): 2.3 is just noticeable, and these are bars a few pixels wide."""
+    colours = {kind: lab(palette.host_colour(kind, dark=dark)) for kind in palette.HOST_SHARES}
+    assert min(np.linalg.norm(colours["api"] - colour) for kind, colour in colours.items() if kind != "api") >= 10
+
+
+def lab(colour):
+    """Return L*, a*, b* of an sRGB colour under D65."""
+    parts = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    matrix = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+    x, y, z = np.cbrt(matrix @ linear / [0.95047, 1, 1.08883])  # The cube root, as none of these is nearly black.
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])

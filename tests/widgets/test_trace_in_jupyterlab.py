@@ -1,4 +1,4 @@
-"""Traces of other code in a real JupyterLab: thousands of lanes, endless names, blocks of multiprocessors; and no key gets away."""
+"""Traces of other code in a real JupyterLab: thousands of lanes, endless names, blocks of multiprocessors."""
 
 from __future__ import annotations
 
@@ -84,18 +84,4 @@ def test_pairs_are_marked_in_both_traces(page):
     page.evaluate(f"{TIMELINES}[3].select(0, {first})")
     assert model(page, 3, "selected.members.map(({ group }) => group)") == [0, 1]
     assert "pair #5 in both traces" in page.locator(".ss-panel-head:visible").last.inner_text()
-
-
-def test_keys_stay_in_the_timeline(page):
-    cells = page.locator(".jp-Cell").count()
-    canvas = page.locator(".ss-overlay").first
-    canvas.scroll_into_view_if_needed()
-    canvas.focus()
-    for key in ("n", "n", "p", "l", "l", "[", "]", "b", "d", "d", "x", "0", "0", "i", "i"):
-        page.keyboard.press(key)
-    page.wait_for_timeout(300)
-    assert page.locator(".jp-Cell").count() == cells
-    assert page.locator(".jp-Dialog").count() == 0
-    kind = model(page, 0, "model.kinds.names[model.groups[0].kind[selected.span]]")
-    assert kind == "kernel"
     assert page.complaints == []

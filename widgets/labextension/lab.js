@@ -7,6 +7,7 @@
   const here = document.currentScript.src;
   const EXPLORE = "streamscope:explore";
   const FACTORY = "Streamscope timeline";
+  const OTHERWISE = "Another viewer may know this file: right-click it in the file browser and choose Open With.";
   const SOURCE = "import streamscope as ss\n\nss.explore()";
   const ICON = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" width="24">
     <g fill="#0072b2"><rect x="2" y="4" width="9" height="4" rx="1"/><rect x="8" y="16" width="8" height="4" rx="1"/></g>
@@ -18,6 +19,7 @@
     .ss-file h1 { font-size: 13px; font-weight: 400; margin: 0 0 6px; color: var(--jp-ui-font-color2); }
     .ss-file p { font-size: 15px; line-height: 1.45; margin: 2px 0 12px; max-width: 68em; }
     .ss-file ul { margin: -4px 0 12px; padding: 0; list-style: none; color: var(--jp-ui-font-color1); font-size: 13px; }
+    .ss-file ul:empty { display: none; }
     .ss-file li::before { content: "⚠ "; }
     .ss-file p.ss-failed { border-left: 3px solid var(--jp-error-color1); padding-left: 10px; white-space: pre-wrap; }`;
 
@@ -37,9 +39,9 @@
     return element;
   }
 
-  /** Return what the server made of a file: a title, what was found, and what the timeline draws; or the part that is asked for. */
-  async function read(path, { ServerConnection, URLExt }, settings, part = "") {
-    const url = `${URLExt.join(settings.baseUrl, "streamscope", "timeline")}?${new URLSearchParams({ path, part })}`;
+  /** Return what the server made of a file: a title, what was found, and what the timeline draws; with its stamp, the critical paths. */
+  async function read(path, { ServerConnection, URLExt }, settings, stamp = "") {
+    const url = `${URLExt.join(settings.baseUrl, "streamscope", "timeline")}?${new URLSearchParams({ path, stamp })}`;
     const response = await ServerConnection.makeRequest(url, {}, settings);
     if (!response.ok) {
       const { message } = await response.json().catch(() => ({}));
@@ -57,35 +59,45 @@
   function show(node, context, path, modules, settings) {
     let timeline = null;
     let turn = 0;
-    const draw = async () => {
+    const draw = async (remark = "") => {
       const mine = ++turn;
       try {
-        const { title, finding, warnings, header, block, bundle } = await read(path(), modules, settings);
+        const { title, finding, warnings, header, block, bundle, stamp } = await read(path(), modules, settings);
         // Browsers keep what JupyterLab serves for a year, by its address.
         const { mount } = await import(new URL(`timeline.js?v=${bundle}`, here).href);
         if (mine !== turn) return;
         timeline?.destroy();
         const stage = make("div", "");
         const told = make("ul", "");
-        told.append(...warnings.map((warning) => make("li", warning)));
-        node.replaceChildren(make("h1", title), ...(finding ? [make("p", finding)] : []), ...(warnings.length ? [told] : []), stage);
+        const tell = (...texts) => told.append(...texts.map((text) => make("li", text)));
+        tell(...(remark ? [remark] : []), ...warnings);
+        node.replaceChildren(make("h1", title), ...(finding ? [make("p", finding)] : []), told, stage);
         const ask = async () => {
-          const paths = await read(path(), modules, settings, "paths");
-          if (mine === turn) timeline.overlap.take(paths.header, paths.block);
+          try {
+            const paths = await read(path(), modules, settings, stamp);
+            if (mine !== turn) return;
+            if (paths.changed) await draw("The file was written again since it was drawn. It was read anew: ask for the critical path again.");
+            else timeline.overlap.take(paths.header, paths.block);
+          } catch (error) {
+            if (mine !== turn) return;
+            timeline.overlap.asked = null;
+            tell(`The critical path could not be had: ${error.message} Switch it off and on to ask again.`);
+          }
         };
         timeline = mount(stage, header, block, ask);
       } catch (error) {
-        if (mine === turn) node.replaceChildren(make("p", error.message, "ss-failed"));
+        if (mine === turn) node.replaceChildren(make("p", error.message, "ss-failed"), make("p", OTHERWISE));
       }
     };
+    const drawAgain = () => draw();
     node.replaceChildren(make("p", "Reading …"));
     context.ready.then(() => {
-      context.fileChanged.connect(draw);
+      context.fileChanged.connect(drawAgain);
       return draw();
     });
     return () => {
       turn++;
-      context.fileChanged.disconnect(draw);
+      context.fileChanged.disconnect(drawAgain);
       timeline?.destroy();
     };
   }
@@ -108,17 +120,17 @@
         return new DocumentWidget({ content, context });
       }
     }
-    const kind = { fileFormat: null, contentType: "file", icon: modules.icon };
-    const addTrace = (name, displayName, extensions) => app.docRegistry.addFileType({ ...kind, name, displayName, extensions });
-    addTrace("streamscope-trace", "Streamscope trace", [".parquet"]);
-    addTrace("streamscope-kineto", "Kineto trace", [".pt.trace.json", ".pt.trace.json.gz", ".json.gz"]);
-    addTrace("streamscope-database", "GPU trace in SQLite", [".sqlite", ".db"]);
-    app.docRegistry.addFileType({
-      ...kind, name: "streamscope-comparison", displayName: "Streamscope comparison", extensions: [], pattern: "^comparison\\.json$",
-    });
-    const ours = ["streamscope-trace", "streamscope-kineto", "streamscope-database", "streamscope-comparison"];
-    // Any other JSON stays JSON, and is a trace where somebody says so: "Open With".
-    const fileTypes = [...ours, "json"];
+    const kind = { fileFormat: null, contentType: "file" };
+    const addType = (name, displayName, extensions, more) => app.docRegistry.addFileType({ ...kind, name, displayName, extensions, ...more });
+    const { icon } = modules;
+    addType("streamscope-trace", "Streamscope trace", [".parquet"], { icon });
+    addType("streamscope-kineto", "Kineto trace", [".pt.trace.json", ".pt.trace.json.gz"], { icon });
+    addType("streamscope-comparison", "Streamscope comparison", [], { icon, pattern: "^comparison\\.json$" });
+    const ours = ["streamscope-trace", "streamscope-kineto", "streamscope-comparison"];
+    // These may be anybody's. They are traces where somebody says so: "Open With".
+    addType("streamscope-packed", "JSON, compressed", [".json.gz"]);
+    addType("streamscope-database", "SQLite database", [".sqlite", ".db"]);
+    const fileTypes = [...ours, "streamscope-packed", "streamscope-database", "json"];
     app.docRegistry.addModelFactory(new Model());
     app.docRegistry.addWidgetFactory(
       new Factory({ name: FACTORY, modelName: "streamscope-path", fileTypes, defaultFor: ours, readOnly: true }),

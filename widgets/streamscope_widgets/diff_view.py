@@ -12,7 +12,7 @@ from streamscope.trace import TimelineGroup, Trace
 from streamscope.words import counted, shortened
 from streamscope_widgets.payload import PairGroup, as_groups
 from streamscope_widgets.show import palette
-from streamscope_widgets.show.html import Column, Html, Row, above, bar, block, folded, joined, lead, lines, small, table
+from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, bar, block, folded, joined, lead, small, table, warned
 from streamscope_widgets.still_timeline import timeline_image
 from streamscope_widgets.timeline import TimelineWidget
 
@@ -38,17 +38,15 @@ MEANINGS = (
 
 def diff_html(found: TraceDiff) -> Html:
     """Return a comparison of two traces as HTML of less than 200 kB that needs no script, style sheet or network."""
-    said = [f"⚠ {shortened(warning, LONGEST_TITLE)}" for warning in found.warnings]
-    more = len(said) - MOST_WARNINGS
+    longest_us = max(map(abs, [_span_us(found), *_parts_us(found), *_rows_us(found)]))
     return block(
         above(shortened(found.title, 3 * LONGEST_NAME)),
         lead(found.answer),
-        _parts(found),
-        _rows(found),
-        small(lines(said[:MOST_WARNINGS])),
-        folded(f"{more} more warnings", lines(said[MOST_WARNINGS:])) if more > 0 else "",
+        _parts(found, longest_us),
+        _rows(found, longest_us),
+        warned(found.warnings, MOST_WARNINGS, LONGEST_TITLE),
         timeline_image(diff_groups(found), found.answer),
-        small("This is a picture. timeline() on the comparison gives one to zoom and search."),
+        a_picture("comparison"),
     )
 
 
@@ -76,23 +74,34 @@ def _paired(found: TraceDiff, side: int) -> Trace:
     return Trace(spans, replace(trace.info, program=found.title))
 
 
-def _parts(found: TraceDiff) -> Html:
+def _span_us(found: TraceDiff) -> float:
+    return found.summaries[1].span_us - found.summaries[0].span_us
+
+
+def _parts_us(found: TraceDiff) -> list[float]:
+    return [part.difference_us for part in found.contributions]
+
+
+def _rows_us(found: TraceDiff) -> list[float]:
+    return [row.difference_us for row in found.changed[:MORE_ROWS]]
+
+
+def _parts(found: TraceDiff, longest_us: float) -> Html:
     first, second = (Column(f"{shortened(name, LONGEST_CELL)}, µs") for name in found.names)
     columns = [Column("part of the span", kind="text"), first, second, Column("difference, µs", MEANINGS[3]), Column(kind="bar")]
-    differences_us = [part.difference_us for part in found.contributions]
-    differences_us.append(found.summaries[1].span_us - found.summaries[0].span_us)
+    differences_us = [*_parts_us(found), _span_us(found)]
     last = len(differences_us) - 1
-    cells = zip(found.contribution_rows(), _bars(differences_us), strict=True)
+    cells = zip(found.contribution_rows(), _bars(differences_us, longest_us), strict=True)
     return table(columns, [Row((*texts, drawn), bold=number == last) for number, (texts, drawn) in enumerate(cells)])
 
 
-def _rows(found: TraceDiff) -> Html:
+def _rows(found: TraceDiff, longest_us: float) -> Html:
     changed = found.changed[:MORE_ROWS]
     if not changed:
         return small("Kernels, copies and sets take as long in both.")
     name, *others = (Column(heading, meaning) for heading, meaning in zip(HEADINGS, MEANINGS, strict=True))
     columns = [replace(name, kind="text"), *others, Column(kind="bar")]
-    bars = _bars([row.difference_us for row in changed])
+    bars = _bars(_rows_us(found), longest_us)
     rows = [_row(*parts) for parts in zip(found.table_rows(MORE_ROWS), changed, bars, strict=True)]
     parts = [table(columns, rows[:MOST_ROWS])]
     if len(rows) > MOST_ROWS:
@@ -108,10 +117,8 @@ def _row(cells: tuple[str, ...], row: DiffRow, drawn: Html) -> Row:
     return Row((shortened(name, LONGEST_CELL), *others, drawn), title=shortened(whole, LONGEST_TITLE))
 
 
-def _bars(differences_us: Sequence[float]) -> list[Html]:
-    """Draw differences as bars: green for what got shorter, red for what got longer."""
-    longest = max(map(abs, differences_us), default=0.0)
+def _bars(differences_us: Sequence[float], longest_us: float) -> list[Html]:
+    """Draw differences as bars, in both tables on one scale: green for what got shorter, red for what got longer."""
     return [
-        bar(LONGEST_BAR * abs(one) / longest, palette.FASTER if one < 0 else palette.SLOWER) if longest and one else Html()
-        for one in differences_us
+        bar(LONGEST_BAR * abs(one) / longest_us, palette.FASTER if one < 0 else palette.SLOWER) if one else Html() for one in differences_us
     ]

@@ -8,7 +8,7 @@ from streamscope.analysis.summary import summary
 from streamscope.trace import TimelineGroup
 from streamscope.words import shortened, time_text
 from streamscope_widgets.payload import as_groups, label_of
-from streamscope_widgets.show.html import Html, block, small
+from streamscope_widgets.show.html import Html, a_picture, block
 from streamscope_widgets.still_timeline import timeline_image
 from streamscope_widgets.timeline import TimelineWidget, trace_timeline
 from streamscope_widgets.trace_view import head
@@ -25,7 +25,7 @@ def prediction_html(prediction: Prediction) -> Html:
     return block(
         *head(prediction, summary(prediction), finding),
         timeline_image(prediction_groups(prediction), finding),
-        small("This is a picture. timeline() on the prediction gives one to zoom and search."),
+        a_picture("prediction"),
     )
 
 

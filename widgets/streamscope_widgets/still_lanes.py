@@ -20,7 +20,9 @@ BAR = 12
 MOST_STREAMS = 6
 MOST_THREADS, MOST_DEPTH = 4, 3
 """Lanes of the host, and rows in one of them, for ranges in ranges."""
-THIN_ROW, THIN_LABELLED, MOST_MULTIPROCESSORS = 4, 8, 320
+THIN_ROWS = (4, 3, 2)
+"""Height of a multiprocessor's rows, where it has one, two or three."""
+THIN_LABELLED, MOST_MULTIPROCESSORS = 8, 320
 LONGEST_LANE = 17
 HOST_COLOURS = {kind: palette.HOST[kind.name.lower()] for kind in sorted(HOST_KINDS)}
 
@@ -78,17 +80,51 @@ def lanes_of(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, in
     return lanes
 
 
-def multiprocessor_lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> list[LaneBars]:
-    """Make a thin lane for each multiprocessor; of some stands the name."""
+def multiprocessor_lanes(spans: SpanTable, zero_ns: float, scale: float, names: dict[str, int]) -> tuple[list[LaneBars], int]:
+    """Make thin rows for each multiprocessor, one for each kernel whose blocks it runs at one time; of some stands the name.
+
+    Returns
+    -------
+    lanes : list of LaneBars
+        As many rows for each multiprocessor as the one with most needs.
+    height : int
+        Of each row, in pixels.
+    """
     of_name = np.array([names.get(name, 0) % len(palette.KERNELS) for name in spans.names] or [0])
     left, right = ((times_ns - zero_ns) * scale for times_ns in (spans.start_ns, spans.end_ns))
-    order = np.argsort(spans.lane, kind="stable")
-    each = np.split(order, np.flatnonzero(np.diff(spans.lane[order])) + 1) if len(order) else []
-    labels = [spans.lanes[code] if code % THIN_LABELLED == 0 else "" for code in range(len(spans.lanes))]
-    return [
-        LaneBars(label, left[rows], right[rows], of_name[spans.name[rows]], palette.KERNELS, 0, THIN_ROW - 1)
-        for label, rows in zip(labels, each[:MOST_MULTIPROCESSORS], strict=False)
-    ]
+    row = _rows_at_once(spans)
+    most = int(row.max(initial=0)) + 1
+    slot = spans.lane.astype(np.int64) * most + row
+    order = np.argsort(slot, kind="stable")
+    count = min(len(spans.lanes), MOST_MULTIPROCESSORS) * most
+    each = np.split(order, np.searchsorted(slot[order], np.arange(1, count + 1)))
+    height, lanes = THIN_ROWS[most - 1], []
+    for number, rows in enumerate(each[:count]):
+        code, below = divmod(number, most)
+        label = spans.lanes[code] if code % THIN_LABELLED == 0 and not below else ""
+        bar = height - 1 if below == most - 1 else height
+        lanes.append(LaneBars(label, left[rows], right[rows], of_name[spans.name[rows]], palette.KERNELS, 0, bar))
+    return lanes, height
+
+
+def _rows_at_once(spans: SpanTable) -> Array:
+    """Tell in which row of its multiprocessor each block is drawn, as the live timeline does.
+
+    It is the row where blocks of its kernel run, else the first in which nothing runs, else the last.
+    """
+    ends: dict[int, list[int]] = {}
+    kernels: dict[int, list[int]] = {}
+    rows = np.zeros(len(spans), np.int64)
+    columns = (spans.lane, spans.operation, spans.start_ns, spans.end_ns)
+    for block, (lane, kernel, start_ns, end_ns) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        end, ran = ends.setdefault(lane, [start_ns] * len(THIN_ROWS)), kernels.setdefault(lane, [-1] * len(THIN_ROWS))
+        running = [row for row in range(len(THIN_ROWS)) if end[row] > start_ns]
+        row = next((row for row in running if ran[row] == kernel), None)
+        if row is None:
+            row = next((row for row in range(len(THIN_ROWS)) if row not in running), len(THIN_ROWS) - 1)
+        end[row], ran[row] = max(end[row], end_ns), kernel
+        rows[block] = row
+    return rows
 
 
 def _lane_label(lanes: Sequence[str], code: int) -> str:

@@ -18,7 +18,7 @@ from streamscope_widgets.payload import BlockGroup, compare_makespans, nature_of
 from streamscope_widgets.show import palette
 from streamscope_widgets.show.html import Html, block, image, lead, still
 from streamscope_widgets.show.svg import FONT, document, lane_axis, lane_legend, shape, small_text, text, ticks
-from streamscope_widgets.still_lanes import BAR, HOST_COLOURS, THIN_ROW, Array, LaneBars, lanes_of, multiprocessor_lanes
+from streamscope_widgets.still_lanes import BAR, HOST_COLOURS, Array, LaneBars, lanes_of, multiprocessor_lanes
 
 WIDTH, GUTTER, MARGIN = 980, 116, 14
 ROW, TOP = 17, 38
@@ -84,8 +84,8 @@ def _draw(groups: Sequence[TimelineGroup], column: float) -> str:
     unit = ABOVE_FOOT / min(MOST_LEVELS, max([2, *map(_most, activities)]))
     body, y = [], 44.0
     for group, found, comparison in zip(groups, activities, compare_makespans(groups), strict=True):
-        thin = isinstance(group, BlockGroup)
-        lanes, height = (multiprocessor_lanes if thin else lanes_of)(group.trace.spans, start_ns, scale, names), THIN_ROW if thin else ROW
+        thin, placed = isinstance(group, BlockGroup), (group.trace.spans, start_ns, scale, names)
+        lanes, height = multiprocessor_lanes(*placed) if thin else (lanes_of(*placed), ROW)
         body += _heading(group, comparison, y)
         for row, lane in enumerate(lanes):
             top = y + 6 + row * height

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import islice
 
 from streamscope.analysis.summary import KERNEL_HEADS, STREAM_HEADS, Summary, summary
 from streamscope.analysis.table import device_words
 from streamscope.trace import Trace
-from streamscope.words import capitalised, counted, format_us, percent, shortened, time_text
+from streamscope.words import counted, format_us, percent, shortened, time_text
 from streamscope_widgets.payload import as_groups, nature_of
-from streamscope_widgets.show.html import Column, Html, Row, above, block, fill, folded, joined, lead, lines, small, still, table
+from streamscope_widgets.show.html import Column, Html, Row, a_picture, above, block, folded, joined, lead, small, still, table, warned
 from streamscope_widgets.still_timeline import timeline_image
 
 LONGEST_NAME = 80
@@ -30,7 +29,7 @@ def trace_html(trace: Trace) -> Html:
     return block(
         *head(trace, found, finding),
         timeline_image(as_groups([trace]), finding),
-        small("This is a picture. timeline() on the trace gives one to zoom and search."),
+        a_picture("trace"),
     )
 
 
@@ -47,7 +46,8 @@ def show_with_timeline(trace: Trace) -> None:
 
 def head(trace: Trace, found: Summary, finding: str) -> tuple[Html, ...]:
     """Return what stands above the picture: the finding, the numbers, the warnings."""
-    return above(trace_title(trace)), lead(finding), _numbers(found), _kernels(found), _warnings(found.warnings)
+    warnings = warned(found.warnings, MOST_WARNINGS, 10 * LONGEST_NAME)
+    return above(trace_title(trace)), lead(finding), _numbers(found), _kernels(found), warnings
 
 
 def trace_title(trace: Trace) -> str:
@@ -109,11 +109,3 @@ def _streams(found: Summary) -> Html:
     rows = [Row((shortened(name, LONGEST_NAME), *cells)) for name, *cells in islice(found.stream_rows(), MOST_STREAMS)]
     left = len(found.streams) - MOST_STREAMS
     return joined([table(columns, rows), small(f"+ {left:,} more streams") if left > 0 else ""])
-
-
-def _warnings(warnings: Sequence[str]) -> Html:
-    """Return what a reader must know before believing a number, each in its line."""
-    said = [fill("⚠ {}", capitalised(shortened(warning, 10 * LONGEST_NAME))) for warning in warnings]
-    more = len(said) - MOST_WARNINGS
-    first = small(lines(said[:MOST_WARNINGS]))
-    return joined([first, folded(f"{more} more warnings", lines(said[MOST_WARNINGS:]))]) if more > 0 else first

@@ -21,8 +21,8 @@ export function operatorColour(rank) {
 }
 
 // How much of its tint, and of the ink, is in the colour of a kind of call on the host; the rest is ground. As in palette.py.
-const HOST_SHARES = { launch: 0.3, graph_launch: 0.5, event: 0.72, sync: 0.19, host: 0.45, compile: 0.45, api: 0.24, range: 0.42 };
-const HOST_TINTS = { host: [176, 148, 92], compile: [140, 110, 190], range: [40, 165, 150] };
+const HOST_SHARES = { launch: 0.3, graph_launch: 0.5, event: 0.72, sync: 0.19, host: 0.45, compile: 0.45, api: 0.4, range: 0.42 };
+const HOST_TINTS = { host: [176, 148, 92], compile: [140, 110, 190], range: [40, 165, 150], api: [225, 60, 105] };
 
 /** Colour of each kind of host call: greys and tinted greys, so that none is taken for an operator. */
 export const hostColours = (ink, ground) => Object.fromEntries(Object.entries(HOST_SHARES).map(

@@ -29,7 +29,7 @@ from streamscope.trace import TimelineGroup
 from streamscope.words import capitalised, time_text
 from streamscope_widgets.exploring.controls import Controls
 from streamscope_widgets.exploring.runs import Asked, BackgroundRun, Past
-from streamscope_widgets.exploring.subjects import OwnProgram, Subject, subjects
+from streamscope_widgets.exploring.subjects import OwnProgram, ReadyProgram, Subject, subjects
 from streamscope_widgets.exploring.words import Answer, answer, between, mistake, runs_in_a_row
 from streamscope_widgets.payload import as_groups
 from streamscope_widgets.show.html import EMPTY, Html, fill
@@ -141,12 +141,29 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self._show(comparison.groups(), told, "Forecast", _times(comparison))
 
     def _prepared(self, asked: Asked) -> tuple[Preview, bool]:
-        """Return the preview of a program, traced once for as long as only streams and engines change."""
-        key = (asked.subject, dict(asked.values), asked.dtype)
+        """Return the preview of a program, traced once for as long as only streams and engines change, and no cell runs."""
+        key = (asked.subject, asked.subject.stands_for(), dict(asked.values), asked.dtype)
         if self._preview is None or self._preview[0] != key:
             program = asked.subject.outline(asked.values, asked.dtype)
             self._preview = (key, Preview(program), runs_in_a_row(program))
         return self._preview[1:]
+
+    def cell_ran(self, offered: Sequence[Subject]) -> None:
+        """Offer what the notebook has now. Where a cell changed the program or its inputs, forecast anew."""
+        before = self._preview
+        self.controls.offer(offered)
+        asked = self.controls.asked
+        if self._preview is not before or isinstance(asked.subject, ReadyProgram):
+            return  # Another program was chosen, or one that no cell changes.
+        self._preview = None
+        if self._running is not None or self.one.value != FORECAST:
+            return
+        try:
+            same = before is not None and str(self._prepared(asked)[0].program) == str(before[1].program)
+        except Exception:  # noqa: BLE001 — the forecast says what is wrong
+            same = False
+        if not same:
+            self._forecast()
 
     # ---- runs
 
@@ -156,6 +173,8 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
             self.controls.enable(enabled=False)
             self.start.layout.display, self.stop.layout.display, self.progress.layout.display = "none", None, None
             self.stop.disabled, self.progress.value, self.note.value = False, 0, ""
+            for control in (self.one, self.other, *self.exports.values()):
+                control.disabled = True
             self._running = BackgroundRun(self.controls.asked, self)
 
     def cancel(self) -> None:
@@ -175,10 +194,10 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self.note.value = fill("{}", what)
 
     def found(self, runs: Sequence[Run]) -> None:
-        """Show the engines that are recorded."""
-        device = runs[0].trace.info.device
-        groups = Comparison(runs[0].trace.info.program, device, runs).groups()
-        self._draw(groups)
+        """Show the engines that are recorded, under words of their own."""
+        info = runs[0].trace.info
+        so_far = Comparison(info.program, info.device, runs)
+        self._show(so_far.groups(), Answer(), "Running", f"{_times(so_far)} so far, not checked")
 
     def done(self, asked: Asked, comparison: Comparison) -> None:
         """Keep a run and show it."""
@@ -204,6 +223,7 @@ class Explorer(w.VBox):  # type: ignore[misc] # ipywidgets has no types
         self._running = None
         self.controls.enable(enabled=True)
         self.start.layout.display, self.stop.layout.display, self.progress.layout.display = None, "none", "none"
+        self.one.disabled = self.other.disabled = False
         self.note.value = ""
 
     # ---- what is shown
@@ -334,7 +354,7 @@ def _follow_cells(shell: InteractiveShell, made: Explorer, offered: Callable[[],
         if living is None or living.comm is None:
             shell.events.unregister("post_run_cell", ran)
         else:
-            living.controls.offer(offered())
+            living.cell_ran(offered())
 
     shell.events.register("post_run_cell", ran)
 

@@ -64,6 +64,9 @@ class Subject(Protocol):
     def attributes(self) -> Mapping[str, Any]:
         """The keywords that its function gets."""
 
+    def stands_for(self) -> object:
+        """Return what it is made of now: two such values are equal where the function and the kinds of inputs are the same."""
+
     def outline(self, values: Mapping[str, int], dtype: str | None) -> Program:
         """Return the traced program; no array is made."""
 
@@ -89,6 +92,10 @@ class ReadyProgram:
         """One for each setting, over values around its default."""
         return tuple(Knob(name, setting.meaning, _around(setting), setting.default) for name, setting in self.workload.settings.items())
 
+    def stands_for(self) -> object:
+        """Return nothing: it is its settings."""
+        return None
+
     def outline(self, values: Mapping[str, int], dtype: str | None) -> Program:
         """Trace it for these settings."""
         function, specs = self.workload.outline(**values)
@@ -111,6 +118,10 @@ class OwnProgram:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     knobs: tuple[Knob, ...] = ()
 
+    def stands_for(self) -> object:
+        """Return the function itself, and shape and dtype of its arrays."""
+        return id(self.function), [_spec(value, None) if is_array(value) else id(value) for value in self.inputs]
+
     def outline(self, values: Mapping[str, int], dtype: str | None) -> Program:
         """Trace it for inputs like these."""
         specs = [_spec(value, dtype) if is_array(value) else value for value in self.inputs]
@@ -130,6 +141,10 @@ class NamedProgram:
     namespace: Mapping[str, Any]
     knobs: tuple[Knob, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def stands_for(self) -> object:
+        """Return what the name stands for now."""
+        return self._found().stands_for()
 
     def outline(self, values: Mapping[str, int], dtype: str | None) -> Program:
         """Trace what the name stands for now."""

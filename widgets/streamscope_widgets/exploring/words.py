@@ -20,7 +20,7 @@ OF_STREAMS = (("dual", "async"), ("graph-dual", "graph"))
 
 @dataclass(frozen=True)
 class Answer:
-    """A question and the sentence that answers it.
+    """A question and the sentence that answers it; all empty while there is no answer.
 
     Attributes
     ----------
@@ -29,8 +29,8 @@ class Answer:
         What explains it; may be empty.
     """
 
-    question: str
-    sentence: str
+    question: str = ""
+    sentence: str = ""
     because: str = ""
 
     @property

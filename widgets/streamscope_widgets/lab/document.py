@@ -1,9 +1,14 @@
-"""A file as JupyterLab shows it: its name, what was found, and the timelines, as one block of bytes."""
+"""A file as JupyterLab shows it: its name, what was found, and the timelines, as one block of bytes.
+
+The server runs it as a program of its own, ``python -m streamscope_widgets.lab.document PATH NAME [STAMP]``, which writes them: so a large
+file neither holds up the server nor leaves anything in its memory.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +17,7 @@ from streamscope.analysis.summary import summary
 from streamscope.analysis.table import device_words
 from streamscope.comparing.comparison import load_comparison
 from streamscope.comparing.comparison_folder import FILE_NAME
+from streamscope.errors import StreamscopeError
 from streamscope.trace import TimelineGroup
 from streamscope.trace.read import read
 from streamscope.words import capitalised, shortened
@@ -39,7 +45,7 @@ def document(path: Path, name: str) -> bytes:
     -------
     bytes
         The length of the header in 4 bytes, 4 empty bytes, the header as JSON (``title``, ``finding``, ``warnings``,
-        ``header``, and ``bundle``, which tells bundles apart), the block of columns.
+        ``header``, ``stamp``, which tells versions of the file apart, and ``bundle``, which tells bundles apart), the block of columns.
 
     Raises
     ------
@@ -48,24 +54,48 @@ def document(path: Path, name: str) -> bytes:
     OutputError
         The front end was not built.
     """
+    stamp = _stamp(path)  # Before it is read: what is written meanwhile is another version.
     title, finding, warnings, groups = _read(path, name)
     payload = encode(groups, _kept(groups))
     digest = hashlib.sha256(bundle_source().encode()).hexdigest()[:8]
-    content = {"title": title, "finding": finding, "warnings": warnings, "header": payload.header, "bundle": digest}
-    return _packed(content, payload.block)
+    told = {"title": title, "finding": finding, "warnings": warnings, "stamp": stamp}
+    return _packed({**told, "header": payload.header, "bundle": digest}, payload.block)
 
 
-def paths_of(path: Path, name: str) -> bytes:
+def paths_of(path: Path, name: str, stamp: str) -> bytes:
     """Return the critical paths of a document, which are sent when somebody asks for them; they are packed as `document` is.
+
+    The header has ``changed`` instead where the file is not the one that has this stamp: its rows are other ones.
 
     Raises
     ------
     TraceError
         It is broken, or not ours.
     """
-    *_, groups = _read(path, name)
-    payload = encode_paths(groups, _kept(groups))
-    return _packed({"header": payload.header}, payload.block)
+    if _stamp(path) == stamp:
+        *_, groups = _read(path, name)
+        payload = encode_paths(groups, _kept(groups))
+        if _stamp(path) == stamp:
+            return _packed({"header": payload.header}, payload.block)
+    return _packed({"changed": True}, b"")
+
+
+def answer(path: Path, name: str, stamp: str = "") -> bytes:
+    """Return what the server sends: a document, with a stamp its critical paths, or why there is none."""
+    try:
+        return paths_of(path, name, stamp) if stamp else document(path, name)
+    except StreamscopeError as error:
+        # Where the server's files lie is the server's matter.
+        return refusal(str(error).replace(f"{path.parent}/", ""))
+
+
+def _stamp(path: Path) -> str:
+    """Return when a file was written and how long it is; empty where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ""
+    return f"{found.st_mtime_ns}-{found.st_size}"
 
 
 def refusal(message: str) -> bytes:
@@ -95,3 +125,7 @@ def _kept(groups: Sequence[TimelineGroup]) -> list[int]:
     counts = [len(group.trace.spans) for group in groups]
     share = min(1.0, MOST_SPANS / max(sum(counts), 1))
     return [int(count * share) for count in counts]
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(answer(Path(sys.argv[1]), *sys.argv[2:]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,26 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.utils import url_path_join
 from tornado import web
 
-from streamscope.errors import StreamscopeError
-from streamscope_widgets.lab.document import document, paths_of, refusal
+MOST_AT_ONCE = asyncio.Semaphore(2)
+"""Files that are read at one time, each by a process of its own; others wait."""
+
+
+async def read_apart(path: Path, name: str, stamp: str) -> bytes:
+    """Return what `streamscope_widgets.lab.document.answer` does, made by another process.
+
+    Raises
+    ------
+    HTTPError
+        500: that process came to an end without an answer, as one that needs more memory than there is.
+    """
+    # -P: the folder in which the server was started may hold a numpy.py.
+    command = [sys.executable, "-P", "-m", "streamscope_widgets.lab.document", str(path), name, *filter(None, [stamp])]
+    async with MOST_AT_ONCE:
+        done = await asyncio.to_thread(subprocess.run, command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise web.HTTPError(500, last or f"reading {name} failed with code {done.returncode}", reason="the file could not be read")
+    return done.stdout
 
 
 class TimelineHandler(APIHandler):
@@ -24,18 +44,11 @@ class TimelineHandler(APIHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Send a document, its critical paths with ``part=paths``, or a message that says why there is none."""
+        """Send a document, its critical paths with ``stamp=``, or a message that says why there is none."""
         name = self.get_query_argument("path")
-        path = await self._place(name)
-        made = paths_of if self.get_query_argument("part", "") == "paths" else document
-        try:
-            content = await asyncio.to_thread(made, path, name.rpartition("/")[2])
-        except StreamscopeError as error:
-            # Where the server's files lie is the server's matter.
-            content = refusal(str(error).replace(f"{path.parent}/", ""))
-        self.set_header("Content-Type", "application/octet-stream")
+        content = await read_apart(await self._place(name), name.rpartition("/")[2], self.get_query_argument("stamp", ""))
         self.set_header("Cache-Control", "no-store")
-        await self.finish(content)
+        await self.finish(content, set_content_type="application/octet-stream")
 
     async def _place(self, name: str) -> Path:
         """Return where a file of the contents lies on the disk; HTTPError 404 where it is none of them."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from streamscope.words import capitalised, counted, shortened
 from streamscope_widgets.show.svg import data_uri, words
 
 SANS = "font-family:system-ui,-apple-system,Segoe UI,Roboto,sans-serif"
@@ -160,6 +161,18 @@ def small(text: str) -> Html:
 def folded(summary: str, *parts: str) -> Html:
     """Return content that unfolds under a line."""
     return fill('<details style="margin:0 0 10px 0;font-size:12px"><summary>{}</summary>{}</details>', summary, parts)
+
+
+def warned(warnings: Sequence[str], most: int, longest: int) -> Html:
+    """Return warnings, each in its line and shortened to ``longest`` letters; of many, those after the first ``most`` unfold."""
+    said = [fill("⚠ {}", shortened(capitalised(warning), longest)) for warning in warnings]
+    first, more = small(lines(said[:most])), said[most:]
+    return joined([first, folded(counted(len(more), "more warning"), lines(more))]) if more else first
+
+
+def a_picture(of: str) -> Html:
+    """Say how to have the live timelines of a trace, a comparison and the like."""
+    return small(f"This is a picture. timeline() on the {of} gives one to zoom and search.")
 
 
 def lines(texts: Iterable[str]) -> Html:

@@ -40,9 +40,9 @@ HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e4
 """Okabe and Ito's palette (https://jfly.uni-koeln.de/color/), told apart under every common form of colour blindness."""
 GROUNDS = (("#ffffff", "#1c2128"), ("#14161a", "#e4e7eb"))
 """Ground and ink, light and dark, that the kinds of host calls are mixed from."""
-HOST_SHARES = {"launch": 0.3, "graph_launch": 0.5, "event": 0.72, "sync": 0.19, "host": 0.45, "compile": 0.45, "api": 0.24, "range": 0.42}
+HOST_SHARES = {"launch": 0.3, "graph_launch": 0.5, "event": 0.72, "sync": 0.19, "host": 0.45, "compile": 0.45, "api": 0.4, "range": 0.42}
 """How much of its tint, and of the ink, is in the colour of a kind; the rest is ground."""
-HOST_TINTS: Mapping[str, RGB] = {"host": (176, 148, 92), "compile": (140, 110, 190), "range": (40, 165, 150)}
+HOST_TINTS: Mapping[str, RGB] = {"host": (176, 148, 92), "compile": (140, 110, 190), "range": (40, 165, 150), "api": (225, 60, 105)}
 _WHITE, _BLACK = (255, 255, 255), (20, 22, 26)
 
 
