@@ -19,7 +19,11 @@ TYPES = {
     "CompilationComparison": "compiling.compare_compilation",
     "CompilationLog": "kernels.compile.compilation_log",
     "GraphView": "engines.graphs",
+    "Prediction": "predicting.prediction",
+    "Trace": "trace.trace",
+    "TraceDiff": "analysis.diff",
     "Tuning": "compiling.tuning",
+    "Verification": "predicting.verify",
 }
 
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.advising.break_even import BRANCHED, WORTH, graph_pays
+from streamscope.advising.break_even import BRANCHED, WORTH, graph_pays, second_stream_pays
+from streamscope.trace.spans import SpanKind
+from streamscope.words import format_us
 from streamscope.workloads import WORKLOADS
 
 pytestmark = pytest.mark.usefixtures("costs")
@@ -54,7 +56,7 @@ def test_the_point_is_the_median_kernel_and_their_number():
     function, inputs = BRANCHES.build(branches=4, length=8)
     compared = ss.compare(function, *inputs, device="simulated", progress=False)
     spans = compared["async"].trace.spans
-    kernels = spans.duration_ns[spans.kind == 6]
+    kernels = spans.duration_ns[spans.kind == SpanKind.KERNEL]
     assert forecast.kernel_ns == np.median(kernels)
     assert forecast.per_branch > 0
     assert advice_on(CHAIN, length=9).forecast.per_branch == 0
@@ -71,7 +73,8 @@ def test_words_for_a_program():
     advice = advice_on(CHAIN, length=200, size=256)
     forecast = advice.forecast
     predicted, measured = forecast.predicted_speedup("graph"), forecast.speedups["graph"].median
-    assert advice.verdict.startswith("Simulated times, not measured. Your 200 kernels of 0.872 µs: a graph should run them ")
+    kernels = f"200 kernels of {format_us(forecast.kernel_ns / 1e3)} µs"
+    assert advice.verdict.startswith(f"Simulated times, not measured. Your {kernels}: a graph should run them ")
     assert f"{predicted:.2f}× as fast as async; simulated {measured:.2f}×" in advice.verdict
     assert f"{forecast.capture_replays:.1f} replays pay for its capture" in advice.verdict
     assert "The dual engine has no use for a second stream here." in advice.verdict
@@ -112,7 +115,11 @@ def test_a_program_without_kernels():
 
 
 def test_it_is_json():
-    content = json.loads(json.dumps(advice_on(BRANCHES).to_json(), allow_nan=False))
+    advice = advice_on(BRANCHES)
+    content = json.loads(json.dumps(advice.to_json(), allow_nan=False))
     assert content["device"]["kind"] == "simulated"
     assert content["program"]["engines"]["async"]["speedup"] == 1
-    assert content["second_stream_pays_ns"]["in_graph"]["4"] == [0, None]
+    pays = second_stream_pays(advice.costs, 4, in_graph=True)
+    assert pays.low_ns > 0  # waits for another branch of a graph cost time
+    assert pays.high_ns == float("inf")
+    assert content["second_stream_pays_ns"]["in_graph"]["4"] == [pays.low_ns, None]

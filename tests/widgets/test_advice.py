@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import streamscope as ss
-from streamscope.advising.break_even import chain_ns, graph_speedup, replays_to_pay
+from streamscope.advising.break_even import chain_ns, graph_pays, graph_speedup, replays_to_pay, second_stream_pays
+from streamscope.words import format_us
 from streamscope.workloads import WORKLOADS
 from streamscope_widgets import advice_charts
 from streamscope_widgets.show.still_chart import plane_svg
@@ -48,21 +49,28 @@ def points(figure):
 
 def test_the_title_is_the_finding(branches, chain):
     title = branches.chart().layout.title.text
-    assert title.startswith("parallel_branches, 35 kernels of 0.872 µs: graph-dual is 3.8× as fast as async (predicted 3.8×)")
+    forecast = branches.forecast
+    measured, predicted = forecast.speedups["graph-dual"].median, forecast.predicted_speedup("graph-dual")
+    assert title.startswith(
+        f"parallel_branches, 35 kernels of {format_us(forecast.kernel_ns / 1e3)} µs: "
+        f"graph-dual is {measured:.1f}× as fast as async (predicted {predicted:.1f}×)"
+    )
     assert "simulated times" in title
     assert "graph is " in chain.chart().layout.title.text
+    up_to, at_least = graph_pays(chain.costs).high_ns, second_stream_pays(chain.costs, advice_charts.BRANCH, in_graph=False).low_ns
     assert (
-        "A graph pays for kernels of up to 14.9 µs, a second stream launched one by one for kernels of 2.6"
-        in ss.advise(device="simulated").chart().layout.title.text
-    )
+        f"A graph pays for kernels of up to {format_us(up_to / 1e3)} µs, "
+        f"a second stream launched one by one for kernels of {format_us(at_least / 1e3)} µs or more"
+    ) in ss.advise(device="simulated").chart().layout.title.text
 
 
 def test_the_program_is_a_point_at_its_length_and_count(branches, chain):
     (only,) = points(chain.chart())
-    assert only == (pytest.approx(log10(0.872)), pytest.approx(log10(50)))
+    assert only == (pytest.approx(log10(chain.forecast.kernel_ns / 1e3)), pytest.approx(log10(50)))
+    kernel_us = branches.forecast.kernel_ns / 1e3
     left, right = points(branches.chart())
-    assert left == (pytest.approx(log10(0.872)), pytest.approx(log10(35)))
-    assert right == (pytest.approx(log10(0.872)), pytest.approx(log10(branches.forecast.per_branch)))
+    assert left == (pytest.approx(log10(kernel_us)), pytest.approx(log10(35)))
+    assert right == (pytest.approx(log10(kernel_us)), pytest.approx(log10(branches.forecast.per_branch)))
     measured = branches.forecast.speedups["graph-dual"].median
     assert f"graph-dual: {measured:.1f}× as fast" in words(branches.chart())
     assert points(ss.advise(device="simulated").chart()) == []
@@ -103,7 +111,8 @@ def test_the_capture_chart_is_what_a_capture_costs_over_what_a_replay_saves(chai
         assert 10 ** line.y[index] == pytest.approx(replays)
         assert list(line.customdata[index]) == pytest.approx([length_ns / 1e3, replays])
     (point,) = points(figure)
-    assert point == (pytest.approx(log10(0.872)), pytest.approx(log10(chain.forecast.capture_replays)))
+    kernel_us = chain.forecast.kernel_ns / 1e3
+    assert point == (pytest.approx(log10(kernel_us)), pytest.approx(log10(chain.forecast.capture_replays)))
     assert figure.layout.xaxis.title.text.endswith("simulated")
     assert figure.layout.showlegend
 
@@ -148,7 +157,7 @@ def test_the_picture_shows_the_same_point_as_the_chart(branches):
     svg = picture(branches.costs, branches.forecast)
     circles = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', svg)
     low, high = np.log10([0.5, 100])
-    expected = 58 + (log10(0.872) - low) / (high - low) * 400
+    expected = 58 + (log10(branches.forecast.kernel_ns / 1e3) - low) / (high - low) * 400
     assert float(circles[0][0]) == pytest.approx(expected, abs=0.1)
     assert len(circles) == 2
 
