@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,12 @@ from streamscope_widgets.lab.handler import read_apart
 from streamscope_widgets.payload import as_groups, encode, encode_paths
 
 pytestmark = pytest.mark.usefixtures("bundle")
+
+
+def run_apart(work):
+    """Run a coroutine in a thread of its own: in this one, the browser of another test may keep a loop running."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 def unpacked(data):
@@ -108,9 +115,9 @@ def test_critical_paths_of_a_file_that_was_written_again_are_not_sent(five_engin
 
 def test_the_server_has_a_file_read_by_another_process(five_engines, tmp_path):
     path = five_engines(20)["graph"].to_parquet(tmp_path / "graph.parquet")
-    assert asyncio.run(read_apart(path, "graph.parquet", "")) == lab.document(path, "graph.parquet")
+    assert run_apart(read_apart(path, "graph.parquet", "")) == lab.document(path, "graph.parquet")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-    refused = unpacked(asyncio.run(read_apart(tmp_path / "broken.parquet", "broken.parquet", "")))[0]["refused"]
+    refused = unpacked(run_apart(read_apart(tmp_path / "broken.parquet", "broken.parquet", "")))[0]["refused"]
     assert refused.startswith("cannot read 'broken.parquet': ")
     assert str(tmp_path) not in refused
 
@@ -132,7 +139,7 @@ def test_two_files_are_read_at_one_time_and_what_ends_without_an_answer_is_an_er
         return await asyncio.gather(*(read_apart(Path("a"), "a.parquet", "") for _ in range(6)), return_exceptions=True)
 
     monkeypatch.setattr("subprocess.run", run)
-    errors = asyncio.run(six())
+    errors = run_apart(six())
     assert most == [2]
     assert {(error.status_code, error.log_message) for error in errors} == {(500, "reading a.parquet failed with code -9")}
 
