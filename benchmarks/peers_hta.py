@@ -1,7 +1,7 @@
 """Holistic Trace Analysis on the same Kineto files: its numbers beside ours, and how long each takes.
 
-    python -m venv /tmp/hta && /tmp/hta/bin/pip install HolisticTraceAnalysis==0.5.0 'pandas<3'
-    python benchmarks/peers_hta.py --hta /tmp/hta/bin/python [FILE...]
+    python -m venv hta && hta/bin/pip install HolisticTraceAnalysis==0.5.0 'pandas<3'
+    python benchmarks/peers_hta.py --hta hta/bin/python [FILE...]
 
 Without files: those in tests/data/kineto, which PyTorch's profiler recorded on an H200, a generated one with communication, and a recorded
 trace of ours that `Trace.to_kineto` wrote. Each side runs in a process of its own, one after the other. Results: results/peers_hta.json.
@@ -258,7 +258,7 @@ def _equal(one: float | None, other: float | None) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--hta", default="/tmp/hta/bin/python")
+    parser.add_argument("--hta", required=True)
     parser.add_argument("--kernels", type=int, default=100_000)
     parser.add_argument("--many", type=int, default=1_000_000)
     parser.add_argument("--side", choices=("hta", "ours"))

@@ -77,8 +77,8 @@ def compare(
         With ``engines="auto"``: device memory that the chosen engine may hold, in bytes or for example as ``"512 MiB"``.
     recorder : {"auto", "events", "stamps", "cupti"}
         What records the run that is shown. ``"events"``: CUDA events, which disturb nothing; ``"auto"`` chooses them. ``"stamps"``:
-        generated kernels note their own times, also side by side. ``"cupti"``: NVIDIA's profiler, exact for every kernel; afterwards
-        this process launches more slowly. A simulated device has a log of its own. See the page "How far can I trust the numbers?".
+        generated kernels note their own times, also side by side. ``"cupti"``: NVIDIA's profiler, exact for every kernel; it
+        delays the branches of a graph. A simulated device has a log of its own. See the page "How far can I trust the numbers?".
     ledger : bool
         Measure what every recorder costs, too; kept in ``trace.info.ledger``.
     name : str, optional

@@ -412,7 +412,7 @@ def _notes(supposed: Supposition) -> tuple[str, ...]:
         *supposed.notes,
         *([beside] if beside else []),
         *([STRETCHED] if supposed.stretched else []),
-        *(note for note in source.info.notes if "profiler" in note),
+        *source.info.notes,
         *(f"changed: {change}" for change in supposed.changes),
     )
 
