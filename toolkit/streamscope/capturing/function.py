@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.capturing.memory import NodeMemory
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.state import Region, State, found_state, torch_segments
+from streamscope.capturing.true_order import true_order
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
@@ -43,9 +45,12 @@ class CapturedFunction:
     ----------
     name : str
     program : Program
-        One operation for each kernel, copy and set; its variables have no elements and stand for the edges of the capture.
+        One operation for each kernel, copy and set. Its variables have no elements: each stands for what a node leaves behind, and an
+        operation reads those of the nodes that it must come after (see `true_order`).
     nodes : list of GraphNode
         Kind, name, grid, block, registers and edges of each; each is the operation of that number.
+    memories : list of NodeMemory
+        What each node reads and writes, with the evidence.
     results : list
         The arrays (CuPy) or tensors that the function returned while it was captured.
     """
@@ -53,6 +58,7 @@ class CapturedFunction:
     name: str
     program: Program
     nodes: list[GraphNode]
+    memories: list[NodeMemory]
     results: list[Any]
     _function: Callable[..., Any]
     _inputs: tuple[Any, ...]
@@ -172,8 +178,9 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     with _random_numbers_as_captured():
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
-    program = _program(title, nodes, where, kept)
-    return CapturedFunction(title, program, _described(nodes, where), results, function, inputs, expected, before, state)
+    memories = [NodeMemory(why_unknown="nothing looked at it")] * len(nodes)
+    program = _program(title, nodes, memories, where, kept)
+    return CapturedFunction(title, program, _described(nodes, where), memories, results, function, inputs, expected, before, state)
 
 
 def _run_once(nodes: Sequence[LaunchableNode]) -> None:
@@ -347,18 +354,16 @@ def _described(nodes: Sequence[LaunchableNode], where: str) -> list[GraphNode]:
     return [replace(one.node, operation=number, operator=one.node.name, where=where) for number, one in enumerate(nodes)]
 
 
-def _program(name: str, nodes: Sequence[LaunchableNode], where: str, kept: Sequence[Any]) -> Program:
-    """Make a program whose variables stand for edges: a node writes its own and reads those of the nodes it depends on.
-
-    Which memory nodes share is unknown, so one run must be over before the next begins.
-    """
+def _program(name: str, nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory], where: str, kept: Sequence[Any]) -> Program:
+    """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after."""
+    edges = tuple(one.node.after for one in nodes)
     operations = []
-    for number, one in enumerate(nodes):
+    for number, (one, after) in enumerate(zip(nodes, true_order(memories, edges), strict=True)):
         node, writes = one.node, (number,)
-        launch = Launch(number, 0, node.name, one.kind, node.after, writes, one.cost, None, _builder(one, kept))
-        operations.append(Operation(number, node.name, node.after, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
-    variables = tuple(Variable(number, f"edge {number}", _TOKEN, Place.DEVICE) for number in range(len(nodes)))
-    return Program(name, variables, tuple(operations), (), (), captured=True)
+        launch = Launch(number, 0, node.name, one.kind, after, writes, one.cost, None, _builder(one, kept))
+        operations.append(Operation(number, node.name, after, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
+    variables = tuple(Variable(number, node.node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
+    return Program(name, variables, tuple(operations), (), (), captured=edges)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

@@ -121,9 +121,10 @@ class Program:
         Ids of the variables that the arguments fill and that the results are read from.
     single_output : bool
         The traced function returned one variable rather than a tuple.
-    captured : bool
-        It was captured from code that is not ours: its variables stand for the edges of the capture and do not tell all that operations
-        share. So a run waits for the run before it as a whole, and the ``graph`` engine keeps these edges.
+    captured : tuple of tuple of int, optional
+        Where it was captured from code that is not ours: for each operation those that it came directly after in the capture. The ``graph``
+        engine keeps these edges; the variables say what other engines must keep. They do not tell all that one run shares with the next, so
+        a run waits for the run before it as a whole.
     result_shapes : mapping of int to tuple of int
         Shapes of outputs that are returned in another shape than the variable has: to reshape them takes no operation.
 
@@ -144,7 +145,7 @@ class Program:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     single_output: bool = True
-    captured: bool = False
+    captured: tuple[tuple[int, ...], ...] = ()
     result_shapes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def result(self, variable: int, values: Array) -> Array:
