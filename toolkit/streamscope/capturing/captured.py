@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.memory import NodeMemory
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import ProgramError
@@ -35,5 +36,21 @@ class CapturedProgram:
         """Return the program; it takes no arguments, since the capture holds its own memory."""
         return self.program
 
+    def certificate(self) -> Certificate:
+        """Return why the true order is right: each pair of nodes that must keep its order, with the path that keeps it.
+
+        Each schedule of the program is checked with it before it runs.
+
+        Examples
+        --------
+        You need a GPU to capture anything::
+
+            captured = ss.capture(step, x, w)
+            print(captured.certificate())
+        """
+        found = self.program.certificate
+        assert isinstance(found, Certificate)
+        return found
+
     def __reduce__(self) -> str:
-        raise ProgramError(f"captured {self.name!r} cannot be pickled", hint="its file can be loaded in each process: ss.load_captured(path)")
+        raise ProgramError(f"captured {self.name!r} cannot be pickled", hint="load its file in each process: ss.load_captured(path)")
