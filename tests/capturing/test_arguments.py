@@ -8,8 +8,6 @@ from itertools import permutations
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamscope.capturing import arguments
 from streamscope.capturing.arguments import Allocations, Parameter, parameters_of, pointers_among
@@ -100,10 +98,3 @@ def test_what_is_known_goes_before_what_the_driver_says(driver):
     assert where(0x11800) == (0x11000, 0x12000)
     assert driver.asked == 0
     assert where(0x12000) == (0x10000, 0x20000)
-
-
-@given(st.lists(st.integers(0, 60), min_size=2, unique=True), st.integers(0, 60))
-def test_around_is_what_a_look_at_each_region_says(cuts, address):
-    cuts = sorted(cuts)
-    regions = list(zip(cuts[::2], cuts[1::2], strict=False))
-    assert around(regions, address) == next((one for one in regions if one[0] <= address < one[1]), None)
