@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.memory import NodeMemory, Region
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.state import State, found_state, torch_segments
@@ -92,6 +93,22 @@ class CapturedFunction:
         self._state.put_back()
         _restore(self._before)
         runtime.deviceSynchronize()
+
+    def certificate(self) -> Certificate:
+        """Return why the true order is right: each pair of nodes that must keep its order, with the path that keeps it.
+
+        Each schedule of the program is checked with it before it runs.
+
+        Examples
+        --------
+        You need a GPU to capture anything::
+
+            captured = ss.capture(step, x, w)
+            print(captured.certificate())
+        """
+        found = self.program.certificate
+        assert isinstance(found, Certificate)
+        return found
 
     def plain_call_us(self, repeats: int = 30) -> float:
         """Return the median time of a plain call, framework included, until the device is done, in µs."""
@@ -179,8 +196,9 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
     memories = [NodeMemory(why_unknown="nothing looked at it")] * len(nodes)
-    program = _program(title, nodes, memories, where, kept)
-    return CapturedFunction(title, program, _described(nodes, where), memories, results, function, inputs, expected, before, state)
+    described = _described(nodes, where)
+    program = _program(title, nodes, described, memories, where, kept)
+    return CapturedFunction(title, program, described, memories, results, function, inputs, expected, before, state)
 
 
 def _run_once(nodes: Sequence[LaunchableNode]) -> None:
@@ -354,16 +372,25 @@ def _described(nodes: Sequence[LaunchableNode], where: str) -> list[GraphNode]:
     return [replace(one.node, operation=number, operator=one.node.name, where=where) for number, one in enumerate(nodes)]
 
 
-def _program(name: str, nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory], where: str, kept: Sequence[Any]) -> Program:
+def _program(
+    name: str,
+    nodes: Sequence[LaunchableNode],
+    described: Sequence[GraphNode],
+    memories: Sequence[NodeMemory],
+    where: str,
+    kept: Sequence[Any],
+) -> Program:
     """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after."""
     edges = tuple(one.node.after for one in nodes)
+    order = true_order(memories, edges)
     operations = []
-    for number, (one, after) in enumerate(zip(nodes, true_order(memories, edges), strict=True)):
+    for number, (one, after) in enumerate(zip(nodes, order, strict=True)):
         node, writes = one.node, (number,)
         launch = Launch(number, 0, node.name, one.kind, after, writes, one.cost, None, _builder(one, kept))
         operations.append(Operation(number, node.name, after, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
     variables = tuple(Variable(number, node.node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
-    return Program(name, variables, tuple(operations), (), (), captured=edges)
+    certificate = Certificate(name, described, memories, order)
+    return Program(name, variables, tuple(operations), (), (), captured=edges, certificate=certificate)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:
