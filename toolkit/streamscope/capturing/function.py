@@ -15,8 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.capturing.captured import CapturedProgram
+from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.memory import NodeMemory, Region
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
-from streamscope.capturing.state import Region, State, found_state, torch_segments
+from streamscope.capturing.state import State, found_state, torch_segments
+from streamscope.capturing.true_order import true_order
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
@@ -34,25 +38,17 @@ _TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 
 
 @dataclass
-class CapturedFunction:
+class CapturedFunction(CapturedProgram):
     """A program made of what a function launched; give it to `ss.compare` or `ss.prepare` as it is.
 
     Its memory is that of the capture: inputs are read where they lay then, and results are written where they were then.
 
     Attributes
     ----------
-    name : str
-    program : Program
-        One operation for each kernel, copy and set; its variables have no elements and stand for the edges of the capture.
-    nodes : list of GraphNode
-        Kind, name, grid, block, registers and edges of each; each is the operation of that number.
     results : list
         The arrays (CuPy) or tensors that the function returned while it was captured.
     """
 
-    name: str
-    program: Program
-    nodes: list[GraphNode]
     results: list[Any]
     _function: Callable[..., Any]
     _inputs: tuple[Any, ...]
@@ -62,10 +58,6 @@ class CapturedFunction:
 
     def __reduce__(self) -> str:
         raise ProgramError(f"captured {self.name!r} cannot be pickled: it is a graph of this process", hint="capture it in each process")
-
-    def trace(self) -> Program:
-        """Return the program; it takes no arguments, since the capture holds its own memory."""
-        return self.program
 
     def expected(self) -> list[Array]:
         """Return what a plain call of the function returned, on the host; what it changes was then as `clear_outputs` puts it back."""
@@ -172,8 +164,10 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     with _random_numbers_as_captured():
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
-    program = _program(title, nodes, where, kept)
-    return CapturedFunction(title, program, _described(nodes, where), results, function, inputs, expected, before, state)
+    memories = [NodeMemory(why_unknown="nothing looked at it")] * len(nodes)
+    described = _described(nodes, where)
+    program = _program(title, nodes, described, memories, where, kept)
+    return CapturedFunction(title, program, described, memories, results, function, inputs, expected, before, state)
 
 
 def _run_once(nodes: Sequence[LaunchableNode]) -> None:
@@ -347,18 +341,25 @@ def _described(nodes: Sequence[LaunchableNode], where: str) -> list[GraphNode]:
     return [replace(one.node, operation=number, operator=one.node.name, where=where) for number, one in enumerate(nodes)]
 
 
-def _program(name: str, nodes: Sequence[LaunchableNode], where: str, kept: Sequence[Any]) -> Program:
-    """Make a program whose variables stand for edges: a node writes its own and reads those of the nodes it depends on.
-
-    Which memory nodes share is unknown, so one run must be over before the next begins.
-    """
+def _program(
+    name: str,
+    nodes: Sequence[LaunchableNode],
+    described: Sequence[GraphNode],
+    memories: Sequence[NodeMemory],
+    where: str,
+    kept: Sequence[Any],
+) -> Program:
+    """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after."""
+    edges = tuple(one.node.after for one in nodes)
+    order = true_order(memories, edges)
     operations = []
-    for number, one in enumerate(nodes):
+    for number, (one, after) in enumerate(zip(nodes, order, strict=True)):
         node, writes = one.node, (number,)
-        launch = Launch(number, 0, node.name, one.kind, node.after, writes, one.cost, None, _builder(one, kept))
-        operations.append(Operation(number, node.name, node.after, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
-    variables = tuple(Variable(number, f"edge {number}", _TOKEN, Place.DEVICE) for number in range(len(nodes)))
-    return Program(name, variables, tuple(operations), (), (), captured=True)
+        launch = Launch(number, 0, node.name, one.kind, after, writes, one.cost, None, _builder(one, kept))
+        operations.append(Operation(number, node.name, after, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
+    variables = tuple(Variable(number, node.node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
+    certificate = Certificate(name, described, memories, order)
+    return Program(name, variables, tuple(operations), (), (), captured=edges, certificate=certificate)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

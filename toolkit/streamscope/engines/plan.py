@@ -202,13 +202,13 @@ def own_branches(program: Program) -> StreamOf:
     ancestors: dict[int, int] = {}  # A bit for each operation.
     ends: list[int] = []
     streams: dict[int, int] = {}
-    for operation in program.operations:
+    for operation, edges in zip(program.operations, program.captured, strict=True):
         before = 0
-        for earlier in operation.reads:
+        for earlier in edges:
             before |= ancestors[earlier] | 1 << earlier
         ancestors[operation.id] = before
         if all(launch.kind is LaunchKind.KERNEL for launch in operation.launches):
-            follows = (stream for stream, end in enumerate(ends) if end in operation.reads)
+            follows = (stream for stream, end in enumerate(ends) if end in edges)
             implied = (stream for stream, end in enumerate(ends) if before >> end & 1)
             stream = next(follows, next(implied, len(ends) if len(ends) < MOST_STREAMS else 0))
             ends[stream : stream + 1] = [operation.id]
