@@ -109,6 +109,8 @@ class LoadedCapture(CapturedProgram):
 
     Attributes
     ----------
+    name, program, nodes, memories
+        As of `CapturedProgram`.
     device, date : str
         Where and when the durations were measured.
     """
@@ -139,9 +141,10 @@ def load_captured(path: str | Path) -> LoadedCapture:
 
     Examples
     --------
-    >>> captured = ss.load_captured("notebooks/recorded/captured/googlenet.captured.json")
-    >>> captured.name, captured.device
-    ('googlenet', 'NVIDIA H200')
+    You need a file, which a GPU made::
+
+        captured = ss.load_captured("model.captured.json")
+        print(ss.compare(captured).verdict)
     """
     source = given_path(path, error=ProgramError)
     hint = "give the file that captured.save(path) wrote"
@@ -217,21 +220,35 @@ def _loaded(stored: _Stored) -> LoadedCapture:
         nodes.append(_node(number, row, stored.texts))
         memories.append(_memory(row, stored.texts))
     _check_pieces(memories)
+    costs = [
+        Cost(row.cost_bytes, 0, row.blocks, row.threads, alone_ns=row.alone_ns, per_multiprocessor=row.per_multiprocessor)
+        for row in stored.nodes
+    ]
+    kinds = [_named(LaunchKind, stored.texts[row.launch]) for row in stored.nodes]
+    program = program_of(stored.name, nodes, memories, costs, kinds, [stored.texts[row.source] for row in stored.nodes])
+    return LoadedCapture(stored.name, program, nodes, memories, stored.device, stored.date)
+
+
+def program_of(
+    name: str,
+    nodes: Sequence[GraphNode],
+    memories: Sequence[NodeMemory],
+    costs: Sequence[Cost],
+    kinds: Sequence[LaunchKind],
+    sources: Sequence[str],
+) -> Program:
+    """Return a program of captured nodes without their kernels: for each node its memory, cost, kind and the text of the user's line."""
     edges = tuple(node.after for node in nodes)
     order = true_order(memories, edges)
     operations = []
-    for number, (row, node) in enumerate(zip(stored.nodes, nodes, strict=True)):
-        cost = Cost(row.cost_bytes, 0, row.blocks, row.threads, alone_ns=row.alone_ns, per_multiprocessor=row.per_multiprocessor)
-        kind = _named(LaunchKind, stored.texts[row.launch])
-        launch = Launch(number, 0, node.name, kind, order[number], (number,), cost, _left)
-        source = stored.texts[row.source]
-        operations.append(
-            Operation(number, node.operator, order[number], (number,), {}, node.where, (launch,), label=node.module, source=source)
-        )
+    for number, node in enumerate(nodes):
+        reads, writes = order[number], (number,)
+        launch = Launch(number, 0, node.name, kinds[number], reads, writes, costs[number], _left)
+        operation = Operation(number, node.operator, reads, writes, {}, node.where, (launch,), node.module, sources[number])
+        operations.append(operation)
     variables = tuple(Variable(number, node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
-    certificate = Certificate(stored.name, nodes, memories, order)
-    program = Program(stored.name, variables, tuple(operations), (), (), captured=edges, certificate=certificate)
-    return LoadedCapture(stored.name, program, nodes, memories, stored.device, stored.date)
+    certificate = Certificate(name, nodes, memories, order)
+    return Program(name, variables, tuple(operations), (), (), captured=edges, certificate=certificate)
 
 
 def _node(number: int, row: _Node, texts: Sequence[str]) -> GraphNode:
