@@ -20,6 +20,7 @@ from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.state import Region, State, found_state, torch_segments
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.cuda.graph import CAPTURES
+from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
 from streamscope.interrupts import when_gone
@@ -179,7 +180,8 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
     memories = [NodeMemory(why_unknown="nothing looked at it")] * len(nodes)
-    program = _program(title, nodes, memories, where, kept)
+    raw = RawGraph(graph, [one.handle for one in nodes], tuple(one.node.after for one in nodes), state.keeping, kept)
+    program = _program(title, nodes, memories, where, kept, raw)
     return CapturedFunction(title, program, _described(nodes, where), memories, results, function, inputs, expected, before, state)
 
 
@@ -354,16 +356,18 @@ def _described(nodes: Sequence[LaunchableNode], where: str) -> list[GraphNode]:
     return [replace(one.node, operation=number, operator=one.node.name, where=where) for number, one in enumerate(nodes)]
 
 
-def _program(name: str, nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory], where: str, kept: Sequence[Any]) -> Program:
+def _program(
+    name: str, nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory], where: str, kept: Sequence[Any], raw: RawGraph
+) -> Program:
     """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after."""
-    edges = tuple(one.node.after for one in nodes)
+    edges = raw.edges
     operations = []
     for number, (one, after) in enumerate(zip(nodes, true_order(memories, edges), strict=True)):
         node, writes = one.node, (number,)
         launch = Launch(number, 0, node.name, one.kind, after, writes, one.cost, None, _builder(one, kept))
         operations.append(Operation(number, node.name, after, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
     variables = tuple(Variable(number, node.node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
-    return Program(name, variables, tuple(operations), (), (), captured=edges)
+    return Program(name, variables, tuple(operations), (), (), captured=edges, raw=raw)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

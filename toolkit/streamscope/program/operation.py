@@ -127,6 +127,9 @@ class Program:
         a run waits for the run before it as a whole.
     result_shapes : mapping of int to tuple of int
         Shapes of outputs that are returned in another shape than the variable has: to reshape them takes no operation.
+    raw : object, optional
+        Where it was captured in this process: the captured graph itself, which a CUDA device replays with these or other edges (see
+        `devices.cuda.raw_graph`).
 
     Examples
     --------
@@ -147,6 +150,7 @@ class Program:
     single_output: bool = True
     captured: tuple[tuple[int, ...], ...] = ()
     result_shapes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    raw: Any = field(default=None, compare=False)
 
     def result(self, variable: int, values: Array) -> Array:
         """Return the values of an output in the shape in which it is returned."""
