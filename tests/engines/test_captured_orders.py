@@ -1,4 +1,4 @@
-"""What graphs of captured code order: the capture under `graph`, what memory asks for under `graph-dual`, and which of its orders is taken."""
+"""What graphs of captured code order: the capture under `graph`, what memory asks for under `graph-dual`, and which order is taken."""
 
 from __future__ import annotations
 

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.capturing.captured import CapturedProgram
+from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.memory import NodeMemory
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.state import Region, State, found_state, torch_segments
@@ -37,29 +39,17 @@ _TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 
 
 @dataclass
-class CapturedFunction:
+class CapturedFunction(CapturedProgram):
     """A program made of what a function launched; give it to `ss.compare` or `ss.prepare` as it is.
 
     Its memory is that of the capture: inputs are read where they lay then, and results are written where they were then.
 
     Attributes
     ----------
-    name : str
-    program : Program
-        One operation for each kernel, copy and set. Its variables have no elements: each stands for what a node leaves behind, and an
-        operation reads those of the nodes that it must come after (see `true_order`).
-    nodes : list of GraphNode
-        Kind, name, grid, block, registers and edges of each; each is the operation of that number.
-    memories : list of NodeMemory
-        What each node reads and writes, with the evidence.
     results : list
         The arrays (CuPy) or tensors that the function returned while it was captured.
     """
 
-    name: str
-    program: Program
-    nodes: list[GraphNode]
-    memories: list[NodeMemory]
     results: list[Any]
     _function: Callable[..., Any]
     _inputs: tuple[Any, ...]
@@ -69,10 +59,6 @@ class CapturedFunction:
 
     def __reduce__(self) -> str:
         raise ProgramError(f"captured {self.name!r} cannot be pickled: it is a graph of this process", hint="capture it in each process")
-
-    def trace(self) -> Program:
-        """Return the program; it takes no arguments, since the capture holds its own memory."""
-        return self.program
 
     def expected(self) -> list[Array]:
         """Return what a plain call of the function returned, on the host; what it changes was then as `clear_outputs` puts it back."""
@@ -180,9 +166,10 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
     memories = [NodeMemory(why_unknown="nothing looked at it")] * len(nodes)
+    described = _described(nodes, where)
     raw = RawGraph(graph, [one.handle for one in nodes], tuple(one.node.after for one in nodes), state.keeping, kept)
-    program = _program(title, nodes, memories, where, kept, raw)
-    return CapturedFunction(title, program, _described(nodes, where), memories, results, function, inputs, expected, before, state)
+    program = _program(title, nodes, described, memories, where, kept, raw)
+    return CapturedFunction(title, program, described, memories, results, function, inputs, expected, before, state)
 
 
 def _run_once(nodes: Sequence[LaunchableNode]) -> None:
@@ -357,17 +344,25 @@ def _described(nodes: Sequence[LaunchableNode], where: str) -> list[GraphNode]:
 
 
 def _program(
-    name: str, nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory], where: str, kept: Sequence[Any], raw: RawGraph
+    name: str,
+    nodes: Sequence[LaunchableNode],
+    described: Sequence[GraphNode],
+    memories: Sequence[NodeMemory],
+    where: str,
+    kept: Sequence[Any],
+    raw: RawGraph,
 ) -> Program:
     """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after."""
-    edges = raw.edges
+    order = true_order(memories, raw.edges)
     operations = []
-    for number, (one, after) in enumerate(zip(nodes, true_order(memories, edges), strict=True)):
+    for number, (one, after) in enumerate(zip(nodes, order, strict=True)):
         node, writes = one.node, (number,)
         launch = Launch(number, 0, node.name, one.kind, after, writes, one.cost, None, _builder(one, kept))
         operations.append(Operation(number, node.name, after, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
     variables = tuple(Variable(number, node.node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
-    return Program(name, variables, tuple(operations), (), (), captured=edges, raw=raw)
+    certificate = Certificate(name, described, memories, order)
+    raw.check = certificate.check
+    return Program(name, variables, tuple(operations), (), (), captured=raw.edges, certificate=certificate, raw=raw)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:
