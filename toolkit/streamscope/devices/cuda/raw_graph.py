@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,10 @@ class RawGraph:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()  # It stays in its process; what is copied or pickled with it gets None.
 
+    @cached_property
+    def _stream(self) -> Any:
+        return libraries().cupy.cuda.Stream(non_blocking=True)
+
     def graph(self, edges: Edges) -> tuple[CudaGraph, tuple[int, ...]]:
         """Return an instantiated graph of the nodes with other edges, and the operation of each of its nodes.
 
@@ -100,7 +104,7 @@ class RawGraph:
             except BaseException:
                 CAPTURES.destroy(partial(libraries().runtime.graphDestroy, clone))
                 raise
-            made = CudaGraph(clone, CAPTURES)
+            made = CudaGraph(clone, CAPTURES, self._stream)
             made.kept = self._kept
         return made, tuple(operation.get(node, NO_OPERATION) for node in handles.tolist())
 
@@ -138,7 +142,7 @@ class RawGraph:
                 tried = list(dict.fromkeys(orders))
                 graphs = [self.graph(order)[0] for order in tried]
                 with self._keeping():
-                    self._times_us.update(zip(tried, _median_times_us(graphs), strict=True))
+                    self._times_us.update(zip(tried, _median_times_us(graphs, self._stream), strict=True))
             return [self._times_us[order] for order in orders]
 
 
@@ -182,10 +186,9 @@ def _all_before(number: int, edges: Edges) -> Collection[int]:
     return found
 
 
-def _median_times_us(graphs: Sequence[CudaGraph]) -> list[float]:
+def _median_times_us(graphs: Sequence[CudaGraph], stream: Any) -> list[float]:
     """Let graphs take turns and return the median time of each, from the launch to the end on the device, in µs."""
     cupy = libraries().cupy
-    stream = cupy.cuda.Stream(non_blocking=True)
     start, end = cupy.cuda.Event(), cupy.cuda.Event()
 
     def replay_us(graph: CudaGraph) -> float:
