@@ -103,9 +103,10 @@ class Disturbed:
 
     def _plan(self, program: Program) -> Plan:
         operations = tuple(map(self._marked, program.operations))
-        # With the true order in the place of the capture's, a stream for each branch adds no order of its own.
-        marked = replace(program, operations=operations, captured=tuple(operation.reads for operation in operations))
-        return captured_plan("disturbed", marked, operations, own_branches(marked))
+        needed = tuple(operation.reads for operation in operations)
+        # A stream for each branch adds no order of its own. The raw graph has no kernels of ours in it.
+        marked = replace(program, operations=operations, raw=None)
+        return captured_plan("disturbed", marked, operations, own_branches(operations, needed), edges=needed)
 
     def _marked(self, operation: Operation) -> Operation:
         (launch,) = operation.launches

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.capturing.function import CapturedFunction, on_host
-from streamscope.capturing.state import Region
+from streamscope.capturing.memory import Region
 from streamscope.engines.prepared import Prepared, prepare_traced
 from streamscope.kernels.library.libraries import libraries
 from streamscope.parallelising.disturbance import Disturbed, Neighbours
