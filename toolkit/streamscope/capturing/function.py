@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.certificate import Certificate
-from streamscope.capturing.memory import NodeMemory
+from streamscope.capturing.memory import NodeMemory, Region
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
-from streamscope.capturing.state import Region, State, found_state, torch_segments
+from streamscope.capturing.state import State, found_state, torch_segments
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.cuda.graph import CAPTURES
+from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
 from streamscope.interrupts import when_gone
@@ -37,29 +39,17 @@ _TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 
 
 @dataclass
-class CapturedFunction:
+class CapturedFunction(CapturedProgram):
     """A program made of what a function launched; give it to `ss.compare` or `ss.prepare` as it is.
 
     Its memory is that of the capture: inputs are read where they lay then, and results are written where they were then.
 
     Attributes
     ----------
-    name : str
-    program : Program
-        One operation for each kernel, copy and set. Its variables have no elements: each stands for what a node leaves behind, and an
-        operation reads those of the nodes that it must come after (see `true_order`).
-    nodes : list of GraphNode
-        Kind, name, grid, block, registers and edges of each; each is the operation of that number.
-    memories : list of NodeMemory
-        What each node reads and writes, with the evidence.
     results : list
         The arrays (CuPy) or tensors that the function returned while it was captured.
     """
 
-    name: str
-    program: Program
-    nodes: list[GraphNode]
-    memories: list[NodeMemory]
     results: list[Any]
     _function: Callable[..., Any]
     _inputs: tuple[Any, ...]
@@ -69,10 +59,6 @@ class CapturedFunction:
 
     def __reduce__(self) -> str:
         raise ProgramError(f"captured {self.name!r} cannot be pickled: it is a graph of this process", hint="capture it in each process")
-
-    def trace(self) -> Program:
-        """Return the program; it takes no arguments, since the capture holds its own memory."""
-        return self.program
 
     def expected(self) -> list[Array]:
         """Return what a plain call of the function returned, on the host; what it changes was then as `clear_outputs` puts it back."""
@@ -93,22 +79,6 @@ class CapturedFunction:
         self._state.put_back()
         _restore(self._before)
         runtime.deviceSynchronize()
-
-    def certificate(self) -> Certificate:
-        """Return why the true order is right: each pair of nodes that must keep its order, with the path that keeps it.
-
-        Each schedule of the program is checked with it before it runs.
-
-        Examples
-        --------
-        You need a GPU to capture anything::
-
-            captured = ss.capture(step, x, w)
-            print(captured.certificate())
-        """
-        found = self.program.certificate
-        assert isinstance(found, Certificate)
-        return found
 
     def plain_call_us(self, repeats: int = 30) -> float:
         """Return the median time of a plain call, framework included, until the device is done, in µs."""
@@ -197,7 +167,8 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     state.put_back()
     memories = [NodeMemory(why_unknown="nothing looked at it")] * len(nodes)
     described = _described(nodes, where)
-    program = _program(title, nodes, described, memories, where, kept)
+    raw = RawGraph(graph, [one.handle for one in nodes], tuple(one.node.after for one in nodes), state.keeping, kept)
+    program = _program(title, nodes, described, memories, where, kept, raw)
     return CapturedFunction(title, program, described, memories, results, function, inputs, expected, before, state)
 
 
@@ -379,10 +350,10 @@ def _program(
     memories: Sequence[NodeMemory],
     where: str,
     kept: Sequence[Any],
+    raw: RawGraph,
 ) -> Program:
     """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after."""
-    edges = tuple(one.node.after for one in nodes)
-    order = true_order(memories, edges)
+    order = true_order(memories, raw.edges)
     operations = []
     for number, (one, after) in enumerate(zip(nodes, order, strict=True)):
         node, writes = one.node, (number,)
@@ -390,7 +361,8 @@ def _program(
         operations.append(Operation(number, node.name, after, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
     variables = tuple(Variable(number, node.node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
     certificate = Certificate(name, described, memories, order)
-    return Program(name, variables, tuple(operations), (), (), captured=edges, certificate=certificate)
+    raw.check = certificate.check
+    return Program(name, variables, tuple(operations), (), (), captured=raw.edges, certificate=certificate, raw=raw)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:
