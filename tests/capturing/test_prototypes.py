@@ -136,7 +136,5 @@ def test_a_name_alone_says_nothing_about_variables_of_its_module():
 
 
 def test_libraries_that_have_no_variables():
-    name = (
-        "void cub::detail::DeviceReduceKernel<Policy<(int)7>, float const*, int>(float const*, float*, int, GridEvenShare<int>, cub::Sum)"
-    )
+    name = "void cub::detail::DeviceReduceKernel<Policy<(int)7>, int>(float const*, float*, int, GridEvenShare<int>, cub::Sum)"
     assert roles_in_name(name) == (READ, WRITTEN, VALUE, UNKNOWN, UNKNOWN)

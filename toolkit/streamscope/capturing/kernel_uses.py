@@ -11,7 +11,6 @@ from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.prototypes import Role, roles_in_name, roles_in_source
 from streamscope.capturing.triton_kernels import TritonKernels
 
-
 _NUMBA = ("cudapy::", "_ZN6cudapy")
 """How the names of Numba's kernels begin. They take arrays and numbers apart, and have no variables of their own in device memory."""
 
