@@ -22,6 +22,7 @@ from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.state import State, found_state, torch_segments
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.cuda.graph import CAPTURES
+from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
 from streamscope.interrupts import when_gone
@@ -166,7 +167,8 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     state.put_back()
     memories = [NodeMemory(why_unknown="nothing looked at it")] * len(nodes)
     described = _described(nodes, where)
-    program = _program(title, nodes, described, memories, where, kept)
+    raw = RawGraph(graph, [one.handle for one in nodes], tuple(one.node.after for one in nodes), state.keeping, kept)
+    program = _program(title, nodes, described, memories, where, kept, raw)
     return CapturedFunction(title, program, described, memories, results, function, inputs, expected, before, state)
 
 
@@ -348,10 +350,10 @@ def _program(
     memories: Sequence[NodeMemory],
     where: str,
     kept: Sequence[Any],
+    raw: RawGraph,
 ) -> Program:
     """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after."""
-    edges = tuple(one.node.after for one in nodes)
-    order = true_order(memories, edges)
+    order = true_order(memories, raw.edges)
     operations = []
     for number, (one, after) in enumerate(zip(nodes, order, strict=True)):
         node, writes = one.node, (number,)
@@ -359,7 +361,8 @@ def _program(
         operations.append(Operation(number, node.name, after, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
     variables = tuple(Variable(number, node.node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
     certificate = Certificate(name, described, memories, order)
-    return Program(name, variables, tuple(operations), (), (), captured=edges, certificate=certificate)
+    raw.check = certificate.check
+    return Program(name, variables, tuple(operations), (), (), captured=raw.edges, certificate=certificate, raw=raw)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:
