@@ -88,18 +88,13 @@ def upper_bound(durations_us: Sequence[float], costs: Sequence[Cost], capture: E
     >>> small = Cost(0, blocks=4, threads=128)
     >>> bound = upper_bound([20.0, 20.0, 10.0], [small] * 3, ((), (0,), (1,)), ((), (), (0, 1)), CostModel.load())
     >>> print(bound)
-    at most 1.7 times as fast as the capture: 30.8 µs of 51.5 µs
+    at most 1.7 times as fast as the capture: 30.2 µs of 50.5 µs
     """
     gap_us = model.graph_node_gap_ns / 1e3
     filled_us = sum(us * _share(cost, us, model) for us, cost in zip(durations_us, costs, strict=True))
     one_stream_us = sum(durations_us) + gap_us * max(0, len(durations_us) - 1)
-    return UpperBound(
-        len(durations_us),
-        _longest_path(durations_us, capture, gap_us),
-        one_stream_us,
-        _longest_path(durations_us, order, gap_us),
-        filled_us,
-    )
+    capture_us, longest_path_us = (_longest_path(durations_us, edges, gap_us) for edges in (capture, order))
+    return UpperBound(len(durations_us), capture_us, one_stream_us, longest_path_us, filled_us)
 
 
 def _longest_path(durations_us: Sequence[float], edges: Edges, gap_us: float) -> float:

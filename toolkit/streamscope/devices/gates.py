@@ -1,4 +1,4 @@
-"""Work that is queued behind a gate, so that the device does it without waiting for the host; and the kernel that times are compared with."""
+"""Work that is queued behind a gate, so that it does not wait for the host; and the kernel that times are compared with."""
 
 from __future__ import annotations
 
