@@ -239,6 +239,10 @@ class Prepared:
             for stream in self._waited:
                 stream.synchronize()
 
+    def abandon(self) -> None:
+        """Never wait for it again, even when it goes: what it has put on the device does not end."""
+        self._finaliser.cancel()
+
     def outputs(self) -> list[Array]:
         """Return copies of the program's outputs, after all that was issued is done.
 

@@ -57,6 +57,7 @@ class RawGraph:
     Attributes
     ----------
     edges : Edges
+    kept : object
     check : callable
         Called with the edges of each graph before it is made; raises where they miss an order that is needed.
     """
@@ -69,7 +70,7 @@ class RawGraph:
         self._graph = graph
         self._nodes = tuple(nodes)
         self._keeping = keeping
-        self._kept = kept
+        self.kept = kept
         self._times_us: dict[Edges, float] = {}
         self._lock = threading.RLock()
 
@@ -103,7 +104,7 @@ class RawGraph:
                 CAPTURES.destroy(partial(libraries().runtime.graphDestroy, clone))
                 raise
             made = CudaGraph(clone, CAPTURES, self._stream)
-            made.kept = self._kept
+            made.kept = self.kept
         return made, tuple(self._number.get(node, NO_OPERATION) for node in self._handles)
 
     @cached_property
