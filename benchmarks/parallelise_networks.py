@@ -50,7 +50,8 @@ def torch_graph(network: Network) -> Callable[[], object]:
     torch.cuda.synchronize()
     with torch.cuda.graph(graph):
         graph.results = network.function(*network.inputs)  # They live as long as the graph.
-    return graph.replay
+    replay: Callable[[], object] = graph.replay
+    return replay
 
 
 def _cupy_graph(network: Network) -> Callable[[], object]:
