@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.durations import timed
 from streamscope.capturing.memory import NodeMemory, Region
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.state import State, found_state, torch_segments
@@ -79,6 +80,11 @@ class CapturedFunction(CapturedProgram):
         self._state.put_back()
         _restore(self._before)
         runtime.deviceSynchronize()
+
+    def measured_on(self) -> str:
+        """Return the name of the GPU that it was captured on."""
+        runtime = libraries().runtime
+        return str(runtime.getDeviceProperties(runtime.getDevice())["name"].decode())
 
     def plain_call_us(self, repeats: int = 30) -> float:
         """Return the median time of a plain call, framework included, until the device is done, in µs."""
@@ -165,6 +171,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     with _random_numbers_as_captured():
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
+    nodes = timed(nodes, state.keeping)
     memories = [NodeMemory(why_unknown="nothing looked at it")] * len(nodes)
     described = _described(nodes, where)
     raw = RawGraph(graph, [one.handle for one in nodes], tuple(one.node.after for one in nodes), state.keeping, kept)
