@@ -2,7 +2,7 @@
 
 Kernels that PyTorch captures read seed and offset of their random numbers from two words of device memory. `torch.cuda.CUDAGraph.replay`
 fills them from the generator before it launches its graph, and moves the generator on. A graph in another order is launched without it, so
-the same is done here. Where the two words lie, PyTorch does not tell: one replay with a seed and an offset that occur nowhere else shows it.
+the same is done here. Where the two words lie, PyTorch does not tell: a replay with a seed and an offset that occur nowhere else does.
 """
 
 from __future__ import annotations
