@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.capturing.memory import NodeMemory
+from streamscope.capturing.memory import NodeMemory, Region
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
-from streamscope.capturing.state import Region, State, found_state, torch_segments
+from streamscope.capturing.state import State, found_state, torch_segments
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.devices.graph_node import GraphNode

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+
+Region = tuple[int, int]
+"""Start and end of a piece of memory, as addresses; the end is the first that does not belong to it."""
 
 
 class Evidence(Enum):
@@ -56,3 +62,9 @@ class NodeMemory:
     def understood(self) -> bool:
         """Whether the accesses are all that the node touches."""
         return not self.why_unknown
+
+
+def around(regions: Sequence[Region], address: int) -> Region | None:
+    """Return the region that an address lies in; the regions are sorted and apart."""
+    at = bisect.bisect_right(regions, (address, sys.maxsize)) - 1
+    return regions[at] if at >= 0 and address < regions[at][1] else None

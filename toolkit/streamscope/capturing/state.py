@@ -7,7 +7,6 @@ Memory that only an address in device memory leads to, as in arrays of pointers,
 
 from __future__ import annotations
 
-import bisect
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,13 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.capturing.memory import Region, around
 from streamscope.kernels.library.libraries import libraries
 from streamscope.tolerance import absolute_errors, allowed_of_others
 
 Array = npt.NDArray[Any]
-Region = tuple[int, int]
-"""Start and end of a piece of device memory, as addresses."""
-
 LINE = 512
 """Bytes that are saved together: CuPy's and PyTorch's allocators hand out nothing smaller, so two arrays never share a line."""
 PIECE = 2**26
@@ -121,8 +118,8 @@ def _blocks(addresses: Iterable[int]) -> list[Region]:
     )
     found: set[Region] = set()
     for address in set(addresses):
-        if _around(torchs, address) is not None:
-            block = _around(blocks, address)
+        if around(torchs, address) is not None:
+            block = around(blocks, address)
             found |= {block} if block is not None else set()
             continue
         status, start, nbytes = cuda.cuMemGetAddressRange(address)
@@ -138,12 +135,6 @@ def torch_segments() -> list[dict[str, Any]]:
         return []
     segments: list[dict[str, Any]] = torch.cuda.memory_snapshot()
     return segments
-
-
-def _around(regions: Sequence[Region], address: int) -> Region | None:
-    """Return the region that an address lies in; the regions are sorted and apart."""
-    at = bisect.bisect_right(regions, (address, sys.maxsize)) - 1
-    return regions[at] if at >= 0 and address < regions[at][1] else None
 
 
 def _merged(regions: Iterable[Region]) -> list[Region]:
