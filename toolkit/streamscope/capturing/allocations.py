@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from streamscope.kernels.library.libraries import libraries
-
-Region = tuple[int, int]
-"""Start and end of a piece of device memory, as addresses."""
+from streamscope.capturing.arguments import Allocations as Pieces
+from streamscope.capturing.memory import Region, around
 
 
 def torch_segments() -> list[dict[str, Any]]:
@@ -34,12 +31,6 @@ def blocks_in_use(segments: Iterable[dict[str, Any]]) -> list[Region]:
     ]
 
 
-def around(regions: Sequence[Region], address: int) -> Region | None:
-    """Return the region that an address lies in; the regions are sorted and apart."""
-    at = bisect.bisect_right(regions, (address, sys.maxsize)) - 1
-    return regions[at] if at >= 0 and address < regions[at][1] else None
-
-
 def united(regions: Iterable[Region]) -> list[Region]:
     """Return regions sorted, those that overlap made one; neighbours stay apart.
 
@@ -57,7 +48,7 @@ def united(regions: Iterable[Region]) -> list[Region]:
     return found
 
 
-class Allocations:
+class Allocated:
     """All that was allocated at any time during a capture.
 
     Parameters
@@ -74,14 +65,11 @@ class Allocations:
         self.made = made
         self._known = united((*made, *held))
         self._pools = united(pools)
+        self._elsewhere = Pieces()
 
     def around(self, address: int) -> Region | None:
         """Return all memory that an address may have been meant to lead to; None if it does not lead to device memory."""
-        found = around(self._known, address) or around(self._pools, address)
-        if found is not None:
-            return found
-        status, start, nbytes = libraries().cuda.cuMemGetAddressRange(address)
-        return (int(start), int(start) + int(nbytes)) if int(status) == 0 else None
+        return around(self._known, address) or around(self._pools, address) or self._elsewhere.around(address)
 
 
 class Counts(NamedTuple):

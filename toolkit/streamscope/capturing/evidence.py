@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from streamscope.capturing.allocations import Allocations, Region, around, united
-from streamscope.capturing.memory import Access, Evidence, NodeMemory
+from streamscope.capturing.allocations import Allocated, united
+from streamscope.capturing.arguments import pointers_among
+from streamscope.capturing.memory import Access, Evidence, NodeMemory, around
 from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.operators import Operator
 
@@ -13,7 +14,7 @@ _OWN_KERNELS = ("at::", "void at::", "c10::", "void c10::")
 """Kernels of PyTorch's own, which get all that they touch as arguments."""
 
 
-def node_memories(nodes: Sequence[LaunchableNode], operators: Iterable[Operator], allocations: Allocations) -> list[NodeMemory]:
+def node_memories(nodes: Sequence[LaunchableNode], operators: Iterable[Operator], allocated: Allocated) -> list[NodeMemory]:
     """Return what each node reads and writes.
 
     Copies and sets say it themselves. The nodes of a PyTorch operator may touch all of the operator's tensors, all that it allocated, and
@@ -24,36 +25,37 @@ def node_memories(nodes: Sequence[LaunchableNode], operators: Iterable[Operator]
     nodes : sequence of LaunchableNode
     operators : iterable of Operator
         Those that launched nodes. A node that two of them claim is not understood.
-    allocations : Allocations
+    allocated : Allocated
     """
     claims: dict[int, list[Operator]] = {}
     for operator in operators:
         for handle in operator.nodes:
             claims.setdefault(handle, []).append(operator)
-    return [_memory(node, claims.get(node.handle, ()), allocations) for node in nodes]
+    return [_memory(node, claims.get(node.handle, ()), allocated) for node in nodes]
 
 
-def _memory(node: LaunchableNode, claims: Sequence[Operator], allocations: Allocations) -> NodeMemory:
-    if node.accesses is not None:
-        return NodeMemory(node.accesses)
+def _memory(node: LaunchableNode, claims: Sequence[Operator], allocated: Allocated) -> NodeMemory:
+    if node.memory is not None:
+        return node.memory
     if not claims:
         return NodeMemory(why_unknown=f"no operator launched {node.node.name}, and nothing else says what it touches")
     if len(claims) > 1:
         return NodeMemory(why_unknown=f"{claims[0].name} and {claims[1].name} both seem to have launched {node.node.name}")
-    return _of_operator(node, claims[0], allocations)
+    return _of_operator(node, claims[0], allocated)
 
 
-def _of_operator(node: LaunchableNode, operator: Operator, allocations: Allocations) -> NodeMemory:
+def _of_operator(node: LaunchableNode, operator: Operator, allocated: Allocated) -> NodeMemory:
     if operator.why_unknown:
         return NodeMemory(why_unknown=operator.why_unknown)
-    if operator.allocated.stop > len(allocations.made):
+    if operator.allocated.stop > len(allocated.made):
         return NodeMemory(why_unknown=f"the allocator's history does not say what {operator.name} allocated")
-    made = [allocations.made[number] for number in operator.allocated]
+    made = [allocated.made[number] for number in operator.allocated]
     known = united((*operator.reads, *operator.writes, *made))
-    addresses = _addresses(node, allocations)
+    addresses = pointers_among(node.words, allocated.around)
     if not addresses and not node.node.symbol.startswith(_OWN_KERNELS):
         return NodeMemory(why_unknown=f"no address was found in the arguments of {node.node.name}")
-    others = dict.fromkeys(region for address, region in addresses.items() if around(known, address) is None)
+    beside = (allocated.around(address) for address in addresses if around(known, address) is None)
+    others = dict.fromkeys(region for region in beside if region is not None)
     return NodeMemory(
         (
             *(Access(*region, reads=True, writes=False, evidence=Evidence.SCHEMA) for region in operator.reads),
@@ -63,8 +65,3 @@ def _of_operator(node: LaunchableNode, operator: Operator, allocations: Allocati
         )
     )
 
-
-def _addresses(node: LaunchableNode, allocations: Allocations) -> dict[int, Region]:
-    """Return the addresses of device memory in a node's arguments, each with what was allocated around it."""
-    found = {word: allocations.around(word) for word in dict.fromkeys(node.words)}
-    return {word: region for word, region in found.items() if region is not None}

@@ -39,6 +39,8 @@ class LaunchableNode:
         The ``CUfunction`` of a kernel, 0 elsewhere.
     memory : NodeMemory, optional
         What a copy or set touches, on the host too; None for a kernel.
+    handle : int
+        Address of the node in the captured graph.
     """
 
     node: GraphNode
@@ -47,6 +49,7 @@ class LaunchableNode:
     parameters: tuple[Parameter, ...] = ()
     function: int = 0
     memory: NodeMemory | None = None
+    handle: int = 0
 
     @property
     def words(self) -> tuple[int, ...]:
@@ -82,7 +85,7 @@ def read_nodes(graph: int) -> list[LaunchableNode]:
             index[position] = after
         else:
             index[position] = (len(kept),)
-            kept.append(_launchable(handles[position], node))
+            kept.append(replace(_launchable(handles[position], node), handle=int(handles[position])))
     return kept
 
 

@@ -10,8 +10,9 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
-from streamscope.capturing.allocations import Region, TorchCounts
+from streamscope.capturing.allocations import TorchCounts
 from streamscope.capturing.growing_graph import GrowingGraph
+from streamscope.capturing.memory import Region
 from streamscope.frames import is_ours
 from streamscope.program.user_line import LinesOfFrames
 
