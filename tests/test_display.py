@@ -14,6 +14,7 @@ from streamscope import display
 TYPES = {
     "Advice": "advising.advice",
     "Audit": "auditing.audit",
+    "Certificate": "capturing.certificate",
     "Choice": "advising.choice",
     "Comparison": "comparing.comparison",
     "CompilationComparison": "compiling.compare_compilation",

@@ -6,6 +6,7 @@
     ├── ProgramError          a program, operator or argument is wrong (shape, dtype, unwritten read)
     ├── KeywordError          a function of ours has no such keyword (a TypeError, too)
     ├── EngineError           an engine cannot do what was asked (unknown name, failed capture)
+    ├── RaceError             a schedule of captured code does not order nodes that share memory
     ├── CompilationError      a kernel did not compile
     ├── DeviceError           a device failed
     │   ├── NoDeviceError     the device that was asked for is not on this machine
@@ -96,6 +97,10 @@ class KeywordError(StreamscopeError, TypeError):
 
 class EngineError(StreamscopeError):
     """An engine cannot do what was asked of it."""
+
+
+class RaceError(StreamscopeError):
+    """A schedule of captured code lets nodes that share memory run side by side, or in another order; nothing was launched."""
 
 
 class CompilationError(StreamscopeError):

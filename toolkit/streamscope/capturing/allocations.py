@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from streamscope.capturing.arguments import Allocations as Pieces
 from streamscope.capturing.memory import Region, around
+from streamscope.kernels.library.libraries import libraries
 
 
 def torch_segments() -> list[dict[str, Any]]:
@@ -109,34 +110,71 @@ class TorchHistory:
         What was in use before or after.
     pools : list of Region
         What it manages.
-    is_whole : bool
-        Whether ``made`` has all of it, so that counts of allocations are indices in it.
+    counts : TorchCounts
+        Since the block began: a count of allocations is an index in ``made``.
     """
 
     made: list[Region]
     held: list[Region]
     pools: list[Region]
-    is_whole: bool = False
+    counts: TorchCounts
 
 
 @contextlib.contextmanager
 def torch_history() -> Iterator[TorchHistory]:
     """Write down what PyTorch's allocator does in the block; the history that a user writes goes on."""
     torch = sys.modules["torch"]
-    history = TorchHistory([], blocks_in_use(torch_segments()), [])
+    held = blocks_in_use(torch_segments())
     users = torch._C._cuda_isHistoryEnabled()  # noqa: SLF001 — no public way
     if not users:
         torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=sys.maxsize)  # noqa: SLF001 — as above
-    counts = TorchCounts()
+    history = TorchHistory([], held, [], TorchCounts())
     try:
         yield history
-        made = counts.now().allocations
         snapshot = torch.cuda.memory._snapshot()  # noqa: SLF001 — as above
         events = [one for one in snapshot["device_traces"][torch.cuda.current_device()] if one["action"] == "alloc"]
-        history.made += [(one["addr"], one["addr"] + one["size"]) for one in events[max(0, len(events) - made) :]]
+        made = history.counts.now().allocations
+        # What a user's short history has forgotten came first: without it, no count is an index.
+        lost = made > len(events)
+        history.made += [] if lost else [(one["addr"], one["addr"] + one["size"]) for one in events[len(events) - made :]]
         history.held += blocks_in_use(snapshot["segments"])
         history.pools += [(each["address"], each["address"] + each["total_size"]) for each in snapshot["segments"]]
-        history.is_whole = len(history.made) == made
     finally:
         if not users:
             torch.cuda.memory._record_memory_history(None)  # noqa: SLF001 — as above
+
+
+class PrivatePool:
+    """A memory pool of CuPy's.
+
+    Attributes
+    ----------
+    own : list of Region
+        All memory that it took from CUDA.
+    """
+
+    def __init__(self) -> None:
+        self._memory = libraries().cupy.cuda.memory
+        self._pool = self._memory.MemoryPool(self._allocate)
+        self.own: list[Region] = []
+
+    def _allocate(self, nbytes: int) -> Any:
+        pointer = self._memory.MemoryPointer(self._memory.Memory(nbytes), 0)
+        self.own.append((pointer.ptr, pointer.ptr + nbytes))
+        return pointer
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[list[Region]]:
+        """Let CuPy allocate from the pool in the block, where nothing that is given back is used again; yield what was allocated."""
+        made: list[Region] = []
+        kept = []
+
+        def allocate(nbytes: int) -> Any:
+            pointer = self._pool.malloc(nbytes)
+            if nbytes:
+                kept.append(pointer)
+                made.append((pointer.ptr, pointer.ptr + pointer.mem.size))
+            return pointer
+
+        with libraries().cupy.cuda.using_allocator(allocate):
+            yield made

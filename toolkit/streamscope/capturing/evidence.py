@@ -64,4 +64,3 @@ def _of_operator(node: LaunchableNode, operator: Operator, allocated: Allocated)
             *(Access(*region, reads=True, writes=True, evidence=Evidence.POINTER) for region in others),
         )
     )
-

@@ -6,7 +6,6 @@ import contextlib
 import statistics
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,14 +14,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.evidence import node_memories
 from streamscope.capturing.memory import NodeMemory, Region
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
-from streamscope.capturing.state import State, found_state, torch_segments
+from streamscope.capturing.operators import Operator
+from streamscope.capturing.state import State, found_state
+from streamscope.capturing.stream_capture import taken_through_cupy, taken_through_torch
 from streamscope.capturing.true_order import true_order
-from streamscope.devices.cuda.graph import CAPTURES
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
-from streamscope.interrupts import when_gone
 from streamscope.kernels.library.libraries import libraries
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable
@@ -93,6 +94,22 @@ class CapturedFunction:
         _restore(self._before)
         runtime.deviceSynchronize()
 
+    def certificate(self) -> Certificate:
+        """Return why the true order is right: each pair of nodes that must keep its order, with the path that keeps it.
+
+        Each schedule of the program is checked with it before it runs.
+
+        Examples
+        --------
+        You need a GPU to capture anything::
+
+            captured = ss.capture(step, x, w)
+            print(captured.certificate())
+        """
+        found = self.program.certificate
+        assert isinstance(found, Certificate)
+        return found
+
     def plain_call_us(self, repeats: int = 30) -> float:
         """Return the median time of a plain call, framework included, until the device is done, in µs."""
         runtime = libraries().runtime
@@ -156,10 +173,10 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
         # Not kept as they are: a loss keeps the nodes of its backward pass, which belong to the stream of this call.
         results = _results(function(*inputs), title)
         lib.runtime.deviceSynchronize()
-    capturing = _torch_capture if any(_is_tensor(one) for one in (*inputs, *results)) else _cupy_capture
+    capturing = taken_through_torch if any(_is_tensor(one) for one in (*inputs, *results)) else taken_through_cupy
     try:
-        graph, captured, kept, own = capturing(function, inputs)
-        nodes = read_nodes(graph)
+        taken = capturing(function, inputs)
+        nodes = read_nodes(taken.graph)
     except StreamscopeError:
         raise
     except Exception as error:
@@ -169,18 +186,19 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
         ) from error
     if not nodes:
         raise EngineError(f"{title} launched nothing while it was captured", hint="launch on the current CuPy or PyTorch stream")
-    results = _results(captured, title)
-    del captured  # As above: the plain call below would meet nodes of the capture's stream.
+    results = _results(taken.result, title)
+    taken = replace(taken, result=None)  # As above: the plain call below would meet nodes of the capture's stream.
     pieces = [one for one in results if _is_one_piece(one)]
     words = (word for node in nodes for word in node.words)
-    state = found_state(words, own, _regions(pieces), lambda: [on_host(one) for one in pieces], partial(_run_once, nodes))
+    state = found_state(words, taken.own, _regions(pieces), lambda: [on_host(one) for one in pieces], partial(_run_once, nodes))
     _restore(before)
     with _random_numbers_as_captured():
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
-    memories = [NodeMemory(why_unknown="nothing looked at it")] * len(nodes)
-    program = _program(title, nodes, memories, where, kept)
-    return CapturedFunction(title, program, _described(nodes, where), memories, results, function, inputs, expected, before, state)
+    memories = node_memories(nodes, taken.operators, taken.allocated)
+    described = _described(nodes, taken.operators, where)
+    program = _program(title, nodes, described, memories, taken.kept)
+    return CapturedFunction(title, program, described, memories, results, function, inputs, expected, before, state)
 
 
 def _run_once(nodes: Sequence[LaunchableNode]) -> None:
@@ -224,18 +242,6 @@ def _on_device(value: Any) -> bool:
     return hasattr(value.detach() if _is_tensor(value) else value, "__cuda_array_interface__")
 
 
-class _RawGraph:
-    """Destroys a captured graph when nothing uses it any more, and no capture of the thread can be broken by that."""
-
-    def __init__(self, graph: int) -> None:
-        when_gone(self, partial(_destroy, partial(libraries().runtime.graphDestroy, graph)))
-
-
-def _destroy(destroy: Callable[[], object]) -> None:
-    with contextlib.suppress(Exception):
-        CAPTURES.destroy(destroy)
-
-
 def _copy(value: Any) -> Any:
     return value.detach().clone() if _is_tensor(value) else value.copy()
 
@@ -265,105 +271,44 @@ def _results(result: Any, name: str) -> list[Any]:
     return [one.detach() if _is_tensor(one) else one for one in results]
 
 
-def _cupy_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, Any, list[Any], list[Region]]:
-    """Capture with memory from a pool of its own, warmed so that the capture allocates nothing; return that memory, too."""
-    lib = libraries()
-    pool, own = _pool()
-    stream = lib.cupy.cuda.Stream(non_blocking=True)
-    with lib.cupy.cuda.using_allocator(pool.malloc), stream:
-        function(*inputs)
-        stream.synchronize()
-        with _captured(stream.ptr) as graphs:
-            result = function(*inputs)
-    return graphs[0], result, [_RawGraph(graphs[0]), pool, stream], own
-
-
-def _pool() -> tuple[Any, list[Region]]:
-    """Return a memory pool of CuPy's, and a list that will hold all memory that it takes from CUDA."""
-    memory = libraries().cupy.cuda.memory
-    own: list[Region] = []
-
-    def allocate(nbytes: int) -> Any:
-        pointer = memory.MemoryPointer(memory.Memory(nbytes), 0)
-        own.append((pointer.ptr, pointer.ptr + nbytes))
-        return pointer
-
-    return memory.MemoryPool(allocate), own
-
-
-@contextlib.contextmanager
-def _captured(stream: int) -> Iterator[list[int]]:
-    runtime = libraries().runtime
-    graphs: list[int] = []
-    CAPTURES.begun(stream)
-    try:
-        runtime.streamBeginCapture(stream, runtime.streamCaptureModeThreadLocal)
-        yield graphs
-    except BaseException:
-        with contextlib.suppress(runtime.CUDARuntimeError):
-            runtime.streamEndCapture(stream)
-        raise
-    else:
-        graphs.append(runtime.streamEndCapture(stream))
-    finally:
-        CAPTURES.ended(stream)
-
-
-def _torch_capture(function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[int, Any, list[Any], list[Region]]:
-    """Capture through PyTorch, whose allocator must know; CuPy launches on the same stream."""
-    import torch
-
-    lib = libraries()
-    side = torch.cuda.Stream()
-    graph = torch.cuda.CUDAGraph(keep_graph=True)
-    pool, own = _pool()
-    with lib.cupy.cuda.using_allocator(pool.malloc), lib.cupy.cuda.Stream.from_external(_ForeignStream(side.cuda_stream)):
-        with torch.cuda.stream(side):
-            function(*inputs)
-        torch.cuda.synchronize()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # We say so ourselves.
-            CAPTURES.begun(side.cuda_stream)
-            try:
-                with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-                    result = function(*inputs)
-            finally:
-                CAPTURES.ended(side.cuda_stream)
-    segments = (each for each in torch_segments() if tuple(each["segment_pool_id"]) == tuple(graph.pool()))
-    own += [(each["address"], each["address"] + each["total_size"]) for each in segments]
-    return graph.raw_cuda_graph(), result, [graph, pool, side], own
-
-
-@dataclass(frozen=True)
-class _ForeignStream:
-    """A stream of another library, as CUDA's stream protocol wants it."""
-
-    pointer: int
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self.pointer
-
-
 def _is_tensor(value: Any) -> bool:
     """Tell a PyTorch tensor, without importing PyTorch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _described(nodes: Sequence[LaunchableNode], where: str) -> list[GraphNode]:
-    return [replace(one.node, operation=number, operator=one.node.name, where=where) for number, one in enumerate(nodes)]
+def _described(nodes: Sequence[LaunchableNode], operators: Sequence[Operator], where: str) -> list[GraphNode]:
+    """Return the nodes with the operator, module and line that each came from; the line is ``where`` if nothing says more."""
+    launched_by = {handle: operator for operator in operators for handle in operator.nodes}
+    described = []
+    for number, one in enumerate(nodes):
+        node, operator = one.node, launched_by.get(one.handle)
+        if operator is None:
+            described.append(replace(node, operation=number, operator=node.name, where=where))
+        else:
+            line = operator.where or where
+            described.append(replace(node, operation=number, operator=operator.name, where=line, module=operator.module))
+    return described
 
 
-def _program(name: str, nodes: Sequence[LaunchableNode], memories: Sequence[NodeMemory], where: str, kept: Sequence[Any]) -> Program:
+def _program(
+    name: str,
+    nodes: Sequence[LaunchableNode],
+    described: Sequence[GraphNode],
+    memories: Sequence[NodeMemory],
+    kept: Sequence[Any],
+) -> Program:
     """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after."""
     edges = tuple(one.node.after for one in nodes)
+    order = true_order(memories, edges)
     operations = []
-    for number, (one, after) in enumerate(zip(nodes, true_order(memories, edges), strict=True)):
-        node, writes = one.node, (number,)
+    for number, (one, node, after) in enumerate(zip(nodes, described, order, strict=True)):
+        writes, attributes = (number,), {"grid": node.grid, "block": node.block}
         launch = Launch(number, 0, node.name, one.kind, after, writes, one.cost, None, _builder(one, kept))
-        operations.append(Operation(number, node.name, after, writes, {"grid": node.grid, "block": node.block}, where, (launch,)))
-    variables = tuple(Variable(number, node.node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
-    return Program(name, variables, tuple(operations), (), (), captured=edges)
+        operations.append(Operation(number, node.operator, after, writes, attributes, node.where, (launch,), node.module))
+    variables = tuple(Variable(number, node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(described))
+    certificate = Certificate(name, described, memories, order)
+    return Program(name, variables, tuple(operations), (), (), captured=edges, certificate=certificate)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

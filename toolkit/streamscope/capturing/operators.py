@@ -123,7 +123,7 @@ class OperatorLog:
 
     def _hold_freed(self, nbytes: int) -> None:
         """Take a workspace that an operator gave back, so that no other gets it: the allocator hands out the smallest piece that fits."""
-        if 0 < nbytes and self.kept_bytes + nbytes <= self._limit_bytes:
+        if nbytes > 0 and self.kept_bytes + nbytes <= self._limit_bytes:
             torch = sys.modules["torch"]
             self.keep([torch.empty(nbytes, dtype=torch.uint8, device="cuda")])
 
@@ -187,7 +187,7 @@ def _mode() -> type[Any]:
 
     plain = (torch.Tensor, torch.nn.Parameter)
 
-    class Listening(TorchDispatchMode):
+    class Listening(TorchDispatchMode):  # type: ignore[misc]  # PyTorch is not there when types are checked
         supports_higher_order_operators = True
 
         def __init__(self, log: OperatorLog) -> None:

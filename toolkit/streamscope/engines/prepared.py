@@ -18,6 +18,7 @@ from streamscope.devices.protocol import Buffer, Call, Device, Graph, Stream
 from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.binding import Binder, Bound, captured, capturing, name_launch, run_all, settle, variables_of
 from streamscope.engines.graphs import GraphCounts, GraphView, Segment, segments_of
+from streamscope.engines.kept_orders import check_orders
 from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent, checked_streams
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
@@ -73,6 +74,7 @@ class Prepared:
         return f"<{self.program.name} prepared for {self.plan.engine} on {self.device.info.name}>"
 
     def __post_init__(self, progress: Progress | None) -> None:
+        check_orders(self.plan)
         self._binder = Binder(self.plan, self.device, self.streams)
         self._binder.allocate()
         self._unfilled = set(self.program.inputs)

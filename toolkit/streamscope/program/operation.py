@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -107,6 +107,13 @@ class Operation:
         return called(self.name, self.id, labelled(self.where, self.label))
 
 
+class Certificate(Protocol):
+    """Says which operations of captured code must keep their order."""
+
+    def check(self, after: Sequence[Sequence[int]], schedule: str = ...) -> None:
+        """Raise a RaceError if a schedule, which is for each operation those that it waits for, leaves operations unordered."""
+
+
 @dataclass(frozen=True, repr=False)
 class Program:
     """A static list of operations over variables.
@@ -125,6 +132,8 @@ class Program:
         Where it was captured from code that is not ours: for each operation those that it came directly after in the capture. The ``graph``
         engine keeps these edges; the variables say what other engines must keep. They do not tell all that one run shares with the next, so
         a run waits for the run before it as a whole.
+    certificate : Certificate, optional
+        Where it was captured: what each of its schedules is checked with before it runs.
     result_shapes : mapping of int to tuple of int
         Shapes of outputs that are returned in another shape than the variable has: to reshape them takes no operation.
 
@@ -146,6 +155,7 @@ class Program:
     outputs: tuple[int, ...]
     single_output: bool = True
     captured: tuple[tuple[int, ...], ...] = ()
+    certificate: Certificate | None = field(default=None, compare=False)
     result_shapes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def result(self, variable: int, values: Array) -> Array:
