@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.evidence import node_memories
 from streamscope.capturing.memory import NodeMemory, Region
@@ -37,29 +38,17 @@ _TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 
 
 @dataclass
-class CapturedFunction:
+class CapturedFunction(CapturedProgram):
     """A program made of what a function launched; give it to `ss.compare` or `ss.prepare` as it is.
 
     Its memory is that of the capture: inputs are read where they lay then, and results are written where they were then.
 
     Attributes
     ----------
-    name : str
-    program : Program
-        One operation for each kernel, copy and set. Its variables have no elements: each stands for what a node leaves behind, and an
-        operation reads those of the nodes that it must come after (see `true_order`).
-    nodes : list of GraphNode
-        Kind, name, grid, block, registers and edges of each; each is the operation of that number.
-    memories : list of NodeMemory
-        What each node reads and writes, with the evidence.
     results : list
         The arrays (CuPy) or tensors that the function returned while it was captured.
     """
 
-    name: str
-    program: Program
-    nodes: list[GraphNode]
-    memories: list[NodeMemory]
     results: list[Any]
     _function: Callable[..., Any]
     _inputs: tuple[Any, ...]
@@ -69,10 +58,6 @@ class CapturedFunction:
 
     def __reduce__(self) -> str:
         raise ProgramError(f"captured {self.name!r} cannot be pickled: it is a graph of this process", hint="capture it in each process")
-
-    def trace(self) -> Program:
-        """Return the program; it takes no arguments, since the capture holds its own memory."""
-        return self.program
 
     def expected(self) -> list[Array]:
         """Return what a plain call of the function returned, on the host; what it changes was then as `clear_outputs` puts it back."""
@@ -93,22 +78,6 @@ class CapturedFunction:
         self._state.put_back()
         _restore(self._before)
         runtime.deviceSynchronize()
-
-    def certificate(self) -> Certificate:
-        """Return why the true order is right: each pair of nodes that must keep its order, with the path that keeps it.
-
-        Each schedule of the program is checked with it before it runs.
-
-        Examples
-        --------
-        You need a GPU to capture anything::
-
-            captured = ss.capture(step, x, w)
-            print(captured.certificate())
-        """
-        found = self.program.certificate
-        assert isinstance(found, Certificate)
-        return found
 
     def plain_call_us(self, repeats: int = 30) -> float:
         """Return the median time of a plain call, framework included, until the device is done, in µs."""

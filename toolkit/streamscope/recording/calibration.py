@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from streamscope.devices.protocol import Device, Event, Gate, Stream
-from streamscope.engines.binding import capturing
+from streamscope.engines.binding import capturing, settled
 from streamscope.errors import DeviceError, RecordingError
 from streamscope.interrupts import deferred
 from streamscope.ops import add
@@ -93,11 +93,12 @@ def calibrate(device: Device) -> Calibration:
             stream.synchronize()
         return float(np.median([device.elapsed_ns(start, end) for start, end in pairs]))
 
-    call()
-    stream.synchronize()  # Ungated first, so that nothing is loaded behind a gate.
-    gated(call, PAIRS)  # Clocks go up.
-    queued, alone, empty = gated(call, PAIRS), gated(call, 1), gated(lambda: None, PAIRS)
-    known, in_graph = device.working_kernel_ns, _graph_reading(device, stream, call, pairs)
+    with settled([stream]):  # The memory and the events are the calibration's own.
+        call()
+        stream.synchronize()  # Ungated first, so that nothing is loaded behind a gate.
+        gated(call, PAIRS)  # Clocks go up.
+        queued, alone, empty = gated(call, PAIRS), gated(call, 1), gated(lambda: None, PAIRS)
+        known, in_graph = device.working_kernel_ns, _graph_reading(device, stream, call, pairs)
     return Calibration(alone - known, queued - known, in_graph - known, empty, known, (queued - known) / 2)
 
 
@@ -132,6 +133,21 @@ def _open(gate: Gate, what: str) -> None:
         gate.open()
     except DeviceError as error:
         raise RecordingError(f"{what} waited for the device while it was timed: {error.message}", hint=error.hint) from error
+
+
+def median_reading_ns(device: Device, stream: Stream, pair: tuple[Event, Event], body: Callable[[], object], repeats: int) -> float:
+    """Return the median reading of a pair of events around what a call queues behind a gate, in ns; the stream is empty then."""
+    start, end = pair
+    readings = []
+    with settled([stream]):
+        for _ in range(repeats):
+            with held(device, [stream]):
+                stream.record(start)
+                body()
+                stream.record(end)
+            stream.synchronize()
+            readings.append(device.elapsed_ns(start, end))
+    return float(np.median(readings))
 
 
 def _graph_reading(device: Device, stream: Stream, body: Callable[[], None], pairs: Sequence[tuple[Event, Event]]) -> float:
