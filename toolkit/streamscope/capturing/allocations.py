@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from streamscope.capturing.arguments import Allocations as Pieces
+from streamscope.capturing.keeping import Kept
 from streamscope.capturing.memory import Region, around
 from streamscope.kernels.library.libraries import libraries
 
@@ -112,12 +113,15 @@ class TorchHistory:
         What it manages.
     counts : TorchCounts
         Since the block began: a count of allocations is an index in ``made``.
+    most_bytes : int
+        The most that was in use at once, of what was handed out in the block.
     """
 
     made: list[Region]
     held: list[Region]
     pools: list[Region]
     counts: TorchCounts
+    most_bytes: int = 0
 
 
 @contextlib.contextmanager
@@ -132,16 +136,45 @@ def torch_history() -> Iterator[TorchHistory]:
     try:
         yield history
         snapshot = torch.cuda.memory._snapshot()  # noqa: SLF001 — as above
-        events = [one for one in snapshot["device_traces"][torch.cuda.current_device()] if one["action"] == "alloc"]
-        made = history.counts.now().allocations
-        # What a user's short history has forgotten came first: without it, no count is an index.
-        lost = made > len(events)
-        history.made += [] if lost else [(one["addr"], one["addr"] + one["size"]) for one in events[len(events) - made :]]
+        events = snapshot["device_traces"][torch.cuda.current_device()]
+        history.made += _made(events, history.counts.now().allocations)
+        history.most_bytes = most_in_use([(one["action"], one["addr"], one["size"]) for one in events]) if history.made else 0
         history.held += blocks_in_use(snapshot["segments"])
         history.pools += [(each["address"], each["address"] + each["total_size"]) for each in snapshot["segments"]]
     finally:
         if not users:
             torch.cuda.memory._record_memory_history(None)  # noqa: SLF001 — as above
+
+
+def _made(events: Sequence[dict[str, Any]], count: int) -> list[Region]:
+    """Return the last allocations; nothing where a user's short history has forgotten some, since then no count is an index."""
+    made = [(one["addr"], one["addr"] + one["size"]) for one in events if one["action"] == "alloc"]
+    return made[len(made) - count :] if count <= len(made) else []
+
+
+def most_in_use(events: Iterable[tuple[str, int, int]]) -> int:
+    """Return the most bytes that were in use at once, of what was handed out among events of PyTorch's allocator.
+
+    Parameters
+    ----------
+    events : iterable of (str, int, int)
+        What happened, at which address, to how many bytes.
+
+    Examples
+    --------
+    >>> most_in_use([("alloc", 0, 512), ("alloc", 512, 512), ("free_completed", 0, 512), ("alloc", 0, 512)])
+    1024
+    """
+    in_use: dict[int, int] = {}
+    now = most = 0
+    for action, address, nbytes in events:
+        if action == "alloc":
+            in_use[address] = nbytes
+            now += nbytes
+            most = max(most, now)
+        elif action == "free_completed":
+            now -= in_use.pop(address, 0)
+    return most
 
 
 class PrivatePool:
@@ -163,18 +196,38 @@ class PrivatePool:
         self.own.append((pointer.ptr, pointer.ptr + nbytes))
         return pointer
 
+    @property
+    def nbytes(self) -> int:
+        """What it took from CUDA, in bytes."""
+        return sum_of(self.own)
+
     @contextlib.contextmanager
-    def keeping(self) -> Iterator[list[Region]]:
-        """Let CuPy allocate from the pool in the block, where nothing that is given back is used again; yield what was allocated."""
+    def plain(self) -> Iterator[None]:
+        """Let CuPy allocate from the pool in the block."""
+        with libraries().cupy.cuda.using_allocator(self._pool.malloc):
+            yield
+
+    @contextlib.contextmanager
+    def keeping(self, budget_bytes: int) -> Iterator[list[Region]]:
+        """Let CuPy allocate from the pool, where nothing that is given back is used again in the block; yield what was allocated.
+
+        Once the budget is used up, what comes then is used again.
+        """
         made: list[Region] = []
-        kept = []
+        kept = Kept(budget_bytes, is_free=lambda _: False)
 
         def allocate(nbytes: int) -> Any:
             pointer = self._pool.malloc(nbytes)
             if nbytes:
-                kept.append(pointer)
                 made.append((pointer.ptr, pointer.ptr + pointer.mem.size))
+                if kept.nbytes + pointer.mem.size <= budget_bytes:
+                    kept.add(len(made), pointer, pointer.mem.size)
             return pointer
 
         with libraries().cupy.cuda.using_allocator(allocate):
             yield made
+
+
+def sum_of(regions: Iterable[Region]) -> int:
+    """Return the bytes of regions together."""
+    return sum(end - start for start, end in regions)

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.arguments import whole_number
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.evidence import node_memories
+from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import NodeMemory, Region
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.operators import Operator
@@ -24,7 +26,7 @@ from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import taken_through_cupy, taken_through_torch
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode
-from streamscope.errors import EngineError, NoDeviceError, ProgramError, StreamscopeError
+from streamscope.errors import EngineError, NoDeviceError, OutOfMemoryError, ProgramError, StreamscopeError
 from streamscope.kernels.library.libraries import libraries
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Operation, Program, Variable
@@ -47,9 +49,12 @@ class CapturedFunction(CapturedProgram):
     ----------
     results : list
         The arrays (CuPy) or tensors that the function returned while it was captured.
+    memory : MemoryHeld
+        What the capture costs in device memory.
     """
 
     results: list[Any]
+    memory: MemoryHeld
     _function: Callable[..., Any]
     _inputs: tuple[Any, ...]
     _expected: list[Array]
@@ -91,7 +96,7 @@ class CapturedFunction(CapturedProgram):
         return statistics.median(times) / 1e3
 
 
-def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None) -> CapturedFunction:
+def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None, memory_limit: int | None = None) -> CapturedFunction:
     """Make a program of any function that launches CUDA work: CuPy, PyTorch, Numba, a library.
 
     Streamscope calls the function a few times to warm up, once under stream capture, and once for the results to compare with. Each kernel,
@@ -107,11 +112,14 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
         Passed on; their memory is part of the capture.
     name : str, optional
         The function's name by default.
+    memory_limit : int, optional
+        MiB that the capture may hold beyond what a plain call has in use; half of what is free by default. Memory that is used twice orders
+        nodes that share nothing else. With a limit, memory is used again that was allocated longest ago.
 
     Raises
     ------
     ProgramError
-        It is not a function, or returns something else than arrays on the device.
+        It is not a function, or returns something else than arrays on the device, or the limit is negative.
     EngineError
         The function cannot be captured: it synchronises, copies to pageable memory, allocates outside a pool, or launches nothing.
     NoDeviceError
@@ -134,6 +142,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     except NoDeviceError as error:
         hint = "ss.capture records what a GPU is given; for the simulated device, write the operations with @ss.program"
         raise NoDeviceError(error.message, hint=hint) from None
+    extra_bytes = None if memory_limit is None else 2**20 * whole_number("memory_limit", memory_limit, 0, error=ProgramError)
     title = str(name or getattr(function, "__name__", "captured"))
     where = user_line()
     before = [(one, _copy(one)) for one in inputs if _on_device(one)]
@@ -144,15 +153,12 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
         lib.runtime.deviceSynchronize()
     capturing = taken_through_torch if any(_is_tensor(one) for one in (*inputs, *results)) else taken_through_cupy
     try:
-        taken = capturing(function, inputs)
+        taken = capturing(function, inputs, extra_bytes)
         nodes = read_nodes(taken.graph)
     except StreamscopeError:
         raise
     except Exception as error:
-        raise EngineError(
-            f"{title} cannot be captured: {error}",
-            hint="leave out what synchronises (.item(), .get(), print of a tensor) or allocates host memory",
-        ) from error
+        raise _not_captured(title, error) from error
     if not nodes:
         raise EngineError(f"{title} launched nothing while it was captured", hint="launch on the current CuPy or PyTorch stream")
     results = _results(taken.result, title)
@@ -167,7 +173,16 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     memories = node_memories(nodes, taken.operators, taken.allocated)
     described = _described(nodes, taken.operators, where)
     program = _program(title, nodes, described, memories, taken.kept)
-    return CapturedFunction(title, program, described, memories, results, function, inputs, expected, before, state)
+    return CapturedFunction(title, program, described, memories, results, taken.memory, function, inputs, expected, before, state)
+
+
+def _not_captured(title: str, error: Exception) -> StreamscopeError:
+    """Return an error of ours for one that a library raised under capture."""
+    if "out of memory" in str(error).lower():
+        hint = "ss.capture(..., memory_limit=MiB) keeps less of what a plain call uses again"
+        return OutOfMemoryError(f"the device's memory is too small to capture {title}", hint=hint)
+    hint = "leave out what synchronises (.item(), .get(), print of a tensor) or allocates host memory"
+    return EngineError(f"{title} cannot be captured: {error}", hint=hint)
 
 
 def _run_once(nodes: Sequence[LaunchableNode]) -> None:

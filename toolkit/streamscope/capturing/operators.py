@@ -12,6 +12,7 @@ from typing import Any
 
 from streamscope.capturing.allocations import TorchCounts
 from streamscope.capturing.growing_graph import GrowingGraph
+from streamscope.capturing.keeping import Kept
 from streamscope.capturing.memory import Region
 from streamscope.frames import is_ours
 from streamscope.program.user_line import LinesOfFrames
@@ -62,15 +63,14 @@ class OperatorLog:
     ----------
     graph : GrowingGraph
     counts : TorchCounts
-    limit_bytes : int
-        Once more than this is kept, what comes later is not.
+    budget_bytes : int
+        How much may be kept of what the capture allocates.
     """
 
-    def __init__(self, graph: GrowingGraph, counts: TorchCounts, limit_bytes: int) -> None:
+    def __init__(self, graph: GrowingGraph, counts: TorchCounts, budget_bytes: int) -> None:
         self.operators: list[Operator] = []
-        self.kept: dict[int, Any] = {}
-        self.kept_bytes = 0
-        self._graph, self._counts, self._limit_bytes = graph, counts, limit_bytes
+        self.kept, self.from_outside = Kept(budget_bytes, _is_free), dict[int, Any]()
+        self._graph, self._counts, self._budget_bytes = graph, counts, budget_bytes
         self._places = _Places()
 
     @contextlib.contextmanager
@@ -80,25 +80,31 @@ class OperatorLog:
             yield
 
     def keep(self, tensors: Iterable[Any]) -> None:
-        """Keep the memory of tensors, but not the tensors: autograd takes over a gradient that nobody else holds, and else copies it."""
-        for tensor in tensors:
-            if tensor.is_cuda and self.kept_bytes < self._limit_bytes:
-                storage = tensor.untyped_storage()
-                if storage._cdata not in self.kept:  # noqa: SLF001 — what tells one storage from another
-                    self.kept[storage._cdata] = storage  # noqa: SLF001 — as above
-                    self.kept_bytes += storage.nbytes()
+        """Keep the memory of new tensors.
+
+        It does not keep the tensors: autograd takes over a gradient that nobody else holds, and else copies it.
+        """
+        for key, storage in _storages(tensors):
+            if key not in self.from_outside and key not in self.kept:
+                self.kept.add(key, storage, storage.nbytes())
+
+    def _keep_given(self, tensors: Iterable[Any]) -> None:
+        """Keep the memory of tensors that operators are called with: what is not kept yet is not the capture's own."""
+        for key, storage in _storages(tensors):
+            if key not in self.kept:
+                self.from_outside.setdefault(key, storage)
 
     def run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an operator, and note what it launched."""
         if not hasattr(function, "_schema"):  # An operator of higher order calls others, out of our sight: its nodes stay without operator.
             return function(*args, **kwargs)
         given = tuple(_given(function, args, kwargs))
-        reads = [tensor for tensor, _ in given]
+        self._keep_given(tensor for tensor, _ in given)
         touched = [(_extent(tensor), written) for tensor, written in given]
         nodes, counts = self._graph.count(), self._counts.now()
         result = function(*args, **kwargs)
         after, outputs = self._counts.now(), list(_tensors(result))
-        self.keep((*reads, *outputs))
+        self.keep(outputs)
         launched = self._graph.since(nodes)
         if launched:
             touched += [(_extent(tensor), True) for tensor in outputs]
@@ -123,7 +129,7 @@ class OperatorLog:
 
     def _hold_freed(self, nbytes: int) -> None:
         """Take a workspace that an operator gave back, so that no other gets it: the allocator hands out the smallest piece that fits."""
-        if nbytes > 0 and self.kept_bytes + nbytes <= self._limit_bytes:
+        if 0 < nbytes <= self._budget_bytes - self.kept.nbytes:
             torch = sys.modules["torch"]
             self.keep([torch.empty(nbytes, dtype=torch.uint8, device="cuda")])
 
@@ -257,6 +263,18 @@ def _tensors(value: Any) -> Iterator[Any]:
             yield from _tensors(one)
     elif isinstance(value, sys.modules["torch"].Tensor):
         yield value
+
+
+def _storages(tensors: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the memory of tensors on the device, with what tells one piece from another."""
+    for tensor in tensors:
+        if tensor.is_cuda and tensor.layout is sys.modules["torch"].strided:
+            storage = tensor.untyped_storage()
+            yield storage._cdata, storage  # noqa: SLF001 — no public way
+
+
+def _is_free(storage: Any) -> bool:
+    return bool(sys.modules["torch"]._C._storage_Use_Count(storage._cdata) == 1)  # noqa: SLF001 — no public way
 
 
 def _extent(tensor: Any) -> tuple[Region, ...] | None:

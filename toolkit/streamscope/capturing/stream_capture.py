@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streamscope.capturing.allocations import Allocated, PrivatePool, torch_history, torch_segments
+from streamscope.capturing.allocations import Allocated, PrivatePool, sum_of, torch_history, torch_segments, united
 from streamscope.capturing.growing_graph import GrowingGraph
+from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import Region
 from streamscope.capturing.operators import Operator, OperatorLog
 from streamscope.devices.cuda.graph import CAPTURES
@@ -35,6 +36,9 @@ class Taken:
     allocated : Allocated
     operators : list of Operator
         Those of PyTorch that launched something.
+    memory : MemoryHeld
+    owner : torch.cuda.CUDAGraph, optional
+        What PyTorch made of the graph.
     """
 
     graph: int
@@ -43,36 +47,45 @@ class Taken:
     own: list[Region]
     allocated: Allocated
     operators: list[Operator]
+    memory: MemoryHeld
+    owner: Any = None
 
 
-def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any]) -> Taken:
+def taken_through_cupy(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None) -> Taken:
     """Capture with memory from a pool of its own, warmed so that the capture allocates nothing."""
-    pool, stream = PrivatePool(), libraries().cupy.cuda.Stream(non_blocking=True)
+    plain, pool, stream = PrivatePool(), PrivatePool(), libraries().cupy.cuda.Stream(non_blocking=True)
     with stream:
-        with pool.keeping():
+        with plain.plain():
+            function(*inputs)
+        budget_bytes = plain.nbytes + _room(extra_bytes)
+        with pool.keeping(budget_bytes):
             function(*inputs)
             stream.synchronize()
-        with pool.keeping() as made, _captured(stream.ptr) as graphs:
+        with pool.keeping(budget_bytes) as made, _captured(stream.ptr) as graphs:
             result = function(*inputs)
-    return Taken(graphs[0], result, [_RawGraph(graphs[0]), pool, stream], pool.own, Allocated(made, (), pool.own), [])
+    allocated = Allocated(made, (), pool.own)
+    return Taken(graphs[0], result, [_RawGraph(graphs[0]), pool, stream], pool.own, allocated, [], MemoryHeld(plain.nbytes, pool.nbytes))
 
 
-def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any]) -> Taken:
+def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any], extra_bytes: int | None) -> Taken:
     """Capture through PyTorch, whose allocator must know; CuPy launches on the same stream."""
     import torch
 
     side, pool = torch.cuda.Stream(), PrivatePool()
     graph = torch.cuda.CUDAGraph(keep_graph=True)
+    room = _room(extra_bytes)
     with libraries().cupy.cuda.Stream.from_external(_ForeignStream(side.cuda_stream)):
-        with torch.cuda.stream(side), pool.keeping():
-            function(*inputs)
+        with torch.cuda.stream(side), pool.keeping(room):
+            function(*inputs)  # What libraries allocate once for a stream is there from now on.
+            with torch_history() as plain:
+                function(*inputs)
         torch.cuda.synchronize()
-        with warnings.catch_warnings(), pool.keeping() as made, torch_history() as history:
+        with warnings.catch_warnings(), pool.keeping(room) as made, torch_history() as history:
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # We say so ourselves.
             CAPTURES.begun(side.cuda_stream)
             try:
                 with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-                    log = OperatorLog(GrowingGraph(side.cuda_stream), history.counts, _room())
+                    log = OperatorLog(GrowingGraph(side.cuda_stream), history.counts, plain.most_bytes + room)
                     with log.listening():
                         result = function(*inputs)
             finally:
@@ -80,12 +93,14 @@ def taken_through_torch(function: Callable[..., Any], inputs: Sequence[Any]) -> 
     segments = (each for each in torch_segments() if tuple(each["segment_pool_id"]) == tuple(graph.pool()))
     own = [*pool.own, *((each["address"], each["address"] + each["total_size"]) for each in segments)]
     allocated = Allocated(history.made, (*history.held, *made), (*history.pools, *pool.own))
-    return Taken(graph.raw_cuda_graph(), result, [graph, pool, side, log.kept], own, allocated, log.operators)
+    memory = MemoryHeld(plain.most_bytes, sum_of(united(history.made)) + pool.nbytes)
+    kept = [graph, pool, side, log.kept, log.from_outside]
+    return Taken(graph.raw_cuda_graph(), result, kept, own, allocated, log.operators, memory, graph)
 
 
-def _room() -> int:
-    """Return how many bytes a capture may keep that a plain one would use again."""
-    return int(libraries().runtime.memGetInfo()[0] // 2)
+def _room(extra_bytes: int | None) -> int:
+    """Return how many bytes a capture may keep beyond what a plain call has in use; if nobody says, half of what is free."""
+    return int(libraries().runtime.memGetInfo()[0] // 2) if extra_bytes is None else extra_bytes
 
 
 @contextlib.contextmanager
