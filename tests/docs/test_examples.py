@@ -63,7 +63,7 @@ def test_the_examples_of_a_public_name_give_what_they_show(name, tmp_path, monke
     run_examples(EXAMPLES[name], name, name, {"np": np, "ss": ss}, tmp_path, monkeypatch)
 
 
-NEED_MORE = {"auxiliary_stream", "capture", "compare_compilation", "record", "tune", "warm"}
+NEED_MORE = {"auxiliary_stream", "capture", "compare_compilation", "parallelise", "record", "tune", "warm"}
 """They need a GPU or NVRTC."""
 
 

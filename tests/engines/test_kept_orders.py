@@ -15,7 +15,7 @@ from streamscope.capturing.true_order import true_order
 from streamscope.devices.graph_node import GraphNode, NodeKind
 from streamscope.engines import PLANNERS
 from streamscope.engines.kept_orders import check_orders
-from streamscope.engines.plan import Issue, Plan
+from streamscope.engines.plan import Issue, Plan, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RaceError
 from streamscope.program.launch import Cost, Launch, LaunchKind
@@ -107,3 +107,11 @@ def test_a_run_that_does_not_wait_for_the_run_before_is_refused():
     one, other = (operation.work[0] for operation in program.operations)
     with pytest.raises(RaceError, match="start before the run before it is done"):
         check_orders(Plan("mine", program, ("main", "aux"), (Issue(one, 0), Issue(other, 1)), 0))
+
+
+def test_the_edges_of_a_graph_are_checked_beside_its_steps():
+    program = captured([WRITE] * 3, CHAIN)
+    steps = tuple(Issue(operation.work[0], 0) for operation in program.operations)
+    check_orders(Plan("mine", program, ("main",), (Replay(steps, CHAIN),), 0))
+    with pytest.raises(RaceError, match="the graph of mine of captured leaves 2 of 3 pairs unordered"):
+        check_orders(Plan("mine", program, ("main",), (Replay(steps, ((), (0,), ())),), 0))

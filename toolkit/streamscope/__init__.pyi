@@ -28,6 +28,7 @@ from streamscope.kernels.compile.compilation_log import compilations as compilat
 from streamscope.ops.custom import operator as operator
 from streamscope.ops.host import host_function as host_function
 from streamscope.ops.one_line import elementwise as elementwise
+from streamscope.parallelising.parallelise import parallelise as parallelise
 from streamscope.predicting.verify import verify as verify
 from streamscope.program.operation import Program as Program
 from streamscope.program.symbol import Symbol as Symbol

@@ -25,6 +25,7 @@ from streamscope.capturing.operators import Operator
 from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import taken_through_cupy, taken_through_torch
 from streamscope.capturing.true_order import true_order
+from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
 from streamscope.errors import EngineError, NoDeviceError, OutOfMemoryError, ProgramError, StreamscopeError
 from streamscope.kernels.library.libraries import libraries
@@ -172,7 +173,9 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     state.put_back()
     memories = node_memories(nodes, taken.operators, taken.allocated)
     described = _described(nodes, taken.operators, where)
-    program = _program(title, nodes, described, memories, taken.kept)
+    edges = tuple(one.node.after for one in nodes)
+    raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)
+    program = _program(title, nodes, described, memories, taken.kept, raw)
     return CapturedFunction(title, program, described, memories, results, taken.memory, function, inputs, expected, before, state)
 
 
@@ -281,10 +284,10 @@ def _program(
     described: Sequence[GraphNode],
     memories: Sequence[NodeMemory],
     kept: Sequence[Any],
+    raw: RawGraph,
 ) -> Program:
     """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after."""
-    edges = tuple(one.node.after for one in nodes)
-    order = true_order(memories, edges)
+    order = true_order(memories, raw.edges)
     operations = []
     for number, (one, node, after) in enumerate(zip(nodes, described, order, strict=True)):
         writes, attributes = (number,), {"grid": node.grid, "block": node.block}
@@ -292,7 +295,8 @@ def _program(
         operations.append(Operation(number, node.operator, after, writes, attributes, node.where, (launch,), node.module))
     variables = tuple(Variable(number, node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(described))
     certificate = Certificate(name, described, memories, order)
-    return Program(name, variables, tuple(operations), (), (), captured=edges, certificate=certificate)
+    raw.check = certificate.check
+    return Program(name, variables, tuple(operations), (), (), captured=raw.edges, certificate=certificate, raw=raw)
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from streamscope.capturing.arguments import Parameter, parameters_of
 from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region
 from streamscope.devices.cuda.graph_nodes import described, kernel_function, node_handles, predecessors
-from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.devices.graph_node import GraphNode, NodeKind, in_order
 from streamscope.errors import EngineError
 from streamscope.kernels.library.libraries import checked, libraries
 from streamscope.program.launch import Cost, LaunchKind
@@ -40,7 +40,7 @@ class LaunchableNode:
     memory : NodeMemory, optional
         What a copy or set touches, on the host too; None for a kernel.
     handle : int
-        Address of the node in the captured graph.
+        Address of the captured node.
     """
 
     node: GraphNode
@@ -78,7 +78,7 @@ def read_nodes(graph: int) -> list[LaunchableNode]:
     before = predecessors(graph, handles)
     kept: list[LaunchableNode] = []
     index: dict[int, tuple[int, ...]] = {}
-    for position in _in_order(before):
+    for position in in_order(before):
         after = tuple(dict.fromkeys(one for earlier in before[position] for one in index[earlier]))
         node = replace(described(handles[position]), after=after)
         if node.kind is NodeKind.EMPTY:
@@ -87,25 +87,6 @@ def read_nodes(graph: int) -> list[LaunchableNode]:
             index[position] = (len(kept),)
             kept.append(replace(_launchable(handles[position], node), handle=int(handles[position])))
     return kept
-
-
-def _in_order(before: Sequence[Sequence[int]]) -> list[int]:
-    """Return a topological order that keeps the order of capture where it can."""
-    done: set[int] = set()
-    order: list[int] = []
-    for start in range(len(before)):
-        pending = [start]
-        while pending:
-            node = pending[-1]
-            missing = [earlier for earlier in before[node] if earlier not in done]
-            if missing:
-                pending += missing
-                continue
-            pending.pop()
-            if node not in done:
-                done.add(node)
-                order.append(node)
-    return order
 
 
 def _launchable(handle: Any, node: GraphNode) -> LaunchableNode:

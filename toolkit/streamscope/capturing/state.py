@@ -7,7 +7,8 @@ Memory that only an address in device memory leads to, as in arrays of pointers,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,20 @@ class State:
         """Write what was saved to where it was."""
         for (start, end), values in self.saved:
             _bytes_at(start, end)[...] = libraries().cupy.asarray(values)
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Run a block that may change this memory, and put back afterwards what it held before the block."""
+        synchronize = libraries().runtime.deviceSynchronize
+        synchronize()
+        before = State([(region, _copied(region)) for region, _ in self.saved], None)
+        synchronize()
+        try:
+            yield
+        finally:
+            synchronize()
+            before.put_back()
+            synchronize()
 
     def changed(self) -> list[Region]:
         """Return the lines that differ from what was saved."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -103,3 +104,22 @@ def _extents(extents: Extents) -> str:
     x, y, z = extents
     shown = (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)
     return "·".join(map(str, shown))
+
+
+def in_order(before: Sequence[Sequence[int]]) -> list[int]:
+    """Return a topological order of nodes, each given by those that it comes after, which keeps their own order where it can."""
+    done: set[int] = set()
+    order: list[int] = []
+    for start in range(len(before)):
+        pending = [start]
+        while pending:
+            node = pending[-1]
+            missing = [earlier for earlier in before[node] if earlier not in done]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            if node not in done:
+                done.add(node)
+                order.append(node)
+    return order

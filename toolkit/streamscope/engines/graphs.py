@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from streamscope import display
 from streamscope.arguments import given_path
-from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.devices.graph_node import GraphNode, NodeKind, in_order
+from streamscope.engines.binding import NO_STEP
 from streamscope.engines.issuing import segments as split
 from streamscope.engines.plan import Issue, Replay
 from streamscope.errors import OutputError, printable
@@ -69,7 +70,7 @@ class GraphView:
     segment : int
         Which of the program's segments it was captured from.
     nodes : tuple of GraphNode
-        In the order of capture, so that each comes after those that it depends on.
+        In the order of capture, as far as each comes after those that it depends on.
     lanes : tuple of str
         Names of the streams, in the plan's order.
     """
@@ -175,14 +176,17 @@ def _view(prepared: Prepared, bound: Bound, segment: int) -> GraphView | None:
     program, lanes = prepared.program, prepared.plan.lanes
     nodes: list[GraphNode] = []
     for node, owner in zip(bound.graph.nodes, bound.owners, strict=True):
-        step = bound.inner[owner].step
+        step = bound.inner[owner].step if owner != NO_STEP else None
         if isinstance(step, Issue):
             operation = program.operations[step.launch.operation]
             lane = lanes[step.lane]
             nodes.append(replace(node, lane=lane, operation=operation.id, operator=operation.name, where=operation.where))
         else:
             nodes.append(node)
-    return GraphView(program.name, segment, tuple(nodes), lanes)
+    order = in_order([node.after for node in nodes])  # Captured code may run in another order than that of capture.
+    place = {node: number for number, node in enumerate(order)}
+    ordered = (replace(nodes[one], after=tuple(sorted(place[earlier] for earlier in nodes[one].after))) for one in order)
+    return GraphView(program.name, segment, tuple(ordered), lanes)
 
 
 def _reason(operation: Operation, else_reason: str) -> str:

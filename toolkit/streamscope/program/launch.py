@@ -128,6 +128,8 @@ class Cost:
         Of a matrix product or a convolution, what is multiplied. How many kernels a library takes for it is not known.
     then : Cost, optional
         The kernel that comes after, where a launch has two: one that adds up what the blocks of the first have left.
+    alone_ns : float, optional
+        How long it takes alone, where that was measured: nothing is estimated then.
     """
 
     bytes: int
@@ -137,6 +139,7 @@ class Cost:
     stages: int = 0
     product: Product | None = None
     then: Cost | None = None
+    alone_ns: float | None = None
 
     @property
     def kernels(self) -> tuple[Cost, ...]:

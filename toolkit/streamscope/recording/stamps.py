@@ -17,6 +17,7 @@ from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.cuda.timer import TimerClock, align_timer
 from streamscope.devices.protocol import Device
 from streamscope.engines.binding import Bound, settled
+from streamscope.engines.issuing import dependencies
 from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
@@ -25,7 +26,7 @@ from streamscope.recording.calibration import Calibration, calibrate, held
 from streamscope.recording.events import EventRecorder, Placed, reference_notes, shift_ns, spans_of_run
 from streamscope.recording.marks import Marker
 from streamscope.recording.origins import origins_of
-from streamscope.recording.passes import NaturalPass, dependencies, gated_pass, launches_of, natural_pass, steps_of
+from streamscope.recording.passes import NaturalPass, gated_pass, launches_of, natural_pass, steps_of
 from streamscope.recording.pieces import Piece, in_graph
 from streamscope.trace.blocks import MOST_BLOCKS, Blocks
 from streamscope.trace.spans import Basis, SpanKind
