@@ -6,19 +6,23 @@ from collections.abc import Iterable, Sequence
 
 from streamscope.capturing.allocations import Allocated, united
 from streamscope.capturing.arguments import pointers_among
+from streamscope.capturing.kernel_uses import kernel_uses
 from streamscope.capturing.memory import Access, Evidence, NodeMemory, around
 from streamscope.capturing.nodes import LaunchableNode
 from streamscope.capturing.operators import Operator
+from streamscope.capturing.triton_kernels import TritonKernels
 
 _OWN_KERNELS = ("at::", "void at::", "c10::", "void c10::")
 """Kernels of PyTorch's own, which get all that they touch as arguments."""
 
 
-def node_memories(nodes: Sequence[LaunchableNode], operators: Iterable[Operator], allocated: Allocated) -> list[NodeMemory]:
+def node_memories(
+    nodes: Sequence[LaunchableNode], operators: Iterable[Operator], allocated: Allocated, triton: TritonKernels
+) -> list[NodeMemory]:
     """Return what each node reads and writes.
 
     Copies and sets say it themselves. The nodes of a PyTorch operator may touch all of the operator's tensors, all that it allocated, and
-    what any other address in their arguments leads to. Other kernels are not understood.
+    what any other address in their arguments leads to. Of other kernels, their source text or prototype says it, or nothing does.
 
     Parameters
     ----------
@@ -26,22 +30,33 @@ def node_memories(nodes: Sequence[LaunchableNode], operators: Iterable[Operator]
     operators : iterable of Operator
         Those that launched nodes. A node that two of them claim is not understood.
     allocated : Allocated
+    triton : TritonKernels
+        Triton's kernels of this process.
     """
     claims: dict[int, list[Operator]] = {}
     for operator in operators:
         for handle in operator.nodes:
             claims.setdefault(handle, []).append(operator)
-    return [_memory(node, claims.get(node.handle, ()), allocated) for node in nodes]
+    return [_memory(node, claims.get(node.handle, ()), allocated, triton) for node in nodes]
 
 
-def _memory(node: LaunchableNode, claims: Sequence[Operator], allocated: Allocated) -> NodeMemory:
+def _memory(node: LaunchableNode, claims: Sequence[Operator], allocated: Allocated, triton: TritonKernels) -> NodeMemory:
     if node.memory is not None:
         return node.memory
     if not claims:
-        return NodeMemory(why_unknown=f"no operator launched {node.node.name}, and nothing else says what it touches")
+        return _by_itself(node, allocated, triton)
     if len(claims) > 1:
         return NodeMemory(why_unknown=f"{claims[0].name} and {claims[1].name} both seem to have launched {node.node.name}")
     return _of_operator(node, claims[0], allocated)
+
+
+def _by_itself(node: LaunchableNode, allocated: Allocated, triton: TritonKernels) -> NodeMemory:
+    """Return what a kernel that no operator launched says of itself."""
+    uses = kernel_uses(node, allocated.around, triton)
+    if uses.why_unknown:
+        return NodeMemory(why_unknown=f"{node.node.name}: {uses.why_unknown}")
+    regions = ((one, allocated.around(one.address)) for one in uses.pointers)
+    return NodeMemory(tuple(Access(*region, one.reads, one.writes, one.evidence) for one, region in regions if region is not None))
 
 
 def _of_operator(node: LaunchableNode, operator: Operator, allocated: Allocated) -> NodeMemory:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.arguments import whole_number
+from streamscope.arguments import memory_bytes
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.evidence import node_memories
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import NodeMemory, Region
@@ -24,6 +25,7 @@ from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.operators import Operator
 from streamscope.capturing.state import State, found_state
 from streamscope.capturing.stream_capture import taken_through_cupy, taken_through_torch
+from streamscope.capturing.triton_kernels import TritonKernels
 from streamscope.capturing.true_order import true_order
 from streamscope.devices.cuda.raw_graph import RawGraph
 from streamscope.devices.graph_node import GraphNode
@@ -97,7 +99,7 @@ class CapturedFunction(CapturedProgram):
         return statistics.median(times) / 1e3
 
 
-def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None, memory_limit: int | None = None) -> CapturedFunction:
+def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None, memory_limit: int | str | None = None) -> CapturedFunction:
     """Make a program of any function that launches CUDA work: CuPy, PyTorch, Numba, a library.
 
     Streamscope calls the function a few times to warm up, once under stream capture, and once for the results to compare with. Each kernel,
@@ -113,14 +115,14 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
         Passed on; their memory is part of the capture.
     name : str, optional
         The function's name by default.
-    memory_limit : int, optional
-        MiB that the capture may hold beyond what a plain call has in use; half of what is free by default. Memory that is used twice orders
-        nodes that share nothing else. With a limit, memory is used again that was allocated longest ago.
+    memory_limit : int or str, optional
+        Bytes, or text such as ``"512 MiB"``, that the capture may hold beyond what a plain call has in use; half of what is free
+        by default. Memory that is used twice orders nodes that share nothing else. With a limit, what was allocated longest ago is used again.
 
     Raises
     ------
     ProgramError
-        It is not a function, or returns something else than arrays on the device, or the limit is negative.
+        It is not a function, or returns something else than arrays on the device, or the limit is no size of memory.
     EngineError
         The function cannot be captured: it synchronises, copies to pageable memory, allocates outside a pool, or launches nothing.
     NoDeviceError
@@ -143,16 +145,17 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     except NoDeviceError as error:
         hint = "ss.capture records what a GPU is given; for the simulated device, write the operations with @ss.program"
         raise NoDeviceError(error.message, hint=hint) from None
-    extra_bytes = None if memory_limit is None else 2**20 * whole_number("memory_limit", memory_limit, 0, error=ProgramError)
+    extra_bytes = None if memory_limit is None else memory_bytes(memory_limit)
     title = str(name or getattr(function, "__name__", "captured"))
     where = user_line()
+    note_sources()
     before = [(one, _copy(one)) for one in inputs if _on_device(one)]
     for _ in range(WARM_RUNS):
         _restore(before)
         # Not kept as they are: a loss keeps the nodes of its backward pass, which belong to the stream of this call.
         results = _results(function(*inputs), title)
         lib.runtime.deviceSynchronize()
-    capturing = taken_through_torch if any(_is_tensor(one) for one in (*inputs, *results)) else taken_through_cupy
+    capturing = taken_through_torch if _uses_torch((*inputs, *results)) else taken_through_cupy
     try:
         taken = capturing(function, inputs, extra_bytes)
         nodes = read_nodes(taken.graph)
@@ -171,7 +174,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     with _random_numbers_as_captured():
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
-    memories = node_memories(nodes, taken.operators, taken.allocated)
+    memories = node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
     raw = RawGraph(taken.graph, [one.handle for one in nodes], edges, state.keeping, taken.kept)
@@ -182,7 +185,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
 def _not_captured(title: str, error: Exception) -> StreamscopeError:
     """Return an error of ours for one that a library raised under capture."""
     if "out of memory" in str(error).lower():
-        hint = "ss.capture(..., memory_limit=MiB) keeps less of what a plain call uses again"
+        hint = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
         return OutOfMemoryError(f"the device's memory is too small to capture {title}", hint=hint)
     hint = "leave out what synchronises (.item(), .get(), print of a tensor) or allocates host memory"
     return EngineError(f"{title} cannot be captured: {error}", hint=hint)
@@ -256,6 +259,12 @@ def _results(result: Any, name: str) -> list[Any]:
         if not _on_device(one):
             raise ProgramError(f"{name} returned a {type(one).__name__}", hint="return CuPy arrays or CUDA tensors")
     return [one.detach() if _is_tensor(one) else one for one in results]
+
+
+def _uses_torch(arrays: Sequence[Any]) -> bool:
+    """Tell whether PyTorch's allocator must know of a capture: one of the arrays is PyTorch's, or there is none that would tell."""
+    torch = sys.modules.get("torch")
+    return torch is not None and (any(_is_tensor(one) for one in arrays) or (not arrays and torch.cuda.is_initialized()))
 
 
 def _is_tensor(value: Any) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from streamscope.words import binary_size
+
 LOOKED_AT = 64
 """Pieces that are looked at before one is let go, at most."""
 
@@ -24,6 +26,9 @@ class MemoryHeld:
 
     plain_bytes: int
     held_bytes: int
+
+    def __str__(self) -> str:
+        return f"{binary_size(self.held_bytes)} held, where a plain call has at most {binary_size(self.plain_bytes)} in use"
 
     @property
     def extra_mib(self) -> float:
