@@ -18,6 +18,7 @@ from streamscope.arguments import memory_bytes
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.certificate import Certificate
 from streamscope.capturing.cupy_sources import note_sources
+from streamscope.capturing.durations import timed
 from streamscope.capturing.evidence import node_memories
 from streamscope.capturing.keeping import MemoryHeld
 from streamscope.capturing.memory import NodeMemory, Region
@@ -87,6 +88,11 @@ class CapturedFunction(CapturedProgram):
         _restore(self._before)
         runtime.deviceSynchronize()
 
+    def measured_on(self) -> str:
+        """Return the name of the GPU that it was captured on."""
+        runtime = libraries().runtime
+        return str(runtime.getDeviceProperties(runtime.getDevice())["name"].decode())
+
     def plain_call_us(self, repeats: int = 30) -> float:
         """Return the median time of a plain call, framework included, until the device is done, in µs."""
         runtime = libraries().runtime
@@ -116,8 +122,8 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     name : str, optional
         The function's name by default.
     memory_limit : int or str, optional
-        Bytes, or text such as ``"512 MiB"``, that the capture may hold beyond what a plain call has in use; half of what is free
-        by default. Memory that is used twice orders nodes that share nothing else. With a limit, what was allocated longest ago is used again.
+        Bytes, or text such as ``"512 MiB"``, that the capture may hold beyond what a plain call has in use; half of what is free by
+        default. Memory that is used twice orders nodes that share nothing else. With a limit, the oldest is used again.
 
     Raises
     ------
@@ -174,6 +180,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None,
     with _random_numbers_as_captured():
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
+    nodes = timed(nodes, state.keeping)
     memories = node_memories(nodes, taken.operators, taken.allocated, TritonKernels())
     described = _described(nodes, taken.operators, where)
     edges = tuple(one.node.after for one in nodes)
