@@ -149,6 +149,7 @@ def test_module_operator_line_and_source_are_in_each_trace_and_graph(loaded):
         texts = run.trace.origins.texts
         assert [texts[number] for number in run.trace.origins.label] == ["net.left", "net.right", "net"]
         assert texts[run.trace.origins.line[0]] == "net.py:7: a = self.left(x)"
+        assert {texts[number] for number in run.trace.origins.arguments} == {"op"}
     prepared = ss.prepare(loaded, engine="graph-dual", progress=False)
     for _ in range(2):
         prepared.run()
