@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -93,13 +94,14 @@ def _ratio(calls_ns: Sequence[float], modelled_ns: float) -> float:
 
 
 def _waits_ns(trace: Trace, tasks: Sequence[Task]) -> dict[Place, float]:
-    """Return how long the host waited for each launch, beyond the time that it ran, where the call right after it is a wait."""
+    """Return how long the host waited for each launch, beyond the time that it ran, where it waited right before and right after it."""
     spans = trace.spans
     host = np.flatnonzero(spans.kind < SpanKind.KERNEL)
     alone_ns = {task.place: task.alone_ns for task in tasks if task.place[0] >= 0}
     found: dict[Place, float] = {}
-    for row, following in zip(host[:-1].tolist(), host[1:].tolist(), strict=True):
-        if spans.kind[row] == SpanKind.LAUNCH and spans.kind[following] == SpanKind.SYNC:
+    for index, (row, following) in enumerate(pairwise(host.tolist())):
+        alone = not index or spans.kind[host[index - 1]] == SpanKind.SYNC  # Else the wait is for what was launched before, too.
+        if alone and spans.kind[row] == SpanKind.LAUNCH and spans.kind[following] == SpanKind.SYNC:
             place = int(spans.operation[row]), int(spans.part[row])
             if place in alone_ns:
                 found[place] = float(spans.duration_ns[following]) - alone_ns[place]

@@ -34,8 +34,10 @@ def origins_of(plan: Plan, estimate: Estimate | None = None) -> Origins:
     complete = len(waits) <= MOST_WAITS
     table = np.array(waits if complete else [], np.int64).reshape(-1, 4)
     launches, dependencies = _order(plan.program, estimate or reference_model().estimate_ns)
+    edges = [(earlier, number) for number, after in enumerate(plan.program.captured) for earlier in after] if len(launches) else []
+    captured = np.array(edges if len(edges) <= MOST_DEPENDENCIES else [], np.int64).reshape(-1, 2)
     if len(plan.program.operations) > MOST_OPERATIONS:
-        return Origins(waits=table, complete=complete, launches=launches, dependencies=dependencies)
+        return Origins(waits=table, complete=complete, launches=launches, dependencies=dependencies, captured=captured)
     texts: dict[str, int] = {"": -1}
     label, line, arguments = (
         np.array([texts.setdefault(text, len(texts) - 1) for text in column], np.int64)
@@ -45,7 +47,7 @@ def origins_of(plan: Plan, estimate: Estimate | None = None) -> Origins:
             [_arguments(operation, plan.program) for operation in plan.program.operations],
         )
     )
-    return Origins(tuple(texts)[1:], label, line, arguments, table, complete, launches, dependencies)
+    return Origins(tuple(texts)[1:], label, line, arguments, table, complete, launches, dependencies, captured=captured)
 
 
 def _order(program: Program, estimate: Estimate) -> tuple[IntArray, IntArray]:
