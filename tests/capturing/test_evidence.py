@@ -114,6 +114,11 @@ def test_pytorchs_elementwise_kernels_touch_what_their_arguments_name():
     assert uses(second) == {C: (True, False, "SCHEMA")}
 
 
+def test_what_an_elementwise_kernels_arguments_hold_by_chance_is_left_out():
+    (memory,) = node_memories([kernel(7, A[0], NEIGHBOUR[0], symbol=ELEMENTWISE)], [operator(7)], ALL, TRITON)
+    assert set(uses(memory)) == {A}
+
+
 def test_other_kernels_of_the_same_operator_touch_all_since_they_may_read_addresses_from_memory():
     symbol = ELEMENTWISE.replace("vectorized_elementwise_kernel", "index_of_pointers")
     (memory,) = node_memories([kernel(7, A[0], symbol=symbol)], [operator(7, reads=(A, C))], ALL, TRITON)

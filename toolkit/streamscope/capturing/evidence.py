@@ -16,8 +16,13 @@ from streamscope.capturing.triton_kernels import TritonKernels
 _OWN = r"(?:void )?at::native::(?:\(anonymous namespace\)::)?"
 _OWN_KERNELS = re.compile(_OWN)
 """Kernels of PyTorch's own: what they touch are the tensors of their operator, whatever their arguments hold."""
-_PLAIN_KERNELS = re.compile(_OWN + r"(?:\w*elementwise_kernel|reduce_kernel|batch_norm_\w+|multi_tensor_apply_kernel)\b")
-"""Those of them that get the address of all that they touch as arguments, as their source says: none of it is read from memory."""
+_PLAIN_KERNELS = re.compile(
+    _OWN + r"(?:\w*elementwise_kernel|reduce_kernel|batch_norm_\w+|multi_tensor_apply_kernel|CatArrayBatchedCopy\w*)\b"
+)
+"""Those of them that get the address of all that they touch as arguments, as their source says, and read no addresses from memory.
+
+Behind the part that is used, their arguments hold what was there before: addresses that earlier kernels used.
+"""
 
 
 def node_memories(
@@ -74,15 +79,15 @@ def _of_operator(node: LaunchableNode, operator: Operator, allocated: Allocated)
     symbol = node.node.symbol
     if not addresses and not _OWN_KERNELS.match(symbol):
         return NodeMemory(why_unknown=f"no address was found in the arguments of {node.node.name}")
-    beside = (allocated.around(address) for address in addresses if around(known, address) is None)
-    others = dict.fromkeys(region for region in beside if region is not None)
     accesses = [
         *(Access(*region, reads=True, writes=False, evidence=Evidence.SCHEMA) for region in operator.reads),
         *(Access(*region, reads=True, writes=True, evidence=Evidence.SCHEMA) for region in operator.writes),
         *(Access(*region, reads=True, writes=True, evidence=Evidence.ALLOCATED) for region in made),
     ]
     if _PLAIN_KERNELS.match(symbol):
-        # Else the kernels of one operator would all have to come one after the other.
-        named = [one for one in accesses if any(one.start <= address < one.end for address in addresses)]
-        accesses = named or accesses
+        named = tuple(one for one in accesses if any(one.start <= address < one.end for address in addresses))
+        if named:
+            return NodeMemory(named)
+    beside = (allocated.around(address) for address in addresses if around(known, address) is None)
+    others = dict.fromkeys(region for region in beside if region is not None)
     return NodeMemory((*accesses, *(Access(*region, reads=True, writes=True, evidence=Evidence.POINTER) for region in others)))
