@@ -84,9 +84,8 @@ def captured(
         device_arrays.check_on_device(calls.name, path, array)
     flat = FlatFunction(function, calls, tree)
     slots = _tried(flat, names, arrays)
-    limits = {} if memory_limit is None else {"memory_limit": memory_limit}
     try:
-        found = capture(flat, *(slot.memory for slot in slots), name=title, **limits)
+        found = capture(flat, *(slot.memory for slot in slots), name=title, memory_limit=memory_limit)
     except StreamscopeError as error:
         if flat.failed is None:
             raise

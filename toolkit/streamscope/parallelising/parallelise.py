@@ -173,6 +173,7 @@ def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, argumen
             choice,
             plain_us,
             sum(int(array.nbytes) for array in moved),
+            found.memory,
             found.certificate(),
             proof=proof,
             order=getattr(prepared.plan, "chosen", ""),
