@@ -44,6 +44,8 @@ class Gain:
         The runs on other inputs, and what they showed; None where there were none.
     order : str
         How the chosen order is spread, in words.
+    note : str
+        What to know of the function's state; empty where it is as if it had never been called.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Gain:
     bound: Any = None
     proof: Proof | None = None
     order: str = ""
+    note: str = ""
 
     @property
     def engine(self) -> str:
@@ -86,7 +89,7 @@ class Gain:
     @property
     def text(self) -> str:
         """The verdict in a few sentences."""
-        return " ".join(filter(None, (self._headline(), self._reasons(), self._proven())))
+        return " ".join(filter(None, (self._headline(), self._reasons(), self._proven(), self.note)))
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Return the times as a table says them: what runs, its time in µs, and how it compares with the captured order."""
