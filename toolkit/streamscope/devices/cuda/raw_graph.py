@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices.cuda.graph import CAPTURES, CudaGraph
+from streamscope.devices.cuda.streams import CudaEvent
 from streamscope.devices.graph_node import NO_OPERATION
 from streamscope.errors import DeviceError, EngineError
 from streamscope.interrupts import deferred
@@ -81,8 +83,10 @@ class RawGraph:
     def _stream(self) -> Any:
         return libraries().cupy.cuda.Stream(non_blocking=True)
 
-    def graph(self, edges: Edges) -> tuple[CudaGraph, tuple[int, ...]]:
+    def graph(self, edges: Edges, events: Mapping[int, CudaEvent] = MappingProxyType({})) -> tuple[CudaGraph, tuple[int, ...]]:
         """Return an instantiated graph of the nodes with other edges, and the operation of each of its nodes.
+
+        Behind some operations it records ``events``, for which nothing waits; their nodes are the last ones, and no operation.
 
         With the capture's own edges it is the capture as it was. Its empty nodes, which are no operation, are never taken out, since CUDA
         does not number the others anew; in another order nothing leads to them.
@@ -100,12 +104,16 @@ class RawGraph:
             try:
                 if edges != self.edges:
                     self._replace_edges(clone, edges)
+                for operation, event in events.items():
+                    before = ctypes.c_void_p(_in_clone(self._nodes[operation], clone))
+                    added = (ctypes.byref(ctypes.c_void_p()), ctypes.c_void_p(clone), ctypes.byref(before), ctypes.c_size_t(1))
+                    _call("cuGraphAddEventRecordNode", *added, ctypes.c_void_p(event.pointer))
             except BaseException:
                 CAPTURES.destroy(partial(libraries().runtime.graphDestroy, clone))
                 raise
             made = CudaGraph(clone, CAPTURES, self._stream)
             made.kept = self.kept
-        return made, tuple(self._number.get(node, NO_OPERATION) for node in self._handles)
+        return made, (*(self._number.get(node, NO_OPERATION) for node in self._handles), *(NO_OPERATION for _ in events))
 
     @cached_property
     def _handles(self) -> list[int]:
