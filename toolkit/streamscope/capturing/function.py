@@ -81,6 +81,11 @@ class CapturedFunction(CapturedProgram):
         _restore(self._before)
         runtime.deviceSynchronize()
 
+    def measured_on(self) -> str:
+        """Return the name of the GPU that it was captured on."""
+        runtime = libraries().runtime
+        return str(runtime.getDeviceProperties(runtime.getDevice())["name"].decode())
+
     def plain_call_us(self, repeats: int = 30) -> float:
         """Return the median time of a plain call, framework included, until the device is done, in µs."""
         runtime = libraries().runtime
