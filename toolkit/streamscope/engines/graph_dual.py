@@ -55,7 +55,7 @@ def fastest(made: Plan) -> Plan:
     ------
     DeviceError
         The driver refuses.
-    EngineError
+    HungError
         A replay does not end.
     """
     plans = (replace(made, others=()), *made.others)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from streamscope.devices.cuda.graph import CAPTURES, CudaGraph
 from streamscope.devices.cuda.streams import CudaEvent
 from streamscope.devices.graph_node import NO_OPERATION
-from streamscope.errors import DeviceError, EngineError
+from streamscope.errors import DeviceError, HungError
 from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import checked, libraries
 
@@ -37,7 +37,10 @@ TRYING_S = 0.5
 """How long orders of captured code may be tried, about."""
 MOST_TURNS, FEWEST_TURNS = 15, 3
 STUCK_S = 20.0
-"""A replay that takes longer than this, and a thousand times longer than the capture as it was, is stuck."""
+"""A replay that takes longer than this hangs."""
+
+_HUNG: list[object] = []
+"""Graphs that never end, and what they use, which nobody may free."""
 
 
 class RawGraph:
@@ -147,8 +150,8 @@ class RawGraph:
         ------
         DeviceError
             The driver refuses.
-        EngineError
-            A replay does not end.
+        HungError
+            A replay does not end; the process cannot use the GPU any more.
         """
         with self._lock:
             missing = list(dict.fromkeys(order for order in orders if order not in self._times_us))
@@ -156,8 +159,12 @@ class RawGraph:
                 # All of them anew: those that are compared have met the same clocks and neighbours.
                 tried = list(dict.fromkeys(orders))
                 graphs = [self.graph(order)[0] for order in tried]
-                with self._keeping():
-                    self._times_us.update(zip(tried, _median_times_us(graphs, self._stream), strict=True))
+                try:
+                    with self._keeping():
+                        self._times_us.update(zip(tried, _median_times_us(graphs, self._stream), strict=True))
+                except HungError:
+                    _HUNG.append((self, graphs))
+                    raise
             return [self._times_us[order] for order in orders]
 
 
@@ -223,13 +230,16 @@ def _wait(event: Any) -> None:
 
     Raises
     ------
-    EngineError
+    HungError
         It does not come.
     """
     limit = time.monotonic() + STUCK_S
     while not event.done:
         if time.monotonic() > limit:
-            raise EngineError(f"a replay of captured code has not ended after {STUCK_S:g} s", hint="restart the process: the GPU is held")
+            raise HungError(
+                f"a replay of captured code in another order has not ended after {STUCK_S:g} s",
+                hint="restart the process: the GPU waits for ever. engine='graph' keeps the order of the capture",
+            )
 
 
 def _trusted(edges: Edges) -> None:
