@@ -179,9 +179,6 @@ def test_it_runs_on_the_current_stream_and_after_its_last_run(torch, x):
 
 
 def test_a_cupy_function(cupy):
-    def function(a, b, *, power):
-        return cupy.tanh(a) @ b, {"sum": (a**power).sum(axis=0)}
-
     a = cupy.linspace(-1, 1, 64 * 64, dtype=cupy.float32).reshape(64, 64)
 
     def without_product(a, b, *, power):
@@ -237,6 +234,64 @@ def test_it_is_not_called_while_its_stream_is_captured(torch, x):
         with pytest.raises(EngineError, match="while its stream is captured"):
             fast(x)
         graph.capture_end()
+    assert torch.equal(fast(x)[0], branches(x)[0])
+
+
+def test_random_numbers_are_fresh_in_each_call_and_those_of_a_plain_call(torch, x):
+    dropout = torch.nn.functional.dropout
+
+    def noisy(y):
+        return dropout(y, 0.5), dropout(y * 2, 0.1) + torch.rand_like(y)
+
+    fast = parallelise(noisy, x)
+    torch.manual_seed(7)
+    wanted = [each for _ in range(3) for each in noisy(x + 1)]
+    torch.manual_seed(7)
+    found = [each for _ in range(3) for each in fast(x + 1)]
+    assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True))
+    assert not torch.equal(found[0], found[2])
+    torch.manual_seed(2**64 - 5)
+    (wanted, _), after = noisy(x), torch.rand(3, device="cuda")
+    torch.manual_seed(2**64 - 5)
+    assert torch.equal(fast(x)[0], wanted)
+    assert torch.equal(torch.rand(3, device="cuda"), after)
+    other = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(other):
+        dropout(x, 0.5)
+    other.replay()
+    torch.manual_seed(7)
+    assert torch.equal(fast(x + 1)[0], found[0])
+
+
+def test_making_it_leaves_the_random_numbers_of_later_code_as_plain_calls_would(torch, x):
+    generator = torch.cuda.default_generators[0]
+    torch.manual_seed(11)
+    parallelise(torch.nn.Dropout(0.5), x)
+    assert generator.initial_seed() == 11
+
+
+def test_arguments_that_share_memory(torch, x):
+    def sums(a, b):
+        return a + b
+
+    fast = parallelise(sums, x, x.T)
+    for a, b in [(x, x.T), (x + 1, x * 2), (x.T, x)]:
+        assert torch.equal(fast(a, b), a + b)
+
+    def scaled(a, b):
+        return a.mul_(2) + b
+
+    base = torch.ones(64, 65, device="cuda")
+    fast = parallelise(scaled, base[:, :-1], base[:, 1:])
+    found = fast(base[:, :-1], base[:, 1:])
+    assert (float(found[0, 0]), float(found[0, -1]), float(base[0, 0]), float(base[0, -1])) == (4.0, 3.0, 2.0, 1.0)
+    with pytest.raises(ProgramError, match="a and b shared memory with another argument"):
+        fast(x, x + 1)
+
+
+def test_it_is_proven_on_other_inputs(torch, x):
+    fast = ss.parallelise(branches, x, progress=False, check=3)
+    assert fast.gain.proof is None or fast.gain.proof.bit_equal
     assert torch.equal(fast(x)[0], branches(x)[0])
 
 

@@ -9,8 +9,9 @@ from streamscope.advising.choice import Choice
 from streamscope.analysis.statistics import MedianInterval
 from streamscope.analysis.table import device_words
 from streamscope.capturing.certificate import Certificate
+from streamscope.parallelising.proving import Proof
 from streamscope.trace.trace import DeviceInfo
-from streamscope.words import aligned, binary_size, counted, format_us, time_text
+from streamscope.words import aligned, binary_size, capitalised, counted, format_us, time_text
 
 CAPTURED, PARALLEL = "graph", "graph-dual"
 """Engines: the captured order, and the one that memory asks for."""
@@ -36,8 +37,8 @@ class Gain:
         For each pair of nodes that touch the same memory, what orders them.
     bound : object, optional
         How fast the true order could be at best, as `captured.bound()` says it.
-    proof : object, optional
-        The runs on other inputs, and what they showed.
+    proof : Proof, optional
+        The runs on other inputs, and what they showed; None where there were none.
     order : str
         How the chosen order is spread, in words.
     """
@@ -50,7 +51,7 @@ class Gain:
     copied_bytes: int
     certificate: Certificate
     bound: Any = None
-    proof: Any = None
+    proof: Proof | None = None
     order: str = ""
 
     @property
@@ -100,6 +101,10 @@ class Gain:
 
     def _headline(self) -> str:
         speedup, after = self.speedup, time_text(self.after_ns.median)
+        if self.proof is not None and not self.proof.holds:
+            return (
+                f"{self.name} runs in the order in which it was captured, {after} a run, since the other was not proven: {self.proof.text}."
+            )
         if speedup is None:
             others = [
                 f"{one.engine} was ruled out: {one.why}" if one.makespan_ns is None else f"{one.engine} is {one.standing.value}"
@@ -115,8 +120,8 @@ class Gain:
 
     def _proven(self) -> str:
         copied = f"A call copies up to {binary_size(self.copied_bytes)} besides." if self.copied_bytes else ""
-        proof = "" if self.proof is None else str(getattr(self.proof, "text", self.proof))
-        return " ".join(filter(None, (proof, f"{counted(self.nodes, 'node')}; {self.certificate.headline}", copied)))
+        proof = "" if self.proof is None or not self.parallel else f"{capitalised(self.proof.text)}."
+        return " ".join(filter(None, (proof, f"{counted(self.nodes, 'node')}; {self.certificate.headline}.", copied)))
 
     def _makespan_ns(self, engine: str) -> MedianInterval:
         found = next(one.makespan_ns for one in self.choice.candidates if one.engine == engine)
