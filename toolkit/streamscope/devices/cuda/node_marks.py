@@ -26,9 +26,11 @@ class NodeMarks:
 
     def __init__(self, graph: int, nodes: Sequence[int]) -> None:
         lib = libraries()
-        self._bytes: Any = lib.cupy.zeros(max(1, len(nodes)), np.uint8)
+        self._bytes: Any = lib.cupy.empty(max(1, len(nodes)), np.uint8)
         self._pinned: Any = lib.cupy.cuda.alloc_pinned_memory(max(1, len(nodes)))
         self._stream: Any = lib.cupy.cuda.Stream(non_blocking=True)
+        lib.runtime.memsetAsync(self._bytes.data.ptr, 0, self._bytes.nbytes, self._stream.ptr)
+        self._stream.synchronize()
         self._count = len(nodes)
         cuda, context = lib.cuda, checked(lib.cuda.cuCtxGetCurrent())
         for number, node in enumerate(nodes):
@@ -36,14 +38,13 @@ class NodeMarks:
             mark.dst = cuda.CUdeviceptr(self._bytes.data.ptr + number)
             mark.value, mark.elementSize, mark.width, mark.height, mark.pitch = 1, 1, 1, 1, 1
             checked(cuda.cuGraphAddMemsetNode(cuda.CUgraph(graph), [cuda.CUgraphNode(node)], 1, mark, context))
-        lib.runtime.deviceSynchronize()
 
     def ended(self) -> npt.NDArray[np.bool_]:
         """Return which nodes have ended by now, in their order."""
         runtime = libraries().runtime
         runtime.memcpyAsync(self._pinned.ptr, self._bytes.data.ptr, self._bytes.nbytes, runtime.memcpyDeviceToHost, self._stream.ptr)
         self._stream.synchronize()
-        return np.frombuffer(self._pinned, np.uint8, self._count) != 0
+        return np.asarray(np.frombuffer(self._pinned, np.uint8, self._count) != 0)
 
 
 def under_way(edges: Sequence[Sequence[int]], ended: Sequence[bool] | npt.NDArray[np.bool_]) -> list[int]:
