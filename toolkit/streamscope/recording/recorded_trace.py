@@ -76,7 +76,8 @@ def recorded_trace(records: ActivityRecords, block: Block, device: DeviceInfo, c
         Nothing ran on that GPU.
     """
     names, streams = _Names(), Streams("context")
-    records = replace(records, **{table: _placed(getattr(records, table), streams) for table in ("work", "waits", "events")})
+    work, waits, events = (_placed(rows, streams) for rows in (records.work, records.waits, records.events))
+    records = replace(records, work=work, waits=waits, events=events)
     calls, captured = _calls(block.began(records.calls), records.work, names, call_name)
     own = block.began(records.overheads)
     compiling = np.isin(own["what"], list(COMPILING))
