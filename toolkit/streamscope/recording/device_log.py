@@ -14,7 +14,7 @@ from streamscope.recording.events import add_host_span, device_lanes
 from streamscope.recording.origins import origins_of
 from streamscope.recording.passes import HostInterval, steps_of, timed_run
 from streamscope.recording.pieces import add_pieces, whole_piece
-from streamscope.trace.spans import Basis, SpanBuilder, SpanKind
+from streamscope.trace.spans import Basis, SpanBuilder, SpanKind, SpanTable
 from streamscope.trace.trace import Trace, TraceInfo
 
 
@@ -46,6 +46,11 @@ class DeviceLogRecorder:
         reload : callable
             Called before; fills the inputs of a program that changes them.
         """
+        spans, info = self.recorded(prepared, reload)
+        return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns))
+
+    def recorded(self, prepared: Prepared, reload: Callable[[], None] = lambda: None) -> tuple[SpanTable, TraceInfo]:
+        """Return the spans of a run and what is known of it, as `record` does."""
         with prepared.lock:
             reload()
             with self.log.kept() as records, settled(prepared.streams.values()):
@@ -62,7 +67,7 @@ class DeviceLogRecorder:
             plan=prepared.plan.counts | prepared.graph_counts.to_dict(),
             memory=prepared.memory,
         )
-        return Trace(spans, info, origins_of(prepared.plan, self.device.estimate_ns))
+        return spans, info
 
     def _notes(self) -> list[str]:
         if self.asked in ("auto", "events"):
