@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streamscope.devices.log import DeviceLog, LogRecord
 from streamscope.devices.protocol import Device
@@ -89,8 +89,8 @@ class DeviceLogRecorder:
             inner = [one.step for one in bound.inner] if isinstance(bound.step, Replay) else [bound.step]
             issues = [step for step in inner if isinstance(step, Issue)]
             for step in issues:
-                whole, ran = whole_piece(step.launch, 0.0), times[step.launch.operation, step.launch.part]
-                pieces = [replace(whole, start_ns=start, end_ns=end) for start, end in ran]
+                ran = times[step.launch.operation, step.launch.part]
+                pieces = [whole_piece(step.launch, end, start) for start, end in ran]
                 add_pieces(builder, step.launch, lanes[step.lane], index, pieces, Basis.MEASURED)
             if isinstance(bound.step, Replay) and issues:
                 extents = [extent for step in issues for extent in times[step.launch.operation, step.launch.part]]
