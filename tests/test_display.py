@@ -20,6 +20,7 @@ TYPES = {
     "CompilationComparison": "compiling.compare_compilation",
     "CompilationLog": "kernels.compile.compilation_log",
     "GraphView": "engines.graphs",
+    "Parallelised": "parallelising.parallelised",
     "Prediction": "predicting.prediction",
     "Trace": "trace.trace",
     "TraceDiff": "analysis.diff",

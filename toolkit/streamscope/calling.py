@@ -51,7 +51,9 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def as_program(given: object) -> object:
-    """Return what a verb was given, a plain function as the program that ``ss.program(function)`` is."""
+    """Return what a verb was given: a plain function as the program that ``ss.program(function)`` is, a parallelised one as captured."""
+    if isinstance(captured := getattr(given, "captured", None), CapturedProgram):
+        return captured
     return ProgramFunction(given) if callable(given) and not isinstance(given, ProgramFunction) else given
 
 

@@ -48,6 +48,7 @@ RENDERERS = {
     },
     "CompilationLog": {"html": "compilation_view:compilation_html", "timeline": "timeline:compilation_timeline"},
     "GraphView": {"html": "graph_picture:graph_html", "svg": "graph_picture:graph_svg"},
+    "Parallelised": {"html": "parallelised_view:parallelised_html"},
     "Prediction": {"html": "prediction_view:prediction_html", "timeline": "prediction_view:prediction_timeline"},
     "Trace": {"html": "trace_view:trace_html", "timeline": "timeline:trace_timeline"},
     "TraceDiff": {"html": "diff_view:diff_html", "timeline": "diff_view:diff_timeline"},

@@ -10,6 +10,7 @@
     ├── CompilationError      a kernel did not compile
     ├── DeviceError           a device failed
     │   ├── NoDeviceError     the device that was asked for is not on this machine
+    │   ├── HungError         a run does not end
     │   └── OutOfMemoryError  device memory ran out
     ├── RecordingError        times could not be recorded
     ├── TraceError            a trace, or the file that holds one, is broken
@@ -113,6 +114,10 @@ class DeviceError(StreamscopeError):
 
 class NoDeviceError(DeviceError):
     """The device that was asked for is not on this machine."""
+
+
+class HungError(DeviceError):
+    """A run on the device does not end; the process cannot use the device any more."""
 
 
 class OutOfMemoryError(DeviceError):

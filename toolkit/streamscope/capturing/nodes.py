@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from streamscope.capturing.arguments import Parameter, parameters_of
 from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region
 from streamscope.devices.cuda.graph_nodes import described, kernel_function, node_handles, predecessors
-from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.devices.graph_node import GraphNode, NodeKind, in_order
 from streamscope.errors import EngineError
 from streamscope.kernels.library.libraries import checked, libraries
 from streamscope.program.launch import Cost, LaunchKind
@@ -39,6 +40,12 @@ class LaunchableNode:
         The ``CUfunction`` of a kernel, 0 elsewhere.
     memory : NodeMemory, optional
         What a copy or set touches, on the host too; None for a kernel.
+    handle : int
+        Address of the captured node.
+    alone_ns : float, optional
+        How long it takes alone, where that was measured.
+    per_multiprocessor : int
+        Blocks of a kernel that fit on a multiprocessor; 0 where the driver does not say.
     """
 
     node: GraphNode
@@ -47,6 +54,9 @@ class LaunchableNode:
     parameters: tuple[Parameter, ...] = ()
     function: int = 0
     memory: NodeMemory | None = None
+    handle: int = 0
+    alone_ns: float | None = None
+    per_multiprocessor: int = 0
 
     @property
     def words(self) -> tuple[int, ...]:
@@ -56,11 +66,11 @@ class LaunchableNode:
 
     @property
     def cost(self) -> Cost:
-        """What is known of its cost: the bytes of copies and sets, the blocks and threads of kernels."""
+        """What is known of its cost: the bytes of copies and sets, the blocks and threads of kernels, and how long it takes alone."""
         if self.node.kind is not NodeKind.KERNEL:
-            return Cost(self.node.nbytes)
+            return Cost(self.node.nbytes, alone_ns=self.alone_ns)
         (x, y, z), (i, j, k) = self.node.grid, self.node.block
-        return Cost(0, 0, x * y * z, i * j * k)
+        return Cost(0, 0, x * y * z, i * j * k, alone_ns=self.alone_ns, per_multiprocessor=self.per_multiprocessor)
 
 
 def read_nodes(graph: int) -> list[LaunchableNode]:
@@ -75,34 +85,15 @@ def read_nodes(graph: int) -> list[LaunchableNode]:
     before = predecessors(graph, handles)
     kept: list[LaunchableNode] = []
     index: dict[int, tuple[int, ...]] = {}
-    for position in _in_order(before):
+    for position in in_order(before):
         after = tuple(dict.fromkeys(one for earlier in before[position] for one in index[earlier]))
         node = replace(described(handles[position]), after=after)
         if node.kind is NodeKind.EMPTY:
             index[position] = after
         else:
             index[position] = (len(kept),)
-            kept.append(_launchable(handles[position], node))
+            kept.append(replace(_launchable(handles[position], node), handle=int(handles[position])))
     return kept
-
-
-def _in_order(before: Sequence[Sequence[int]]) -> list[int]:
-    """Return a topological order that keeps the order of capture where it can."""
-    done: set[int] = set()
-    order: list[int] = []
-    for start in range(len(before)):
-        pending = [start]
-        while pending:
-            node = pending[-1]
-            missing = [earlier for earlier in before[node] if earlier not in done]
-            if missing:
-                pending += missing
-                continue
-            pending.pop()
-            if node not in done:
-                done.add(node)
-                order.append(node)
-    return order
 
 
 def _launchable(handle: Any, node: GraphNode) -> LaunchableNode:
@@ -138,7 +129,9 @@ def _kernel(handle: Any, node: GraphNode) -> LaunchableNode:
 
         return launch_with_attributes
 
-    return LaunchableNode(node, LaunchKind.KERNEL, bind, parameters_of(function, *arguments), int(function))
+    status, fit = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, math.prod(node.block), shared_bytes)
+    fitting = int(fit) if int(status) == 0 else 0
+    return LaunchableNode(node, LaunchKind.KERNEL, bind, parameters_of(function, *arguments), int(function), per_multiprocessor=fitting)
 
 
 def _attributes(handle: Any) -> list[Any]:

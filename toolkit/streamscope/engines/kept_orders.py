@@ -41,6 +41,9 @@ def check_orders(plan: Plan) -> None:
         )
     _check_runs(plan, reading)
     plan.program.certificate.check([sorted(after[number] - {START}) for number in range(count)], plan.engine)
+    for step in plan.steps:
+        if isinstance(step, Replay) and step.edges is not None:
+            plan.program.certificate.check(step.edges, f"the graph of {plan.engine}")
 
 
 @dataclass

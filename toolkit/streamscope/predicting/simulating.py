@@ -130,7 +130,7 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int, h
 
 def _own_streams(program: Program) -> Plan:
     """Return a plan that issues code that is not ours as it was issued: each branch on a stream of its own."""
-    lanes = lanes_in_use(program.operations, own_branches(program))
+    lanes = lanes_in_use(program.operations, own_branches(program.operations, program.captured))
     steps, events = repeating_steps(program.operations, len(lanes.names), lanes.of, runs_apart=True)
     return Plan("async", program, lanes.names, tuple(steps), events)
 

@@ -136,6 +136,9 @@ class Program:
         Where it was captured: what each of its schedules is checked with before it runs.
     result_shapes : mapping of int to tuple of int
         Shapes of outputs that are returned in another shape than the variable has: to reshape them takes no operation.
+    raw : object, optional
+        Where it was captured in this process: the captured graph itself, which a CUDA device replays with these or other edges (see
+        `devices.cuda.raw_graph`).
 
     Examples
     --------
@@ -157,6 +160,7 @@ class Program:
     captured: tuple[tuple[int, ...], ...] = ()
     certificate: Certificate | None = field(default=None, compare=False)
     result_shapes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    raw: Any = field(default=None, compare=False)
 
     def result(self, variable: int, values: Array) -> Array:
         """Return the values of an output in the shape in which it is returned."""

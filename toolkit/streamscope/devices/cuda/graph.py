@@ -108,6 +108,8 @@ class CudaGraph:
     def __init__(self, captured: int, captures: Captures, refused: str = "") -> None:
         runtime = libraries().runtime
         self.refused = refused
+        self.kept: object = None
+        """What must live as long as the graph."""
         self._runtime = runtime
         self._captures = captures
         self._captured = captured
@@ -133,7 +135,11 @@ class CudaGraph:
 
     def launch(self, stream: CudaStream) -> None:
         """Put one replay on a stream."""
-        self._runtime.graphLaunch(self._executable, stream.pointer)
+        self.launch_on(stream.pointer)
+
+    def launch_on(self, stream: int) -> None:
+        """Put one replay on a stream that is known by its address."""
+        self._runtime.graphLaunch(self._executable, stream)
 
     def update(self, captured: int) -> str:
         """Apply a captured graph, and take it over; launches from now on replay it.
