@@ -14,11 +14,13 @@ from streamscope import display
 TYPES = {
     "Advice": "advising.advice",
     "Audit": "auditing.audit",
+    "Certificate": "capturing.certificate",
     "Choice": "advising.choice",
     "Comparison": "comparing.comparison",
     "CompilationComparison": "compiling.compare_compilation",
     "CompilationLog": "kernels.compile.compilation_log",
     "GraphView": "engines.graphs",
+    "Parallelised": "parallelising.parallelised",
     "Prediction": "predicting.prediction",
     "Trace": "trace.trace",
     "TraceDiff": "analysis.diff",

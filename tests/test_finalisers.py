@@ -1,9 +1,14 @@
-"""Ctrl-C that comes while Python lets something go: Python swallows it, and what was to be done is done all the same."""
+"""Ctrl-C that comes while Python lets something go: what was to be done is done all the same, and Ctrl-C comes right after.
+
+Warnings are errors, and pytest warns of what Python swallows.
+"""
 
 from __future__ import annotations
 
 import gc
+import signal
 import weakref
+from _thread import interrupt_main
 from contextlib import suppress
 from dataclasses import replace
 
@@ -15,10 +20,8 @@ import streamscope as ss
 from streamscope.devices.cost_model import CostModel
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.engines.prepared import prepare_traced
-from streamscope.interrupts import clean_up, when_gone
+from streamscope.interrupts import clean_up, deferred, when_gone
 from streamscope.program.variable import Place
-
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 MOMENTS = range(1, 13)
 NBYTES = 900_000
@@ -36,11 +39,14 @@ class Beginnings:
 
 
 def let_go(things, at):
-    """Empty a list, with Ctrl-C at some moment; return whether it came by then."""
-    watch = Beginnings(at)
-    with suppress(KeyboardInterrupt), profiled(watch):
-        things.clear()
-    return watch.countdown.count >= at
+    """Empty a list, with Ctrl-C at some moment, which is not lost."""
+    watch, interrupted = Beginnings(at), False
+    try:
+        with profiled(watch):
+            things.clear()
+    except KeyboardInterrupt:
+        interrupted = True
+    assert interrupted == (watch.countdown.count >= at)
 
 
 def small_device():
@@ -146,3 +152,44 @@ def test_what_is_to_be_done_is_done_once():
     things.clear()
     clean_up()
     assert done == [0, 2]
+
+
+class Tripping:
+    """Lets Ctrl-C wait to be noticed by the next Python code, as one that comes in the middle of C code does."""
+
+    __del__ = interrupt_main
+
+
+@pytest.mark.parametrize("after", [0, 1, 50])
+def test_ctrl_c_comes_once_all_is_done_where_the_first_code_to_notice_it_is_a_finaliser(after):
+    done, things = [], [Thing() for _ in range(100 + after)]
+    for number in range(100 + after):
+        when_gone(things[number], lambda number=number: done.append(number))
+    things.insert(100, Tripping())  # The last goes first.
+    interrupted = False
+    try:
+        things.clear()
+        list(map(int, "1"))
+        done.append("never")
+    except KeyboardInterrupt:
+        interrupted = True
+    assert interrupted
+    assert len(done) == 100 + after
+    assert "never" not in done
+
+
+def test_ctrl_c_in_a_finaliser_waits_for_the_end_of_the_block_that_let_the_object_go():
+    done, things = [], [Thing()]
+    when_gone(things[0], lambda: (signal.raise_signal(signal.SIGINT), done.append("finished")))
+    with pytest.raises(KeyboardInterrupt), deferred():  # noqa: PT012 — the order of statements is tested
+        things.clear()
+        done.append("block")
+    assert done == ["finished", "block"]
+
+
+def test_a_finaliser_that_fails_says_so_as_pythons_own_do(monkeypatch):
+    said, things = [], [Thing()]
+    monkeypatch.setattr("sys.unraisablehook", said.append)
+    when_gone(things[0], lambda: 1 // 0)
+    things.clear()
+    assert [type(one.exc_value) for one in said] == [ZeroDivisionError]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamscope.capturing import state
+from streamscope.capturing.memory import around
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)).map(lambda each: (each[0], each[0] + each[1])), max_size=8)
 
@@ -44,6 +45,6 @@ def test_neighbouring_lines_are_one_span_and_the_last_ends_with_the_memory():
 @given(st.integers(0, 90), spans)
 def test_the_span_around_an_address(address, found):
     apart = state._merged(found)
-    around = state._around(apart, address)
-    assert (around is not None) == (address in members(apart))
-    assert around is None or around[0] <= address < around[1]
+    found_around = around(apart, address)
+    assert (found_around is not None) == (address in members(apart))
+    assert found_around is None or found_around[0] <= address < found_around[1]

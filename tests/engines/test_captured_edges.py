@@ -22,7 +22,7 @@ def captured(edges):
         launch = Launch(number, 0, "kernel", LaunchKind.KERNEL, before, (number,), Cost(0), None, None)
         operations.append(Operation(number, "kernel", before, (number,), {}, "", (launch,)))
     variables = tuple(Variable(number, f"edge {number}", TOKEN, Place.DEVICE) for number in range(len(edges)))
-    return Program("captured", variables, tuple(operations), (), (), captured=True)
+    return Program("captured", variables, tuple(operations), (), (), captured=tuple(map(tuple, edges)))
 
 
 def closure(edges):

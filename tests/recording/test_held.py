@@ -6,9 +6,13 @@ import signal
 
 import pytest
 
+from streamscope.devices import gates
+from streamscope.devices.gates import held
 from streamscope.devices.simulated import SimulatedDevice
+from streamscope.devices.simulated.streams import SimulatedStream
 from streamscope.errors import DeviceError, RecordingError
-from streamscope.recording.calibration import held
+from streamscope.recording.calibration import calibrate
+from streamscope.recording.launch_times import LaunchTimer
 
 
 class Gate:
@@ -78,3 +82,22 @@ def test_streams_of_the_simulated_device():
         assert not event.done()
     stream.synchronize()
     assert event.done()
+
+
+@pytest.mark.parametrize("measure", [calibrate, lambda device: LaunchTimer(device).step_ns(lambda: None)])
+def test_what_is_measured_on_a_stream_of_its_own_waits_for_it_when_it_breaks_off(measure, monkeypatch):
+    """Ctrl-C comes as a gate has opened: what was queued behind it is still to run, on memory that is about to go."""
+    device, waited = SimulatedDevice(), []
+    make, synchronize = device.stream, SimulatedStream.synchronize
+    own = []
+    monkeypatch.setattr(device, "stream", lambda name: own.append(make(name)) or own[-1])
+    monkeypatch.setattr(SimulatedStream, "synchronize", lambda stream: (waited.append(stream), synchronize(stream)))
+
+    def interrupted(gate, what):
+        waited.clear()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gates, "_open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        measure(device)
+    assert waited == own

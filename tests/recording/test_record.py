@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import signal
 import sys
 import threading
+from _thread import interrupt_main
+from collections import deque
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +19,7 @@ from tests.recording.fake_cupti import CUPTI, ActivityKind, Driver, Library, Run
 
 import streamscope as ss
 from streamscope.errors import RecordingError, RecordingWarning
+from streamscope.interrupts import deferred
 from streamscope.recording import record as module
 from streamscope.recording import subscription as subscribing
 from streamscope.trace.spans import SpanKind
@@ -328,7 +333,7 @@ def test_processes_that_are_started_later_do_not_load_cupti(library, monkeypatch
 
 
 @pytest.mark.parametrize("where", ["_held", "_filled"])
-def test_ctrl_c_while_cupti_asks_for_a_buffer_waits_for_the_end_of_the_recording(library, where):
+def test_ctrl_c_while_cupti_asks_for_a_buffer_comes_when_cupti_has_returned(library, where):
     class Interrupting(dict):
         left = 2
 
@@ -345,16 +350,44 @@ def test_ctrl_c_while_cupti_asks_for_a_buffer_waits_for_the_end_of_the_recording
             setattr(library.subscription, where, Interrupting())
             launch(library, correlation=5)
             launch(library, correlation=6)
-            library.cuptiActivityFlushAll(0)  # which CUPTI does by itself when a buffer is full
-            recording.behind = True
+            recording.reached = "the buffer"
+            with deferred():  # as in C
+                library.cuptiActivityFlushAll(0)  # which CUPTI does by itself when a buffer is full
+                recording.reached = "the end of the call"
+            recording.reached = "the end"
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert recording.behind
+    assert recording.reached == "the end of the call"
     assert len(rows(recording.trace, SpanKind.KERNEL)) == 2
     assert library.enabled == []
     with ss.record():
         pass
+
+
+def interrupted_at_the_entry(function, *arguments):
+    """Call a function of ctypes' with Ctrl-C waiting to be noticed by the first Python code, which is what the function calls."""
+    deque(map(operator.call, [interrupt_main, partial(function, *arguments)]), maxlen=0)  # All of it is C.
+
+
+def test_ctrl_c_that_waits_as_cupti_calls_comes_when_cupti_has_returned(library):
+    """Python could not catch it where it is noticed: before the first line of what CUPTI calls."""
+    before = signal.getsignal(signal.SIGINT)
+    kernel = record(ActivityKind.CONCURRENT_KERNEL, start=5, end=9, name=text(b"axpy"))
+    buffer, size, most = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
+    with ss.record() as recording:
+        requested, completed = library._callbacks
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_at_the_entry(requested, ctypes.byref(buffer), ctypes.byref(size), ctypes.byref(most))
+        assert size.value == subscribing.BUFFER_BYTES
+        ctypes.memmove(buffer.value, kernel, len(kernel))
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_at_the_entry(completed, None, 0, buffer.value, size.value, len(kernel))
+        launch(library, correlation=5)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert len(rows(recording.trace, SpanKind.KERNEL)) == 2
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_without_memory_for_a_buffer_cupti_gets_none(library, monkeypatch):

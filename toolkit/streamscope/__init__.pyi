@@ -12,6 +12,7 @@ from streamscope.advising.best import best as best
 from streamscope.analysis.diff import diff as diff
 from streamscope.auditing.audit import audit as audit
 from streamscope.capturing.function import capture as capture
+from streamscope.capturing.saved import load_captured as load_captured
 from streamscope.comparing.compare import compare as compare
 from streamscope.comparing.comparison import Comparison as Comparison
 from streamscope.comparing.comparison import load_comparison as load_comparison
@@ -28,6 +29,7 @@ from streamscope.kernels.compile.compilation_log import compilations as compilat
 from streamscope.ops.custom import operator as operator
 from streamscope.ops.host import host_function as host_function
 from streamscope.ops.one_line import elementwise as elementwise
+from streamscope.parallelising.parallelise import parallelise as parallelise
 from streamscope.predicting.verify import verify as verify
 from streamscope.program.operation import Program as Program
 from streamscope.program.symbol import Symbol as Symbol

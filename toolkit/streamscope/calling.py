@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from streamscope.capturing.function import CapturedFunction
+from streamscope.capturing.captured import CapturedProgram
 from streamscope.errors import KeywordError, ProgramError
 from streamscope.frames import users_lines_shown
 from streamscope.program.operation import Program
@@ -51,7 +51,9 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def as_program(given: object) -> object:
-    """Return what a verb was given, a plain function as the program that ``ss.program(function)`` is."""
+    """Return what a verb was given: a plain function as the program that ``ss.program(function)`` is, a parallelised one as captured."""
+    if isinstance(captured := getattr(given, "captured", None), CapturedProgram):
+        return captured
     return ProgramFunction(given) if callable(given) and not isinstance(given, ProgramFunction) else given
 
 
@@ -65,7 +67,7 @@ def traced(caller: str, program: object, inputs: Sequence[Any], attributes: Mapp
     """
     if isinstance(program, Program):
         return program
-    if isinstance(program, CapturedFunction):
+    if isinstance(program, CapturedProgram):
         check_captured(caller, program, inputs)
         return program.trace()
     if isinstance(program, ProgramFunction):
@@ -73,7 +75,7 @@ def traced(caller: str, program: object, inputs: Sequence[Any], attributes: Mapp
     raise no_program(caller, program)
 
 
-def check_captured(caller: str, program: CapturedFunction, inputs: Sequence[Any]) -> None:
+def check_captured(caller: str, program: CapturedProgram, inputs: Sequence[Any]) -> None:
     """Check that captured code, which has its inputs already, got no others.
 
     Raises

@@ -34,6 +34,7 @@ RENDERERS = {
         "capture": "advice_charts:capture_chart",
     },
     "Audit": {"html": "advice_view:audit_html"},
+    "Certificate": {"html": "certificate_view:certificate_html"},
     "Choice": {"html": "advice_view:choice_html"},
     "Comparison": {
         "html": "comparison_view:comparison_html",
@@ -47,6 +48,7 @@ RENDERERS = {
     },
     "CompilationLog": {"html": "compilation_view:compilation_html", "timeline": "timeline:compilation_timeline"},
     "GraphView": {"html": "graph_picture:graph_html", "svg": "graph_picture:graph_svg"},
+    "Parallelised": {"html": "parallelised_view:parallelised_html"},
     "Prediction": {"html": "prediction_view:prediction_html", "timeline": "prediction_view:prediction_timeline"},
     "Trace": {"html": "trace_view:trace_html", "timeline": "timeline:trace_timeline"},
     "TraceDiff": {"html": "diff_view:diff_html", "timeline": "diff_view:diff_timeline"},

@@ -6,9 +6,11 @@
     ├── ProgramError          a program, operator or argument is wrong (shape, dtype, unwritten read)
     ├── KeywordError          a function of ours has no such keyword (a TypeError, too)
     ├── EngineError           an engine cannot do what was asked (unknown name, failed capture)
+    ├── RaceError             a schedule of captured code does not order nodes that share memory
     ├── CompilationError      a kernel did not compile
     ├── DeviceError           a device failed
     │   ├── NoDeviceError     the device that was asked for is not on this machine
+    │   ├── HungError         a run does not end
     │   └── OutOfMemoryError  device memory ran out
     ├── RecordingError        times could not be recorded
     ├── TraceError            a trace, or the file that holds one, is broken
@@ -98,6 +100,10 @@ class EngineError(StreamscopeError):
     """An engine cannot do what was asked of it."""
 
 
+class RaceError(StreamscopeError):
+    """A schedule of captured code lets nodes that share memory run side by side, or in another order; nothing was launched."""
+
+
 class CompilationError(StreamscopeError):
     """A kernel did not compile; the message holds the compiler's log with the numbered source, or what is wrong in the user's line."""
 
@@ -108,6 +114,10 @@ class DeviceError(StreamscopeError):
 
 class NoDeviceError(DeviceError):
     """The device that was asked for is not on this machine."""
+
+
+class HungError(DeviceError):
+    """A run on the device does not end; the process cannot use the device any more."""
 
 
 class OutOfMemoryError(DeviceError):

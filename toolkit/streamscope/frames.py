@@ -10,6 +10,8 @@ from typing import Any
 
 BETWEEN = ("streamscope_widgets", "IPython", "ipykernel", "traitlets", "contextlib", "functools")
 """What stands between the user's lines and ours."""
+LIBRARIES = ("numpy", "cupy", "torch", "torchvision", "triton", "numba")
+"""Whose lines are not the user's either."""
 ALL = "(%tb shows what Streamscope did)"
 
 
@@ -21,7 +23,7 @@ def is_ours(module: str) -> bool:
 def is_known(module: str) -> bool:
     """Tell whether a module is ours, Python's, or installed: its lines are not the user's."""
     top = module.partition(".")[0]
-    return top in ("numpy", "cupy", *BETWEEN) or top in sys.stdlib_module_names - {"__main__"} or is_ours(module)
+    return top in (*LIBRARIES, *BETWEEN) or top in sys.stdlib_module_names - {"__main__"} or is_ours(module)
 
 
 @contextmanager

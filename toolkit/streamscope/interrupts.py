@@ -9,9 +9,11 @@ from __future__ import annotations
 # The C functions: those of `signal` look up enumerations, which takes longer than a simulated launch.
 import _signal  # type: ignore[import-not-found]
 import atexit
+from _thread import interrupt_main
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from inspect import CO_GENERATOR
 from sys import _getframe
 from threading import get_ident, main_thread
@@ -81,6 +83,21 @@ class Deferral:
             # Python raises Ctrl-C at calls, and there is none here: the outer block defers again, come what may.
             self._open = before
 
+    def swap(self, expected: _Handler | None, handler: _Handler) -> _Handler | None:
+        """Let another handler get Ctrl-C from the end of the outermost block on; return the one before, None where there is none to swap.
+
+        Parameters
+        ----------
+        expected : callable, optional
+            Swap this one only.
+        handler : callable
+        """
+        before = self._handler
+        if not self._depth or get_ident() != main_thread().ident or before is None or (expected is not None and before != expected):
+            return None
+        self._handler = handler
+        return before
+
     def _begin(self, outermost: FrameType) -> None:
         handler, self._arrived, self._open, self._outermost = _signal.getsignal(_SIGINT), None, 0, outermost
         if handler == self._note:
@@ -138,6 +155,62 @@ def let_through(function: Callable[..., Result], /, *arguments: Any, **options: 
     return _deferral.lifted(function, *arguments, **options)
 
 
+class Again:
+    """Lets Ctrl-C come again, in the main thread, as soon as Python runs any code after this object has gone.
+
+    For code that C calls, which swallows what is raised: drop one last. Both this finaliser and what calls it are C, so no code of the
+    one who drops it runs in between.
+    """
+
+    __slots__ = ()
+    __del__ = interrupt_main
+
+
+class CalledByC:
+    """Keeps Ctrl-C away from functions that C calls, which swallows what they raise: it comes again when they have returned.
+
+    Parameters
+    ----------
+    *functions : function
+        Each returns what `again` returns.
+    """
+
+    def __init__(self, *functions: Callable[..., object]) -> None:
+        self._codes = {function.__code__ for function in functions}
+        self._before: _Handler | None = None
+        self.arrived = False
+        """Whether Ctrl-C came in one of them, and has not come again."""
+
+    def begin(self) -> None:
+        """Be the one to get Ctrl-C after this `deferred` block; of use in the main thread only."""
+        self._before = _deferral.swap(None, self._note)
+
+    def end(self) -> None:
+        """Let the one that was there before get it, and what arrived meanwhile, after this `deferred` block."""
+        if self._before is not None:
+            _deferral.swap(self._note, self._before)
+            self._before = None
+        if self.arrived:
+            self.arrived = False
+            _signal.raise_signal(_SIGINT)
+
+    def again(self) -> Again | None:
+        """Return what lets Ctrl-C come again, if it arrived."""
+        if not self.arrived:
+            return None
+        self.arrived = False
+        return Again()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        caller: FrameType | None = _getframe(1)
+        while caller is not None and caller.f_code not in self._codes:
+            caller = caller.f_back
+        if caller is not None:
+            self.arrived = True
+        elif self._before is not None:
+            self._before(number, frame)
+
+
 class Finaliser:
     """What is still to be done when an object has gone; see `when_gone`."""
 
@@ -147,7 +220,9 @@ class Finaliser:
         self.at_exit = at_exit
         self._finish = finish
         # The one that is made last is called first. It is a C function, in which no Ctrl-C can come.
-        self._notice = ref(thing, _noticed)
+        noticing = _noticing()
+        next(noticing)
+        self._notice = ref(thing, partial(next, noticing))
         self._reference = ref(thing, _gone.append)
         _finalisers[id(self._reference)] = self
 
@@ -179,8 +254,9 @@ def when_gone(thing: object, finish: Callable[[], object], *, at_exit: bool = Fa
     """Call a function when Python has let an object go, or at the end of the process, where that is wanted.
 
     Python swallows Ctrl-C that comes in a finaliser, and one that was about to begin never runs. Here, what is left to do is noted before
-    any Python code runs; where Ctrl-C then keeps it from being done, `clean_up` does it, and so does the next finaliser. Until it is
-    done, the function and all that it holds stay; it must not hold the object.
+    any Python code runs, and Ctrl-C that comes meanwhile comes again right after, in the code that let the object go. What is kept from
+    being done all the same, `clean_up` does, and so does the next finaliser. Until it is done, the function and all that it holds stay;
+    it must not hold the object.
     """
     with deferred():
         return Finaliser(thing, finish, at_exit=at_exit)
@@ -198,8 +274,21 @@ def clean_up() -> None:
                 finaliser.now()
 
 
-def _noticed(reference: object) -> None:
-    clean_up()
+def _noticing() -> Generator[None, None, None]:
+    """Clean up when it goes on.
+
+    A function would have Ctrl-C as it begins, before its ``try``, and Python would swallow it; a generator goes on inside.
+    """
+    begun, again = False, None
+    while True:
+        try:
+            if not begun:
+                begun = True
+                yield
+            clean_up()
+            break
+        except KeyboardInterrupt:
+            again = again or Again()  # It goes with this frame.
 
 
 @atexit.register

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,10 +12,10 @@ from streamscope.advising.choice import Candidate, Choice, Standing, reason
 from streamscope.advising.elimination import Elimination, Out, paired_ratios
 from streamscope.analysis.metrics import device_memory_bytes
 from streamscope.analysis.statistics import MedianInterval, median_interval
-from streamscope.arguments import shown, whole_number
+from streamscope.arguments import memory_bytes
 from streamscope.calling import verb
-from streamscope.capturing.function import CapturedFunction
-from streamscope.devices import open_device
+from streamscope.capturing.captured import CapturedProgram
+from streamscope.devices import device_for
 from streamscope.devices.protocol import Device
 from streamscope.engines import PLANNERS, engine_names
 from streamscope.engines.case import CHECKED_RUNS, Case, Checked
@@ -30,15 +28,11 @@ from streamscope.words import format_mib
 MOST_ROUNDS = 100
 """After so many rounds, what cannot be told apart counts as equal."""
 STANDINGS = {Out.SLOWER: Standing.SLOWER, Out.NO_FASTER: Standing.NO_FASTER}
-UNITS = {
-    "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
-}  # fmt: skip
-_SIZE = re.compile(r"\s*(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z]*)\s*")  # Longer ones are not sizes of any memory.
 
 
 @verb
 def best(
-    program: Callable[..., Any] | ProgramFunction | CapturedFunction,
+    program: Callable[..., Any] | ProgramFunction | CapturedProgram,
     /,
     *inputs: Any,
     engines: Sequence[str] | str | None = None,
@@ -57,7 +51,7 @@ def best(
 
     Parameters
     ----------
-    program : callable, ProgramFunction or CapturedFunction
+    program : callable, ProgramFunction or CapturedProgram
         A function over variables, or what ``ss.capture`` returned, which takes no inputs.
     *inputs : array
         Arguments of the program: NumPy or CuPy arrays.
@@ -105,7 +99,8 @@ def best(
     names = engine_names(engines)
     limit = None if memory_limit is None else memory_bytes(memory_limit)
     allowed = checked_streams(streams)
-    case, opened = Case.of(program, inputs, "ss.best", attributes), open_device(device)
+    case = Case.of(program, inputs, "ss.best", attributes)
+    opened = device_for(case.program, device)
     case.warn_if_short_of_memory(opened, len(names))
     rounds = 1 if opened.info.exact else MOST_ROUNDS
     with showing("choosing an engine", progress=progress) as said:
@@ -241,33 +236,3 @@ def _twin(plan: Plan) -> tuple[str, str]:
         simpler = "async" if plan.engine == "dual" else "graph"
         return simpler, f"it uses one stream here, so it is {simpler}"
     return "", ""
-
-
-def memory_bytes(limit: int | str) -> int:
-    """Return a memory limit in bytes.
-
-    Parameters
-    ----------
-    limit : int or str
-        Bytes, or a number with a unit: B, kB, MB, GB, TB (powers of 1,000) or KiB, MiB, GiB, TiB (powers of 1,024); case does not matter.
-
-    Raises
-    ------
-    EngineError
-        It is not such a number, or less than one byte.
-    """
-    hint = 'give bytes, or for example "512 MiB"'
-    if isinstance(limit, str):
-        match = _SIZE.fullmatch(limit)
-        unit = UNITS.get(match[2].upper()) if match else None
-        if match is None or unit is None:
-            raise EngineError(f"the memory limit must be a size, not {shown(limit)}", hint=hint)
-        size = int(Fraction(match[1]) * unit)
-    else:
-        try:
-            size = whole_number("memory_limit", limit)
-        except EngineError:
-            raise EngineError(f"the memory limit must be a size, not {shown(limit)}", hint=hint) from None
-    if size < 1:
-        raise EngineError(f"the memory limit must be at least one byte, not {shown(limit)}", hint=hint)
-    return size

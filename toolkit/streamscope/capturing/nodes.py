@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
-import itertools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
+from streamscope.capturing.arguments import Parameter, parameters_of
+from streamscope.capturing.memory import Access, Evidence, NodeMemory, Region
 from streamscope.devices.cuda.graph_nodes import described, kernel_function, node_handles, predecessors
-from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.devices.graph_node import GraphNode, NodeKind, in_order
 from streamscope.errors import EngineError
 from streamscope.kernels.library.libraries import checked, libraries
 from streamscope.program.launch import Cost, LaunchKind
@@ -22,8 +21,7 @@ Bind = Callable[[int], Call]
 """``bind(stream pointer) -> call`` that launches a node by itself."""
 
 _UNKNOWN_HERE = (1, 801)  # CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED: the node has no such attribute
-_HOST, _DEVICE = 1, 2  # CUmemorytype
-_END, _BUFFER, _SIZE = 0, 1, 2  # CU_LAUNCH_PARAM_END, _BUFFER_POINTER, _BUFFER_SIZE
+_HOST, _DEVICE, _ARRAY = 1, 2, 3  # CUmemorytype
 
 
 @dataclass(frozen=True)
@@ -36,22 +34,43 @@ class LaunchableNode:
     kind : LaunchKind
         Copies between host and device are copies; a copy within the device is a kernel here, and so is a set.
     bind : callable
-    words : tuple of int
-        All words of its arguments; those that are addresses of device memory lead to what it may touch.
+    parameters : tuple of Parameter
+        Those of a kernel.
+    function : int
+        The ``CUfunction`` of a kernel, 0 elsewhere.
+    memory : NodeMemory, optional
+        What a copy or set touches, on the host too; None for a kernel.
+    handle : int
+        Address of the captured node.
+    alone_ns : float, optional
+        How long it takes alone, where that was measured.
+    per_multiprocessor : int
+        Blocks of a kernel that fit on a multiprocessor; 0 where the driver does not say.
     """
 
     node: GraphNode
     kind: LaunchKind
     bind: Bind
-    words: tuple[int, ...]
+    parameters: tuple[Parameter, ...] = ()
+    function: int = 0
+    memory: NodeMemory | None = None
+    handle: int = 0
+    alone_ns: float | None = None
+    per_multiprocessor: int = 0
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """All words of its arguments; those that are addresses of device memory lead to what it may touch."""
+        own = self.memory.accesses if self.memory is not None else ()
+        return tuple(one.start for one in own) + tuple(word for one in self.parameters for word in one.words)
 
     @property
     def cost(self) -> Cost:
-        """What is known of its cost: the bytes of copies and sets, the blocks and threads of kernels."""
+        """What is known of its cost: the bytes of copies and sets, the blocks and threads of kernels, and how long it takes alone."""
         if self.node.kind is not NodeKind.KERNEL:
-            return Cost(self.node.nbytes)
+            return Cost(self.node.nbytes, alone_ns=self.alone_ns)
         (x, y, z), (i, j, k) = self.node.grid, self.node.block
-        return Cost(0, 0, x * y * z, i * j * k)
+        return Cost(0, 0, x * y * z, i * j * k, alone_ns=self.alone_ns, per_multiprocessor=self.per_multiprocessor)
 
 
 def read_nodes(graph: int) -> list[LaunchableNode]:
@@ -66,47 +85,28 @@ def read_nodes(graph: int) -> list[LaunchableNode]:
     before = predecessors(graph, handles)
     kept: list[LaunchableNode] = []
     index: dict[int, tuple[int, ...]] = {}
-    for position in _in_order(before):
+    for position in in_order(before):
         after = tuple(dict.fromkeys(one for earlier in before[position] for one in index[earlier]))
         node = replace(described(handles[position]), after=after)
         if node.kind is NodeKind.EMPTY:
             index[position] = after
         else:
             index[position] = (len(kept),)
-            kept.append(_launchable(handles[position], node))
+            kept.append(replace(_launchable(handles[position], node), handle=int(handles[position])))
     return kept
-
-
-def _in_order(before: Sequence[Sequence[int]]) -> list[int]:
-    """Return a topological order that keeps the order of capture where it can."""
-    done: set[int] = set()
-    order: list[int] = []
-    for start in range(len(before)):
-        pending = [start]
-        while pending:
-            node = pending[-1]
-            missing = [earlier for earlier in before[node] if earlier not in done]
-            if missing:
-                pending += missing
-                continue
-            pending.pop()
-            if node not in done:
-                done.add(node)
-                order.append(node)
-    return order
 
 
 def _launchable(handle: Any, node: GraphNode) -> LaunchableNode:
     if node.kind is NodeKind.KERNEL:
-        return LaunchableNode(node, LaunchKind.KERNEL, *_kernel(handle, node))
+        return _kernel(handle, node)
     if node.kind is NodeKind.SET:
-        return LaunchableNode(node, LaunchKind.KERNEL, *_memset(handle))
+        return _memset(handle, node)
     if node.kind is NodeKind.COPY:
-        return LaunchableNode(node, *_memcpy(handle))
+        return _memcpy(handle, node)
     raise EngineError(f"the captured code has a node ({node.name}) that cannot run by itself", hint="leave it out of the captured function")
 
 
-def _kernel(handle: Any, node: GraphNode) -> tuple[Bind, tuple[int, ...]]:
+def _kernel(handle: Any, node: GraphNode) -> LaunchableNode:
     cuda = libraries().cuda
     p = checked(cuda.cuGraphKernelNodeGetParams(handle))
     function = cuda.CUfunction(int(kernel_function(p)[0]))  # A value of its own: what ``p`` hands out is a view of it.
@@ -129,32 +129,9 @@ def _kernel(handle: Any, node: GraphNode) -> tuple[Bind, tuple[int, ...]]:
 
         return launch_with_attributes
 
-    return bind, _words(function, *arguments)
-
-
-def _words(function: Any, parameters: int, extra: int) -> tuple[int, ...]:
-    """Return the aligned words of a kernel's arguments: of values, of structures that are passed whole, of a packed buffer."""
-    pieces = _parameters(function, parameters) if parameters else _packed(extra) if extra else []
-    return tuple(int(word) for piece in pieces for word in np.frombuffer(piece[: len(piece) // 8 * 8], np.uint64))
-
-
-def _parameters(function: Any, parameters: int) -> list[bytes]:
-    """Return the values that an array of pointers leads to; how many there are and how long each is, the function knows."""
-    described = (libraries().cuda.cuFuncGetParamInfo(function, number) for number in itertools.count())
-    sizes = (nbytes for _, _, nbytes in itertools.takewhile(lambda one: int(one[0]) == 0, described))
-    return [ctypes.string_at(_word_at(parameters + 8 * number), nbytes) for number, nbytes in enumerate(sizes)]
-
-
-def _packed(extra: int) -> list[bytes]:
-    """Return the buffer that a list of keys and values names; libraries give the keys in any order."""
-    values = {}
-    while (key := _word_at(extra)) != _END:
-        values[key], extra = _word_at(extra + 8), extra + 16
-    return [ctypes.string_at(values[_BUFFER], _word_at(values[_SIZE]))]
-
-
-def _word_at(address: int) -> int:
-    return ctypes.c_uint64.from_address(address).value
+    status, fit = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, math.prod(node.block), shared_bytes)
+    fitting = int(fit) if int(status) == 0 else 0
+    return LaunchableNode(node, LaunchKind.KERNEL, bind, parameters_of(function, *arguments), int(function), per_multiprocessor=fitting)
 
 
 def _attributes(handle: Any) -> list[Any]:
@@ -189,11 +166,12 @@ def _attributes(handle: Any) -> list[Any]:
     return found
 
 
-def _memset(handle: Any) -> tuple[Bind, tuple[int, ...]]:
+def _memset(handle: Any, node: GraphNode) -> LaunchableNode:
     cuda = libraries().cuda
     p = checked(cuda.cuGraphMemsetNodeGetParams(handle))
     fill = {1: cuda.cuMemsetD2D8Async, 2: cuda.cuMemsetD2D16Async, 4: cuda.cuMemsetD2D32Async}[p.elementSize]
-    pitch = p.pitch or p.width * p.elementSize
+    width = p.width * p.elementSize
+    pitch = p.pitch or width
 
     def bind(stream: int) -> Call:
         queue = cuda.CUstream(stream)
@@ -203,10 +181,12 @@ def _memset(handle: Any) -> tuple[Bind, tuple[int, ...]]:
 
         return call
 
-    return bind, (int(p.dst),)
+    start = int(p.dst)
+    written = Access(start, start + (p.height - 1) * pitch + width, False, True, Evidence.NODE)
+    return LaunchableNode(node, LaunchKind.KERNEL, bind, memory=NodeMemory((written,)))
 
 
-def _memcpy(handle: Any) -> tuple[LaunchKind, Bind, tuple[int, ...]]:
+def _memcpy(handle: Any, node: GraphNode) -> LaunchableNode:
     cuda = libraries().cuda
     p = checked(cuda.cuGraphMemcpyNodeGetParams(handle))
     source, target = int(p.srcMemoryType), int(p.dstMemoryType)
@@ -220,4 +200,21 @@ def _memcpy(handle: Any) -> tuple[LaunchKind, Bind, tuple[int, ...]]:
 
         return call
 
-    return kind, bind, (int(p.srcDevice), int(p.dstDevice))
+    sides = {"src": source, "dst": target}
+    plain = tuple(Access(*_copied(p, one), one == "src", one == "dst", Evidence.NODE) for one, where in sides.items() if where != _ARRAY)
+    why_unknown = "" if len(plain) == len(sides) else "it copies from or to a CUDA array"
+    return LaunchableNode(node, kind, bind, memory=NodeMemory(plain, why_unknown))
+
+
+def _copied(p: Any, side: str) -> Region:
+    """Return what a copy reads ("src") or writes ("dst"), from its first byte to its last; rows and slices may lie apart."""
+
+    def field(name: str) -> int:
+        return int(getattr(p, side + name))
+
+    base = field("Host") if field("MemoryType") == _HOST else field("Device")
+    height, depth = max(1, p.Height), max(1, p.Depth)
+    pitch = field("Pitch") or p.WidthInBytes
+    layer = pitch * (field("Height") or height)
+    start = base + field("XInBytes") + field("Y") * pitch + field("Z") * layer
+    return start, start + (depth - 1) * layer + (height - 1) * pitch + p.WidthInBytes

@@ -7,22 +7,20 @@ Memory that only an address in device memory leads to, as in arrays of pointers,
 
 from __future__ import annotations
 
-import bisect
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from streamscope.capturing.allocations import blocks_in_use, torch_segments
+from streamscope.capturing.memory import Region, around
 from streamscope.kernels.library.libraries import libraries
 from streamscope.tolerance import absolute_errors, allowed_of_others
 
 Array = npt.NDArray[Any]
-Region = tuple[int, int]
-"""Start and end of a piece of device memory, as addresses."""
-
 LINE = 512
 """Bytes that are saved together: CuPy's and PyTorch's allocators hand out nothing smaller, so two arrays never share a line."""
 PIECE = 2**26
@@ -50,6 +48,20 @@ class State:
         """Write what was saved to where it was."""
         for (start, end), values in self.saved:
             _bytes_at(start, end)[...] = libraries().cupy.asarray(values)
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Run a block that may change this memory, and put back afterwards what it held before the block."""
+        synchronize = libraries().runtime.deviceSynchronize
+        synchronize()
+        before = State([(region, _copied(region)) for region, _ in self.saved], None)
+        synchronize()
+        try:
+            yield
+        finally:
+            synchronize()
+            before.put_back()
+            synchronize()
 
     def changed(self) -> list[Region]:
         """Return the lines that differ from what was saved."""
@@ -113,37 +125,17 @@ def _blocks(addresses: Iterable[int]) -> list[Region]:
     cuda = libraries().cuda
     segments = torch_segments()
     torchs = sorted((each["address"], each["address"] + each["total_size"]) for each in segments)
-    blocks = sorted(
-        (block["address"], block["address"] + block["size"])
-        for each in segments
-        for block in each["blocks"]
-        if block["state"] == "active_allocated"
-    )
+    blocks = sorted(blocks_in_use(segments))
     found: set[Region] = set()
     for address in set(addresses):
-        if _around(torchs, address) is not None:
-            block = _around(blocks, address)
+        if around(torchs, address) is not None:
+            block = around(blocks, address)
             found |= {block} if block is not None else set()
             continue
         status, start, nbytes = cuda.cuMemGetAddressRange(address)
         if int(status) == 0:
             found.add((int(start), int(start) + int(nbytes)))
     return _merged(found)
-
-
-def torch_segments() -> list[dict[str, Any]]:
-    """Return what PyTorch's allocator holds, as its memory snapshot has it; empty where it has none or is not used."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized() or torch.cuda.get_allocator_backend() != "native":
-        return []
-    segments: list[dict[str, Any]] = torch.cuda.memory_snapshot()
-    return segments
-
-
-def _around(regions: Sequence[Region], address: int) -> Region | None:
-    """Return the region that an address lies in; the regions are sorted and apart."""
-    at = bisect.bisect_right(regions, (address, sys.maxsize)) - 1
-    return regions[at] if at >= 0 and address < regions[at][1] else None
 
 
 def _merged(regions: Iterable[Region]) -> list[Region]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from streamscope.devices.cuda import CudaDevice
 from streamscope.devices.cuda.bench import CudaBench
+from streamscope.devices.cuda.streams import CudaStream
+from streamscope.devices.protocol import Stream
+from streamscope.engines.binding import settled
 from streamscope.engines.prepared import prepare_traced
 from streamscope.engines.pushed.engine import Engine
 from streamscope.kernels.compile.compilation_log import LaunchCost
@@ -26,25 +29,27 @@ LAUNCHES, ROUNDS, SIZE = 300, 20, 4096
 @lru_cache(maxsize=8)
 def launch_cost(device: CudaDevice) -> LaunchCost:
     """Return what a launch costs on a device, measured once: all three ways take turns, and the median of the rounds counts."""
-    ways = {"plain": _plain(device), "prepared": _prepared(device), "pushed": _pushed(device)}
+    stream = device.stream("plain")
+    ways = {"plain": _plain(device, stream), "prepared": _prepared(device), "pushed": _pushed(device)}
     times: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(ROUNDS + 2):
-        for name, launch_all in ways.items():
-            start = time.perf_counter_ns()
-            launch_all()
-            elapsed_ns = time.perf_counter_ns() - start
-            device.synchronize()
-            if turn >= 2:  # the first ones warm up
-                times[name].append(elapsed_ns / LAUNCHES)
+    with settled([cast("Stream", stream)]):
+        for turn in range(ROUNDS + 2):
+            for name, launch_all in ways.items():
+                start = time.perf_counter_ns()
+                launch_all()
+                elapsed_ns = time.perf_counter_ns() - start
+                device.synchronize()
+                if turn >= 2:  # the first ones warm up
+                    times[name].append(elapsed_ns / LAUNCHES)
     medians = {name: float(np.median(values)) for name, values in times.items()}
     return LaunchCost(device.info.name, medians["plain"], medians["prepared"], medians["pushed"])
 
 
-def _plain(device: CudaDevice) -> Callable[[], None]:
+def _plain(device: CudaDevice, stream: CudaStream) -> Callable[[], None]:
     """Return the driver's own launch of the kernel, arguments packed, in a loop."""
     spec = ArraySpec((SIZE,), np.dtype(np.float32))
     arrays: list[Any] = [device.empty_bytes(spec.nbytes).view(np.float32) for _ in range(2)]
-    launch = bind(CudaBench(device, device.stream("plain")), add.signature([spec, spec], {}), [*arrays, arrays[0]], {})
+    launch = bind(CudaBench(device, stream), add.signature([spec, spec], {}), [*arrays, arrays[0]], {})
     calls = [launch] * LAUNCHES
 
     def launch_all() -> None:

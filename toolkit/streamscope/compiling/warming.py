@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from streamscope.calling import traced, verb
-from streamscope.capturing.function import CapturedFunction
+from streamscope.capturing.captured import CapturedProgram
 from streamscope.devices import check_device, open_device
 from streamscope.devices.cuda import CudaDevice
 from streamscope.devices.protocol import Device
@@ -128,6 +128,6 @@ def traced_for(caller: str, program: object, inputs: Sequence[Any], attributes: 
     """
     if isinstance(program, Program) and inputs:
         raise ProgramError(f"the traced program {program.name!r} takes no inputs here, got {len(inputs)}", hint="leave them out")
-    if isinstance(program, CapturedFunction):
+    if isinstance(program, CapturedProgram):
         raise ProgramError(f"captured {program.name!r} has kernels that are compiled already", hint=f"{caller} is for programs of ours")
     return traced(caller, program, inputs, attributes)

@@ -280,12 +280,14 @@ class CostModel:
         return first_fraction / first_threads if load <= first_threads else self.throughput(load) / load
 
     def kernel_ns(self, cost: Cost) -> float:
-        """Return how long a kernel takes alone, in ns.
+        """Return how long a kernel takes alone, in ns, as it was measured or by a model.
 
         A product takes what its table says, but no less than its bytes. Any other kernel takes a start, its stages, and its bytes; its
         flops at the arithmetic rate, where that is longer; and no less than the shortest kernel. Rates are those that its blocks can reach
         (roofline model, Williams, Waterman and Patterson 2009, with a load-dependent roof; bytes under way by Little's law).
         """
+        if cost.alone_ns is not None:
+            return cost.alone_ns
         if not (cost.bytes or cost.flops):
             return self.null_kernel_ns
         table = self._table(cost)
@@ -303,6 +305,8 @@ class CostModel:
         """
         if kind is LaunchKind.KERNEL:
             raise DeviceError("a kernel was priced as a copy", hint="use kernel_ns for kernels")
+        if cost.alone_ns is not None:
+            return cost.alone_ns
         rate_gb_s = self.bus_in_gb_s if kind is LaunchKind.COPY_IN else self.bus_out_gb_s
         return self.copy_latency_ns + cost.bytes / rate_gb_s
 
@@ -333,8 +337,11 @@ class CostModel:
         held = self._resident_blocks(cost)
         if busy is None:
             alone_ns = self.kernel_ns(cost)
-            working_ns = max(alone_ns - self._start_ns(cost), self._computing_ns(cost)) if cost.bytes or cost.flops else 0.0
-            busy = min(working_ns / alone_ns, 1.0)
+            works = cost.bytes or cost.flops or cost.alone_ns is not None
+            working_ns = max(alone_ns - self._start_ns(cost), self._computing_ns(cost)) if works else 0.0
+            busy = min(max(working_ns / alone_ns, 0.0), 1.0) if alone_ns else 0.0
+        if cost.per_multiprocessor == 1:  # Nothing else of its kind fits beside a block, which has few threads and keeps all units busy.
+            return Residency(held.multiprocessors * busy, held.multiprocessors * busy * self.threads_per_multiprocessor, whole=True)
         return Residency(held.multiprocessors * busy, held.threads * busy)
 
     def graph_launch_ns(self, nodes: int, copies: int = 0) -> float:
@@ -347,7 +354,7 @@ class CostModel:
 
     def _resident_blocks(self, cost: Cost) -> Residency:
         threads = min(max(cost.threads, 1), LARGEST_BLOCK)
-        each = max(1, min(self.threads_per_multiprocessor // threads, self.blocks_per_multiprocessor))
+        each = max(1, min(self.threads_per_multiprocessor // threads, cost.per_multiprocessor or self.blocks_per_multiprocessor))
         blocks = min(max(cost.blocks, 1), each * self.multiprocessors)
         return Residency(min(blocks, self.multiprocessors), blocks * threads)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -51,6 +52,8 @@ class GraphNode:
         The operation's name, and the user's line that applied it: ``"file.py:12"``.
     symbol : str
         Of a kernel its whole name, as it was written; empty where there is none.
+    module : str
+        Of captured PyTorch code the module that launched it, by its path in the outermost one: ``"layer3.0.conv1"``; else empty.
     """
 
     kind: NodeKind
@@ -66,6 +69,7 @@ class GraphNode:
     operator: str = ""
     where: str = ""
     symbol: str = ""
+    module: str = ""
 
     @property
     def shape(self) -> str:
@@ -80,6 +84,8 @@ class GraphNode:
         lines = [f"{self.name} ({self.kind.value})" if self.name != self.kind.value else self.name]
         if self.operation != NO_OPERATION:
             lines.append(f"operation {self.operation}, {self.operator}, {self.where}")
+        if self.module:
+            lines.append(f"module {self.module}")
         if self.lane:
             lines.append(f"stream {self.lane}")
         if self.kind is NodeKind.KERNEL and any(self.grid):
@@ -98,3 +104,22 @@ def _extents(extents: Extents) -> str:
     x, y, z = extents
     shown = (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)
     return "·".join(map(str, shown))
+
+
+def in_order(before: Sequence[Sequence[int]]) -> list[int]:
+    """Return a topological order of nodes, each given by those that it comes after, which keeps their own order where it can."""
+    done: set[int] = set()
+    order: list[int] = []
+    for start in range(len(before)):
+        pending = [start]
+        while pending:
+            node = pending[-1]
+            missing = [earlier for earlier in before[node] if earlier not in done]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            if node not in done:
+                done.add(node)
+                order.append(node)
+    return order

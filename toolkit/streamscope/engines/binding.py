@@ -14,6 +14,9 @@ from streamscope.interrupts import deferred
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Variable
 
+NO_STEP = -1
+"""The step of an empty node of captured code."""
+
 
 @dataclass
 class Bound:
@@ -31,7 +34,7 @@ class Bound:
     graph : Graph, optional
         The captured graph of a `Replay`.
     owners : tuple of int
-        For each node of the graph, the index in ``inner`` of the step that made it.
+        For each node of the graph, the index in ``inner`` of the step that made it, or `NO_STEP`.
     why_not : str
         Why a `Replay` could not be captured, where that was tried.
     """

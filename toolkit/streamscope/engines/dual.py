@@ -21,7 +21,7 @@ def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
 
     def make(operations: Sequence[Operation], stream_of: StreamOf) -> Plan:
         lanes = lanes_in_use(operations, stream_of)
-        steps, events = repeating_steps(operations, len(lanes.names), lanes.of, runs_apart=program.captured)
+        steps, events = repeating_steps(operations, len(lanes.names), lanes.of, runs_apart=bool(program.captured))
         return Plan("dual", program, lanes.names, tuple(steps), events, scopes=streams > 1 and may_open_scopes(program))
 
     return best_plan(program, estimate, streams, on_streams, make)

@@ -8,5 +8,7 @@ from streamscope.program.operation import Program
 
 
 def plan(program: Program, estimate: Estimate, streams: int = 1) -> Plan:
-    """Capture each segment with one compute stream; copies are branches of their own. Captured code keeps the branches that it has."""
-    return captured_plan("graph", program, program.operations, own_branches(program) if program.captured else main_stream)
+    """Capture each segment with one compute stream; copies are branches of their own. Captured code keeps the order that it has."""
+    if not program.captured:
+        return captured_plan("graph", program, program.operations, main_stream)
+    return captured_plan("graph", program, program.operations, own_branches(program.operations, program.captured), edges=program.captured)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from streamscope.engines.issuing import captured_plan
-from streamscope.engines.plan import Estimate, Plan, StreamOf
-from streamscope.engines.scheduling import best_plan, in_a_graph, may_open_scopes
+from streamscope.engines.plan import Edges, Estimate, Plan, Replay, StreamOf, own_branches
+from streamscope.engines.scheduling import WORTH, best_plan, in_a_graph, may_open_scopes, ranked_schedule
+from streamscope.order.graph import without_implied
 from streamscope.program.operation import Operation, Program
+from streamscope.words import listed, time_text
+
+TRIED_STREAMS = (2, 4, 8, 16, 32)
+"""On how many streams captured code is spread, to see which order is the fastest."""
 
 
 def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
     """Capture each segment with at most so many compute streams; with one, this is the graph engine.
+
+    Captured code that is in this process takes the order that memory asks for, with as many streams as turn out best (see `fastest`).
 
     Raises
     ------
@@ -19,7 +27,46 @@ def plan(program: Program, estimate: Estimate, streams: int = 2) -> Plan:
         ``streams`` is out of range.
     """
 
-    def make(operations: Sequence[Operation], stream_of: StreamOf) -> Plan:
-        return captured_plan("graph-dual", program, operations, stream_of, scopes=streams > 1 and may_open_scopes(program))
+    def make(operations: Sequence[Operation], stream_of: StreamOf, edges: Edges | None = None) -> Plan:
+        scopes = streams > 1 and may_open_scopes(program)
+        return captured_plan("graph-dual", program, operations, stream_of, scopes=scopes, edges=edges)
 
-    return best_plan(program, estimate, streams, in_a_graph, make)
+    if program.raw is None:
+        return best_plan(program, estimate, streams, in_a_graph, make)
+    operations, needed = program.operations, tuple(operation.reads for operation in program.operations)
+    nothing_to_gain = without_implied(needed) == without_implied(program.captured)
+    if streams == 1 or nothing_to_gain:
+        own = make(operations, own_branches(operations, program.captured), program.captured)
+        return replace(own, order="the capture's own order")
+    widest = replace(make(operations, own_branches(operations, needed), needed), order="fewest edges")
+    others = []
+    for count in (count for count in TRIED_STREAMS if count < widest.streams):
+        schedule = ranked_schedule(program, estimate, count, in_a_graph)
+        spread = make([operations[position] for position in schedule.order], schedule.stream_of)
+        others.append(replace(spread, order=f"{count} streams"))
+    return replace(widest, others=tuple(others))
+
+
+def fastest(made: Plan) -> Plan:
+    """Return the plan of captured code whose graph measures the fastest; of those that are as good (see `WORTH`) the first.
+
+    Raises
+    ------
+    DeviceError
+        The driver refuses.
+    EngineError
+        A replay does not end.
+    """
+    plans = (replace(made, others=()), *made.others)
+    times_us: list[float] = made.program.raw.times_us([_edges(one) for one in plans])
+    enough_us = min(times_us) * (1 + WORTH)
+    best = next(index for index, time_us in enumerate(times_us) if time_us <= enough_us)
+    said = [f"{one.order} {time_text(1e3 * time_us)}" for one, time_us in zip(plans, times_us, strict=True)]
+    if len(said) == 1:
+        return plans[0]
+    return replace(plans[best], chosen=f"taken of {len(said)} orders: {said.pop(best)}; {listed(said)}")
+
+
+def _edges(plan: Plan) -> Edges | None:
+    """Return the edges of the one graph of captured code."""
+    return next(step.edges for step in plan.steps if isinstance(step, Replay))

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from streamscope import display
 from streamscope.arguments import given_path
-from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.devices.graph_node import GraphNode, NodeKind, in_order
+from streamscope.engines.binding import NO_STEP
 from streamscope.engines.issuing import segments as split
 from streamscope.engines.plan import Issue, Replay
 from streamscope.errors import OutputError, printable
 from streamscope.files import written_whole
-from streamscope.program.launch import HostCall
+from streamscope.program.launch import HostCall, labelled
 from streamscope.program.operation import Operation
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class GraphView:
     segment : int
         Which of the program's segments it was captured from.
     nodes : tuple of GraphNode
-        In the order of capture, so that each comes after those that it depends on.
+        In the order of capture, as far as each comes after those that it depends on.
     lanes : tuple of str
         Names of the streams, in the plan's order.
     """
@@ -116,7 +117,7 @@ class GraphView:
         for index, node in enumerate(self.nodes):
             after = ", ".join(map(str, node.after)) or "-"
             registers = "" if node.registers is None else f"{node.registers} registers"
-            where = f"    # {node.where}" if node.where else ""
+            where = f"    # {labelled(node.where, node.module)}" if node.where else ""
             yield f"{index:>4}  {node.kind.value:<12}  {node.name:<32}  {node.shape:<16}  {registers:<14}  after {after}{where}"
 
 
@@ -175,14 +176,18 @@ def _view(prepared: Prepared, bound: Bound, segment: int) -> GraphView | None:
     program, lanes = prepared.program, prepared.plan.lanes
     nodes: list[GraphNode] = []
     for node, owner in zip(bound.graph.nodes, bound.owners, strict=True):
-        step = bound.inner[owner].step
+        step = bound.inner[owner].step if owner != NO_STEP else None
         if isinstance(step, Issue):
             operation = program.operations[step.launch.operation]
             lane = lanes[step.lane]
-            nodes.append(replace(node, lane=lane, operation=operation.id, operator=operation.name, where=operation.where))
+            owned = replace(node, operation=operation.id, operator=operation.name, where=operation.where, module=operation.label)
+            nodes.append(replace(owned, lane=lane))
         else:
             nodes.append(node)
-    return GraphView(program.name, segment, tuple(nodes), lanes)
+    order = in_order([node.after for node in nodes])  # Captured code may run in another order than that of capture.
+    place = {node: number for number, node in enumerate(order)}
+    ordered = (replace(nodes[one], after=tuple(sorted(place[earlier] for earlier in nodes[one].after))) for one in order)
+    return GraphView(program.name, segment, tuple(ordered), lanes)
 
 
 def _reason(operation: Operation, else_reason: str) -> str:
@@ -222,7 +227,7 @@ def _dot_lines(nodes: Sequence[GraphNode], name: str) -> Iterator[str]:
 
 
 def _attributes(node: GraphNode) -> str:
-    label = [node.name, node.shape, node.where]
+    label = [node.name, node.shape, node.module, node.where]
     attributes = {
         "label": "\n".join(line for line in label if line),
         "tooltip": "\n".join(node.details),

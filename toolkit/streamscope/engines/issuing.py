@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
+from types import MappingProxyType
 from typing import NamedTuple
 
-from streamscope.engines.plan import CallHost, HostWait, Issue, Plan, RecordEvent, Replay, Step, StreamOf, WaitEvent, lanes_in_use
+from streamscope.engines.plan import CallHost, Edges, HostWait, Issue, Plan, RecordEvent, Replay, Step, StreamOf, WaitEvent, lanes_in_use
 from streamscope.errors import EngineError
 from streamscope.order.clocks import Stamp
+from streamscope.order.graph import without_implied
 from streamscope.order.hazards import HOST, HazardTracker
 from streamscope.program.launch import HostCall, Launch
 from streamscope.program.operation import Operation, Program
@@ -60,15 +62,23 @@ def repeating_steps(operations: Sequence[Operation], lanes: int, lane_of: LaneOf
     return _repeating(_work(operations, lane_of), lanes, 0)
 
 
-def captured_steps(operations: Sequence[Operation], lanes: int, lane_of: LaneOf, first_event: int) -> tuple[list[Step], int]:
+def captured_steps(
+    operations: Sequence[Operation],
+    lanes: int,
+    lane_of: LaneOf,
+    first_event: int,
+    tokens: Mapping[int, frozenset[int]] = MappingProxyType({}),
+) -> tuple[list[Step], int]:
     """Return the steps of a capture that begins and ends on lane 0, and the number of events used, numbered from ``first_event``.
 
-    Every other lane forks from lane 0 before its first item and is joined to it at the end, as a capture demands.
+    Every other lane forks from lane 0 before its first item and is joined to it at the end, as a capture demands. ``tokens`` are variables
+    that operations read besides.
     """
     tracker = HazardTracker(lanes)
     issued = [_Issued(None, 0, [], tracker.start)]
     for step, lane, reads, writes in _work(operations, lane_of):
-        issued.append(_Issued(step, lane, *tracker.issue(lane, reads, writes, (tracker.start,))))
+        more = tokens.get(step.launch.operation, ()) if isinstance(step, Issue) else ()
+        issued.append(_Issued(step, lane, *tracker.issue(lane, {*reads, *more}, writes, (tracker.start,))))
     waits, _ = tracker.issue(0, (), (), tracker.last)
     issued.append(_Issued(None, 0, waits, None))
     return _with_events(issued, lambda stamp: (stamp.lane, stamp.position), first_event)
@@ -83,12 +93,22 @@ def segments(program: Program) -> list[tuple[bool, tuple[Operation, ...]]]:
     return [(capturable and any(operation.launches for operation in run), run) for capturable, run in runs]
 
 
-def captured_plan(engine: str, program: Program, order: Sequence[Operation], stream_of: StreamOf, *, scopes: bool = False) -> Plan:
+def captured_plan(
+    engine: str,
+    program: Program,
+    order: Sequence[Operation],
+    stream_of: StreamOf,
+    *,
+    scopes: bool = False,
+    edges: Edges | None = None,
+) -> Plan:
     """Make a plan whose capturable segments are graphs, launched on the main stream; the rest runs between them as usual.
 
     Segments are those of the program; inside one, operations are captured in the given order. All device work is on the main stream,
     graphs and single launches alike, so only host functions wait, each for the last thing on the stream that touched its variables, and
     nothing waits for them (the host issues in order).
+
+    Captured code, which is one segment, gets the order that ``edges`` ask for on top; by default, its graph has the edges of its steps.
     """
     lanes = lanes_in_use([operation for operation in order if operation.capturable], stream_of)
     position = {operation.id: index for index, operation in enumerate(order)}
@@ -99,14 +119,53 @@ def captured_plan(engine: str, program: Program, order: Sequence[Operation], str
             work += _work(operations, lambda launch: 0)
             continue
         ordered = sorted(operations, key=lambda operation: position[operation.id])
-        inner, used = captured_steps(ordered, len(lanes.names), lanes.of, events)
+        inner, used = captured_steps(ordered, len(lanes.names), lanes.of, events, _tokens(program, edges))
         events += used
         # Of launches: for an operation that launches nothing, nobody has to wait.
         launches = [launch for operation in operations for launch in operation.launches]
         reads = {variable for launch in launches for variable in launch.reads}
-        work.append(_Work(Replay(tuple(inner)), 0, reads, {variable for launch in launches for variable in launch.writes}))
+        replay = Replay(tuple(inner), (edges or edges_of(inner, len(program.operations))) if program.captured else None)
+        work.append(_Work(replay, 0, reads, {variable for launch in launches for variable in launch.writes}))
     steps, used = _repeating(work, 1, events)
     return Plan(engine, program, lanes.names, tuple(steps), events + used, scopes)
+
+
+def _tokens(program: Program, edges: Edges | None) -> dict[int, frozenset[int]]:
+    """Return for each operation what those write that it comes after."""
+    written = [frozenset(operation.writes) for operation in program.operations]
+    return {number: frozenset().union(*(written[one] for one in earlier)) for number, earlier in enumerate(edges or ())}
+
+
+def dependencies(steps: Sequence[Step]) -> dict[int, list[int]]:
+    """Return, for each launch, the launches that come right before it: on its lane, and through the events its lane waited for."""
+    last: dict[int, int] = {}
+    recorded: dict[int, int | None] = {}
+    waiting: dict[int, list[int]] = {}
+    before: dict[int, list[int]] = {}
+    for index, step in enumerate(steps):
+        match step:
+            case Issue(_, lane):
+                before[index] = [*waiting.pop(lane, []), *([last[lane]] if lane in last else [])]
+                last[lane] = index
+            case RecordEvent(event, lane):
+                recorded[event] = last.get(lane)
+            case WaitEvent(event, lane):
+                if (earlier := recorded.get(event)) is not None:
+                    waiting.setdefault(lane, []).append(earlier)
+            case _:
+                continue
+    return before
+
+
+def edges_of(steps: Sequence[Step], operations: int) -> Edges:
+    """Return the fewest edges between so many operations that order what the steps of a capture order."""
+    before = dependencies(steps)
+    position = {index: number for number, index in enumerate(before)}
+    issued = [step.launch.operation for step in steps if isinstance(step, Issue)]
+    edges: list[set[int]] = [set() for _ in range(operations)]
+    for number, earlier in enumerate(without_implied([sorted({position[one] for one in ones}) for ones in before.values()])):
+        edges[issued[number]].update(issued[one] for one in earlier)
+    return tuple(tuple(sorted(earlier - {number})) for number, earlier in enumerate(edges))
 
 
 def _work(operations: Sequence[Operation], lane_of: LaneOf) -> list[_Work]:

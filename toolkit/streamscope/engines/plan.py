@@ -26,6 +26,9 @@ Estimate = Callable[[Launch], float]
 StreamOf = Callable[[Launch], int]
 """The compute stream of a kernel; 0 is the main one."""
 
+Edges = tuple[tuple[int, ...], ...]
+"""For each operation those that it comes directly after."""
+
 
 @dataclass(frozen=True)
 class Issue:
@@ -80,9 +83,13 @@ class Replay:
     ----------
     steps : tuple of Issue, RecordEvent and WaitEvent
         What is captured. Lane 0 is the capture's origin; every other lane forks from it and is joined back.
+    edges : tuple of tuple of int, optional
+        Of captured code: for each operation those that it comes directly after. Where there is the raw graph of the capture, it is replayed
+        with these edges. They order no more than the steps do.
     """
 
     steps: tuple[Step, ...]
+    edges: Edges | None = None
 
 
 Step = Issue | RecordEvent | WaitEvent | HostWait | Synchronize | CallHost | Replay
@@ -103,6 +110,12 @@ class Plan:
         How many events the steps use; those inside graphs become edges there.
     scopes : bool
         A user's operator that opens an auxiliary-stream scope gets an auxiliary stream; else its scope costs nothing.
+    order : str
+        Of captured code: what its order is called, ``"fewest edges"`` or ``"4 streams"``.
+    others : tuple of Plan
+        Plans of other orders, of which a device that can measure them takes the fastest.
+    chosen : str
+        Why it was taken of several: what each of them takes.
     """
 
     engine: str
@@ -111,6 +124,9 @@ class Plan:
     steps: tuple[Step, ...]
     events: int
     scopes: bool = False
+    order: str = ""
+    others: tuple[Plan, ...] = ()
+    chosen: str = ""
 
     def flat(self) -> Iterator[Step]:
         """Yield every step, those inside graphs among them."""
@@ -193,8 +209,8 @@ def main_stream(launch: Launch) -> int:
     return 0
 
 
-def own_branches(program: Program) -> StreamOf:
-    """Put the kernels of captured code on as many streams as it takes to order nothing that the capture does not order.
+def own_branches(operations: Sequence[Operation], edges: Edges) -> StreamOf:
+    """Put the kernels of captured code on as many streams as it takes to order nothing that the edges do not order.
 
     A kernel goes on the stream that ends with one of its predecessors, else on one that ends with something it comes after anyway, else on
     a new one. Beyond `MOST_STREAMS`, which is how many kernels a GPU runs at a time, it goes on the first.
@@ -202,13 +218,13 @@ def own_branches(program: Program) -> StreamOf:
     ancestors: dict[int, int] = {}  # A bit for each operation.
     ends: list[int] = []
     streams: dict[int, int] = {}
-    for operation in program.operations:
+    for operation, earlier_ones in zip(operations, edges, strict=True):
         before = 0
-        for earlier in operation.reads:
+        for earlier in earlier_ones:
             before |= ancestors[earlier] | 1 << earlier
         ancestors[operation.id] = before
         if all(launch.kind is LaunchKind.KERNEL for launch in operation.launches):
-            follows = (stream for stream, end in enumerate(ends) if end in operation.reads)
+            follows = (stream for stream, end in enumerate(ends) if end in earlier_ones)
             implied = (stream for stream, end in enumerate(ends) if before >> end & 1)
             stream = next(follows, next(implied, len(ends) if len(ends) < MOST_STREAMS else 0))
             ends[stream : stream + 1] = [operation.id]

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamscope.devices import open_device
+from streamscope.devices import device_for
 from streamscope.devices.protocol import Buffer, Call, Device, Graph, Stream
 from streamscope.engines import PLANNERS, engine_names
-from streamscope.engines.binding import Binder, Bound, captured, capturing, name_launch, run_all, settle, variables_of
+from streamscope.engines.binding import NO_STEP, Binder, Bound, captured, capturing, name_launch, run_all, settle, variables_of
+from streamscope.engines.graph_dual import fastest
 from streamscope.engines.graphs import GraphCounts, GraphView, Segment, segments_of
+from streamscope.engines.kept_orders import check_orders
 from streamscope.engines.plan import Issue, Plan, RecordEvent, Replay, Synchronize, WaitEvent, checked_streams
 from streamscope.errors import EngineError, ProgramError
 from streamscope.forks import foreign_lock, tell_children
@@ -73,6 +75,7 @@ class Prepared:
         return f"<{self.program.name} prepared for {self.plan.engine} on {self.device.info.name}>"
 
     def __post_init__(self, progress: Progress | None) -> None:
+        check_orders(self.plan)
         self._binder = Binder(self.plan, self.device, self.streams)
         self._binder.allocate()
         self._unfilled = set(self.program.inputs)
@@ -81,6 +84,7 @@ class Prepared:
         self.bound = [self._binder.bind(step) for step in self.plan.steps]
         self._calls = [bound.call for bound in self.bound]
         self._waited = [self.streams[lane] for lane in sorted(self._top_lanes())]
+        self.notes += [self.plan.chosen] if self.plan.chosen else []
         self._outlive_runs()
         tell_children(self)
 
@@ -182,7 +186,7 @@ class Prepared:
         _check_program(program)
         with self.lock:
             self.wait()
-            plan = PLANNERS[self.plan.engine](program, self.device.estimate_ns, streams=self.compute_streams)
+            plan = planned(program, self.plan.engine, self.device, self.compute_streams)
             named = {self.plan.lanes[lane]: stream for lane, stream in self.streams.items()}
             streams = {lane: named[name] for lane, name in enumerate(plan.lanes) if name in named}
             former = self._former | {index: bound.graph for index, bound in self._replays() if bound.graph is not None}
@@ -235,6 +239,10 @@ class Prepared:
             for stream in self._waited:
                 stream.synchronize()
 
+    def abandon(self) -> None:
+        """Never wait for it again, even when it goes: what it has put on the device does not end."""
+        self._finaliser.cancel()
+
     def outputs(self) -> list[Array]:
         """Return copies of the program's outputs, after all that was issued is done.
 
@@ -283,7 +291,7 @@ class Prepared:
 
     def _capture_segment(self, bound: Bound, former: Graph | None) -> None:
         try:
-            graph, bound.owners = captured(self.device, self.streams[0], bound.inner, self._describe, former)
+            graph, bound.owners = self._raw_graph(bound) or captured(self.device, self.streams[0], bound.inner, self._describe, former)
         except EngineError as error:
             bound.why_not = error.message
             self.notes.append(f"a segment of {len(bound.inner)} steps runs uncaptured: {error}")
@@ -294,6 +302,15 @@ class Prepared:
         self.graph_counts = self.graph_counts.after(updated=graph is former, refused=refused)
         if refused:
             self.notes.append(f"a graph of {graph.node_count} nodes was instantiated anew, since its update was refused: {refused}")
+
+    def _raw_graph(self, bound: Bound) -> tuple[Graph, tuple[int, ...]] | None:
+        """Return the captured graph itself with the edges of a replay, and the step of each of its nodes; None where there is none."""
+        edges = bound.step.edges if isinstance(bound.step, Replay) else None
+        if self.program.raw is None or edges is None or self.device.info.simulated:
+            return None
+        graph, operations = self.program.raw.graph(edges)
+        steps = {inner.step.launch.operation: index for index, inner in enumerate(bound.inner) if isinstance(inner.step, Issue)}
+        return graph, tuple(steps.get(operation, NO_STEP) for operation in operations)
 
     def _replays(self) -> Iterator[tuple[int, Bound]]:
         return enumerate(bound for bound in self.bound if isinstance(bound.step, Replay))
@@ -354,12 +371,17 @@ def prepare_traced(program: Program, engine: str, device: str | Device, *, strea
     """
     (name,) = engine_names([engine])
     _check_program(program)
-    opened = open_device(device)
+    opened = device_for(program, device)
     allowed = checked_streams(streams)
     if progress is not None:
         progress(f"preparing {name}", 0, 1)
-    plan = PLANNERS[name](program, opened.estimate_ns, streams=allowed)
-    return Prepared(plan, opened, compute_streams=allowed, progress=progress)
+    return Prepared(planned(program, name, opened, allowed), opened, compute_streams=allowed, progress=progress)
+
+
+def planned(program: Program, engine: str, device: Device, streams: int) -> Plan:
+    """Plan a program for an engine; of several orders of captured code, take the one that is the fastest on the device."""
+    plan = PLANNERS[engine](program, device.estimate_ns, streams=streams)
+    return fastest(plan) if plan.others and not device.info.simulated else plan
 
 
 def _let_finish(device: Device, streams: Sequence[Stream], memory: object) -> None:

@@ -105,6 +105,17 @@ def best_plan(program: Program, estimate: Estimate, streams: int, costs: Callabl
     return min((plan for plan, time_ns in asked if time_ns <= enough_ns), key=lambda plan: plan.waits)
 
 
+def ranked_schedule(program: Program, estimate: Estimate, streams: int, costs: Callable[[CostModel], OrderingCosts]) -> Schedule:
+    """Return the schedule of operations by rank on at most so many compute streams, two or more."""
+    found = costs(reference_model())
+
+    def launch_ns(launch: Launch) -> float:
+        return estimate(launch) + found.gap_ns
+
+    graph = DependencyGraph(program.operations, [_duration_ns(operation, launch_ns) for operation in program.operations])
+    return _Placing(graph, launch_ns, found, [0.0] * streams).schedule(tuple(graph.by_rank()))
+
+
 def may_open_scopes(program: Program) -> bool:
     """Tell whether a function of the user's own may open an auxiliary scope when it is called; our own kernels cannot."""
     return any(launch.library for launch in program.launches())

@@ -88,7 +88,10 @@ def program_of(name: str, tasks: Sequence[Task]) -> tuple[Program, dict[tuple[in
         work = works[0] if isinstance(works[0], HostCall) else tuple(one for one in works if isinstance(one, Launch))
         operations.append(Operation(number, members[0][1].name, tuple(reads), tuple(sorted(own)), {}, "", work))
     variables = tuple(Variable(position, task.name, _TOKEN, Memory.DEVICE) for position, task in enumerate(tasks))
-    captured = bool(tasks) and all(task.trait & Trait.CAPTURED for task in tasks)
+    captured: tuple[tuple[int, ...], ...] = ()
+    if all(task.trait & Trait.CAPTURED for task in tasks):
+        number_of = {position: number for (number, _), position in places.items()}
+        captured = tuple(tuple(sorted({number_of[position] for position in operation.reads})) for operation in operations)
     return Program(name, variables, tuple(operations), (), (), captured=captured), places
 
 
@@ -125,7 +128,7 @@ def simulated(source: Trace, tasks: Sequence[Task], engine: str, streams: int, h
 
 def _own_streams(program: Program) -> Plan:
     """Return a plan that issues code that is not ours as it was issued: each branch on a stream of its own."""
-    lanes = lanes_in_use(program.operations, own_branches(program))
+    lanes = lanes_in_use(program.operations, own_branches(program.operations, program.captured))
     steps, events = repeating_steps(program.operations, len(lanes.names), lanes.of, runs_apart=True)
     return Plan("async", program, lanes.names, tuple(steps), events)
 

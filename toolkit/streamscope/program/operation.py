@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -107,6 +107,13 @@ class Operation:
         return called(self.name, self.id, labelled(self.where, self.label))
 
 
+class Certificate(Protocol):
+    """Says which operations of captured code must keep their order."""
+
+    def check(self, after: Sequence[Sequence[int]], schedule: str = ...) -> None:
+        """Raise a RaceError if a schedule, which is for each operation those that it waits for, leaves operations unordered."""
+
+
 @dataclass(frozen=True, repr=False)
 class Program:
     """A static list of operations over variables.
@@ -121,11 +128,17 @@ class Program:
         Ids of the variables that the arguments fill and that the results are read from.
     single_output : bool
         The traced function returned one variable rather than a tuple.
-    captured : bool
-        It was captured from code that is not ours: its variables stand for the edges of the capture and do not tell all that operations
-        share. So a run waits for the run before it as a whole, and the ``graph`` engine keeps these edges.
+    captured : tuple of tuple of int, optional
+        Where it was captured from code that is not ours: for each operation those that it came directly after in the capture. The ``graph``
+        engine keeps these edges; the variables say what other engines must keep. They do not tell all that one run shares with the next, so
+        a run waits for the run before it as a whole.
+    certificate : Certificate, optional
+        Where it was captured: what each of its schedules is checked with before it runs.
     result_shapes : mapping of int to tuple of int
         Shapes of outputs that are returned in another shape than the variable has: to reshape them takes no operation.
+    raw : object, optional
+        Where it was captured in this process: the captured graph itself, which a CUDA device replays with these or other edges (see
+        `devices.cuda.raw_graph`).
 
     Examples
     --------
@@ -144,8 +157,10 @@ class Program:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     single_output: bool = True
-    captured: bool = False
+    captured: tuple[tuple[int, ...], ...] = ()
+    certificate: Certificate | None = field(default=None, compare=False)
     result_shapes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    raw: Any = field(default=None, compare=False)
 
     def result(self, variable: int, values: Array) -> Array:
         """Return the values of an output in the shape in which it is returned."""

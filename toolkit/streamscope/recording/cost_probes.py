@@ -13,13 +13,14 @@ import numpy as np
 
 from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.device import CudaDevice
-from streamscope.devices.cuda.streams import CudaEvent, CudaStream
+from streamscope.devices.cuda.streams import CudaStream
+from streamscope.engines.binding import settled
 from streamscope.kernels.elementwise.specialization import bind
 from streamscope.kernels.library.libraries import libraries
 from streamscope.kernels.source import KernelSource
 from streamscope.ops.binary import add
 from streamscope.program.variable import ArraySpec
-from streamscope.recording.calibration import held
+from streamscope.recording.calibration import median_reading_ns
 
 if TYPE_CHECKING:
     from streamscope.devices.protocol import Device, Stream
@@ -66,32 +67,27 @@ class Probes:
             self.stream.synchronize()
             return elapsed / count
 
-        return min(once() for _ in range(rounds))
+        with settled([cast("Stream", self.stream)]):
+            return min(once() for _ in range(rounds))
 
     def round_trip_ns(self, call: Callable[[], object], repeats: int = 200) -> float:
         """Return the median time from a call until a synchronisation after it returns, in ns."""
         times = []
-        for _ in range(repeats):
-            start = time.perf_counter_ns()
-            call()
-            self.stream.synchronize()
-            times.append(time.perf_counter_ns() - start)
+        with settled([cast("Stream", self.stream)]):
+            for _ in range(repeats):
+                start = time.perf_counter_ns()
+                call()
+                self.stream.synchronize()
+                times.append(time.perf_counter_ns() - start)
         return float(np.median(times))
 
     def gated_ns(self, body: Callable[[], object], repeats: int = 15) -> float:
         """Return the median reading of a pair of events around what a call queues behind a gate, in ns."""
-        start, end = CudaEvent(timing=True), CudaEvent(timing=True)
-        readings = []
-        body()  # Ungated first: a library that loads a kernel at its first launch waits for the device.
-        self.stream.synchronize()
-        for _ in range(repeats):
-            with held(cast("Device", self.device), [cast("Stream", self.stream)]):
-                self.stream.record(start)
-                body()
-                self.stream.record(end)
-            self.stream.synchronize()
-            readings.append(self.device.elapsed_ns(start, end))
-        return float(np.median(readings))
+        device, stream = cast("Device", self.device), cast("Stream", self.stream)
+        with settled([stream]):
+            body()  # Ungated first: a library that loads a kernel at its first launch waits for the device.
+            stream.synchronize()
+        return median_reading_ns(device, stream, (device.event(timing=True), device.event(timing=True)), body, repeats)
 
     def addition(self, elements: int) -> Call:
         """Prepare an addition of float32 arrays."""

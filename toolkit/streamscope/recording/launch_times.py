@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from streamscope.devices.protocol import Call, Device, Stream
-from streamscope.engines.binding import capturing
+from streamscope.engines.binding import capturing, settled
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
-from streamscope.recording.calibration import held
+from streamscope.recording.calibration import median_reading_ns
 
 SHORT, LONG = 4, 16
 """Launches in the two chains whose difference tells what one takes."""
@@ -41,21 +41,13 @@ class LaunchTimer:
 
     def gated_ns(self, body: Callable[[], object]) -> float:
         """Return the median reading of a pair of events around what is queued behind a gate, in ns."""
-        start, end = self._pair
-        readings = []
-        for _ in range(self._repeats):
-            with held(self.device, [self.stream]):
-                self.stream.record(start)
-                body()
-                self.stream.record(end)
-            self.stream.synchronize()
-            readings.append(self.device.elapsed_ns(start, end))
-        return float(np.median(readings))
+        return median_reading_ns(self.device, self.stream, self._pair, body, self._repeats)
 
     def step_ns(self, call: Call) -> float:
         """Return by how much a graph takes longer for each launch more in it: the launch, and the gap before it."""
-        call()  # Ungated first: a library that loads a kernel at its first launch waits for the device.
-        self.stream.synchronize()
+        with settled([self.stream]):
+            call()  # Ungated first: a library that loads a kernel at its first launch waits for the device.
+            self.stream.synchronize()
         alone_ns = self.gated_ns(call)
         if alone_ns > ALONE_NS:
             return alone_ns

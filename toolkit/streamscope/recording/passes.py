@@ -16,12 +16,14 @@ from types import MappingProxyType
 
 import numpy as np
 
+from streamscope.devices.gates import held, reference_call
 from streamscope.devices.protocol import Call, Event, Graph, Stream
 from streamscope.engines.binding import Bound
-from streamscope.engines.plan import Issue, RecordEvent, Replay, Step, WaitEvent
+from streamscope.engines.issuing import dependencies
+from streamscope.engines.plan import Issue, Replay, Step
 from streamscope.engines.prepared import Prepared
 from streamscope.program.launch import LaunchKind
-from streamscope.recording.calibration import Clock, align_clock, held, reference_call
+from streamscope.recording.calibration import Clock, align_clock
 
 MOST_VARIANTS, MOST_EXACT_VARIANTS = 64, 16
 """Graphs that are captured, at most, to find where in a replay each launch ends. With that many launches or fewer, each has a graph of its
@@ -301,24 +303,3 @@ def place_in_graph(steps: Sequence[Step], durations_ns: Mapping[int, float], end
         end = min((pulled[other] for other in after[index]), default=float("inf"))
         pulled[index] = min(ends_ns[index], end) - durations_ns[index]
     return {index: (pushed[index] + pulled[index]) / 2 for index in before}
-
-
-def dependencies(steps: Sequence[Step]) -> dict[int, list[int]]:
-    """Return, for each launch, the launches that come right before it: on its lane, and through the events its lane waited for."""
-    last: dict[int, int] = {}
-    recorded: dict[int, int | None] = {}
-    waiting: dict[int, list[int]] = {}
-    before: dict[int, list[int]] = {}
-    for index, step in enumerate(steps):
-        match step:
-            case Issue(_, lane):
-                before[index] = [*waiting.pop(lane, []), *([last[lane]] if lane in last else [])]
-                last[lane] = index
-            case RecordEvent(event, lane):
-                recorded[event] = last.get(lane)
-            case WaitEvent(event, lane):
-                if (earlier := recorded.get(event)) is not None:
-                    waiting.setdefault(lane, []).append(earlier)
-            case _:
-                continue
-    return before

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.errors import RecordingError
-from streamscope.interrupts import deferred
+from streamscope.interrupts import Again, CalledByC, deferred
 from streamscope.kernels.library.libraries import has_driver
 from streamscope.recording.activity_records import STRUCTURES, ActivityRecords, layouts_of
 
@@ -86,7 +85,7 @@ class Subscription:
         self._spare: list[npt.NDArray[np.uint64]] = []
         self._held: dict[int, npt.NDArray[np.uint64]] = {}
         self._filled: dict[int, Bytes] = {}
-        self._interrupted = False
+        self._ctrl_c = CalledByC(Subscription._request, Subscription._complete)
         self._set_variable = False
         self._queries_off = False
         self._callbacks = _REQUESTED(self._request), _COMPLETED(self._complete)
@@ -136,9 +135,7 @@ class Subscription:
                     found.append(self._end(chosen))
                 finally:
                     self._recording.release()
-                    interrupted, self._interrupted = self._interrupted, False
-                    if interrupted:
-                        signal.raise_signal(signal.SIGINT)  # It arrives when the deferral ends.
+                    self._ctrl_c.end()
 
     def _begin(self, kinds: Sequence[int]) -> None:
         _refuse_beside_torch()
@@ -146,6 +143,7 @@ class Subscription:
             raise RecordingError("a recording by CUPTI is under way in this process", hint="end it first; recordings cannot be nested")
         with deferred():
             enabled: list[int] = []
+            self._ctrl_c.begin()
             try:
                 while len(self._spare) < SPARE_BUFFERS:
                     self._spare.append(_buffer(touched=True))
@@ -163,6 +161,7 @@ class Subscription:
             except BaseException:
                 self._leave(enabled)
                 self._recording.release()
+                self._ctrl_c.end()
                 raise
 
     def _end(self, kinds: Sequence[int]) -> ActivityRecords:
@@ -230,10 +229,10 @@ class Subscription:
             name = (said.value or b"").decode() or f"error {status}"
             raise RecordingError(f"CUPTI refused {function}: {name}", hint=_HINTS.get(status, "see streamscope doctor"))
 
-    def _request(self, buffer: Any, size: Any, most: Any) -> None:
+    def _request(self, buffer: Any, size: Any, most: Any) -> Again | None:
         """Give CUPTI an empty buffer; called by CUPTI, in whichever thread.
 
-        ctypes swallows what is raised here, and CUPTI would write to wherever its pointer leads. So Ctrl-C waits for the recording's end.
+        ctypes swallows what is raised here, and CUPTI would write to wherever its pointer leads. So Ctrl-C comes when CUPTI has returned.
         """
         while True:
             try:
@@ -245,23 +244,23 @@ class Subscription:
                 buffer[0], size[0], most[0] = memory.ctypes.data, BUFFER_BYTES, 0
             except Exception:  # noqa: BLE001 - no memory: without a buffer, CUPTI drops records, and counts them.
                 buffer[0], size[0], most[0] = None, 0, 0
-            except BaseException:  # noqa: BLE001 - Ctrl-C
-                self._interrupted = True
+            except BaseException:  # noqa: BLE001 - Ctrl-C, where the recording is another thread's
+                self._ctrl_c.arrived = True
                 continue
-            return
+            return self._ctrl_c.again()
 
-    def _complete(self, context: int, stream: int, buffer: int, size: int, valid: int) -> None:
-        """Take a buffer back; called by CUPTI, in whichever thread. Ctrl-C waits for the recording's end, as above."""
+    def _complete(self, context: int, stream: int, buffer: int, size: int, valid: int) -> Again | None:
+        """Take a buffer back; called by CUPTI, in whichever thread. Ctrl-C waits as above."""
         while True:
             try:
                 memory = self._held.get(buffer)
                 if memory is not None and valid:
                     self._filled[buffer] = memory.view(np.uint8)[:valid]
                 self._held.pop(buffer, None)
-            except BaseException:  # noqa: BLE001 - Ctrl-C
-                self._interrupted = True
+            except BaseException:  # noqa: BLE001 - Ctrl-C, where the recording is another thread's
+                self._ctrl_c.arrived = True
                 continue
-            return
+            return self._ctrl_c.again()
 
     def _size_at(self, buffer: Bytes, offset: int) -> int:
         """Return the size of a record, which depends on the CUPTI that is in use, by asking it where the next one is."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamscope.errors import OutOfMemoryError, ProgramError
+from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import OUT_OF_MEMORY_HINT, libraries
 from streamscope.kernels.source import KernelSource
 from streamscope.program.launch import CudaCall
@@ -146,8 +147,9 @@ def auxiliary_stream() -> Iterator[AbstractContextManager[Any]]:
         with auxiliary.current():
             yield bench.stream.current()
     finally:
-        auxiliary.record(join)
-        bench.stream.wait(join)
+        with deferred():  # Who waits for the operator's stream waits for both.
+            auxiliary.record(join)
+            bench.stream.wait(join)
 
 
 def _keep_alive(call: CudaCall, *objects: object) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.errors import DeviceError
+from streamscope.interrupts import when_gone
 from streamscope.kernels.library.libraries import checked, libraries
 
 _GREATER_OR_EQUAL = 0  # CU_STREAM_WAIT_VALUE_GEQ
@@ -77,7 +80,7 @@ _watchdog = Watchdog(WATCHDOG_S)
 
 
 class GateWord:
-    """The word that all gates of a device share: a gate is open once the word has reached its number."""
+    """The word that all gates of a device object share: a gate is open once the word has reached its number."""
 
     def __init__(self) -> None:
         self.memory: Any = libraries().cupy.cuda.alloc_pinned_memory(4)
@@ -89,6 +92,22 @@ class GateWord:
         """Make the next gate, closed."""
         self.last += 1
         return CudaGate(self, self.last)
+
+
+_idle: deque[GateWord] = deque()
+
+
+def gate_word(device: object) -> GateWord:
+    """Return a word for a device object; the next one gets it when that has gone.
+
+    Its memory is never freed, nor set back: a stream that has not got past an open gate yet would wait for ever.
+    """
+    try:
+        word = _idle.pop()
+    except IndexError:
+        word = GateWord()
+    when_gone(device, partial(_idle.append, word))
+    return word
 
 
 class CudaGate:

@@ -93,15 +93,21 @@ class CudaGraph:
     captured : int
         Address of the captured graph, which is taken over.
     captures : Captures
+    uploads : stream
+        A stream of CuPy's on which it is put on the device. That is over when it is made: no launch and no end of the graph, on whichever
+        stream, meets one that is half on the device.
     refused : str
         Why the update was refused that this graph replaces.
     """
 
-    def __init__(self, captured: int, captures: Captures, refused: str = "") -> None:
+    def __init__(self, captured: int, captures: Captures, uploads: Any, refused: str = "") -> None:
         runtime = libraries().runtime
         self.refused = refused
+        self.kept: object = None
+        """What must live as long as the graph."""
         self._runtime = runtime
         self._captures = captures
+        self._uploads = uploads
         self._captured = captured
         self._owned = {"graphExecDestroy": 0, "graphDestroy": captured}
         when_gone(self, partial(_destroy, captures, runtime, self._owned))
@@ -109,7 +115,7 @@ class CudaGraph:
         self.node_count = node_count(captured)
         with cuda_errors("instantiating a graph"):
             self._executable = self._owned["graphExecDestroy"] = runtime.graphInstantiate(captured)
-            runtime.graphUpload(self._executable, 0)
+            self._upload()
 
     @property
     def nodes(self) -> tuple[GraphNode, ...]:
@@ -125,7 +131,11 @@ class CudaGraph:
 
     def launch(self, stream: CudaStream) -> None:
         """Put one replay on a stream."""
-        self._runtime.graphLaunch(self._executable, stream.pointer)
+        self.launch_on(stream.pointer)
+
+    def launch_on(self, stream: int) -> None:
+        """Put one replay on a stream that is known by its address."""
+        self._runtime.graphLaunch(self._executable, stream)
 
     def update(self, captured: int) -> str:
         """Apply a captured graph, and take it over; launches from now on replay it.
@@ -151,8 +161,12 @@ class CudaGraph:
         self._captured = self._owned["graphDestroy"] = captured
         self._nodes, self.node_count = None, node_count(captured)
         with cuda_errors("uploading a graph"):
-            self._runtime.graphUpload(self._executable, 0)
+            self._upload()
         return ""
+
+    def _upload(self) -> None:
+        self._runtime.graphUpload(self._executable, self._uploads.ptr)
+        self._uploads.synchronize()
 
 
 def _destroy(captures: Captures, runtime: Any, owned: dict[str, int]) -> None:

@@ -1,0 +1,159 @@
+"""The certificate of captured code: it takes the true order, and refuses each schedule that leaves out an order that memory asks for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.conflicts import conflicts, known_before
+from streamscope.capturing.memory import Access, Evidence, NodeMemory
+from streamscope.capturing.true_order import true_order
+from streamscope.devices.graph_node import GraphNode, NodeKind
+from streamscope.errors import RaceError
+
+SPANS = st.tuples(st.integers(0, 12), st.integers(0, 5)).map(lambda one: (one[0], one[0] + one[1]))
+USES = st.sampled_from([(True, False), (False, True), (True, True)])
+ACCESSES = st.builds(lambda span, use: Access(*span, *use, Evidence.POINTER), SPANS, USES)
+MEMORIES = st.builds(
+    lambda accesses, unknown: NodeMemory(tuple(accesses), "no source" if unknown else ""),
+    st.lists(ACCESSES, max_size=3),
+    st.integers(0, 7).map(lambda number: number == 0),
+)
+
+
+@st.composite
+def certificates(draw):
+    """Draw captures, most of them chains, each with the certificate of its true order."""
+    memories = draw(st.lists(MEMORIES, max_size=10))
+    if draw(st.booleans()):
+        return certificate(memories, tuple((number - 1,) if number else () for number in range(len(memories))))
+    edges = [draw(st.sets(st.integers(0, number - 1), max_size=2)) if number else set() for number in range(len(memories))]
+    return certificate(memories, tuple(tuple(sorted(one)) for one in edges))
+
+
+def certificate(memories, capture):
+    nodes = [GraphNode(NodeKind.KERNEL, f"kernel_{number}", after, where="model.py:7") for number, after in enumerate(capture)]
+    return Certificate("drawn", nodes, memories, true_order(memories, capture))
+
+
+def closure(edges):
+    found = {}
+
+    def before(number):
+        if number not in found:
+            found[number] = set(edges[number]).union(*(before(earlier) for earlier in edges[number]))
+        return found[number]
+
+    return [before(number) for number in range(len(edges))]
+
+
+def conflict(one, other):
+    if one.why_unknown or other.why_unknown:
+        return True
+    return any(max(a.start, b.start) < min(a.end, b.end) and (a.writes or b.writes) for a in one.accesses for b in other.accesses)
+
+
+def needed(drawn):
+    """Return the pairs that must keep their order, by looking at each."""
+    before = closure([node.after for node in drawn.nodes])
+    memories = drawn.memories
+    return {(a, b) for b in range(len(memories)) for a in before[b] if conflict(memories[a], memories[b])}
+
+
+@given(certificates())
+def test_it_takes_the_true_order_and_shows_a_path_for_each_pair_that_must_keep_its_order(drawn):
+    drawn.check(drawn.order)
+    assert drawn.unordered() == []
+    pairs = list(drawn.ordered())
+    assert {(pair.earlier, pair.later) for pair in pairs} == needed(drawn)
+    assert len(pairs) == drawn.pairs
+    for pair in pairs:
+        assert pair.path[0] == pair.earlier
+        assert pair.path[-1] == pair.later
+        assert all(a in drawn.order[b] for a, b in zip(pair.path, pair.path[1:], strict=False))
+        known = {number for number in (pair.earlier, pair.later) if drawn.memories[number].understood}
+        assert pair.shared or len(known) < 2
+
+
+@given(certificates())
+def test_each_edge_of_the_true_order_is_needed(drawn):
+    edges = [(earlier, later) for later, direct in enumerate(drawn.order) for earlier in direct]
+    for earlier, later in edges:
+        without = [[one for one in direct if (one, number) != (earlier, later)] for number, direct in enumerate(drawn.order)]
+        assert (earlier, later) in {(pair.earlier, pair.later) for pair in drawn.unordered(without, most=100)}
+        with pytest.raises(RaceError, match=r"unordered that share memory: node \d+, kernel_\d+ \(model.py:7\) must come before node"):
+            drawn.check(without)
+
+
+@given(certificates(), st.data())
+def test_any_schedule_is_taken_or_refused_as_a_search_through_all_pairs_says(drawn, data):
+    count = len(drawn.nodes)
+    places = data.draw(st.permutations(range(count)))
+    after = [[] for _ in range(count)]
+    for at, number in enumerate(places):
+        after[number] = sorted(data.draw(st.sets(st.sampled_from(places[:at]), max_size=4))) if at else []
+    before = closure(after)
+    left = {(a, b) for a, b in needed(drawn) if a not in before[b]}
+    found = {(pair.earlier, pair.later) for pair in drawn.unordered(after, most=count**2)}
+    assert found == left
+    if left:
+        with pytest.raises(RaceError, match=f"leaves {len(left)} of {drawn.pairs} pair"):
+            drawn.check(after)
+    else:
+        drawn.check(after)
+
+
+def buffer(number, *, reads=False, writes=False):
+    return Access(512 * number, 512 * number + 512, reads, writes, Evidence.SCHEMA)
+
+
+def test_a_refusal_names_nodes_operators_lines_and_the_memory():
+    memories = [NodeMemory((buffer(3, writes=True),)), NodeMemory((Access(0x700, 0x900, True, False, Evidence.PROTOTYPE),))]
+    nodes = [
+        GraphNode(NodeKind.KERNEL, "relu_kernel", (), operator="aten::relu", where="model.py:7"),
+        GraphNode(NodeKind.KERNEL, "gemm", (0,), operator="aten::mm", where="model.py:8"),
+    ]
+    made = Certificate("layer", nodes, memories, ((), (0,)))
+    with pytest.raises(RaceError) as caught:
+        made.check([[], []], "graph-dual")
+    assert caught.value.message == (
+        "graph-dual of layer leaves 1 of 1 pair unordered that share memory: node 0, relu_kernel (aten::relu, model.py:7) must come before "
+        "node 1, gemm (aten::mm, model.py:8): 256 bytes at 0x700, written by the first (the operator's schema) and read by the second "
+        "(the kernel's prototype)"
+    )
+
+
+def test_what_is_not_a_schedule_of_these_nodes_is_refused():
+    made = certificate([NodeMemory((buffer(0, writes=True),))] * 2, ((), (0,)))
+    with pytest.raises(RaceError, match="has 1 node, and the capture 2"):
+        made.check([[]])
+    with pytest.raises(RaceError, match="node 1 wait for a node that is not there"):
+        made.check([[], [2]])
+    with pytest.raises(RaceError, match=r"never ends: node 0, kernel_0 .* and node 1, kernel_1 .* wait for each other"):
+        made.check([[1], [0]])
+
+
+def test_counts_and_words():
+    memories = [NodeMemory((buffer(0, writes=True),)), NodeMemory((buffer(1, writes=True),)), NodeMemory(why_unknown="no pointer in it")]
+    made = certificate(memories, ((), (0,), (1,)))
+    assert (made.pairs, made.capture_pairs, made.edges, made.longest_path) == (2, 3, 2, 2)
+    assert made.unknown == {2: "no pointer in it"}
+    assert str(made).splitlines() == [
+        "Certificate of drawn: 2 pairs of nodes must keep their order, and each has a path in the true order",
+        "3 nodes, 2 edges, 2 nodes on the longest path; the capture orders 3 pairs.",
+        "2 accesses of memory: 2 by the operator's schema.",
+        "1 node not understood, so ordered against all, because no pointer in it: node 2, kernel_2 (model.py:7).",
+    ]
+    assert made.to_dict()["edges"] == [[0, 2], [1, 2]]
+    assert certificate([], ()).pairs == 0
+
+
+def test_a_table_of_more_pairs_than_are_looked_at_together():
+    """One buffer that 3,000 nodes write makes 4.5 million pairs."""
+    memories = [NodeMemory((buffer(0, reads=True, writes=True), buffer(number + 1, writes=True))) for number in range(3000)]
+    table = conflicts(memories)
+    assert int(np.bitwise_count(table).sum()) == 3000 * 2999
+    assert int(np.bitwise_count(known_before([[number - 1] if number else [] for number in range(3000)])).sum()) == 3000 * 2999 // 2

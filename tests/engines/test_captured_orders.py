@@ -1,0 +1,144 @@
+"""What graphs of captured code order: the capture under `graph`, what memory asks for under `graph-dual`, and which order is taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.engines.test_captured_edges import captured, closure, order_of
+
+from streamscope.devices.simulated import SimulatedDevice
+from streamscope.engines import graph, graph_dual
+from streamscope.engines.issuing import edges_of
+from streamscope.engines.plan import Issue, Replay
+from streamscope.engines.prepared import planned
+
+
+class Raw:
+    """A captured graph whose replays take what the test says."""
+
+    def __init__(self, times_us=()):
+        self.given_us, self.asked = list(times_us), []
+
+    def times_us(self, orders):
+        self.asked = list(orders)
+        return self.given_us
+
+    def graph(self, edges):
+        raise AssertionError("a simulated device has no use for it")
+
+
+def program_of(capture, true, raw=None):
+    """Return captured code whose nodes must come after fewer others than the capture orders."""
+    program = captured(capture)
+    operations = tuple(
+        replace(one, reads=before, work=(replace(one.launches[0], reads=before),))
+        for one, before in zip(program.operations, true, strict=True)
+    )
+    return replace(program, operations=operations, raw=raw)
+
+
+@st.composite
+def orders(draw):
+    """Draw the edges of a capture, and fewer that are needed."""
+    count = draw(st.integers(1, 12))
+    capture = [tuple(sorted(draw(st.sets(st.integers(0, number - 1), max_size=3)))) if number else () for number in range(count)]
+    if draw(st.booleans()):
+        capture = [(number - 1,) if number else () for number in range(count)]
+    before = closure(capture)
+    true = [tuple(one for one in sorted(before[number]) if draw(st.integers(0, 2)) == 0) for number in range(count)]
+    return tuple(capture), tuple(true)
+
+
+def replay_of(plan):
+    (replay,) = (step for step in plan.steps if isinstance(step, Replay))
+    return replay
+
+
+def everything_before(edges):
+    """Return for each operation all that come before it, however they are numbered."""
+    found = [set(earlier) for earlier in edges]
+    for _ in edges:
+        found = [earlier.union(*(found[one] for one in earlier)) for earlier in found]
+    return found
+
+
+@given(orders())
+def test_the_graph_engine_keeps_the_capture_whatever_memory_asks_for(drawn):
+    capture, true = drawn
+    plan = graph.plan(program_of(capture, true), lambda launch: 1.0)
+    assert replay_of(plan).edges == capture
+    assert order_of(replay_of(plan).steps) == closure(capture)
+
+
+@given(orders(), st.lists(st.integers(1, 50), min_size=12, max_size=12))
+def test_every_order_that_is_tried_keeps_what_is_needed_and_says_what_it_is(drawn, lengths):
+    capture, true = drawn
+    plan = graph_dual.plan(program_of(capture, true, Raw()), lambda launch: 1e3 * lengths[launch.operation])
+    needed, as_captured = closure(true), closure(capture)
+    if needed == as_captured:
+        assert (plan.others, plan.order) == ((), "the capture's own order")
+        assert replay_of(plan).edges == capture
+        return
+    assert plan.order == "fewest edges"
+    assert everything_before(replay_of(plan).edges) == order_of(replay_of(plan).steps) == needed
+    for other in plan.others:
+        order = everything_before(replay_of(other).edges)
+        assert order == order_of(replay_of(other).steps)
+        assert all(few <= many for few, many in zip(needed, order, strict=True))
+        assert other.streams <= int(other.order.split()[0]) < plan.streams
+        lanes = {}
+        for step in replay_of(other).steps:
+            if isinstance(step, Issue):
+                lanes.setdefault(step.lane, []).append(step.launch.operation)
+        for lane in lanes.values():
+            assert all(set(lane[:index]) <= order[number] for index, number in enumerate(lane))
+
+
+@given(orders())
+def test_the_edges_of_steps_are_the_fewest_that_order_the_same(drawn):
+    capture, _ = drawn
+    steps = replay_of(graph.plan(captured(capture), lambda launch: 1.0)).steps
+    edges = edges_of(steps, len(capture))
+    assert closure(edges) == closure(capture)
+    for earlier in edges:
+        assert all(one not in closure(edges)[other] for one in earlier for other in earlier)
+
+
+CHAIN_OF_NINE = tuple((number - 1,) if number else () for number in range(9))
+EIGHT_BRANCHES = ((), *[(0,)] * 8)
+
+
+@pytest.mark.parametrize(
+    ("times_us", "order"),
+    [([634, 655, 640], "fewest edges"), ([655, 700, 634], "4 streams"), ([636, 655, 634], "fewest edges")],
+)
+def test_the_fastest_order_is_taken_and_the_first_of_those_that_are_as_good(times_us, order):
+    raw = Raw(times_us)
+    plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, raw), lambda launch: 1e4)
+    assert [one.order for one in (plan, *plan.others)] == ["fewest edges", "2 streams", "4 streams"]
+    taken = graph_dual.fastest(plan)
+    assert raw.asked == [replay_of(one).edges for one in (plan, *plan.others)]
+    assert taken.order == order
+    assert taken.others == ()
+    assert replay_of(taken) == replay_of(next(one for one in (plan, *plan.others) if one.order == order))
+
+
+def test_what_was_taken_is_said():
+    plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, Raw([634, 655, 640])), lambda launch: 1e4)
+    assert graph_dual.fastest(plan).chosen == "taken of 3 orders: fewest edges 634 µs; 2 streams 655 µs and 4 streams 640 µs"
+
+
+def test_one_stream_is_the_capture():
+    plan = graph_dual.plan(program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, Raw()), lambda launch: 1e4, streams=1)
+    assert replay_of(plan).edges == CHAIN_OF_NINE
+    assert plan.others == ()
+
+
+def test_a_simulated_device_measures_nothing():
+    device, raw = SimulatedDevice(), Raw()
+    program = program_of(CHAIN_OF_NINE, EIGHT_BRANCHES, raw)
+    plan = planned(program, "graph-dual", device, 2)
+    assert (raw.asked, plan.chosen) == ([], "")

@@ -1,0 +1,176 @@
+"""Captured calls without a GPU: arrays like CuPy's in the memory of NumPy's, and "captured code" that is a Python function over them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamscope.errors import EngineError, ProgramError
+from streamscope.parallelising import device_arrays
+from streamscope.parallelising.captured_call import CapturedCall, Returned, Slot, overlapping
+from streamscope.parallelising.device_arrays import is_array
+from streamscope.parallelising.trees import taken_apart
+
+
+class Like:
+    """An array like CuPy's."""
+
+    __cuda_array_interface__ = None
+
+    def __init__(self, values):
+        self.values = values
+        self.shape, self.dtype, self.strides, self.size = values.shape, values.dtype, values.strides, values.size
+        self.itemsize = values.itemsize
+        self.device = SimpleNamespace(id=0)
+        self.data = SimpleNamespace(ptr=values.ctypes.data)
+
+    @property
+    def nbytes(self):
+        return self.values.nbytes
+
+    def copy(self, order="K"):
+        return Like(self.values.copy(order=order))
+
+    def __setitem__(self, where, other):
+        self.values[where] = other.values
+
+    def __getitem__(self, where):
+        return Like(self.values[where])
+
+
+def filled(value, count=4):
+    return Like(np.full(count, float(value)))
+
+
+@pytest.fixture(autouse=True)
+def stream(monkeypatch):
+    """The caller's stream, which a test may mark as captured."""
+    state = SimpleNamespace(captured=False, pointer=1)
+    monkeypatch.setattr(device_arrays, "callers_stream", lambda *, tensors: state.pointer)
+    monkeypatch.setattr(device_arrays, "is_capturing", lambda stream: state.captured)
+    return state
+
+
+def made(arguments, changed=(), *, fresh=True):
+    """Return a captured call of ``total, cache = step(**arguments)``, which adds the arrays up and adds 1 to those that it changes."""
+    arrays, tree = taken_apart(arguments, is_array)
+    slots = [
+        Slot(str(number), array if number in changed else array.copy(), own=number not in changed, changed=number in changed)
+        for number, array in enumerate(arrays)
+    ]
+    total = filled(0)
+
+    def launch(stream):
+        total.values[...] = sum(slot.memory.values for slot in slots)
+        for number in changed:
+            slots[number].memory.values[...] += 1
+
+    value = (total, [slots[number].memory for number in changed], "constant")
+    results, returned = Returned.of(value, [slot.memory for slot in slots])
+    return CapturedCall("step", tree, slots, returned, results, launch, fresh)
+
+
+def run(call, arguments):
+    arrays = call.arrays_of(arguments)
+    assert arrays is not None
+    return call.run(arrays)
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=3), st.lists(st.lists(st.integers(-9, 9), min_size=3, max_size=3), max_size=4))
+def test_calls_read_their_arguments_and_write_to_no_others(first, rounds):
+    arguments = {str(number): filled(value) for number, value in enumerate(first)}
+    call = made(arguments)
+    kept = []
+    for values in rounds:
+        others = {str(number): filled(value) for number, value in enumerate(values[: len(first)])}
+        total, _, constant = run(call, others)
+        kept.append((total, sum(values[: len(first)])))
+        assert constant == "constant"
+        assert [each.values[0] for each in others.values()] == values[: len(first)]
+    assert [each.values[0] for each in arguments.values()] == first
+    assert all((total.values == wanted).all() for total, wanted in kept)
+
+
+def test_what_is_changed_is_changed_in_the_argument_and_nowhere_else():
+    arguments = {"x": filled(1), "cache": filled(10)}
+    call = made(arguments, changed=(1,))
+    total, (cache,), _ = run(call, arguments)
+    assert cache is arguments["cache"]
+    assert (total.values[0], cache.values[0]) == (11, 11)
+    other = {"x": filled(2), "cache": filled(100)}
+    total, (cache,), _ = run(call, other)
+    assert cache is other["cache"]
+    assert (total.values[0], cache.values[0], arguments["cache"].values[0]) == (102, 101, 11)
+
+
+def test_static_results_are_the_memory_of_the_capture():
+    arguments = {"x": filled(1)}
+    call = made(arguments, fresh=False)
+    (first, *_), (second, *_) = run(call, arguments), run(call, {"x": filled(5)})
+    assert first is second
+    assert first.values[0] == 5
+
+
+def test_an_argument_that_is_the_memory_of_the_capture_is_not_copied():
+    call = made({"x": filled(1)})
+    memory = call.slots[0].memory
+    memory.values[...] = 7
+    total, *_ = run(call, {"x": memory})
+    assert total.values[0] == 7
+    memory.values[...] = np.arange(4)
+    backwards, *_ = run(call, {"x": memory[::-1]})  # The same memory the other way round: copied, by way of a copy.
+    assert backwards.values.tolist() == [3, 2, 1, 0]
+
+
+def test_arguments_that_shared_memory_with_one_that_is_changed_cannot_be_replaced():
+    memory = np.zeros(8)
+    call = made({"x": Like(memory[:4]), "y": Like(memory[2:6])}, changed=(0, 1))
+    call.slots = [replace(slot, shared=True) for slot in call.slots]
+    run(call, {"x": Like(memory[:4]), "y": Like(memory[2:6])})
+    with pytest.raises(ProgramError, match="step: 0 and 1 shared memory with another argument"):
+        run(call, {"x": filled(1), "y": filled(2)})
+
+
+def test_a_call_of_another_kind_does_not_fit_and_says_why():
+    call = made({"x": filled(1), "n": 3})
+    for arguments, why in [
+        ({"x": filled(1, count=5), "n": 3}, "0 is float64[5] on GPU 0, and float64[4] on GPU 0 was captured"),
+        ({"x": filled(1), "n": 4}, "n is 4, not 3"),
+        ({"x": filled(1)}, "the value has x, not x, n"),
+    ]:
+        assert call.arrays_of(arguments) is None
+        assert call.why_not(arguments) == why
+
+
+def test_nothing_runs_while_the_stream_is_captured(stream):
+    arguments = {"x": filled(1)}
+    call = made(arguments)
+    stream.captured = True
+    with pytest.raises(EngineError, match="step was called while its stream is captured"):
+        run(call, arguments)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)), max_size=6))
+def test_arrays_that_share_memory_are_found(spans):
+    memory = np.zeros(32)
+    arrays = [Like(memory[start : start + count]) for start, count in spans]
+    bytes_of = [set(range(start, start + count)) for start, count in spans]
+    wanted = {number for number, own in enumerate(bytes_of) if any(own & other for index, other in enumerate(bytes_of) if index != number)}
+    groups = overlapping(arrays)
+    assert sorted(number for group in groups for number in group) == sorted(wanted)
+    assert all(len(group) > 1 for group in groups)
+
+
+@given(st.integers(1, 4), st.integers(1, 5), st.sampled_from([1, -1, 2]), st.booleans())
+def test_the_extent_of_an_array_is_what_its_elements_span(rows, columns, step, turned):
+    memory = np.arange(200.0).reshape(10, 20)
+    values = memory[: 2 * rows : 2, :columns][:, ::step]
+    array = Like(values.T if turned else values)
+    start = memory.ctypes.data
+    addresses = [start + 8 * int(each) for each in values.ravel()]
+    assert device_arrays.extent(array) == (min(addresses), max(addresses) + 8)

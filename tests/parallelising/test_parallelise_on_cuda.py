@@ -1,0 +1,331 @@
+"""Parallelised functions of PyTorch and CuPy are called like the functions, and give what they give."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import streamscope as ss
+from streamscope.errors import EngineError, KeywordError, ProgramError
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def torch():
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def cupy():
+    return pytest.importorskip("cupy")
+
+
+def parallelise(function, *inputs, **keywords):
+    return ss.parallelise(function, *inputs, progress=False, check=0, **keywords)
+
+
+def branches(x):
+    return [(x * k).tanh() + (x - k).sigmoid() for k in range(4)]
+
+
+@pytest.fixture
+def x(torch):
+    return torch.linspace(-2, 2, 4096, device="cuda").reshape(64, 64)
+
+
+def test_it_gives_what_the_function_gives_and_leaves_its_inputs_alone(torch, x):
+    fast = parallelise(branches, x)
+    before = x.clone()
+    for factor in (1.0, 3.0, -0.5):
+        y = x * factor
+        for found, wanted in zip(fast(y), branches(y), strict=True):
+            assert torch.equal(found, wanted)
+    assert torch.equal(x, before)
+    assert isinstance(fast(x), list)
+
+
+def test_results_are_fresh_or_static_as_asked(torch, x):
+    fresh, static = parallelise(branches, x), parallelise(branches, x, outputs="static")
+    kept, shared = fresh(x)[1], static(x)[1]
+    wanted = branches(x)[1]
+    fresh(x + 1)
+    static(x + 1)
+    assert torch.equal(kept, wanted)
+    assert torch.equal(shared, branches(x + 1)[1])
+
+
+class Pair(NamedTuple):
+    left: object
+    right: object
+
+
+@dataclass
+class Batch:
+    image: object
+    scale: float = 1.0
+
+
+def test_trees_of_inputs_and_results(torch, x):
+    def function(batch, others, *, shift, training=False):
+        y = batch["a"].image * batch["a"].scale + others[0] - shift
+        return {"pair": Pair(y, (y + 1, None)), "batch": Batch(y * 2, 3.0), "training": training}
+
+    batch = {"a": Batch(x, 0.5)}
+    fast = parallelise(function, batch, (x + 1,), shift=x * 2)
+    other = {"a": Batch(x * 7, 0.5)}
+    found, wanted = (call(other, (x - 3,), shift=x) for call in (fast, function))
+    assert type(found["pair"]) is Pair
+    assert found["pair"].right[1] is None
+    assert (found["batch"].scale, found["training"]) == (3.0, False)
+    for one, two in [(found["pair"].left, wanted["pair"].left), (found["batch"].image, wanted["batch"].image)]:
+        assert torch.equal(one, two)
+    with pytest.raises(ProgramError, match=r"batch\['a'\].scale is 2.0, not 0.5"):
+        fast({"a": Batch(x, 2.0)}, (x,), shift=x)
+    with pytest.raises(ProgramError, match="training is True, not False"):
+        fast(batch, (x,), shift=x, training=True)
+
+
+def test_other_shapes_and_dtypes_are_refused_by_name_or_captured_anew(torch, x):
+    fast = parallelise(branches, x)
+    with pytest.raises(ProgramError, match=r"branches: x is float32\[3, 64\] on cuda:0, and float32\[64, 64\] on cuda:0 was captured"):
+        fast(x[:3])
+    with pytest.raises(ProgramError, match=r"x is float64\[64, 64\]"):
+        fast(x.double())
+    with pytest.raises(ProgramError, match=r"x is float32\[64, 64\] on cpu"):
+        fast(x.cpu())
+    again = parallelise(branches, x, shapes="recapture")
+    for y in (x, x[:3], x[:5], x[:3] + 1, x.double()):
+        assert torch.equal(again(y)[2], branches(y)[2])
+    assert again.captures == 4
+
+
+def test_a_module_uses_its_parameters_where_they_are(torch, x):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8)).cuda()
+    fast = parallelise(model, x)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.5)
+    assert torch.equal(fast(x), model(x))
+    assert not fast(x).requires_grad
+    model.load_state_dict({name: value * 3 for name, value in model.state_dict().items()})
+    assert torch.equal(fast(input=x + 1), model(x + 1))
+
+
+def test_partial_functions_and_methods(torch, x):
+    class Scaler:
+        def __init__(self):
+            self.weight = x * 0.1
+
+        def scaled(self, y, power=1):
+            return y @ self.weight**power
+
+    scaler = Scaler()
+    fast = parallelise(scaler.scaled, x, power=2)
+    assert torch.equal(fast(x + 1, power=2), scaler.scaled(x + 1, power=2))
+    bound = functools.partial(scaler.scaled, power=2)
+    again = parallelise(bound, x)
+    scaler.weight.mul_(2)
+    assert torch.equal(again(x), bound(x))
+    weights = x.clone()
+    held = parallelise(functools.partial(torch.addmm, weights), x, x)
+    weights.zero_()
+    assert torch.equal(held(x, x), torch.addmm(weights, x, x))
+
+
+def test_an_input_that_is_changed_is_changed_where_it_is(torch, x):
+    def step(y, cache, position):
+        cache.index_copy_(0, position, y[:1])
+        return cache.sum(0), cache
+
+    cache, position = torch.zeros(64, 64, device="cuda"), torch.tensor([3], device="cuda")
+    fast = parallelise(step, x, cache, position)
+    assert not cache.any()  # As if it had never been called.
+    total, returned = fast(x, cache, position)
+    assert returned is cache
+    assert torch.equal(cache[3], x[0])
+    assert torch.equal(total, cache.sum(0))
+    other = torch.ones_like(cache)
+    fast(x + 1, other, position + 1)
+    assert torch.equal(other[4], x[0] + 1)
+    assert other[3, 0] == 1
+    assert torch.equal(cache[3], x[0])
+    assert not cache[4].any()
+
+
+def test_the_memory_of_the_capture_can_be_filled_and_is_then_not_copied(torch, x):
+    fast = parallelise(branches, x)
+    fast.inputs["x"].copy_(x + 5)
+    assert torch.equal(fast(**fast.inputs)[3], branches(x + 5)[3])
+
+
+def test_it_runs_on_the_current_stream_and_after_its_last_run(torch, x):
+    fast = parallelise(branches, x)
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    wanted = [branches(x + number)[2] for number in range(30)]
+    torch.cuda.synchronize()
+    found = []
+    for number in range(30):
+        with torch.cuda.stream(streams[number % 3]):
+            y = x + number
+            torch.cuda._sleep(100_000)
+            found.append(fast(y)[2])
+    torch.cuda.synchronize()
+    assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True))
+
+
+def test_a_cupy_function(cupy):
+    a = cupy.linspace(-1, 1, 64 * 64, dtype=cupy.float32).reshape(64, 64)
+
+    def without_product(a, b, *, power):
+        return cupy.tanh(a) * b, {"sum": (a**power).sum(axis=0)}
+
+    fast = parallelise(without_product, a, a.T, power=2)
+    for one, two in [(a, a.T), (a + 1, a.T * 2), (a.T, a)]:
+        found, wanted = (call(one, two, power=2) for call in (fast, without_product))
+        np.testing.assert_array_equal(found[0].get(), wanted[0].get())
+        np.testing.assert_array_equal(found[1]["sum"].get(), wanted[1]["sum"].get())
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        moved = fast(a + 3, a, power=2)[0]
+    stream.synchronize()
+    np.testing.assert_array_equal(moved.get(), (cupy.tanh(a + 3) * a).get())
+
+
+def test_what_cannot_be_captured_names_the_line(torch, x):
+    def impatient(y):
+        z = y * 2
+        if z.sum().item() > 0:
+            return z
+        return -z
+
+    with pytest.raises(EngineError, match=r"impatient cannot be captured at test_parallelise_on_cuda.py:\d+, if z.sum\(\).item\(\) > 0:"):
+        parallelise(impatient, x + 3)
+    assert parallelise(branches, x)(x)  # The device is as good as new.
+
+
+def test_wrong_arguments_are_told_before_anything_is_captured(torch, x):
+    with pytest.raises(ProgramError, match=r"branches: x lies in host memory: float32\[64, 64\] on cpu"):
+        parallelise(branches, x.cpu())
+    with pytest.raises(ProgramError, match="cannot be called like this: missing a required argument: 'x'"):
+        parallelise(branches)
+    with pytest.raises(KeywordError, match="has no keyword 'shape'"):
+        parallelise(branches, x, shape="recapture")
+    with pytest.raises(ProgramError, match="'anew' is not 'refuse' or 'recapture'"):
+        parallelise(branches, x, shapes="anew")
+    with pytest.raises(ProgramError, match="its result lies in host memory"):
+        parallelise(lambda y: (y + 1, torch.ones(3))[1], x)
+    calls = iter(range(100))
+    with pytest.raises(ProgramError, match=r"returned something else when it was called again: its result\[1\] is 1, not 0"):
+        parallelise(lambda y: (y + 1, next(calls)), x)
+
+
+def test_it_is_not_called_while_its_stream_is_captured(torch, x):
+    fast = parallelise(branches, x)
+    stream = torch.cuda.Stream()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        graph.capture_begin()
+        x + 1
+        with pytest.raises(EngineError, match="while its stream is captured"):
+            fast(x)
+        graph.capture_end()
+    assert torch.equal(fast(x)[0], branches(x)[0])
+
+
+def test_random_numbers_are_fresh_in_each_call_and_those_of_a_plain_call(torch, x):
+    dropout = torch.nn.functional.dropout
+
+    def noisy(y):
+        return dropout(y, 0.5), dropout(y * 2, 0.1) + torch.rand_like(y)
+
+    fast = parallelise(noisy, x)
+    torch.manual_seed(7)
+    wanted = [each for _ in range(3) for each in noisy(x + 1)]
+    torch.manual_seed(7)
+    found = [each for _ in range(3) for each in fast(x + 1)]
+    assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True))
+    assert not torch.equal(found[0], found[2])
+    torch.manual_seed(2**64 - 5)
+    (wanted, _), after = noisy(x), torch.rand(3, device="cuda")
+    torch.manual_seed(2**64 - 5)
+    assert torch.equal(fast(x)[0], wanted)
+    assert torch.equal(torch.rand(3, device="cuda"), after)
+    other = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(other):
+        dropout(x, 0.5)
+    other.replay()
+    torch.manual_seed(7)
+    assert torch.equal(fast(x + 1)[0], found[0])
+
+
+def test_making_it_leaves_the_random_numbers_of_later_code_as_plain_calls_would(torch, x):
+    generator = torch.cuda.default_generators[0]
+    torch.manual_seed(11)
+    parallelise(torch.nn.Dropout(0.5), x)
+    assert generator.initial_seed() == 11
+
+
+def test_arguments_that_share_memory(torch, x):
+    def sums(a, b):
+        return a + b
+
+    fast = parallelise(sums, x, x.T)
+    for a, b in [(x, x.T), (x + 1, x * 2), (x.T, x)]:
+        assert torch.equal(fast(a, b), a + b)
+
+    def scaled(a, b):
+        return a.mul_(2) + b
+
+    base = torch.ones(64, 65, device="cuda")
+    fast = parallelise(scaled, base[:, :-1], base[:, 1:])
+    found = fast(base[:, :-1], base[:, 1:])
+    assert (float(found[0, 0]), float(found[0, -1]), float(base[0, 0]), float(base[0, -1])) == (4.0, 3.0, 2.0, 1.0)
+    with pytest.raises(ProgramError, match="a and b shared memory with another argument"):
+        fast(x, x + 1)
+
+
+def test_it_is_proven_on_other_inputs(torch, x):
+    fast = ss.parallelise(branches, x, progress=False, check=3)
+    assert fast.gain.proof is None or fast.gain.proof.bit_equal
+    assert torch.equal(fast(x)[0], branches(x)[0])
+
+
+def test_both_orders_are_compared_and_the_gain_is_told(torch, x):
+    fast = parallelise(branches, x)
+    gain = fast.gain
+    assert gain.engine in ("graph", "graph-dual")
+    assert gain.before_ns.median > 0
+    assert (gain.speedup is None) == (gain.engine == "graph")
+    assert gain.nodes == len(fast.captured.nodes)
+    assert "NumPy" not in f"{fast} {fast!r}"
+    runs = ss.compare(fast, engines="graph,graph-dual", repeats=5, progress=False)
+    assert all(run.correct for run in runs.values())
+    assert set(fast.comparison) == {"graph", "graph-dual"}
+
+
+def test_a_training_step_goes_on_where_it_was(torch, x):
+    def made():
+        torch.manual_seed(3)
+        model = torch.nn.Linear(64, 8).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(y):
+            optimizer.zero_grad(set_to_none=True)
+            loss = model(y).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return model, step
+
+    (model, step), (other, plain) = made(), made()
+    fast = parallelise(step, x)
+    other.load_state_dict(model.state_dict())
+    for number in range(5):
+        assert torch.equal(fast(x + number), plain(x + number).detach())
+    assert all(torch.equal(*pair) for pair in zip(model.parameters(), other.parameters(), strict=True))

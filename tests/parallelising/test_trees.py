@@ -1,0 +1,144 @@
+"""Values taken apart into arrays and trees, and put together again; arrays are any objects of a class here."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamscope.errors import ProgramError
+from streamscope.parallelising.trees import difference, fits, paths, put_together, same, taken_apart
+
+
+class Array:
+    """Stands for an array: only its identity counts."""
+
+
+def is_array(value):
+    return isinstance(value, Array)
+
+
+class Pair(NamedTuple):
+    left: object
+    right: object
+
+
+@dataclass(frozen=True)
+class Batch:
+    image: object
+    labels: object = None
+    count: int = field(default=0, init=False)
+
+
+arrays = st.builds(Array)
+constants = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=3)
+values = st.recursive(
+    arrays | constants,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=2), inner, max_size=3)
+        | st.builds(OrderedDict, st.dictionaries(st.integers(), inner, max_size=2))
+        | st.builds(Pair, inner, inner)
+        | st.builds(Batch, inner, inner)
+    ),
+    max_leaves=12,
+)
+
+
+def alike(one, other):
+    """Compare values, arrays by identity and NaN as equal."""
+    if isinstance(one, Array):
+        return one is other
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, Batch):
+        return alike(one.image, other.image) and alike(one.labels, other.labels)
+    return one == other or (isinstance(one, float) and math.isnan(one) and math.isnan(other))
+
+
+@given(values)
+def test_what_is_taken_apart_is_put_together_again(value):
+    found, tree = taken_apart(value, is_array)
+    assert all(map(is_array, found))
+    assert len(set(map(id, found))) == len(found)
+    assert alike(put_together(tree, found), value)
+    assert len(paths(tree)) == len(found)
+    assert len(set(paths(tree))) == len(found)
+
+
+@given(values)
+def test_a_value_fits_its_own_tree_and_gives_its_arrays(value):
+    found, tree = taken_apart(value, is_array)
+    again = [None] * len(found)
+    assert fits(tree, value, is_array, again)
+    assert all(one is other for one, other in zip(found, again, strict=True))
+    assert difference(tree, tree) == ""
+
+
+@given(values, values)
+def test_a_value_fits_a_tree_where_the_trees_do_not_differ_and_only_there(one, other):
+    found, tree = taken_apart(one, is_array)
+    _, beside = taken_apart(other, is_array)
+    assert fits(tree, other, is_array, [None] * len(found)) == (difference(tree, beside) == "")
+
+
+def test_one_array_in_two_places_is_one():
+    x, y = Array(), Array()
+    found, tree = taken_apart({"a": x, "b": (x, y)}, is_array)
+    assert found == [x, y]
+    assert paths(tree) == ["a", "b[1]"]
+    assert not fits(tree, {"a": x, "b": (y, y)}, is_array, [None, None])
+    assert not fits(tree, {"a": x, "b": (y, x)}, is_array, [None, None])
+    assert fits(tree, {"a": y, "b": (y, x)}, is_array, [None, None])
+
+
+def test_paths_are_written_as_python_reaches_them():
+    _, tree = taken_apart({"x": [Array(), Pair(Array(), 1)], "batch": Batch({"a b": Array()})}, is_array)
+    assert paths(tree) == ["x[0]", "x[1].left", "batch.image['a b']"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "words"),
+    [
+        ({"x": 1}, {"x": 2}, "x is 2, not 1"),
+        ({"x": 1}, {"x": True}, "x is True, not 1"),
+        ({"x": (1, 2)}, {"x": [1, 2]}, "x is a list, not a tuple"),
+        ({"x": (1, 2)}, {"x": (1,)}, "x has 0, not 0, 1"),
+        ({"x": None}, {"x": Array()}, "x is an array, not None"),
+        ({"x": {"k": "a"}}, {"x": {"k": "b"}}, "x['k'] is 'b', not 'a'"),
+    ],
+)
+def test_a_difference_is_named_by_its_path(one, other, words):
+    trees = [taken_apart(each, is_array)[1] for each in (one, other)]
+    assert difference(*trees) == words
+
+
+def test_a_list_that_holds_itself_is_refused():
+    endless = []
+    endless.append(endless)
+    with pytest.raises(ProgramError, match="nested more than 100 levels deep"):
+        taken_apart(endless, is_array)
+
+
+def test_constants_of_a_class_that_cannot_be_compared_are_the_same_only_if_they_are_one():
+    class Odd:
+        def __eq__(self, other):
+            raise ValueError("no")
+
+        __hash__ = None
+
+    odd = Odd()
+    assert same(odd, odd)
+    assert not same(odd, Odd())
+    assert same(float("nan"), float("nan"))
+    assert not same(1, 1.0)

@@ -1,0 +1,105 @@
+"""What is known of captured code, live on a GPU or read from a file: nodes, the memory that they touch, and how long each takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamscope.capturing.bound import UpperBound, upper_bound
+from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.memory import NodeMemory
+from streamscope.devices.graph_node import GraphNode
+from streamscope.devices.measured_models import model_of
+from streamscope.errors import ProgramError
+from streamscope.program.operation import Program
+
+
+@dataclass
+class CapturedProgram:
+    """Captured code; give it to `ss.compare` or `ss.prepare` as it is.
+
+    Attributes
+    ----------
+    name : str
+    program : Program
+        One operation for each kernel, copy and set. Its variables have no elements: each stands for what a node leaves behind, and an
+        operation reads those of the nodes that it must come after (see `true_order`).
+    nodes : list of GraphNode
+        Kind, name, grid, block, registers and edges of each; each is the operation of that number.
+    memories : list of NodeMemory
+        What each node reads and writes, with the evidence.
+    """
+
+    name: str
+    program: Program
+    nodes: list[GraphNode]
+    memories: list[NodeMemory]
+
+    @property
+    def durations_us(self) -> list[float]:
+        """How long each node takes alone, in µs, as it was measured; NaN where it was not."""
+        costs = (launch.cost for launch in self.program.launches())
+        return [float("nan") if cost.alone_ns is None else cost.alone_ns / 1e3 for cost in costs]
+
+    def trace(self) -> Program:
+        """Return the program; it takes no arguments, since the capture holds its own memory."""
+        return self.program
+
+    def certificate(self) -> Certificate:
+        """Return why the true order is right: each pair of nodes that must keep its order, with the path that keeps it.
+
+        Each schedule of the program is checked with it before it runs.
+
+        Examples
+        --------
+        You need a GPU to capture anything::
+
+            captured = ss.capture(step, x, w)
+            print(captured.certificate())
+        """
+        found = self.program.certificate
+        assert isinstance(found, Certificate)
+        return found
+
+    def bound(self) -> UpperBound:
+        """Return how much faster another order of the nodes can be at most, from how long each takes alone.
+
+        Examples
+        --------
+        You need a GPU to capture anything, or a file that one made::
+
+            print(ss.load_captured("model.captured.json").bound())
+        """
+        costs = [launch.cost for launch in self.program.launches()]
+        order = tuple(operation.reads for operation in self.program.operations)
+        return upper_bound(self.durations_us, costs, self.program.captured, order, model_of(self.measured_on()))
+
+    def save(self, path: str | Path) -> Path:
+        """Write all but the kernels to a file, which `ss.load_captured` opens anywhere: nodes, memory, evidence, durations, names, lines.
+
+        Parameters
+        ----------
+        path : str or path
+            Ends with ``.captured.json``.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be written.
+
+        Examples
+        --------
+        You need a GPU to capture anything::
+
+            ss.capture(model, image).save("model.captured.json")
+        """
+        from streamscope.capturing.saved import save  # It makes programs of this class.
+
+        return save(self, path)
+
+    def measured_on(self) -> str:
+        """Return the name of the GPU that the durations were measured on."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> str:
+        raise ProgramError(f"captured {self.name!r} cannot be pickled", hint="load its file in each process: ss.load_captured(path)")

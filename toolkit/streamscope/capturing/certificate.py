@@ -1,0 +1,287 @@
+"""The certificate of captured code: which nodes must keep their order and why, and the check that every schedule passes before it runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from streamscope import display
+from streamscope.capturing.conflicts import Bits, CircleError, conflicts, count_of, has, known_before, pairs_of
+from streamscope.capturing.memory import Access, Evidence, NodeMemory
+from streamscope.capturing.true_order import Edges
+from streamscope.devices.graph_node import GraphNode
+from streamscope.errors import RaceError
+from streamscope.words import counted, listed
+
+NAMED = 3
+"""Pairs that an error names, and nodes that a text lists of each kind; the rest is counted."""
+
+
+@dataclass(frozen=True)
+class SharedMemory:
+    """A piece of memory that two nodes touch, one of them writing.
+
+    Attributes
+    ----------
+    start, end : int
+        Addresses of device memory; the end is the first that does not belong to it.
+    earlier, later : Access
+        How each of the two nodes touches it.
+    """
+
+    start: int
+    end: int
+    earlier: Access
+    later: Access
+
+    def __str__(self) -> str:
+        uses = (f"{_use(one)} by the {name} ({one.evidence.value})" for name, one in (("first", self.earlier), ("second", self.later)))
+        return f"{self.end - self.start:,} bytes at {self.start:#x}, {listed(list(uses))}"
+
+
+@dataclass(frozen=True)
+class OrderedPair:
+    """Two nodes that must keep the order of the capture.
+
+    Attributes
+    ----------
+    earlier, later : int
+        Numbers of the nodes.
+    shared : tuple of SharedMemory
+        What they share; empty where one of them is not understood and they share nothing that is known.
+    path : tuple of int
+        The nodes of a path of the true order from the earlier to the later one; empty where there is none.
+    """
+
+    earlier: int
+    later: int
+    shared: tuple[SharedMemory, ...]
+    path: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Certificate:
+    """Why the true order of captured code is right: each pair of nodes that must keep its order, with the path that keeps it.
+
+    A pair must keep its order if the capture orders it, and both touch the same memory, one of them writing; or if one of the two is not
+    understood. The pairs are found by themselves, by another way than the order was.
+
+    Attributes
+    ----------
+    name : str
+    nodes : sequence of GraphNode
+        With the edges of the capture.
+    memories : sequence of NodeMemory
+        What each node touches.
+    order : tuple of tuple of int
+        The true order: for each node those that it comes directly after.
+
+    Examples
+    --------
+    Two nodes write their own memory, and a third one reads both:
+
+    >>> from streamscope.capturing.certificate import Certificate
+    >>> from streamscope.capturing.memory import Access, Evidence, NodeMemory
+    >>> from streamscope.devices.graph_node import GraphNode, NodeKind
+    >>> one, two = (Access(start, start + 512, False, True, Evidence.SCHEMA) for start in (0, 512))
+    >>> both = Access(0, 1024, True, False, Evidence.SCHEMA)
+    >>> memories = [NodeMemory((one,)), NodeMemory((two,)), NodeMemory((both,))]
+    >>> nodes = [GraphNode(NodeKind.KERNEL, name, after) for name, after in (("a", ()), ("b", (0,)), ("c", (1,)))]
+    >>> certificate = Certificate("three kernels", nodes, memories, order=((), (), (0, 1)))
+    >>> certificate.pairs, certificate.unordered()
+    (2, [])
+    >>> certificate.check([[], [], [1]])
+    Traceback (most recent call last):
+    ...
+    streamscope.errors.RaceError: a schedule of three kernels leaves 1 of 2 pairs unordered that share memory: ...
+    """
+
+    name: str
+    nodes: Sequence[GraphNode]
+    memories: Sequence[NodeMemory]
+    order: Edges
+
+    @cached_property
+    def _needed(self) -> Bits:
+        return conflicts(self.memories) & known_before([node.after for node in self.nodes])
+
+    @cached_property
+    def _reached(self) -> Bits:
+        return known_before(self.order)
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs that must keep their order."""
+        return count_of(self._needed)
+
+    @property
+    def capture_pairs(self) -> int:
+        """Number of pairs that the capture orders, most of them for no reason."""
+        return count_of(known_before([node.after for node in self.nodes]))
+
+    @property
+    def edges(self) -> int:
+        """Number of edges of the true order."""
+        return sum(map(len, self.order))
+
+    @property
+    def evidence(self) -> dict[Evidence, int]:
+        """Number of accesses by what says so, the most frequent first."""
+        return dict(Counter(one.evidence for memory in self.memories for one in memory.accesses).most_common())
+
+    @property
+    def unknown(self) -> dict[int, str]:
+        """The nodes that are not understood, and so ordered against all, each with the reason."""
+        return {number: memory.why_unknown for number, memory in enumerate(self.memories) if not memory.understood}
+
+    def ordered(self, most: int | None = None) -> Iterator[OrderedPair]:
+        """Yield the pairs that must keep their order, the first ``most`` or all."""
+        for earlier, later in pairs_of(self._needed, len(self.nodes) ** 2 if most is None else most):
+            yield self.pair(earlier, later)
+
+    def pair(self, earlier: int, later: int) -> OrderedPair:
+        """Return what two nodes share, and the path of the true order between them."""
+        return OrderedPair(earlier, later, tuple(self._shared(earlier, later)), self._path(earlier, later))
+
+    def unordered(self, after: Sequence[Sequence[int]] | None = None, most: int = NAMED) -> list[OrderedPair]:
+        """Return the first pairs that a schedule leaves unordered, or puts into another order.
+
+        Parameters
+        ----------
+        after : sequence of sequence of int, optional
+            For each node those that it waits for, in whatever way: they are before it on its stream, or it waits for an event behind them.
+            The true order, if nothing is given.
+        most : int
+        """
+        return [self.pair(*pair) for pair in pairs_of(self._missing(self.order if after is None else after), most)]
+
+    def check(self, after: Sequence[Sequence[int]], schedule: str = "a schedule") -> None:
+        """Refuse a schedule that does not order each pair that must keep its order.
+
+        Parameters
+        ----------
+        after : sequence of sequence of int
+            As for `unordered`.
+        schedule : str
+            What the error calls it.
+
+        Raises
+        ------
+        RaceError
+            Pairs are not ordered, or nodes wait for each other. The message names the first.
+        """
+        hint = "nothing was launched; this is a defect of the schedule and not of your code, so please report it"
+        try:
+            missing = self._missing(after)
+        except CircleError as error:
+            names = listed([self.named(number) for number in error.nodes[:NAMED]])
+            raise RaceError(f"{schedule} of {self.name} never ends: {names} wait for each other", hint=hint) from None
+        if not missing.any():
+            return
+        first = "; ".join(map(self._why, (self.pair(*pair) for pair in pairs_of(missing, NAMED))))
+        count = f"{count_of(missing):,} of {counted(self.pairs, 'pair')}"
+        raise RaceError(f"{schedule} of {self.name} leaves {count} unordered that share memory: {first}", hint=hint)
+
+    def _missing(self, after: Sequence[Sequence[int]]) -> Bits:
+        if len(after) != len(self.nodes):
+            raise RaceError(f"a schedule of {self.name} has {counted(len(after), 'node')}, and the capture {len(self.nodes):,}")
+        for number, direct in enumerate(after):
+            if any(not 0 <= earlier < len(after) for earlier in direct):
+                raise RaceError(f"a schedule of {self.name} lets node {number} wait for a node that is not there: {list(direct)}")
+        return self._needed & ~(self._reached if after is self.order else known_before(after))
+
+    def named(self, number: int) -> str:
+        """Return what a node is called: number, name, operator, module and line, as far as they are known."""
+        node = self.nodes[number]
+        parts = dict.fromkeys(part for part in (node.operator, getattr(node, "module", ""), node.where) if part and part != node.name)
+        return f"node {number}, {node.name}" + (f" ({', '.join(parts)})" if parts else "")
+
+    def _why(self, pair: OrderedPair) -> str:
+        """Say that one node must come before another, and why."""
+        unknown = [(number, self.memories[number].why_unknown) for number in (pair.earlier, pair.later)]
+        whys = [f"node {number} is not understood: {why}" for number, why in unknown if why]
+        why = str(pair.shared[0]) if pair.shared else whys[0] if whys else "they share nothing"
+        return f"{self.named(pair.earlier)} must come before {self.named(pair.later)}: {why}"
+
+    def _shared(self, earlier: int, later: int) -> Iterator[SharedMemory]:
+        for one in self.memories[earlier].accesses:
+            for other in self.memories[later].accesses:
+                start, end = max(one.start, other.start), min(one.end, other.end)
+                if start < end and (one.writes or other.writes):
+                    yield SharedMemory(start, end, one, other)
+
+    def _path(self, earlier: int, later: int) -> tuple[int, ...]:
+        if not has(self._reached, later, earlier):
+            return ()
+        path = [later]
+        while path[-1] != earlier:
+            direct = self.order[path[-1]]
+            path.append(next(one for one in direct if one == earlier or has(self._reached, one, earlier)))
+        return tuple(reversed(path))
+
+    @property
+    def longest_path(self) -> int:
+        """Number of nodes of the longest path of the true order."""
+        length = np.zeros(len(self.order), np.int64)
+        for number, direct in enumerate(self.order):
+            length[number] = 1 + max((length[earlier] for earlier in direct), default=0)
+        return int(length.max(initial=0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts, the edges of the true order and the nodes that are not understood, as JSON holds them."""
+        return {
+            "name": self.name,
+            "nodes": len(self.nodes),
+            "pairs": self.pairs,
+            "capture_pairs": self.capture_pairs,
+            "edges": [[earlier, later] for later, direct in enumerate(self.order) for earlier in direct],
+            "longest_path": self.longest_path,
+            "evidence": {evidence.name.lower(): count for evidence, count in self.evidence.items()},
+            "unknown": {str(number): why for number, why in self.unknown.items()},
+        }
+
+    @property
+    def headline(self) -> str:
+        """What is certified, in one sentence."""
+        left = len(self.unordered(most=1))
+        pairs = f"{counted(self.pairs, 'pair')} of nodes must keep {'its' if self.pairs == 1 else 'their'} order"
+        return f"{pairs}, and {'not each' if left else 'each'} has a path in the true order"
+
+    @property
+    def sentences(self) -> list[str]:
+        """What the certificate rests on, a sentence each."""
+        size = f"{counted(len(self.nodes), 'node')}, {counted(self.edges, 'edge')}, {self.longest_path:,} nodes on the longest path"
+        found = [f"{size}; the capture orders {counted(self.capture_pairs, 'pair')}."]
+        if self.evidence:
+            counts = [f"{count:,} by {evidence.value}" for evidence, count in self.evidence.items()]
+            found.append(f"{counted(sum(self.evidence.values()), 'access', 'accesses')} of memory: {listed(counts)}.")
+        for why, numbers in self.reasons.items():
+            some = ", ".join(self.named(number) for number in numbers[:NAMED]) + (" …" if len(numbers) > NAMED else "")
+            found.append(f"{counted(len(numbers), 'node')} not understood, so ordered against all, because {why}: {some}.")
+        return found
+
+    @property
+    def reasons(self) -> Mapping[str, list[int]]:
+        """Why nodes are not understood, each reason with the nodes, the most frequent first."""
+        grouped: dict[str, list[int]] = {}
+        for number, why in self.unknown.items():
+            grouped.setdefault(why, []).append(number)
+        return dict(sorted(grouped.items(), key=lambda one: -len(one[1])))
+
+    def __str__(self) -> str:
+        return "\n".join([f"Certificate of {self.name}: {self.headline}", *self.sentences])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
+
+
+def _use(access: Access) -> str:
+    """Return how a node uses memory, as a participle."""
+    return "read and written" if access.reads and access.writes else "written" if access.writes else "read"

@@ -1,0 +1,71 @@
+"""The memory that each captured node reads and writes, each piece with its evidence."""
+
+from __future__ import annotations
+
+import bisect
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+Region = tuple[int, int]
+"""Start and end of a piece of memory, as addresses; the end is the first that does not belong to it."""
+
+
+class Evidence(Enum):
+    """What says that a node touches a piece of memory, and how."""
+
+    NODE = "the copy or set itself"
+    SCHEMA = "the operator's schema"
+    ALLOCATED = "allocated while its operator ran"
+    PROTOTYPE = "the kernel's prototype"
+    TRITON = "Triton's analysis of the kernel"
+    OBSERVED = "seen when the nodes ran one by one"
+    POINTER = "a pointer in the arguments, used in an unknown way"
+
+
+@dataclass(frozen=True)
+class Access:
+    """A piece of memory that a node reads, writes, or both.
+
+    Attributes
+    ----------
+    start, end : int
+        Addresses of device memory; the end is the first that does not belong to it.
+    reads, writes : bool
+        Both where only the address is known.
+    evidence : Evidence
+    """
+
+    start: int
+    end: int
+    reads: bool
+    writes: bool
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class NodeMemory:
+    """All that a node touches.
+
+    Attributes
+    ----------
+    accesses : tuple of Access
+        They may overlap; what one of them writes is written.
+    why_unknown : str
+        Why the node may touch more than that, so that it is ordered against all others; empty where the accesses are all.
+    """
+
+    accesses: tuple[Access, ...] = ()
+    why_unknown: str = ""
+
+    @property
+    def understood(self) -> bool:
+        """Whether the accesses are all that the node touches."""
+        return not self.why_unknown
+
+
+def around(regions: Sequence[Region], address: int) -> Region | None:
+    """Return the region that an address lies in; the regions are sorted and apart."""
+    at = bisect.bisect_right(regions, (address, sys.maxsize)) - 1
+    return regions[at] if at >= 0 and address < regions[at][1] else None

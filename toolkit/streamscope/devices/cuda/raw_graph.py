@@ -1,0 +1,281 @@
+"""A captured graph as it was captured, and graphs of the same nodes with other edges.
+
+A node that is launched by itself loses its programmatic edges, and attributes that it cannot be asked for. A clone of the graph keeps them.
+So captured code runs in another order as a clone whose edges are replaced.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cache, cached_property, partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.devices.cuda.graph import CAPTURES, CudaGraph
+from streamscope.devices.graph_node import NO_OPERATION
+from streamscope.errors import DeviceError, EngineError
+from streamscope.interrupts import deferred
+from streamscope.kernels.library.libraries import checked, libraries
+
+Edges = tuple[tuple[int, ...], ...]
+"""For each operation those that it comes directly after."""
+Pair = tuple[int, int]
+"""An edge: what comes first, and what comes after it."""
+Words = npt.NDArray[np.uint64]
+
+FULL = 0
+"""The data of an edge (CUgraphEdgeData) that waits for the end of a node. A programmatic one lets a kernel start before that."""
+TRYING_S = 0.5
+"""How long orders of captured code may be tried, about."""
+MOST_TURNS, FEWEST_TURNS = 15, 3
+STUCK_S = 20.0
+"""A replay that takes longer than this, and a thousand times longer than the capture as it was, is stuck."""
+
+
+class RawGraph:
+    """A captured graph, whose nodes are operations of a program.
+
+    Parameters
+    ----------
+    graph : int
+        Address of the captured graph.
+    nodes : sequence of int
+        Address of each operation's node. Other nodes of the graph are empty.
+    edges : Edges
+        What the capture orders: operations, also where empty nodes lie between them.
+    keeping : callable
+        ``with keeping(): ...`` undoes what replays in the block change.
+    kept : object
+        What must live as long as graphs of these nodes: the captured graph, and the memory that nodes use.
+
+    Attributes
+    ----------
+    edges : Edges
+    kept : object
+    check : callable
+        Called with the edges of each graph before it is made; raises where they miss an order that is needed.
+    """
+
+    def __init__(
+        self, graph: int, nodes: Sequence[int], edges: Edges, keeping: Callable[[], AbstractContextManager[object]], kept: object
+    ) -> None:
+        self.edges = edges
+        self.check: Callable[[Edges], object] = _trusted
+        self._graph = graph
+        self._nodes = tuple(nodes)
+        self._keeping = keeping
+        self.kept = kept
+        self._times_us: dict[Edges, float] = {}
+        self._lock = threading.RLock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()  # It stays in its process; what is copied or pickled with it gets None.
+
+    @cached_property
+    def _stream(self) -> Any:
+        return libraries().cupy.cuda.Stream(non_blocking=True)
+
+    def graph(self, edges: Edges) -> tuple[CudaGraph, tuple[int, ...]]:
+        """Return an instantiated graph of the nodes with other edges, and the operation of each of its nodes.
+
+        With the capture's own edges it is the capture as it was. Its empty nodes, which are no operation, are never taken out, since CUDA
+        does not number the others anew; in another order nothing leads to them.
+
+        Raises
+        ------
+        DeviceError
+            The driver refuses.
+        """
+        self.check(edges)
+        handle = ctypes.c_void_p()
+        with self._lock, deferred():
+            _call("cuGraphClone", ctypes.byref(handle), ctypes.c_void_p(self._graph))
+            clone = int(handle.value or 0)
+            try:
+                if edges != self.edges:
+                    self._replace_edges(clone, edges)
+            except BaseException:
+                CAPTURES.destroy(partial(libraries().runtime.graphDestroy, clone))
+                raise
+            made = CudaGraph(clone, CAPTURES, self._stream)
+            made.kept = self.kept
+        return made, tuple(self._number.get(node, NO_OPERATION) for node in self._handles)
+
+    @cached_property
+    def _handles(self) -> list[int]:
+        """All nodes of the captured graph, in the order of capture."""
+        handles: list[int] = _node_handles(self._graph).tolist()
+        return handles
+
+    @cached_property
+    def _number(self) -> dict[int, int]:
+        """The operation of each node that is one."""
+        return {node: number for number, node in enumerate(self._nodes)}
+
+    def _replace_edges(self, clone: int, edges: Edges) -> None:
+        """Take away the edges of a clone that are not wanted, and add those that are missing."""
+        # Empty nodes are numbered behind the others, so that all of their edges go.
+        nodes = [*self._nodes, *(node for node in self._handles if node not in self._number)]
+        position = {node: number for number, node in enumerate(nodes)}
+        ends = (each.tolist() for each in _edges_between(self._graph))
+        kinds = {(position[source], position[target]): kind for source, target, kind in zip(*ends, strict=True)}
+        removed, added = changed_edges(kinds, edges + ((),) * (len(nodes) - len(edges)))
+        here = np.array([_in_clone(node, clone) for node in nodes], np.uint64)
+        _change("cuGraphRemoveDependencies_v2", clone, here, removed, [kinds[pair] for pair in removed])
+        _change("cuGraphAddDependencies_v2", clone, here, added, [FULL] * len(added))
+
+    def times_us(self, orders: Sequence[Edges]) -> list[float]:
+        """Return how long a replay takes with each of these edges, in µs; measured once.
+
+        They take turns, and the median counts. What the replays change is put back.
+
+        Raises
+        ------
+        DeviceError
+            The driver refuses.
+        EngineError
+            A replay does not end.
+        """
+        with self._lock:
+            missing = list(dict.fromkeys(order for order in orders if order not in self._times_us))
+            if missing:
+                # All of them anew: those that are compared have met the same clocks and neighbours.
+                tried = list(dict.fromkeys(orders))
+                graphs = [self.graph(order)[0] for order in tried]
+                with self._keeping():
+                    self._times_us.update(zip(tried, _median_times_us(graphs, self._stream), strict=True))
+            return [self._times_us[order] for order in orders]
+
+
+def changed_edges(kinds: Mapping[Pair, int], wanted: Edges) -> tuple[list[Pair], list[Pair]]:
+    """Return the edges to take away and those to add, so that a graph orders what is wanted and nothing else.
+
+    An edge that is wanted and there is not touched, so that it stays programmatic if it is. A kernel that a programmatic edge leads to may
+    begin before all is done that comes before the node at the other end. So full edges that lead to such a kernel stay, too, where they
+    agree with what is wanted.
+
+    Parameters
+    ----------
+    kinds : mapping of (int, int) to int
+        The data of each edge that is there, `FULL` or not.
+    wanted : Edges
+
+    Examples
+    --------
+    A chain of three, of which the last comes after the first alone:
+
+    >>> from streamscope.devices.cuda.raw_graph import changed_edges
+    >>> changed_edges({(0, 1): 0, (1, 2): 0}, ((), (0,), (0,)))
+    ([(1, 2)], [(0, 2)])
+    """
+    target = {(earlier, number) for number, after in enumerate(wanted) for earlier in after}
+    early = {later for (earlier, later), kind in kinds.items() if kind != FULL and (earlier, later) in target}
+    candidates = {pair for pair, kind in kinds.items() if kind == FULL and pair[1] in early}
+    before = {number: _all_before(number, wanted) for number in {later for _, later in candidates}}
+    kept = {pair for pair in kinds if pair in target} | {(earlier, later) for earlier, later in candidates if earlier in before[later]}
+    return [pair for pair in kinds if pair not in kept], sorted(target - kept)
+
+
+def _all_before(number: int, edges: Edges) -> Collection[int]:
+    found: set[int] = set()
+    pending = list(edges[number])
+    while pending:
+        earlier = pending.pop()
+        if earlier not in found:
+            found.add(earlier)
+            pending += edges[earlier]
+    return found
+
+
+def _median_times_us(graphs: Sequence[CudaGraph], stream: Any) -> list[float]:
+    """Let graphs take turns and return the median time of each, from the launch to the end on the device, in µs."""
+    cupy = libraries().cupy
+    start, end = cupy.cuda.Event(), cupy.cuda.Event()
+
+    def replay_us(graph: CudaGraph) -> float:
+        start.record(stream)
+        graph.launch_on(stream.ptr)
+        end.record(stream)
+        _wait(end)
+        return 1e3 * float(cupy.cuda.get_elapsed_time(start, end))
+
+    first = [replay_us(graph) for graph in graphs]
+    turns = int(min(MOST_TURNS, max(FEWEST_TURNS, TRYING_S * 1e6 / max(sum(first), 1.0))))
+    return [float(each) for each in np.median([[replay_us(graph) for graph in graphs] for _ in range(turns)], axis=0)]
+
+
+def _wait(event: Any) -> None:
+    """Wait for an event, in a way that Ctrl-C ends.
+
+    Raises
+    ------
+    EngineError
+        It does not come.
+    """
+    limit = time.monotonic() + STUCK_S
+    while not event.done:
+        if time.monotonic() > limit:
+            raise EngineError(f"a replay of captured code has not ended after {STUCK_S:g} s", hint="restart the process: the GPU is held")
+
+
+def _trusted(edges: Edges) -> None:
+    """Accept any edges."""
+
+
+def _node_handles(graph: int) -> Words:
+    """Return the addresses of all nodes, in the order in which they were added."""
+    count = ctypes.c_size_t(0)
+    _call("cuGraphGetNodes", ctypes.c_void_p(graph), None, ctypes.byref(count))
+    handles = np.zeros(count.value, np.uint64)
+    _call("cuGraphGetNodes", ctypes.c_void_p(graph), _address(handles), ctypes.byref(count))
+    return handles
+
+
+def _edges_between(graph: int) -> tuple[Words, Words, Words]:
+    """Return for each edge of a graph the nodes that it leads from and to, and its data."""
+    count = ctypes.c_size_t(0)
+    _call("cuGraphGetEdges_v2", ctypes.c_void_p(graph), None, None, None, ctypes.byref(count))
+    sources, targets, kinds = (np.zeros(count.value, np.uint64) for _ in range(3))
+    if count.value:
+        addresses = (_address(each) for each in (sources, targets, kinds))
+        _call("cuGraphGetEdges_v2", ctypes.c_void_p(graph), *addresses, ctypes.byref(count))
+    return sources, targets, kinds
+
+
+def _in_clone(node: int, clone: int) -> int:
+    handle = ctypes.c_void_p()
+    _call("cuGraphNodeFindInClone", ctypes.byref(handle), ctypes.c_void_p(node), ctypes.c_void_p(clone))
+    return int(handle.value or 0)
+
+
+def _change(name: str, graph: int, nodes: Words, pairs: Sequence[Pair], kinds: Sequence[int]) -> None:
+    """Remove or add edges between nodes."""
+    if pairs:
+        sources, targets = (np.ascontiguousarray(nodes[list(each)]) for each in zip(*pairs, strict=True))
+        data = np.array(kinds, np.uint64)
+        addresses = (_address(each) for each in (sources, targets, data))
+        _call(name, ctypes.c_void_p(graph), *addresses, ctypes.c_size_t(len(pairs)))
+
+
+def _address(words: Words) -> ctypes.c_void_p:
+    return ctypes.c_void_p(words.ctypes.data)
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _call(name: str, *arguments: object) -> None:
+    # By ctypes: edges come as arrays, and cuda-python calls these functions by other names in CUDA 12 than in 13.
+    try:
+        function = getattr(_driver(), name)
+    except AttributeError:
+        raise DeviceError(f"the driver has no {name}", hint="captured graphs need a driver of CUDA 12.3 or later") from None
+    checked((libraries().cuda.CUresult(function(*arguments)),))

@@ -1,0 +1,85 @@
+"""How a function is called: its arguments by the names of its parameters, so that ``f(x, y)`` and ``f(x, y=y)`` are one call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from streamscope.errors import ProgramError
+
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_FOR_ALL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+Arguments = dict[str, Any]
+"""By the names of the parameters."""
+
+
+class Calls:
+    """Names the arguments of calls of one function.
+
+    Parameters
+    ----------
+    function : callable
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.name = name_of(function)
+        self._signature = _signature(function)
+        parameters = self._signature.parameters.values()
+        self._names = tuple(one.name for one in parameters if one.kind in _BY_POSITION)
+        self._named = frozenset(one.name for one in parameters if one.kind in _NAMED)
+        self._plain = not any(one.kind in _FOR_ALL for one in parameters)
+        self._required = frozenset(one.name for one in parameters if one.default is one.empty and one.kind not in _FOR_ALL)
+        self._defaults = {one.name: one.default for one in parameters if one.default is not one.empty and _is_plain(one.default)}
+
+    def arguments(self, positional: Sequence[Any], named: Mapping[str, Any]) -> Arguments:
+        """Return the arguments of a call by name, with numbers and the like that the function has by default.
+
+        Raises
+        ------
+        ProgramError
+            The function cannot be called like this.
+        """
+        if self._plain and len(positional) <= len(self._names) and self._named.issuperset(named):
+            given = dict(zip(self._names, positional, strict=False))
+            if given.keys().isdisjoint(named) and self._required <= given.keys() | named.keys():
+                return self._defaults | given | dict(named)
+        try:
+            bound = self._signature.bind(*positional, **named)
+        except TypeError as error:
+            raise ProgramError(f"{self.name} cannot be called like this: {error}", hint=f"it is {self.name}{self._signature}") from None
+        return self._defaults | dict(bound.arguments)
+
+    def call(self, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+        """Call a function with arguments that `arguments` named."""
+        ordered = {name: arguments[name] for name in self._signature.parameters if name in arguments}
+        bound = inspect.BoundArguments(self._signature, ordered)
+        return function(*bound.args, **bound.kwargs)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return what a function is called; of a module or a partial function, its class's or its function's name."""
+    inner = getattr(function, "_orig_mod", None) or getattr(function, "func", None)
+    if inner is not None and not hasattr(function, "__name__"):
+        return name_of(inner)
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def described(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what names the parameters of a function: of a module of PyTorch's, its ``forward``, since a call of it takes anything."""
+    module = getattr(function, "_orig_mod", function)
+    forward = getattr(module, "forward", None)
+    return forward if callable(forward) and not inspect.isroutine(function) else function
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(described(function))
+    except (TypeError, ValueError):  # a built-in function without a signature
+        return inspect.Signature([inspect.Parameter("arguments", inspect.Parameter.VAR_POSITIONAL)])
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | complex | str)

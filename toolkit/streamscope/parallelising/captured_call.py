@@ -1,0 +1,232 @@
+"""One captured call: the memory that its arguments are copied into, the order of its kernels, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import Any, Protocol
+
+from streamscope.devices.cuda.streams import CudaEvent
+from streamscope.errors import EngineError, ProgramError
+from streamscope.interrupts import deferred
+from streamscope.kernels.library.libraries import libraries
+from streamscope.parallelising import device_arrays
+from streamscope.parallelising.device_arrays import copier, fresh_copies, is_array, is_tensor, key
+from streamscope.parallelising.trees import Tree, difference, fits, put_together, taken_apart
+from streamscope.words import listed
+
+Launch = Callable[[int], None]
+"""``launch(stream)`` puts one run on a stream, by its address."""
+
+
+class RandomNumbers(Protocol):
+    """Where captured code reads what its random numbers begin with."""
+
+    def draw(self) -> None:
+        """Set that as a plain call would find it, on the current stream, and let the next call go on behind."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The memory that an argument is in while captured code runs.
+
+    Attributes
+    ----------
+    path : str
+        The argument, as errors name it.
+    memory : array
+    own : bool
+        Whether the memory is ours. Else it is the array that was given when the function was captured.
+    changed : bool
+        Whether the function writes to it, so that a plain call would have changed the argument.
+    shared : bool
+        Whether it overlaps with another argument, and one of the two is changed: neither can be copied into then.
+    """
+
+    path: str
+    memory: Any
+    own: bool
+    changed: bool
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What the function returns.
+
+    Attributes
+    ----------
+    tree : Tree
+    given : mapping of int to int
+        Results that are arguments: for the number of the result, that of the argument.
+    """
+
+    tree: Tree
+    given: Mapping[int, int]
+
+    @classmethod
+    def of(cls, value: object, arguments: Sequence[Any]) -> tuple[list[Any], Returned]:
+        """Return the arrays of what a function returned, and the rest."""
+        arrays, tree = taken_apart(value, is_array)
+        numbers = {id(argument): number for number, argument in enumerate(arguments)}
+        return arrays, cls(tree, {number: numbers[id(array)] for number, array in enumerate(arrays) if id(array) in numbers})
+
+
+@dataclass
+class CapturedCall:
+    """Captured code that is called like the function.
+
+    Attributes
+    ----------
+    name : str
+    tree : Tree
+        Of the arguments.
+    slots : sequence of Slot
+    returned : Returned
+    results : sequence of array
+        Where the captured code leaves what it returns.
+    launch : callable
+        ``launch(stream)`` puts one run on a stream.
+    fresh : bool
+        Whether results are copied, so that the next call does not change them.
+    random : RandomNumbers, optional
+        Where the function draws random numbers.
+    """
+
+    name: str
+    tree: Tree
+    slots: Sequence[Slot]
+    returned: Returned
+    results: Sequence[Any]
+    launch: Launch
+    fresh: bool = True
+    random: RandomNumbers | None = None
+    _last: int | None = None
+    _lock: RLock = field(default_factory=RLock)
+    _copiers: dict[tuple[int, ...], Callable[[Sequence[Any]], None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        arrays = [*(slot.memory for slot in self.slots), *self.results]
+        self._keys = [key(slot.memory) for slot in self.slots]
+        self._extents = [device_arrays.extent(slot.memory) for slot in self.slots]
+        self._tensors = any(map(is_tensor, arrays))
+        self._in_place = not all(slot.own for slot in self.slots)
+        self._mixed = self._tensors and not all(map(is_tensor, arrays))
+        # A result in memory that is put back after the run would not outlive it.
+        inside = [any(_overlap(device_arrays.extent(result), reach) for reach in self._extents) for result in self.results]
+        self._to_copy = [number for number, beside in enumerate(inside) if (self.fresh or beside) and number not in self.returned.given]
+
+    def arrays_of(self, arguments: Mapping[str, Any]) -> list[Any] | None:
+        """Return the arrays of a call's arguments; None where the call is not like the captured one."""
+        found: list[Any] = [None] * len(self.slots)
+        if not fits(self.tree, arguments, is_array, found):
+            return None
+        return found if all(key(array) == known for array, known in zip(found, self._keys, strict=True)) else None
+
+    def why_not(self, arguments: Mapping[str, Any]) -> str:
+        """Say how a call differs from the captured one."""
+        arrays, tree = taken_apart(arguments, is_array)
+        if found := difference(self.tree, tree):
+            return found
+        pairs = zip(self.slots, arrays, strict=True)
+        return next(
+            f"{slot.path} is {device_arrays.spec_text(array)}, and {device_arrays.spec_text(slot.memory)} was captured"
+            for slot, array in pairs
+            if key(slot.memory) != key(array)
+        )
+
+    def run(self, arrays: Sequence[Any]) -> Any:
+        """Run with the arrays of a call, on the caller's current stream, and return what the function would return.
+
+        Raises
+        ------
+        EngineError
+            The stream is being captured.
+        """
+        stream = device_arrays.callers_stream(tensors=self._tensors)
+        if device_arrays.is_capturing(stream):
+            raise EngineError(
+                f"{self.name} was called while its stream is captured, and a graph cannot be launched into another one",
+                hint="call the plain function there",
+            )
+        with self._lock, deferred(), device_arrays.cupy_on(stream) if self._mixed else nullcontext():
+            self._follow(stream)
+            elsewhere = tuple(
+                number
+                for number, (slot, array) in enumerate(zip(self.slots, arrays, strict=True))
+                if array is not slot.memory and not device_arrays.same_place(slot.memory, array)
+            )
+            kept = self._kept(elsewhere) if self._in_place else {}
+            if elsewhere:
+                self._copier(elsewhere)([self._apart(number, arrays[number]) for number in elsewhere])
+            if self.random is not None:
+                self.random.draw()
+            self.launch(stream)
+            results = self._results(arrays)
+            for number in elsewhere:
+                if self.slots[number].changed:
+                    copier([arrays[number]])([self.slots[number].memory])
+            for number, values in kept.items():
+                copier([self.slots[number].memory])([values])
+        return put_together(self.returned.tree, results)
+
+    def _kept(self, elsewhere: Sequence[int]) -> dict[int, Any]:
+        """Return copies of memory of the user's that a call with other arguments overwrites for a while."""
+        if shared := [self.slots[number].path for number in elsewhere if self.slots[number].shared]:
+            raise ProgramError(
+                f"{self.name}: {listed(shared)} shared memory with another argument when it was captured, and the function changes it",
+                hint="pass the same arrays again, filled anew",
+            )
+        return {number: device_arrays.copied(self.slots[number].memory) for number in elsewhere if not self.slots[number].own}
+
+    def _results(self, arrays: Sequence[Any]) -> list[Any]:
+        results = list(self.results)
+        for number, array in zip(self._to_copy, fresh_copies([results[number] for number in self._to_copy]), strict=True):
+            results[number] = array
+        for number, argument in self.returned.given.items():
+            results[number] = arrays[argument]
+        return results
+
+    def _copier(self, numbers: tuple[int, ...]) -> Callable[[Sequence[Any]], None]:
+        if numbers not in self._copiers:
+            self._copiers[numbers] = copier([self.slots[number].memory for number in numbers])
+        return self._copiers[numbers]
+
+    def _apart(self, number: int, array: Any) -> Any:
+        """Return an array, or a copy of one that shares memory with the slot that it goes to."""
+        start, end = self._extents[number]
+        return device_arrays.copied(array) if start <= device_arrays.start_of(array) < end else array
+
+    def _follow(self, stream: int) -> None:
+        """Let a stream wait for the last run, which uses the same memory, where that was put on another one."""
+        last, self._last = self._last, stream
+        if last is not None and last != stream:
+            runtime, event = libraries().runtime, CudaEvent(timing=False)
+            try:
+                runtime.eventRecord(event.pointer, last)
+            except runtime.CUDARuntimeError:  # The stream has gone.
+                runtime.deviceSynchronize()
+            else:
+                runtime.streamWaitEvent(stream, event.pointer)
+
+
+def overlapping(arrays: Sequence[Any]) -> list[set[int]]:
+    """Return groups of arrays, by their numbers, that share memory: each with another one of its group."""
+    reaches = sorted((*device_arrays.extent(array), number) for number, array in enumerate(arrays))
+    groups: list[set[int]] = []
+    furthest = 0
+    for start, end, number in reaches:
+        if start == end:
+            continue
+        if groups and start < furthest:
+            groups[-1].add(number)
+        else:
+            groups.append({number})
+        furthest = max(furthest, end)
+    return [group for group in groups if len(group) > 1]
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] < other[1] and other[0] < one[1]

@@ -1,0 +1,207 @@
+"""Arrays of PyTorch and CuPy: what tells them apart, where they lie, and how they are copied on a stream of the caller's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamscope.errors import OutOfMemoryError, ProgramError
+from streamscope.kernels.library.libraries import libraries
+
+MEMORY_HINT = "bind large arrays that stay the same with functools.partial, which copies nothing, or give a smaller memory_limit="
+
+
+@dataclass(frozen=True)
+class ForeignStream:
+    """A stream of another library, as CUDA's stream protocol wants it."""
+
+    pointer: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.pointer
+
+
+def is_tensor(value: object) -> bool:
+    """Tell a PyTorch tensor, without importing PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_array(value: object) -> bool:
+    """Tell an array, wherever it lies: PyTorch's, CuPy's, NumPy's, or one of another library in device memory."""
+    return is_tensor(value) or isinstance(value, np.ndarray) or hasattr(type(value), "__cuda_array_interface__")
+
+
+def check_on_device(what: str, path: str, array: Any) -> None:
+    """Check that an array is one of PyTorch's or CuPy's on the current GPU; ``what`` names the function.
+
+    Raises
+    ------
+    ProgramError
+        It is not.
+    """
+    tensor = is_tensor(array)
+    if (tensor and not array.is_cuda) or isinstance(array, np.ndarray):
+        how = f"{path}.cuda()" if tensor else f"cupy.asarray({path})"
+        raise ProgramError(f"{what}: {path} lies in host memory: {spec_text(array)}", hint=f"move it to the GPU before: {how}")
+    if tensor and array.layout is not sys.modules["torch"].strided:
+        raise ProgramError(f"{what}: {path} is a sparse tensor", hint="pass its indices and values")
+    if not tensor and not (hasattr(array, "data") and hasattr(array.data, "ptr")):
+        raise ProgramError(f"{what}: {path} is a {type(array).__name__}", hint=f"pass cupy.asarray({path}), which shares its memory")
+    current = sys.modules["torch"].cuda.current_device() if tensor else libraries().runtime.getDevice()
+    own = array.device.index if tensor else array.device.id
+    if own != current:
+        hint = f"make it the current one: torch.cuda.set_device({own})" if tensor else f"with cupy.cuda.Device({own}): ..."
+        raise ProgramError(f"{what}: {path} lies on GPU {own}, and GPU {current} is the current one", hint=hint)
+
+
+def key(array: Any) -> tuple[Any, ...]:
+    """Return what an array must have in common with the one that was captured: library, shape, dtype, device."""
+    if is_tensor(array):
+        return "PyTorch", array.shape, array.dtype, array.device
+    return "CuPy", array.shape, array.dtype, getattr(array.device, "id", "host")
+
+
+def spec_text(array: Any) -> str:
+    """Return dtype, shape and place of an array in words: ``"float16[8, 3, 224, 224] on cuda:0"``."""
+    dtype = str(array.dtype).removeprefix("torch.")
+    where = f" on {array.device}" if is_tensor(array) else " in NumPy" if isinstance(array, np.ndarray) else f" on GPU {array.device.id}"
+    return f"{dtype}{list(array.shape)}{where}"
+
+
+def extent(array: Any) -> tuple[int, int]:
+    """Return the first address of an array's elements, and the one behind the last."""
+    if is_tensor(array):
+        start, item = array.data_ptr(), array.element_size()
+        reach = sum((size - 1) * stride for size, stride in zip(array.shape, array.stride(), strict=True)) if array.numel() else -1
+        return start, start + (reach + 1) * item
+    low = high = array.data.ptr
+    if not array.size:
+        return low, low
+    for size, stride in zip(array.shape, array.strides, strict=True):
+        low, high = (low + (size - 1) * stride, high) if stride < 0 else (low, high + (size - 1) * stride)
+    return low, high + array.itemsize
+
+
+def same_place(one: Any, other: Any) -> bool:
+    """Tell whether two arrays of one shape and dtype are the same memory, element by element."""
+    if is_tensor(one):
+        return bool(one.data_ptr() == other.data_ptr() and one.stride() == other.stride())
+    return bool(one.data.ptr == other.data.ptr and one.strides == other.strides)
+
+
+def stays_in_place(array: Any) -> bool:
+    """Tell a tensor that gradients are gathered in, such as a parameter: a copy of it would have none of them."""
+    return bool(is_tensor(array) and array.requires_grad and array.is_leaf)
+
+
+def start_of(array: Any) -> int:
+    """Return the address of an array's first element."""
+    return int(array.data_ptr() if is_tensor(array) else array.data.ptr)
+
+
+def copied(array: Any) -> Any:
+    """Return a copy that is laid out like the array and belongs to nobody else.
+
+    Raises
+    ------
+    OutOfMemoryError
+    """
+    with out_of_memory(f"copying an input of {array.nbytes:,} bytes"):
+        if is_tensor(array):
+            return array.detach().clone().requires_grad_(array.requires_grad)
+        return array.copy(order="K")
+
+
+def holds_the_same(one: Any, other: Any) -> bool:
+    """Tell whether two arrays of one shape and dtype hold the same bits."""
+    if is_tensor(one):
+        torch = sys.modules["torch"]
+        bits = [each.detach().contiguous().reshape(-1).view(torch.uint8) for each in (one, other)]
+        return bool(torch.equal(*bits))
+    cupy = libraries().cupy
+    bits = [cupy.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in (one, other)]
+    return bool(cupy.array_equal(*bits))
+
+
+@contextmanager
+def out_of_memory(what: str, hint: str = MEMORY_HINT) -> Iterator[None]:
+    """Turn a library's error that device memory ran out into ours.
+
+    Raises
+    ------
+    OutOfMemoryError
+    """
+    try:
+        yield
+    except Exception as error:
+        if is_out_of_memory(error):
+            first = str(error).partition("\n")[0]
+            raise OutOfMemoryError(f"device memory ran out, {what}: {first}", hint=hint) from error
+        raise
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell the errors of PyTorch and CuPy that say so."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, MemoryError)  # CuPy's is one.
+
+
+def callers_stream(*, tensors: bool) -> int:
+    """Return the address of PyTorch's current stream, or of CuPy's where no tensor is about."""
+    if tensors:
+        # What `torch.cuda.current_stream().cuda_stream` is, without the object, which takes 4 µs to make.
+        current: int = sys.modules["torch"]._C._cuda_getCurrentRawStream(sys.modules["torch"].cuda.current_device())  # noqa: SLF001
+        return current
+    return int(libraries().cupy.cuda.get_current_stream().ptr)
+
+
+def is_capturing(stream: int) -> bool:
+    """Tell whether somebody captures a stream."""
+    return bool(libraries().runtime.streamIsCapturing(stream))
+
+
+def cupy_on(stream: int) -> AbstractContextManager[object]:
+    """Let CuPy launch on a stream of PyTorch's in the block."""
+    found: AbstractContextManager[object] = libraries().cupy.cuda.Stream.from_external(ForeignStream(stream))
+    return found
+
+
+def copier(targets: Sequence[Any]) -> Callable[[Sequence[Any]], None]:
+    """Return what copies arrays into others of the same shapes, on the current stream, in as few launches as the library has for it."""
+    torch = sys.modules.get("torch")
+    tensors = [number for number, each in enumerate(targets) if is_tensor(each)]
+    others = [number for number, each in enumerate(targets) if not is_tensor(each)]
+    into = [targets[number].detach() for number in tensors]
+
+    def copy(sources: Sequence[Any]) -> None:
+        if len(tensors) == 1:
+            into[0].copy_(_without_gradient(sources[tensors[0]]))
+        elif tensors:
+            assert torch is not None
+            torch._foreach_copy_(into, [_without_gradient(sources[number]) for number in tensors])
+        for number in others:
+            targets[number][...] = sources[number]
+
+    return copy
+
+
+def _without_gradient(tensor: Any) -> Any:
+    return tensor.detach() if tensor.requires_grad else tensor
+
+
+def fresh_copies(arrays: Sequence[Any]) -> list[Any]:
+    """Return copies of arrays in memory of their own, on the current stream."""
+    if len(arrays) > 1 and all(map(is_tensor, arrays)):
+        torch = sys.modules["torch"]
+        made = [torch.empty_like(each) for each in arrays]
+        torch._foreach_copy_(made, list(arrays))
+        return made
+    return [each.clone() if is_tensor(each) else each.copy(order="K") for each in arrays]

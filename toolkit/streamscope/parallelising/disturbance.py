@@ -1,0 +1,173 @@
+"""What disturbs the runs of captured code: kernels of ours around each node, which mark where a run is and hold nodes back; neighbours."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.devices.cuda.bench import CudaBench
+from streamscope.engines.issuing import captured_plan
+from streamscope.engines.plan import Plan, own_branches
+from streamscope.engines.prepared import Prepared
+from streamscope.kernels.library.libraries import libraries
+from streamscope.kernels.source import KernelSource
+from streamscope.program.launch import CudaCall
+from streamscope.program.operation import Operation, Program
+
+LONGEST_DELAY_NS = 100_000
+HELD_BACK = 0.15
+"""The share of the nodes that are held back in a disturbed run."""
+PRIORITIES = 6
+"""Of streams, from 0 on; CUDA takes those that it does not have for its highest."""
+NEIGHBOUR_NS = 300_000
+COPY_BYTES = 1 << 24
+
+_NOW = """
+__device__ inline unsigned long long now()
+{
+    unsigned long long time;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time) :: "memory");
+    return time;
+}
+"""
+BEGINS = KernelSource(
+    "node_begins",
+    f"""
+// Marks that a node may begin, and holds it back for a while, or until the host writes to the first word.
+{_NOW}
+extern "C" __global__ void node_begins(volatile unsigned int* words, int begun, int delay_ns)
+{{
+    words[begun] = 1;
+    const unsigned long long until = now() + words[delay_ns];
+    while (now() < until && words[0] == 0) {{}}
+}}
+""",
+)
+ENDED = KernelSource(
+    "node_ended",
+    """
+// Marks that a node has ended.
+extern "C" __global__ void node_ended(volatile unsigned int* words, int ended)
+{
+    words[ended] = 1;
+}
+""",
+)
+NEIGHBOUR = KernelSource(
+    "neighbour",
+    f"""
+// Keeps multiprocessors busy for a while.
+{_NOW}
+extern "C" __global__ void neighbour(unsigned int duration_ns)
+{{
+    const unsigned long long until = now() + duration_ns;
+    while (now() < until) {{}}
+}}
+""",
+)
+
+
+class Disturbed:
+    """The order of captured code as a graph with kernels of ours around each node.
+
+    Parameters
+    ----------
+    program : Program
+        Captured; the order is the one that its operations ask for.
+    device : CudaDevice
+    random : Generator
+        Draws the priorities of streams.
+
+    Attributes
+    ----------
+    prepared : Prepared
+        Its runs are disturbed as `hold_back` said last.
+    """
+
+    def __init__(self, program: Program, device: Any, random: np.random.Generator) -> None:
+        self._count = len(program.operations)
+        self._memory: Any = libraries().cupy.cuda.alloc_pinned_memory(4 * (1 + 3 * self._count))
+        self._words: npt.NDArray[np.uint32] = np.frombuffer(self._memory, np.uint32, 1 + 3 * self._count)
+        self._words[:] = 0
+        plan = self._plan(program)
+        streams = {lane: device.stream(name, priority=int(random.integers(PRIORITIES))) for lane, name in enumerate(plan.lanes)}
+        self.prepared = Prepared(plan, device, streams=streams)
+        # Never issued one by one: if something hangs, the host would wait for room to launch the rest.
+        self.prepared.capture()
+
+    def _plan(self, program: Program) -> Plan:
+        operations = tuple(map(self._marked, program.operations))
+        needed = tuple(operation.reads for operation in operations)
+        # A stream for each branch adds no order of its own. The raw graph has no kernels of ours in it.
+        marked = replace(program, operations=operations, raw=None)
+        return captured_plan("disturbed", marked, operations, own_branches(operations, needed), edges=needed)
+
+    def _marked(self, operation: Operation) -> Operation:
+        (launch,) = operation.launches
+        assert launch.cuda is not None
+        return replace(operation, work=(replace(launch, cuda=partial(self._bind, launch.cuda, operation.id)),))
+
+    def _bind(self, build: Callable[..., CudaCall], number: int, bench: CudaBench, reads: Sequence[Any], writes: Sequence[Any]) -> CudaCall:
+        words, count, kept = ctypes.c_void_p(self._memory.ptr), self._count, self._memory
+        begins = bench.kernel(BEGINS, 1, 1, [words, ctypes.c_int(1 + number), ctypes.c_int(1 + 2 * count + number)])
+        call = build(bench, reads, writes)
+        ended = bench.kernel(ENDED, 1, 1, [words, ctypes.c_int(1 + count + number)])
+
+        def launch(kept: object = kept) -> None:
+            begins()
+            call()
+            ended()
+
+        return launch
+
+    def hold_back(self, random: np.random.Generator | None) -> None:
+        """Draw how long each node is held back in the next runs; nothing is without a generator. The device must be idle."""
+        self._words[:] = 0
+        if random is not None:
+            held = random.random(self._count) < HELD_BACK
+            self._words[1 + 2 * self._count :] = held * random.integers(0, LONGEST_DELAY_NS, self._count)
+
+    def let_go(self) -> None:
+        """Hold nothing back any more, even what is held already."""
+        self._words[0] = 1
+
+    @property
+    def under_way(self) -> list[int]:
+        """The numbers of nodes that have begun and not ended, at this moment."""
+        begun, ended = (self._words[1 + first : 1 + first + self._count] != 0 for first in (0, self._count))
+        return [int(number) for number in np.flatnonzero(begun & ~ended)]
+
+    @property
+    def ended(self) -> int:
+        """How many nodes have ended."""
+        return int((self._words[1 + self._count : 1 + 2 * self._count] != 0).sum())
+
+
+class Neighbours:
+    """Work of nobody's that fills the GPU for a while, and copies, on streams of their own.
+
+    Parameters
+    ----------
+    device : CudaDevice
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._streams = device.stream("neighbour", priority=PRIORITIES), device.stream("neighbouring copies")
+        self._blocks = device.properties["multiProcessorCount"]
+        self._bench = CudaBench(device, self._streams[0], "a neighbour")
+        self._memory = [device.empty_bytes(COPY_BYTES) for _ in range(2)]
+
+    def begin(self, random: np.random.Generator) -> None:
+        """Put a kernel and copies beside what comes next; they end by themselves."""
+        blocks = int(random.integers(1, 2 * self._blocks))
+        duration = ctypes.c_uint(int(random.integers(1000, NEIGHBOUR_NS)))
+        self._bench.kernel(NEIGHBOUR, blocks, 1024, [duration])()
+        runtime, (one, other) = libraries().runtime, self._memory
+        for _ in range(int(random.integers(1, 5))):
+            runtime.memcpyAsync(one.data.ptr, other.data.ptr, COPY_BYTES, runtime.memcpyDeviceToDevice, self._streams[1].pointer)

@@ -1,0 +1,139 @@
+"""Capturing one call of a function, whatever trees its arrays are in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from streamscope.capturing.function import CapturedFunction, capture
+from streamscope.capturing.memory import Evidence
+from streamscope.devices.cuda.graph import CAPTURES
+from streamscope.errors import EngineError, OutOfMemoryError, ProgramError, StreamscopeError
+from streamscope.parallelising import device_arrays
+from streamscope.parallelising.calls import Arguments, Calls
+from streamscope.parallelising.captured_call import Returned, Slot, overlapping
+from streamscope.parallelising.trees import Tree, difference, paths, put_together, taken_apart
+from streamscope.program.user_line import line_of_error
+
+CAPTURE_HINT = "leave out what waits for the GPU (.item(), .cpu(), print of a tensor, torch.cuda.synchronize) or allocates host memory"
+MEMORY_HINT = "give memory_limit=, for example memory_limit='2 GiB': the capture then uses some memory twice"
+
+
+@dataclass
+class FlatFunction:
+    """A function of arrays alone, which returns arrays alone, made of one of trees.
+
+    Attributes
+    ----------
+    function : callable
+    calls : Calls
+    tree : Tree
+        Of the arguments.
+    returned : Returned, optional
+        What the last call returned.
+    failed : Exception, optional
+        What the function raised while it was captured.
+    """
+
+    function: Callable[..., Any]
+    calls: Calls
+    tree: Tree
+    returned: Returned | None = None
+    failed: Exception | None = field(default=None, repr=False)
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        """Call the function; whatever it returns beside arrays must be the same each time."""
+        try:
+            value = self.calls.call(self.function, put_together(self.tree, arrays))
+        except Exception as error:
+            if CAPTURES.active:
+                self.failed = error
+            raise
+        results, returned = Returned.of(value, arrays)
+        for path, result in zip(paths(returned.tree, "its result"), results, strict=True):
+            device_arrays.check_on_device(self.calls.name, path, result)
+        if self.returned is not None and (found := difference(self.returned.tree, returned.tree, "its result")):
+            raise ProgramError(
+                f"{self.calls.name} returned something else when it was called again: {found}",
+                hint="what is not an array must not change: captured kernels run again, Python does not",
+            )
+        self.returned = returned
+        return tuple(results)
+
+
+def captured(
+    function: Callable[..., Any], calls: Calls, arguments: Arguments, title: str, memory_limit: int | str | None
+) -> tuple[CapturedFunction, list[Slot], Tree, Returned]:
+    """Capture one call of a function.
+
+    Inputs that the function only reads are captured in copies, so that calls with others do not overwrite the ones that were given.
+    Those that it changes, or that gradients are gathered in, stay where they are, and so do those that overlap with them.
+
+    Raises
+    ------
+    ProgramError
+        An argument or a result is not in the memory of the current GPU, or results differ from call to call.
+    EngineError
+        The function cannot be captured.
+    OutOfMemoryError
+    """
+    arrays, tree = taken_apart(arguments, device_arrays.is_array)
+    names = paths(tree)
+    for path, array in zip(names, arrays, strict=True):
+        device_arrays.check_on_device(calls.name, path, array)
+    flat = FlatFunction(function, calls, tree)
+    slots = _tried(flat, names, arrays)
+    limits = {} if memory_limit is None else {"memory_limit": memory_limit}
+    try:
+        found = capture(flat, *(slot.memory for slot in slots), name=title, **limits)
+    except StreamscopeError as error:
+        if flat.failed is None:
+            raise
+        raise _not_capturable(title, flat.failed, error) from flat.failed
+    assert flat.returned is not None
+    return found, _with_evidence(slots, found), tree, flat.returned
+
+
+def _tried(flat: FlatFunction, names: Sequence[str], arrays: Sequence[Any]) -> list[Slot]:
+    """Call the function once on copies of its inputs, to see which of them it changes, and return where each is captured."""
+    gathering = {number for number, array in enumerate(arrays) if device_arrays.stays_in_place(array)}
+    used = [array if number in gathering else device_arrays.copied(array) for number, array in enumerate(arrays)]
+    versions = [getattr(array, "_version", 0) for array in used]
+    with device_arrays.out_of_memory(f"calling {flat.calls.name}", hint="use smaller arrays, or free memory held by other programs"):
+        flat(*used)
+    changed = gathering | {
+        number
+        for number, (array, copy, version) in enumerate(zip(arrays, used, versions, strict=True))
+        if getattr(copy, "_version", 0) != version or not device_arrays.holds_the_same(array, copy)
+    }
+    shared = {number for group in overlapping(arrays) if group & changed for number in group}
+    return [
+        Slot(name, array, own=False, changed=number in changed, shared=number in shared)
+        if number in changed | shared
+        else Slot(name, copy, own=True, changed=False)
+        for number, (name, array, copy) in enumerate(zip(names, arrays, used, strict=True))
+    ]
+
+
+def _with_evidence(slots: Sequence[Slot], found: CapturedFunction) -> list[Slot]:
+    """Return slots that count as changed, too, where a node is known to write to them, though the values stayed the same."""
+    writes = [one for memory in found.memories for one in memory.accesses if one.writes and one.evidence is not Evidence.POINTER]
+
+    def written(slot: Slot) -> bool:
+        start, end = device_arrays.extent(slot.memory)
+        return any(one.start < end and start < one.end for one in writes)
+
+    return [replace(slot, changed=slot.changed or written(slot)) for slot in slots]
+
+
+def _not_capturable(title: str, failed: Exception, error: StreamscopeError) -> StreamscopeError:
+    """Return the error of a function that cannot be captured, with the user's line."""
+    if isinstance(failed, StreamscopeError):
+        return failed
+    reason = (str(failed) or type(failed).__name__).strip().partition("\n")[0]
+    if device_arrays.is_out_of_memory(failed):
+        return OutOfMemoryError(f"device memory ran out while {title} was captured: {reason}", hint=MEMORY_HINT)
+    line = line_of_error(failed)
+    where = f" at {line.where}, {line.source}" if line is not None else ""
+    return EngineError(f"{title} cannot be captured{where}: {reason}", hint=error.hint or CAPTURE_HINT)

@@ -1,0 +1,129 @@
+"""What a parallelised function gains over the order in which it was captured, and what that rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from streamscope.advising.choice import Choice
+from streamscope.analysis.statistics import MedianInterval
+from streamscope.analysis.table import device_words
+from streamscope.capturing.certificate import Certificate
+from streamscope.parallelising.proving import Proof
+from streamscope.trace.trace import DeviceInfo
+from streamscope.words import aligned, binary_size, capitalised, counted, format_us, time_text
+
+CAPTURED, PARALLEL = "graph", "graph-dual"
+"""Engines: the captured order, and the one that memory asks for."""
+
+
+@dataclass(frozen=True, repr=False)
+class Gain:
+    """What was measured when a function was parallelised.
+
+    Attributes
+    ----------
+    name : str
+    device : DeviceInfo
+    nodes : int
+        Kernels, copies and sets of a run.
+    choice : Choice
+        The rounds in which both orders took turns, in ns, with what was ruled out and why.
+    plain_us : float
+        Median time of a plain call of the function, in µs, with the framework's own work on the host.
+    copied_bytes : int
+        What a call copies at most: arguments into the capture's memory, and results out of it.
+    certificate : Certificate
+        For each pair of nodes that touch the same memory, what orders them.
+    bound : object, optional
+        How fast the true order could be at best, as `captured.bound()` says it.
+    proof : Proof, optional
+        The runs on other inputs, and what they showed; None where there were none.
+    order : str
+        How the chosen order is spread, in words.
+    """
+
+    name: str
+    device: DeviceInfo
+    nodes: int
+    choice: Choice
+    plain_us: float
+    copied_bytes: int
+    certificate: Certificate
+    bound: Any = None
+    proof: Proof | None = None
+    order: str = ""
+
+    @property
+    def engine(self) -> str:
+        """``"graph"``: it runs as it was captured. ``"graph-dual"``: as its memory asks."""
+        return self.choice.engine
+
+    @property
+    def parallel(self) -> bool:
+        """Whether it runs in another order than the captured one."""
+        return self.engine != CAPTURED
+
+    @property
+    def before_ns(self) -> MedianInterval:
+        """One run in the captured order, in ns."""
+        return self._makespan_ns(CAPTURED)
+
+    @property
+    def after_ns(self) -> MedianInterval:
+        """One run as it is, in ns; the same as before where nothing is gained."""
+        return self._makespan_ns(self.engine)
+
+    @property
+    def speedup(self) -> MedianInterval | None:
+        """How many times as fast as the captured order, from runs in turns; None where it is that order."""
+        return next((one.ratio for one in self.choice.candidates if self.parallel and one.engine == CAPTURED), None)
+
+    @property
+    def text(self) -> str:
+        """The verdict in a few sentences."""
+        return " ".join(filter(None, (self._headline(), self.order, "" if self.bound is None else str(self.bound), self._proven())))
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return the times as a table says them: what runs, its time in µs, and how it compares with the captured order."""
+        before = self.before_ns.median
+        rows = [
+            ("plain call", format_us(self.plain_us), f"{before / self.plain_us / 1e3:.2f}×"),
+            ("captured order", format_us(before / 1e3), "1.00×"),
+        ]
+        if self.speedup is not None:
+            rows.append(("order that memory asks for", format_us(self.after_ns.median / 1e3), f"{self.speedup.median:.2f}×"))
+        return rows
+
+    def __str__(self) -> str:
+        heading = f"{self.name} · {device_words(self.device)}"
+        return "\n".join([heading, self.text, "", *aligned([("", "µs a run", "speed-up"), *self.rows()])])
+
+    def _headline(self) -> str:
+        speedup, after = self.speedup, time_text(self.after_ns.median)
+        if self.proof is not None and not self.proof.holds:
+            return (
+                f"{self.name} runs in the order in which it was captured, {after} a run, since the other was not proven: {self.proof.text}."
+            )
+        if speedup is None:
+            others = [
+                f"{one.engine} was ruled out: {one.why}" if one.makespan_ns is None else f"{one.engine} is {one.standing.value}"
+                for one in self.choice.candidates
+                if one.engine != CAPTURED
+            ]
+            why = f" ({'; '.join(others)})" if others else ""
+            return f"Nothing to gain: {self.name} runs in the order in which it was captured, {after} a run{why}."
+        return (
+            f"{self.name} takes {after} a run, and {time_text(self.before_ns.median)} in the order in which it was captured: "
+            f"{speedup.median:.2f}× as fast ({speedup.low:.2f} to {speedup.high:.2f})."
+        )
+
+    def _proven(self) -> str:
+        copied = f"A call copies up to {binary_size(self.copied_bytes)} besides." if self.copied_bytes else ""
+        proof = "" if self.proof is None or not self.parallel else f"{capitalised(self.proof.text)}."
+        return " ".join(filter(None, (proof, f"{counted(self.nodes, 'node')}; {self.certificate.headline}.", copied)))
+
+    def _makespan_ns(self, engine: str) -> MedianInterval:
+        found = next(one.makespan_ns for one in self.choice.candidates if one.engine == engine)
+        assert found is not None
+        return found

@@ -1,0 +1,209 @@
+"""`ss.parallelise`: a function captured, its kernels ordered as their memory asks, and handed back to be called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, cast
+
+from streamscope.advising.best import MOST_ROUNDS, Selection
+from streamscope.advising.choice import Choice
+from streamscope.arguments import check_kinds, memory_bytes, whole_number
+from streamscope.calling import check_keywords
+from streamscope.capturing.function import CapturedFunction
+from streamscope.devices import open_device
+from streamscope.devices.cuda.graph import CudaGraph
+from streamscope.devices.protocol import Device
+from streamscope.engines.case import Case
+from streamscope.engines.plan import checked_streams
+from streamscope.engines.prepared import Prepared
+from streamscope.errors import EngineError, NoDeviceError, ProgramError
+from streamscope.frames import users_lines_shown
+from streamscope.parallelising.calls import Arguments, Calls, described, name_of
+from streamscope.parallelising.captured_call import CapturedCall, Launch
+from streamscope.parallelising.flat_function import captured
+from streamscope.parallelising.gain import CAPTURED, PARALLEL, Gain
+from streamscope.parallelising.parallelised import Capture, Parallelised
+from streamscope.parallelising.proving import Proof, prove
+from streamscope.parallelising.random_numbers import philox
+from streamscope.progress import Progress, Steps, showing
+from streamscope.tracing import ProgramFunction
+
+PLAIN_CALLS = 10
+"""Plain calls that are timed."""
+_SHAPES, _OUTPUTS = ("refuse", "recapture"), ("fresh", "static")
+_CHOICES = {
+    "shapes": (lambda value: value in _SHAPES, " or ".join(map(repr, _SHAPES))),
+    "outputs": (lambda value: value in _OUTPUTS, " or ".join(map(repr, _OUTPUTS))),
+    "name": (lambda value: value is None or isinstance(value, str), "a string"),
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a function is to be parallelised."""
+
+    title: str
+    streams: int
+    memory_limit: int | None
+    fresh: bool
+    check: int
+    progress: bool | Progress
+
+
+def parallelise(
+    function: Callable[..., Any],
+    /,
+    *inputs: Any,
+    streams: int = 8,
+    progress: bool | Progress = True,
+    memory_limit: int | str | None = None,
+    shapes: Literal["refuse", "recapture"] = "refuse",
+    outputs: Literal["fresh", "static"] = "fresh",
+    check: int = 20,
+    name: str | None = None,
+    **keywords: Any,
+) -> Parallelised:
+    """Capture a function, let its kernels run side by side wherever they may, and return it to be called.
+
+    The function is captured for these arguments, as by `capture`. Which kernels need which follows from the memory that they read and
+    write. Then both orders, the captured one and the one that memory asks for, take turns. The faster is handed back; within 1 % it is
+    the captured one. Nothing is guessed: a kernel that is not understood keeps its place.
+
+    Parameters
+    ----------
+    function : callable
+        A function, method, module or compiled function of PyTorch's, or a function of CuPy's. It must not wait for the GPU.
+    *inputs : object
+        What it is called with: arrays on the GPU, in tuples, lists, dictionaries and dataclasses, too. Other values are constants.
+        Inputs that it only reads stay as they are; the capture has copies.
+    streams : int
+        Streams that the order may use, 1 to 128.
+    progress : bool or callable
+        Show a progress bar, or call ``progress(what, step, steps)``.
+    memory_limit : int or str, optional
+        Device memory that the capture may hold, in bytes or for example as ``"2 GiB"``. Memory that is used twice makes kernels wait.
+    shapes : {"refuse", "recapture"}
+        What happens in a call with other shapes, dtypes or constants: an error, or a further capture (8 are kept).
+    outputs : {"fresh", "static"}
+        Whether results are copies of your own, or the memory of the capture, which the next call overwrites.
+    check : int
+        On how many random inputs the order is proven against the captured one before it is handed back; 0 for none.
+    name : str, optional
+        The function's name by default.
+    **keywords : object
+        Passed on to the function.
+
+    Returns
+    -------
+    Parallelised
+        Call it like the function. Shown in a notebook, it is what was gained.
+
+    Raises
+    ------
+    ProgramError
+        The arguments do not fit the function or are not on the GPU, or its results cannot be handed back.
+    KeywordError
+        Neither `parallelise` nor the function has a keyword of that name, or both have.
+    EngineError
+        The function cannot be captured: the error names the line that waits for the GPU, or allocates host memory.
+    OutOfMemoryError
+        Device memory ran out; ``memory_limit`` makes the capture smaller.
+    NoDeviceError
+        There is no usable GPU.
+
+    Examples
+    --------
+    You need a GPU to capture anything::
+
+        model = torchvision.models.googlenet(init_weights=True).cuda().half().eval()
+        x = torch.randn(1, 3, 224, 224, device="cuda", dtype=torch.half)
+        with torch.no_grad():
+            fast = ss.parallelise(model, x)
+
+        y = fast(x)                # as model(x), on your current stream
+        print(fast.verdict)        # before, after, and what that rests on
+        ss.compare(fast)           # every engine on the captured kernels
+
+    Weights that a function takes as arguments are copied in each call. Bind them, and they stay where they are::
+
+        fast = ss.parallelise(functools.partial(step, weights=weights), x)
+    """
+    if not callable(function):
+        raise ProgramError(f"ss.parallelise wants a function, not a {type(function).__name__}", hint="ss.parallelise(function, *inputs)")
+    with users_lines_shown():
+        check_keywords("ss.parallelise", _OWN, ProgramFunction(described(function)), inputs, keywords)
+        check_kinds("ss.parallelise", _CHOICES, shapes, outputs, name)
+        limit = None if memory_limit is None else memory_bytes(memory_limit)
+        proofs = whole_number("check", check, least=0)
+        calls = Calls(function)
+        wanted = Wanted(name or name_of(function), checked_streams(streams), limit, outputs == "fresh", proofs, progress)
+        made = partial(_capture, function, calls, wanted)
+        found = Parallelised(function, calls, wanted.title, made, recaptures=shapes == "recapture")
+        found.add(calls.arguments(inputs, keywords))
+        return found
+
+
+_OWN = tuple(one.name for one in inspect.signature(parallelise).parameters.values() if one.kind is one.KEYWORD_ONLY)
+
+
+def _capture(function: Callable[..., Any], calls: Calls, wanted: Wanted, arguments: Arguments) -> Capture:
+    """Capture one kind of call, and choose its order."""
+    try:
+        device = open_device("cuda")
+    except NoDeviceError as error:
+        raise NoDeviceError(error.message, hint="ss.parallelise orders what a GPU is given, so it needs one") from None
+    with showing(f"parallelising {wanted.title}", progress=wanted.progress) as said:
+        steps = Steps(said, 4 + MOST_ROUNDS)
+        steps.begin("capturing")
+        found, slots, tree, returned = captured(function, calls, arguments, wanted.title, wanted.memory_limit)
+        try:
+            choice, prepared, proof = _chosen(found, device, wanted, steps)
+            plain_us = found.plain_call_us(PLAIN_CALLS)
+            random = philox(found)
+        finally:
+            found.clear_outputs()
+        moved = [slot.memory for slot in slots if slot.own] + (found.results if wanted.fresh else [])
+        gain = Gain(
+            wanted.title,
+            device.info,
+            len(found.nodes),
+            choice,
+            plain_us,
+            sum(int(array.nbytes) for array in moved),
+            found.certificate(),
+            proof=proof,
+            order=getattr(prepared.plan, "chosen", ""),
+        )
+        call = CapturedCall(wanted.title, tree, slots, returned, found.results, launch_of(prepared), wanted.fresh, random)
+    return Capture(call, found, gain, prepared)
+
+
+def _chosen(found: CapturedFunction, device: Device, wanted: Wanted, steps: Steps) -> tuple[Choice, Prepared, Proof | None]:
+    """Let both orders take turns, and return the faster one that is proven; the captured one where they are equal within 1 %."""
+    selection = Selection(Case.of(found, (), "ss.parallelise"), device)
+    selection.prepare((CAPTURED, PARALLEL), wanted.streams, steps)
+    if CAPTURED not in selection.admitted:
+        why = selection.ruled_out[CAPTURED].why
+        raise EngineError(f"{wanted.title} cannot be captured as it is: {why}", hint="does it depend on what it did in calls before?")
+    choice = selection.run(steps)
+    assert choice.prepared is not None
+    if choice.engine == CAPTURED or not wanted.check:
+        return choice, choice.prepared, None
+    sequential = selection.admitted[CAPTURED].prepared
+    before_us = next(one.makespan_ns.median / 1e3 for one in choice.candidates if one.engine == CAPTURED and one.makespan_ns)
+    steps.begin("proving the order")
+    proof = prove(found, choice.prepared, inputs=wanted.check, sequential=sequential, sequential_us=before_us)
+    if proof.holds:
+        return choice, choice.prepared, proof
+    return replace(choice, engine=CAPTURED, reason=proof.text, prepared=sequential), sequential, proof
+
+
+def launch_of(prepared: Prepared) -> Launch:
+    """Return what launches the graph of captured code on any stream."""
+    (bound,) = prepared.bound
+    if bound.graph is None:
+        raise EngineError(f"{prepared.program.name!r} is not one graph: {bound.why_not}", hint="see captured.nodes for what it launched")
+    return cast("CudaGraph", bound.graph).launch_on

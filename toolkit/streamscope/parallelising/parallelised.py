@@ -1,0 +1,190 @@
+"""`Parallelised`: what `ss.parallelise` hands back, called like the function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from streamscope import display
+from streamscope.arguments import given_path
+from streamscope.capturing.function import CapturedFunction
+from streamscope.comparing.compare import compare
+from streamscope.comparing.comparison import Comparison
+from streamscope.engines.prepared import Prepared
+from streamscope.errors import OutputError, ProgramError
+from streamscope.frames import users_lines_shown
+from streamscope.parallelising.calls import Arguments, Calls
+from streamscope.parallelising.captured_call import CapturedCall
+from streamscope.parallelising.gain import CAPTURED, PARALLEL, Gain
+from streamscope.parallelising.trees import put_together
+
+if TYPE_CHECKING:
+    from streamscope_widgets.timeline import TimelineWidget
+
+MOST_CAPTURES = 8
+"""Captures that a callable keeps with ``shapes="recapture"``; the one that was not used for the longest goes."""
+REPEATS = 30
+
+
+@dataclass
+class Capture:
+    """A captured call with all that belongs to it."""
+
+    call: CapturedCall
+    captured: CapturedFunction
+    gain: Gain
+    prepared: Prepared
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        """Both orders recorded; made when first asked for."""
+        return compare(self.captured, engines=(CAPTURED, PARALLEL), repeats=REPEATS, progress=False, name=self.gain.name)
+
+
+class Parallelised:
+    """A function whose kernels run side by side wherever they may; see `ss.parallelise`, which makes it.
+
+    Call it like the function. Arguments are copied into the memory of the capture, but for those that are that memory (see `inputs`);
+    the kernels run on your current stream; and you get the results as the function returns them, without gradients. What the function
+    changes in place, such as parameters or a cache, it changes in place here, too.
+
+    Shown in a notebook, it is the verdict with times, the certificate and, once `comparison` has recorded them, both orders on one axis.
+
+    Attributes
+    ----------
+    function : callable
+    name : str
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        calls: Calls,
+        name: str,
+        make: Callable[[Arguments], Capture],
+        *,
+        recaptures: bool,
+    ) -> None:
+        self.function = function
+        self.name = name
+        self._calls = calls
+        self._make = make
+        self._recaptures = recaptures
+        self._captures: tuple[Capture, ...] = ()
+        self._lock = RLock()
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        """Run on arguments like those that were captured, on your current stream.
+
+        Raises
+        ------
+        ProgramError
+            They differ from those that were captured, and ``shapes="recapture"`` was not said.
+        EngineError
+            Your stream is being captured.
+        """
+        arguments = self._calls.arguments(inputs, keywords)
+        for capture in self._captures:
+            arrays = capture.call.arrays_of(arguments)
+            if arrays is not None:
+                if capture is not self._captures[0]:
+                    self._used(capture)
+                return capture.call.run(arrays)
+        return self._for_others(arguments)
+
+    def add(self, arguments: Arguments) -> Capture:
+        """Capture the function for arguments, as `ss.parallelise` does."""
+        with self._lock:
+            capture = self._make(arguments)
+            self._captures = (capture, *self._captures[: MOST_CAPTURES - 1])
+            return capture
+
+    @property
+    def captured(self) -> CapturedFunction:
+        """The program of the capture that was used last, for `ss.compare`, `ss.audit` and the like."""
+        return self._captures[0].captured
+
+    @property
+    def captures(self) -> int:
+        """How many captures it holds: one, and with ``shapes="recapture"`` one for each kind of call, up to 8."""
+        return len(self._captures)
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """The arguments in the memory of the capture, by name: fill them and pass them, and nothing is copied."""
+        call = self._captures[0].call
+        found: Mapping[str, Any] = put_together(call.tree, [slot.memory for slot in call.slots])
+        return found
+
+    @property
+    def gain(self) -> Gain:
+        """What was measured: before, after, and what that rests on."""
+        return self._captures[0].gain
+
+    @property
+    def verdict(self) -> str:
+        """What was gained, in plain words."""
+        return self.gain.text
+
+    @property
+    def comparison(self) -> Comparison:
+        """Both orders, as captured and as it runs, measured and recorded; takes a moment when you first ask for it."""
+        with users_lines_shown():
+            return self._captures[0].comparison
+
+    @property
+    def recorded(self) -> Comparison | None:
+        """The `comparison`, where somebody has asked for it before."""
+        found: Comparison | None = vars(self._captures[0]).get("comparison")
+        return found
+
+    def timeline(self) -> TimelineWidget:
+        """Return the live timelines of both orders on one time axis (a notebook widget)."""
+        return self.comparison.timeline()
+
+    def report(self, path: str | Path) -> Path:
+        """Write one file with the verdict, the timelines of both orders and all numbers, and return its path.
+
+        Parameters
+        ----------
+        path : str or Path
+            Its ending says the format: ``.html``, ``.pdf`` or ``.md``.
+
+        Raises
+        ------
+        OutputError
+            The file cannot be written, its name ends otherwise, or there is no Chromium for a PDF.
+        """
+        return self.comparison.report(given_path(path, error=OutputError))
+
+    def __reduce__(self) -> str:
+        raise ProgramError(f"parallelised {self.name!r} cannot be pickled: it is a graph of this process", hint="make it in each process")
+
+    def __repr__(self) -> str:
+        return f"<parallelised {self.name}: {self.verdict}>"
+
+    def __str__(self) -> str:
+        return str(self.gain)
+
+    def _repr_html_(self) -> str | None:
+        return display.html(self)
+
+    def _used(self, capture: Capture) -> None:
+        with self._lock:
+            self._captures = (capture, *(each for each in self._captures if each is not capture))
+
+    def _for_others(self, arguments: Arguments) -> Any:
+        """Capture a call that is like no other before, where that is wanted."""
+        with users_lines_shown():
+            if not self._recaptures:
+                why = self._captures[0].call.why_not(arguments)
+                hint = "call the plain function, or ss.parallelise(..., shapes='recapture') captures anew for each kind of call"
+                raise ProgramError(f"{self.name}: {why}", hint=hint)
+            capture = self.add(arguments)
+        arrays = capture.call.arrays_of(arguments)
+        assert arrays is not None
+        return capture.call.run(arrays)

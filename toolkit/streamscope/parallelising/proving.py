@@ -1,0 +1,306 @@
+"""Proof by runs: a new order of captured code gives what the capture gives, bit for bit, on many inputs and beside whatever disturbs it.
+
+First it is asked how far the capture differs from itself: sums by atomics come out otherwise from run to run. An output that does so is
+only held to what results of other people's code may be off. All others have to be equal in each bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamscope.capturing.function import CapturedFunction, on_host
+from streamscope.capturing.memory import Region
+from streamscope.engines.prepared import Prepared, prepare_traced
+from streamscope.kernels.library.libraries import libraries
+from streamscope.parallelising.disturbance import Disturbed, Neighbours
+from streamscope.parallelising.trial_inputs import made_like
+from streamscope.parallelising.watchdog import run_watched, time_limit_s
+from streamscope.progress import Progress, silent
+from streamscope.tolerance import absolute_errors, allowed_of_others
+from streamscope.words import counted, listed, time_text
+
+Array = npt.NDArray[Any]
+
+SELF_RUNS = 6
+"""Runs of the capture that are compared with each other, half of them beside neighbours."""
+SECOND_LOOKS = 12
+"""Runs of the capture on the same input, once something differs: maybe the capture does so as well, and seldom."""
+STATE = "state"
+
+
+@dataclass(frozen=True)
+class ProvedOutput:
+    """How equal one output was.
+
+    Attributes
+    ----------
+    name : str
+        ``"output 0"``, or ``"state"``: what the function changes besides.
+    self_difference : float
+        How far the capture was from itself at most, as an absolute difference; 0 where it was equal in each bit. Of state, which has no
+        dtype, the number of bytes.
+    difference : float
+        How far the new order was from the capture at most, likewise.
+    holds : bool
+        It was equal in each bit or, where the capture is not equal to itself, within what results of other code may be off.
+    """
+
+    name: str
+    self_difference: float
+    difference: float
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the runs of a new order have shown.
+
+    Attributes
+    ----------
+    name, engine : str
+    inputs, runs : int
+        Inputs that were tried, and runs of the new order, of which some were held back node by node, and all had neighbours.
+    outputs : tuple of ProvedOutput
+    seconds : float
+    differed_first : str
+        If something differed: the first node, in the order of the capture, whose memory was another one at the end; else empty.
+    """
+
+    name: str
+    engine: str
+    inputs: int
+    runs: int
+    outputs: tuple[ProvedOutput, ...]
+    seconds: float
+    differed_first: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether each run was as equal to the capture as the capture is to itself."""
+        return all(output.holds for output in self.outputs)
+
+    @property
+    def bit_equal(self) -> bool:
+        """Whether each run was equal to the capture in each bit."""
+        return all(output.difference == 0 for output in self.outputs)
+
+    @property
+    def self_difference(self) -> float:
+        """How far the capture is from itself at most; 0 where it is equal in each bit."""
+        return max((output.self_difference for output in self.outputs), default=0.0)
+
+    @property
+    def text(self) -> str:
+        """The whole in one sentence."""
+        tried = f"in {counted(self.runs, 'run')} on {counted(self.inputs, 'input')}, beside neighbours and with nodes held back"
+        if not self.holds:
+            wrong = listed([output.name for output in self.outputs if not output.holds])
+            first = f"; what differed first was left by {self.differed_first}" if self.differed_first else ""
+            return f"{self.engine} differs from the capture in {wrong}{first}"
+        if self.bit_equal:
+            return f"{self.engine} was equal to the capture in each bit, {tried}"
+        apart = listed([output.name for output in self.outputs if output.difference > 0])
+        return f"{self.engine} was as equal to the capture as that is to itself, {tried}; the capture's own {apart} differs from run to run"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it, as JSON holds it."""
+        return asdict(self) | {"holds": self.holds, "bit_equal": self.bit_equal}
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.text} ({time_text(self.seconds * 1e9)})"
+
+    __repr__ = __str__
+
+
+def prove(
+    captured: CapturedFunction,
+    prepared: Prepared,
+    *,
+    inputs: int = 20,
+    sequential: Prepared | None = None,
+    sequential_us: float = 0.0,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Proof:
+    """Run a new order of captured code against the capture, on many inputs and disturbed; inputs and state are as before afterwards.
+
+    Each input is run three times: by the capture; by the new order, with neighbours that fill the GPU and copy; and by the true order with
+    nodes held back at random and streams of random priorities. The first input is the given one, the others are made like it.
+
+    Parameters
+    ----------
+    captured : CapturedFunction
+    prepared : Prepared
+        The new order.
+    inputs : int
+        How many inputs are tried.
+    sequential : Prepared, optional
+        The capture as it was; prepared here where it is not given.
+    sequential_us : float
+        How long a run of the capture takes, in µs, from which the time limit of runs follows.
+    seed : int
+        Of all that is drawn.
+    progress : callable
+        Is told how far it is.
+
+    Raises
+    ------
+    HungError
+        A run did not end.
+    """
+    start = time.monotonic()
+    trial = _Trial(captured, prepared, sequential, sequential_us, seed)
+    try:
+        outputs, tried, first = _tried(trial, inputs, progress)
+    finally:
+        captured.clear_outputs()
+    return Proof(captured.name, prepared.plan.engine, tried, trial.runs, outputs, time.monotonic() - start, first)
+
+
+def _tried(trial: _Trial, inputs: int, progress: Progress) -> tuple[tuple[ProvedOutput, ...], int, str]:
+    """Return how equal the outputs were, how many inputs were tried, and the node that differed first."""
+    found = [ProvedOutput(name, difference, 0.0, holds=True) for name, difference in trial.self_differences(SELF_RUNS)]
+    for number in range(inputs):
+        progress("proving the order", number, inputs)
+        trial.draw(number)
+        expected = trial.sequential()
+        for run in (trial.disturbed, trial.chosen):
+            values = run()
+            differences = [_difference(one, other) for one, other in zip(values, expected, strict=True)]
+            if not any(differences):
+                continue
+            left = trial.memory_left()
+            allowed = [bool(fits) for fits in map(_allowed, values, expected)]
+            own = [max(old.self_difference, now) for old, (_, now) in zip(found, trial.self_differences(SECOND_LOOKS), strict=True)]
+            found = [
+                replace(
+                    one,
+                    self_difference=itself,
+                    difference=max(one.difference, now),
+                    holds=one.holds and (now == 0 or (itself > 0 and fits)),
+                )
+                for one, itself, now, fits in zip(found, own, differences, allowed, strict=True)
+            ]
+            if not all(one.holds for one in found):
+                return tuple(found), number + 1, trial.first_of(left)
+    return tuple(found), inputs, ""
+
+
+class _Trial:
+    """Captured code in three orders, on the same memory."""
+
+    def __init__(
+        self, captured: CapturedFunction, prepared: Prepared, sequential: Prepared | None, sequential_us: float, seed: int
+    ) -> None:
+        self.captured = captured
+        self.runs = 0
+        self._random = np.random.default_rng(seed)
+        self._sequential = sequential or prepare_traced(captured.program, "graph", prepared.device)
+        self._chosen = prepared
+        self._disturbed = Disturbed(captured.program, prepared.device, self._random)
+        self._neighbours = Neighbours(prepared.device)
+        self._limit_s = time_limit_s(sequential_us)
+        self._given = [(value, on_host(value)) for value, _ in captured._before]  # noqa: SLF001 — the capture's own inputs
+        self._values = [values for _, values in self._given]
+
+    def draw(self, number: int) -> None:
+        """Choose the values of the next runs: those that were given, and then some like them."""
+        self._values = [made_like(values, self._random) if number else values for _, values in self._given]
+
+    def sequential(self) -> list[Array]:
+        """Return what the capture leaves."""
+        return self._run(self._sequential)
+
+    def chosen(self) -> list[Array]:
+        """Return what the new order leaves, beside neighbours."""
+        self.runs += 1
+        return self._run(self._chosen, beside=True)
+
+    def disturbed(self) -> list[Array]:
+        """Return what the true order leaves with nodes held back; the first time they are not, so that a hang shows where it is."""
+        self._disturbed.hold_back(self._random if self.runs else None)
+        self.runs += 1
+        return self._run(self._disturbed.prepared, beside=self.runs > 1)
+
+    def self_differences(self, runs: int) -> Iterator[tuple[str, float]]:
+        """Yield for each output, and for the state, how far the capture is from itself."""
+        first = self.sequential()
+        found = [0.0] * len(first)
+        for number in range(runs - 1):
+            now = self._run(self._sequential, beside=number % 2 == 1)
+            found = [max(old, _difference(one, other)) for old, one, other in zip(found, now, first, strict=True)]
+        names = [f"output {number}" for number in range(len(self.captured.results))]
+        yield from zip([*names, STATE], found, strict=True)
+
+    def _run(self, prepared: Prepared, *, beside: bool = False) -> list[Array]:
+        self.captured.clear_outputs()
+        for (value, _), values in zip(self._given, self._values, strict=True):
+            _write(value, values)
+        libraries().runtime.deviceSynchronize()
+        if beside:
+            self._neighbours.begin(self._random)
+        under_way = self._under_way if prepared is self._disturbed.prepared else None
+        run_watched(prepared, self._limit_s, under_way, self.captured, self._disturbed, self._neighbours)
+        state = [_bytes_at(region) for region, _ in self.captured._state.saved]  # noqa: SLF001
+        return [*map(on_host, self.captured.results), np.concatenate([np.zeros(0, np.uint8), *state])]
+
+    def _under_way(self) -> list[str]:
+        self._disturbed.let_go()
+        certificate = self.captured.certificate()
+        return [certificate.named(number) for number in self._disturbed.under_way]
+
+    def memory_left(self) -> list[tuple[int, Region, Array]]:
+        """Return what each node has left in the memory that it writes, by number; nodes that are not understood leave what is known."""
+        return [
+            (number, (access.start, access.end), _bytes_at((access.start, access.end)))
+            for number, memory in enumerate(self.captured.memories)
+            for access in memory.accesses
+            if access.writes
+        ]
+
+    def first_of(self, left: Sequence[tuple[int, Region, Array]]) -> str:
+        """Return the name of the first node whose memory is another one than the capture leaves; it must be the last to write there."""
+        self.sequential()
+        last = {region: number for number, region, _ in left}
+        wrong = [last[region] for _, region, values in left if not np.array_equal(_bytes_at(region), values)]
+        return self.captured.certificate().named(min(wrong)) if wrong else ""
+
+
+def _difference(one: Array, other: Array) -> float:
+    """Return how far two results are apart at most; 0 only where each bit is the same. Of state, how many bytes differ."""
+    if one.tobytes() == other.tobytes():
+        return 0.0
+    if one.dtype == np.uint8 and one.ndim == 1:
+        return float((one != other).sum())
+    return max(float(np.max(absolute_errors(one, other))), float(np.finfo(np.float64).tiny))  # −0 is not 0
+
+
+def _allowed(one: Array, other: Array) -> bool:
+    """Tell whether a result is as close to another as results of other people's code may be off; state is not held to that."""
+    if one.dtype == np.uint8 and one.ndim == 1:
+        return True
+    return bool((absolute_errors(one, other) <= allowed_of_others(other)).all())
+
+
+def _bytes_at(region: Region) -> Array:
+    start, end = region
+    values = np.empty(end - start, np.uint8)
+    runtime = libraries().runtime
+    runtime.memcpy(values.ctypes.data, start, end - start, runtime.memcpyDeviceToHost)
+    return values
+
+
+def _write(value: Any, values: Array) -> None:
+    """Fill a CuPy array or PyTorch tensor from the host."""
+    if hasattr(value, "detach"):
+        import torch
+
+        value.detach().copy_(torch.from_numpy(np.ascontiguousarray(values)).reshape(value.shape))
+    else:
+        value.set(values)

@@ -1,0 +1,189 @@
+"""What a function takes and returns, taken apart into its arrays and put together again.
+
+A tree is what is left of a value without its arrays: which tuples, lists, dictionaries and dataclasses hold them, and the other values
+between them, which are constants. The same array twice is one array, so a tree also tells which arguments were the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streamscope.arguments import shown
+from streamscope.errors import ProgramError
+
+DEEPEST = 100
+"""Levels of a tree; a list that holds itself has no end of them."""
+
+IsArray = Callable[[object], bool]
+Path = str
+"""How to reach a part of a tree from its root: ``"batch['image'][0]"``."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """The place of an array, by its number."""
+
+    number: int
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A value that is no array and holds none that is known."""
+
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """A container.
+
+    Attributes
+    ----------
+    kind : type
+    names : tuple
+        The key, index or field of each part.
+    parts : tuple of Tree
+    """
+
+    kind: type
+    names: tuple[Any, ...]
+    parts: tuple[Tree, ...]
+
+
+Tree = Array | Constant | Branch
+
+
+def taken_apart(value: object, is_array: IsArray) -> tuple[list[Any], Tree]:
+    """Return the arrays of a value, each once, and its tree.
+
+    Raises
+    ------
+    ProgramError
+        It is too deep, as a list that holds itself.
+    """
+    arrays: list[Any] = []
+    tree = _apart(value, is_array, arrays, {}, 0)
+    return arrays, tree
+
+
+def _apart(part: Any, is_array: IsArray, arrays: list[Any], numbers: dict[int, int], depth: int) -> Tree:
+    # Not a function inside the one above: it would hold the arrays until the collector comes, and a tensor all that its gradient needs.
+    if depth > DEEPEST:
+        raise ProgramError(f"a value is nested more than {DEEPEST} levels deep", hint="does a list or a dictionary hold itself?")
+    if is_array(part):
+        number = numbers.setdefault(id(part), len(arrays))
+        if number == len(arrays):
+            arrays.append(part)
+        return Array(number)
+    names = _names(part)
+    if names is None:
+        return Constant(part)
+    return Branch(type(part), names, tuple(_apart(each, is_array, arrays, numbers, depth + 1) for each in _parts(part, names)))
+
+
+def put_together(tree: Tree, arrays: Sequence[Any]) -> Any:
+    """Return the value that a tree and its arrays make."""
+    if isinstance(tree, Array):
+        return arrays[tree.number]
+    if isinstance(tree, Constant):
+        return tree.value
+    parts = [put_together(part, arrays) for part in tree.parts]
+    if dataclasses.is_dataclass(tree.kind):
+        return tree.kind(**dict(zip(tree.names, parts, strict=True)))
+    if issubclass(tree.kind, Mapping):
+        return tree.kind(zip(tree.names, parts, strict=True))  # type: ignore[call-arg]
+    return tree.kind(*parts) if hasattr(tree.kind, "_fields") else tree.kind(parts)  # type: ignore[call-arg]
+
+
+def fits(tree: Tree, value: Any, is_array: IsArray, found: list[Any]) -> bool:
+    """Tell whether a value has a tree, and put its arrays into ``found``, which holds None for each before."""
+    if isinstance(tree, Array):
+        known = found[tree.number]
+        if known is None and is_array(value):
+            found[tree.number] = value
+            return True
+        return known is not None and known is value
+    if isinstance(tree, Constant):
+        return _names(value) is None and not is_array(value) and same(tree.value, value)
+    if type(value) is not tree.kind or _names(value) != tree.names:
+        return False
+    return all(fits(part, each, is_array, found) for part, each in zip(tree.parts, _parts(value, tree.names), strict=True))
+
+
+def paths(tree: Tree, root: Path = "") -> list[Path]:
+    """Return how each array is reached, by its number; by the first of its places."""
+    found: dict[int, Path] = {}
+    for path, part in _leaves(tree, root):
+        if isinstance(part, Array):
+            found.setdefault(part.number, path)
+    return [found[number] for number in sorted(found)]
+
+
+def difference(tree: Tree, other: Tree, root: Path = "") -> str:
+    """Return where one tree first differs from another one, in words; nothing where they are alike."""
+    if isinstance(tree, Branch) and isinstance(other, Branch) and tree.kind is other.kind:
+        if tree.names != other.names:
+            return f"{root or 'the value'} has {_listed(other.names)}, not {_listed(tree.names)}"
+        parts = zip(tree.names, tree.parts, other.parts, strict=True)
+        return next(filter(None, (difference(one, two, _path(root, tree.kind, name)) for name, one, two in parts)), "")
+    if isinstance(tree, Array) and isinstance(other, Array):
+        return "" if tree.number == other.number else f"{root} is not the same array as it was, beside the others"
+    if isinstance(tree, Constant) and isinstance(other, Constant) and same(tree.value, other.value):
+        return ""
+    return f"{root or 'the value'} is {_in_words(other)}, not {_in_words(tree)}"
+
+
+def same(one: Any, other: Any) -> bool:
+    """Tell whether two constants are the same: one object, or equal values of one type. NaN is the same as NaN."""
+    if one is other:
+        return True
+    try:
+        return type(one) is type(other) and bool(one == other or (one != one and other != other))  # noqa: PLR0124 — what NaN is
+    except Exception:  # noqa: BLE001 — a user's class may compare as it likes
+        return False
+
+
+def _names(value: Any) -> tuple[Any, ...] | None:
+    """Return the names of a container's parts; None for what is no container."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return tuple(field.name for field in dataclasses.fields(value) if field.init)
+    if isinstance(value, dict):
+        return tuple(value)
+    if isinstance(value, tuple | list):
+        return getattr(value, "_fields", None) or tuple(range(len(value)))
+    return None
+
+
+def _parts(value: Any, names: Sequence[Any]) -> list[Any]:
+    if dataclasses.is_dataclass(value):
+        return [getattr(value, name) for name in names]
+    return list(value.values()) if isinstance(value, dict) else list(value)
+
+
+def _leaves(tree: Tree, root: Path) -> Iterator[tuple[Path, Tree]]:
+    if isinstance(tree, Branch):
+        for name, part in zip(tree.names, tree.parts, strict=True):
+            yield from _leaves(part, _path(root, tree.kind, name))
+    else:
+        yield root, tree
+
+
+def _path(root: Path, kind: type, name: Any) -> Path:
+    """Return the path of a part; those of the root itself are names of arguments."""
+    if not root:
+        return str(name)
+    by_name = dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
+    return f"{root}.{name}" if by_name else f"{root}[{name!r}]"
+
+
+def _listed(names: Sequence[Any]) -> str:
+    return ", ".join(map(str, names)) or "nothing"
+
+
+def _in_words(tree: Tree) -> str:
+    if isinstance(tree, Array):
+        return "an array"
+    return shown(tree.value) if isinstance(tree, Constant) else f"a {tree.kind.__name__}"

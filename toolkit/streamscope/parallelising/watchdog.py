@@ -1,0 +1,85 @@
+"""Runs with a time limit: one that hangs is given up with an error, which names the nodes under way where that is known.
+
+A kernel that hangs cannot be stopped from within its process: CUDA has no call for that, and whoever waits for the GPU then waits for ever.
+So nobody waits without a limit while an order is new.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from streamscope.engines.prepared import Prepared
+from streamscope.errors import HungError
+from streamscope.words import counted, listed, time_text
+
+LEAST_S = 10.0
+TIMES = 100
+"""How many times as long as the sequential order a new one may take before it counts as hung."""
+BETWEEN_LOOKS_S = 0.0005
+NAMED = 5
+
+_GIVEN_UP: list[object] = []
+"""Work that never ends on the GPU, and all that it uses, which nobody may free."""
+
+
+def time_limit_s(sequential_us: float) -> float:
+    """Return after how long a run of a new order counts as hung, in s."""
+    return LEAST_S + TIMES * sequential_us / 1e6
+
+
+def run_watched(prepared: Prepared, limit_s: float, under_way: Callable[[], Sequence[str]] | None = None, *kept: object) -> None:
+    """Run once and wait until it is done, or give it up.
+
+    Parameters
+    ----------
+    prepared : Prepared
+    limit_s : float
+        After so long, the run counts as hung; see `time_limit_s`.
+    under_way : callable, optional
+        Tells the names of the nodes that have begun and not ended, for the error.
+    *kept : object
+        What the run uses besides, which must stay if it hangs.
+
+    Raises
+    ------
+    HungError
+        It is not done in time. The process cannot use the GPU any more.
+    """
+    prepared.run()
+    wait_watched(prepared, limit_s, under_way, *kept)
+
+
+def wait_watched(prepared: Prepared, limit_s: float, under_way: Callable[[], Sequence[str]] | None = None, *kept: object) -> None:
+    """Wait until all that was issued is done, or give it up; as `run_watched`.
+
+    Raises
+    ------
+    HungError
+        It is not done in time.
+    """
+    events: list[Any] = []
+    for stream in prepared.streams.values():
+        events.append(prepared.device.event())
+        stream.record(events[-1])
+    deadline = time.monotonic() + limit_s
+    while not all(event.done() for event in events):
+        if time.monotonic() > deadline:
+            raise _given_up(prepared, limit_s, under_way, events, kept)
+        time.sleep(BETWEEN_LOOKS_S)
+
+
+def _given_up(
+    prepared: Prepared, limit_s: float, under_way: Callable[[], Sequence[str]] | None, events: Sequence[Any], kept: Sequence[object]
+) -> HungError:
+    names = list(under_way()) if under_way is not None else []
+    prepared.abandon()
+    _GIVEN_UP.append((prepared, events, kept))
+    where = f"; under way: {listed(names[:NAMED])}" if names else ""
+    more = f" and {counted(len(names) - NAMED, 'other')}" if len(names) > NAMED else ""
+    return HungError(
+        f"{prepared.program.name} under {prepared.plan.engine!r} was not done after {time_text(limit_s * 1e9)}{where}{more}",
+        hint="the GPU waits for ever, and so would this process: restart the kernel, or end the process. "
+        "The nodes named wait for each other, so one of them must be ordered and is not: please report it; engine='graph' keeps all orders",
+    )
