@@ -224,12 +224,7 @@ def graph_ends_pass(prepared: Prepared, replay: Bound, repeats: int) -> dict[int
     ends: dict[int, float] = {}
     for variant in range(variants):
         events = {index: device.event(timing=True) for index in launches[variant::variants]}
-        with prepared.capturing() as graphs:
-            for index, bound in enumerate(replay.inner):
-                bound.call()
-                if index in events and bound.stream is not None:
-                    bound.stream.record(events[index])
-        found = _median_ns(prepared, graphs[0], span, events | {-1: span[1]}, repeats)
+        found = _median_ns(prepared, prepared.graph_with(replay, events), span, events | {-1: span[1]}, repeats)
         delay = max(0.0, found.pop(-1) - whole) / len(events)
         ends |= {index: end - position * delay for position, (index, end) in enumerate(found.items())}
     last = max(ends.values())

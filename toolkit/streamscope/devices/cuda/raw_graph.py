@@ -12,14 +12,16 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache, cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from streamscope.devices.cuda.graph import CAPTURES, CudaGraph
+from streamscope.devices.cuda.streams import CudaEvent
 from streamscope.devices.graph_node import NO_OPERATION
-from streamscope.errors import DeviceError, EngineError
+from streamscope.errors import DeviceError, HungError
 from streamscope.interrupts import deferred
 from streamscope.kernels.library.libraries import checked, libraries
 
@@ -35,7 +37,10 @@ TRYING_S = 0.5
 """How long orders of captured code may be tried, about."""
 MOST_TURNS, FEWEST_TURNS = 15, 3
 STUCK_S = 20.0
-"""A replay that takes longer than this, and a thousand times longer than the capture as it was, is stuck."""
+"""A replay that takes longer than this hangs."""
+
+_HUNG: list[object] = []
+"""Graphs that never end, and what they use, which nobody may free."""
 
 
 class RawGraph:
@@ -81,8 +86,10 @@ class RawGraph:
     def _stream(self) -> Any:
         return libraries().cupy.cuda.Stream(non_blocking=True)
 
-    def graph(self, edges: Edges) -> tuple[CudaGraph, tuple[int, ...]]:
+    def graph(self, edges: Edges, events: Mapping[int, CudaEvent] = MappingProxyType({})) -> tuple[CudaGraph, tuple[int, ...]]:
         """Return an instantiated graph of the nodes with other edges, and the operation of each of its nodes.
+
+        Behind some operations it records ``events``, for which nothing waits; their nodes are the last ones, and no operation.
 
         With the capture's own edges it is the capture as it was. Its empty nodes, which are no operation, are never taken out, since CUDA
         does not number the others anew; in another order nothing leads to them.
@@ -100,12 +107,16 @@ class RawGraph:
             try:
                 if edges != self.edges:
                     self._replace_edges(clone, edges)
+                for operation, event in events.items():
+                    before = ctypes.c_void_p(_in_clone(self._nodes[operation], clone))
+                    added = (ctypes.byref(ctypes.c_void_p()), ctypes.c_void_p(clone), ctypes.byref(before), ctypes.c_size_t(1))
+                    _call("cuGraphAddEventRecordNode", *added, ctypes.c_void_p(event.pointer))
             except BaseException:
                 CAPTURES.destroy(partial(libraries().runtime.graphDestroy, clone))
                 raise
             made = CudaGraph(clone, CAPTURES, self._stream)
             made.kept = self.kept
-        return made, tuple(self._number.get(node, NO_OPERATION) for node in self._handles)
+        return made, (*(self._number.get(node, NO_OPERATION) for node in self._handles), *(NO_OPERATION for _ in events))
 
     @cached_property
     def _handles(self) -> list[int]:
@@ -139,8 +150,8 @@ class RawGraph:
         ------
         DeviceError
             The driver refuses.
-        EngineError
-            A replay does not end.
+        HungError
+            A replay does not end; the process cannot use the GPU any more.
         """
         with self._lock:
             missing = list(dict.fromkeys(order for order in orders if order not in self._times_us))
@@ -148,8 +159,12 @@ class RawGraph:
                 # All of them anew: those that are compared have met the same clocks and neighbours.
                 tried = list(dict.fromkeys(orders))
                 graphs = [self.graph(order)[0] for order in tried]
-                with self._keeping():
-                    self._times_us.update(zip(tried, _median_times_us(graphs, self._stream), strict=True))
+                try:
+                    with self._keeping():
+                        self._times_us.update(zip(tried, _median_times_us(graphs, self._stream), strict=True))
+                except HungError:
+                    _HUNG.append((self, graphs))
+                    raise
             return [self._times_us[order] for order in orders]
 
 
@@ -215,13 +230,16 @@ def _wait(event: Any) -> None:
 
     Raises
     ------
-    EngineError
+    HungError
         It does not come.
     """
     limit = time.monotonic() + STUCK_S
     while not event.done:
         if time.monotonic() > limit:
-            raise EngineError(f"a replay of captured code has not ended after {STUCK_S:g} s", hint="restart the process: the GPU is held")
+            raise HungError(
+                f"a replay of captured code in another order has not ended after {STUCK_S:g} s",
+                hint="restart the process: the GPU waits for ever. engine='graph' keeps the order of the capture",
+            )
 
 
 def _trusted(edges: Edges) -> None:
