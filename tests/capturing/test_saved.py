@@ -31,9 +31,7 @@ ACCESSES = st.builds(
     st.sampled_from(Evidence),
 )
 EXTENTS = st.tuples(*[st.integers(1, 65_535)] * 3)
-COSTS = st.builds(
-    Cost, SIZES, st.just(0), SIZES, SIZES, alone_ns=st.floats(0.1, 1e9, allow_nan=False), per_multiprocessor=st.integers(0, 32)
-)
+COSTS = st.builds(Cost, SIZES, st.just(0), SIZES, SIZES, alone_ns=st.just(0.0) | st.floats(0.1, 1e9), per_multiprocessor=st.integers(0, 32))
 
 
 def captured_of(nodes, memories, costs, kinds=None, sources=None):
@@ -127,6 +125,12 @@ def test_each_kernel_takes_as_long_as_it_was_measured_and_runs_beside_others_as_
     assert branched[2][0] >= max(end for _, end in branched[:2])
     gain_us = runs["graph"].metrics.makespan_us - runs["graph-dual"].metrics.makespan_us
     assert gain_us == pytest.approx(50.0, abs=5.0)
+
+
+def test_a_kernel_that_was_too_short_to_measure_takes_no_time(tmp_path):
+    runs = ss.compare(ss.load_captured(two_branches(alone_us=0.0).save(tmp_path / "short.captured.json")), progress=False)
+    assert all(run.metrics.kernel_time_us == 0 for run in runs.values())
+    assert all(run.metrics.kernel_count == 3 for run in runs.values())
 
 
 def test_kernels_whose_blocks_leave_no_room_do_not_run_beside_each_other(tmp_path):
@@ -238,7 +242,7 @@ CHANGES = {
     "an edge to a later node": (lambda content: node(content, 1, 2, [1]), "comes after a later one"),
     "a text that is not there": (lambda content: node(content, 1, 1, 999), "out of range"),
     "a kind that is none": (lambda content: node(content, 1, 0, 1), "is not a NodeKind"),
-    "a duration of nothing": (lambda content: node(content, 1, 18, 0.0), "> 0"),
+    "a duration below zero": (lambda content: node(content, 1, 18, -1.0), ">= 0"),
     "an address below zero": (lambda content: content["nodes"][0][20][0].__setitem__(0, -1), ">= 0"),
     "a lone surrogate": (lambda content: content["texts"].append("\ud800"), "UTF-8"),
 }

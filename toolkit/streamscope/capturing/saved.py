@@ -37,7 +37,7 @@ MOST_PIECES = 20_000_000
 E = TypeVar("E", bound=Enum)
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Extents = tuple[Number, Number, Number]
-Time = Annotated[float, msgspec.Meta(gt=0, le=1e11)]
+Time = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 
 
 class _Access(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
