@@ -147,5 +147,5 @@ def program_of(
     variables = tuple(Variable(number, node.name, TOKEN, Place.DEVICE) for number, node in enumerate(nodes))
     certificate = Certificate(name, nodes, memories, order)
     if raw is not None:
-        raw.check = certificate.check
+        raw.check, raw.named = certificate.check, certificate.named
     return Program(name, variables, tuple(operations), (), (), captured=edges, certificate=certificate, raw=raw)

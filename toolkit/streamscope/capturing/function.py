@@ -15,13 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamscope.arguments import memory_bytes
-<<<<<<< HEAD
-from streamscope.capturing.captured import CapturedProgram, program_of
-=======
 from streamscope.capturing.bound import upper_bound
-from streamscope.capturing.captured import CapturedProgram
-from streamscope.capturing.certificate import Certificate
->>>>>>> main
+from streamscope.capturing.captured import CapturedProgram, program_of
 from streamscope.capturing.cupy_sources import note_sources
 from streamscope.capturing.durations import timed
 from streamscope.capturing.evidence import node_memories
@@ -41,12 +36,10 @@ from streamscope.kernels.library.libraries import libraries
 from streamscope.program.launch import Launch
 from streamscope.program.operation import Program
 from streamscope.program.user_line import user_line
-from streamscope.program.variable import ArraySpec
 
 Array = npt.NDArray[Any]
 
 WARM_RUNS = 3
-_TOKEN = ArraySpec((0,), np.dtype(np.uint8))
 
 
 @dataclass
@@ -325,7 +318,6 @@ def _program(
     kept: Sequence[Any],
     raw: RawGraph,
 ) -> Program:
-<<<<<<< HEAD
     """Make a program of the nodes, with what launches each."""
 
     def launch(number: int, after: tuple[int, ...]) -> Launch:
@@ -333,19 +325,6 @@ def _program(
         return Launch(number, 0, one.node.name, one.kind, after, (number,), one.cost, None, _builder(one, kept))
 
     return program_of(name, described, memories, launch, raw=raw)
-=======
-    """Make a program whose variables stand for what nodes leave: a node writes its own and reads those that it must come after."""
-    order = true_order(memories, raw.edges)
-    operations = []
-    for number, (one, node, after) in enumerate(zip(nodes, described, order, strict=True)):
-        writes, attributes = (number,), {"grid": node.grid, "block": node.block}
-        launch = Launch(number, 0, node.name, one.kind, after, writes, one.cost, None, _builder(one, kept))
-        operations.append(Operation(number, node.operator, after, writes, attributes, node.where, (launch,), node.module))
-    variables = tuple(Variable(number, node.name, _TOKEN, Place.DEVICE) for number, node in enumerate(described))
-    certificate = Certificate(name, described, memories, order)
-    raw.check, raw.named = certificate.check, certificate.named
-    return Program(name, variables, tuple(operations), (), (), captured=raw.edges, certificate=certificate, raw=raw)
->>>>>>> main
 
 
 def _builder(node: LaunchableNode, kept: Sequence[Any]) -> Callable[[Any, Sequence[Any], Sequence[Any]], Callable[[], None]]:

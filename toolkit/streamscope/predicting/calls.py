@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -100,22 +99,12 @@ def _waits_ns(trace: Trace, tasks: Sequence[Task]) -> dict[Place, float]:
     spans = trace.spans
     host = np.flatnonzero(spans.kind < SpanKind.KERNEL)
     waited = (spans.kind[host[:-1]] == SpanKind.LAUNCH) & (spans.kind[host[1:]] == SpanKind.SYNC)
+    waited[1:] &= spans.kind[host[:-2]] == SpanKind.SYNC  # Else the wait is for what was launched before, too.
     launches, waits = host[:-1][waited], host[1:][waited]
     places = zip(spans.operation[launches].tolist(), spans.part[launches].tolist(), strict=True)
     alone_ns = {task.place: task.alone_ns for task in tasks if task.place[0] >= 0}
-<<<<<<< HEAD
-    found: dict[Place, float] = {}
-    for index, (row, following) in enumerate(pairwise(host.tolist())):
-        alone = not index or spans.kind[host[index - 1]] == SpanKind.SYNC  # Else the wait is for what was launched before, too.
-        if alone and spans.kind[row] == SpanKind.LAUNCH and spans.kind[following] == SpanKind.SYNC:
-            place = int(spans.operation[row]), int(spans.part[row])
-            if place in alone_ns:
-                found[place] = float(spans.duration_ns[following]) - alone_ns[place]
-    return found
-=======
     waits_ns = spans.duration_ns[waits].tolist()
     return {place: wait_ns - alone_ns[place] for place, wait_ns in zip(places, waits_ns, strict=True) if place in alone_ns}
->>>>>>> main
 
 
 def _last_wait_ns(trace: Trace) -> float:
