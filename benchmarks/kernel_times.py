@@ -23,11 +23,12 @@ from provenance import provenance
 
 import streamscope as ss
 from streamscope import ops
+from streamscope.devices.gates import held
 from streamscope.files import written_whole
 from streamscope.program.launch import Launch, LaunchKind
 from streamscope.program.operation import Program
 from streamscope.program.variable import ArraySpec, Place
-from streamscope.recording.calibration import calibrate, held
+from streamscope.recording.calibration import calibrate
 from streamscope.tracing import program
 
 Case = tuple[Callable[..., Any], tuple[ArraySpec, ...]]

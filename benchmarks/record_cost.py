@@ -28,8 +28,8 @@ from provenance import provenance
 from torch.profiler import ProfilerActivity, profile
 
 import streamscope as ss
+from streamscope.devices.gates import reference_call
 from streamscope.files import written_whole
-from streamscope.recording.calibration import reference_call
 
 ROUNDS, STEPS = 20, 6
 LAUNCHES = 200

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamscope.advising.best import UNITS, memory_bytes
+from streamscope.arguments import UNITS, memory_bytes
 from streamscope.errors import EngineError
 
 

@@ -6,11 +6,12 @@ import signal
 
 import pytest
 
+from streamscope.devices import gates
+from streamscope.devices.gates import held
 from streamscope.devices.simulated import SimulatedDevice
 from streamscope.devices.simulated.streams import SimulatedStream
 from streamscope.errors import DeviceError, RecordingError
-from streamscope.recording import calibration
-from streamscope.recording.calibration import calibrate, held
+from streamscope.recording.calibration import calibrate
 from streamscope.recording.launch_times import LaunchTimer
 
 
@@ -96,7 +97,7 @@ def test_what_is_measured_on_a_stream_of_its_own_waits_for_it_when_it_breaks_off
         waited.clear()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(calibration, "_open", interrupted)
+    monkeypatch.setattr(gates, "_open", interrupted)
     with pytest.raises(KeyboardInterrupt):
         measure(device)
     assert waited == own

@@ -1,10 +1,12 @@
-"""Arguments of the kinds that many functions take, checked where users give them: whole numbers, names and paths."""
+"""Arguments of the kinds that many functions take, checked where users give them: whole numbers, sizes, names and paths."""
 
 from __future__ import annotations
 
 import os
+import re
 import reprlib
 from collections.abc import Callable, Collection, Mapping
+from fractions import Fraction
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,11 @@ from streamscope.errors import EngineError, ProgramError, StreamscopeError
 
 Kinds = Mapping[str, tuple[Callable[[Any], object], str]]
 """By the name of an argument: what tells whether a value is one, and in words what it has to be."""
+
+UNITS = {
+    "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
+}  # fmt: skip
+_SIZE = re.compile(r"\s*(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z]*)\s*")  # Longer ones are not sizes of any memory.
 
 
 def shown(value: object) -> str:
@@ -69,6 +76,36 @@ def whole_number(
     if (least is not None and number < least) or (most is not None and number > most):
         raise error(f"{name}={number} is out of range", hint=hint)
     return number
+
+
+def memory_bytes(limit: int | str) -> int:
+    """Return a memory limit in bytes.
+
+    Parameters
+    ----------
+    limit : int or str
+        Bytes, or a number with a unit: B, kB, MB, GB, TB (powers of 1,000) or KiB, MiB, GiB, TiB (powers of 1,024); case does not matter.
+
+    Raises
+    ------
+    EngineError
+        It is not such a number, or less than one byte.
+    """
+    hint = 'give bytes, or for example "512 MiB"'
+    if isinstance(limit, str):
+        match = _SIZE.fullmatch(limit)
+        unit = UNITS.get(match[2].upper()) if match else None
+        if match is None or unit is None:
+            raise EngineError(f"the memory limit must be a size, not {shown(limit)}", hint=hint)
+        size = int(Fraction(match[1]) * unit)
+    else:
+        try:
+            size = whole_number("memory_limit", limit)
+        except EngineError:
+            raise EngineError(f"the memory limit must be a size, not {shown(limit)}", hint=hint) from None
+    if size < 1:
+        raise EngineError(f"the memory limit must be at least one byte, not {shown(limit)}", hint=hint)
+    return size
 
 
 def given_path(value: Any, *, error: type[StreamscopeError]) -> Path:

@@ -11,8 +11,8 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from streamscope.advising.best import UNITS
 from streamscope.analysis.table import QUANTITIES
+from streamscope.arguments import UNITS
 from streamscope.comparing.comparison import Comparison
 from streamscope.errors import ExpectationError
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ from streamscope.advising.choice import Candidate, Choice, Standing, reason
 from streamscope.advising.elimination import Elimination, Out, paired_ratios
 from streamscope.analysis.metrics import device_memory_bytes
 from streamscope.analysis.statistics import MedianInterval, median_interval
-from streamscope.arguments import shown, whole_number
+from streamscope.arguments import memory_bytes
 from streamscope.calling import verb
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device
@@ -30,10 +28,6 @@ from streamscope.words import format_mib
 MOST_ROUNDS = 100
 """After so many rounds, what cannot be told apart counts as equal."""
 STANDINGS = {Out.SLOWER: Standing.SLOWER, Out.NO_FASTER: Standing.NO_FASTER}
-UNITS = {
-    "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
-}  # fmt: skip
-_SIZE = re.compile(r"\s*(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z]*)\s*")  # Longer ones are not sizes of any memory.
 
 
 @verb
@@ -241,33 +235,3 @@ def _twin(plan: Plan) -> tuple[str, str]:
         simpler = "async" if plan.engine == "dual" else "graph"
         return simpler, f"it uses one stream here, so it is {simpler}"
     return "", ""
-
-
-def memory_bytes(limit: int | str) -> int:
-    """Return a memory limit in bytes.
-
-    Parameters
-    ----------
-    limit : int or str
-        Bytes, or a number with a unit: B, kB, MB, GB, TB (powers of 1,000) or KiB, MiB, GiB, TiB (powers of 1,024); case does not matter.
-
-    Raises
-    ------
-    EngineError
-        It is not such a number, or less than one byte.
-    """
-    hint = 'give bytes, or for example "512 MiB"'
-    if isinstance(limit, str):
-        match = _SIZE.fullmatch(limit)
-        unit = UNITS.get(match[2].upper()) if match else None
-        if match is None or unit is None:
-            raise EngineError(f"the memory limit must be a size, not {shown(limit)}", hint=hint)
-        size = int(Fraction(match[1]) * unit)
-    else:
-        try:
-            size = whole_number("memory_limit", limit)
-        except EngineError:
-            raise EngineError(f"the memory limit must be a size, not {shown(limit)}", hint=hint) from None
-    if size < 1:
-        raise EngineError(f"the memory limit must be at least one byte, not {shown(limit)}", hint=hint)
-    return size

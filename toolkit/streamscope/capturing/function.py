@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from streamscope.capturing.captured import CapturedProgram
 from streamscope.capturing.certificate import Certificate
+from streamscope.capturing.durations import timed
 from streamscope.capturing.memory import NodeMemory, Region
 from streamscope.capturing.nodes import LaunchableNode, read_nodes
 from streamscope.capturing.state import State, found_state, torch_segments
@@ -165,6 +166,7 @@ def capture(function: Callable[..., Any], *inputs: Any, name: str | None = None)
     with _random_numbers_as_captured():
         expected = [on_host(one) for one in _results(function(*inputs), title)]
     state.put_back()
+    nodes = timed(nodes, state.keeping)
     memories = [NodeMemory(why_unknown="nothing looked at it")] * len(nodes)
     described = _described(nodes, where)
     raw = RawGraph(graph, [one.handle for one in nodes], tuple(one.node.after for one in nodes), state.keeping, kept)

@@ -41,6 +41,8 @@ class LaunchableNode:
         What a copy or set touches, on the host too; None for a kernel.
     handle : int
         Address of the captured node.
+    alone_ns : float, optional
+        How long it takes alone, where that was measured.
     """
 
     node: GraphNode
@@ -50,6 +52,7 @@ class LaunchableNode:
     function: int = 0
     memory: NodeMemory | None = None
     handle: int = 0
+    alone_ns: float | None = None
 
     @property
     def words(self) -> tuple[int, ...]:
@@ -59,11 +62,11 @@ class LaunchableNode:
 
     @property
     def cost(self) -> Cost:
-        """What is known of its cost: the bytes of copies and sets, the blocks and threads of kernels."""
+        """What is known of its cost: the bytes of copies and sets, the blocks and threads of kernels, and how long it takes alone."""
         if self.node.kind is not NodeKind.KERNEL:
-            return Cost(self.node.nbytes)
+            return Cost(self.node.nbytes, alone_ns=self.alone_ns)
         (x, y, z), (i, j, k) = self.node.grid, self.node.block
-        return Cost(0, 0, x * y * z, i * j * k)
+        return Cost(0, 0, x * y * z, i * j * k, alone_ns=self.alone_ns)
 
 
 def read_nodes(graph: int) -> list[LaunchableNode]:

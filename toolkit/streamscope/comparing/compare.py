@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from streamscope import options
-from streamscope.advising.best import MOST_ROUNDS, Selection, memory_bytes, simplest_first
+from streamscope.advising.best import MOST_ROUNDS, Selection, simplest_first
 from streamscope.advising.choice import Choice
+from streamscope.arguments import memory_bytes, whole_number
 from streamscope.arguments import shown as in_short
-from streamscope.arguments import whole_number
 from streamscope.calling import verb
 from streamscope.capturing.function import CapturedFunction
 from streamscope.comparing.comparison import NUMPY, PLAIN_CALL, Comparison, Run

@@ -12,7 +12,7 @@ from streamscope.order.graph import without_implied
 from streamscope.program.operation import Operation, Program
 from streamscope.words import listed, time_text
 
-TRIED_STREAMS = (2, 4, 8, 16)
+TRIED_STREAMS = (2, 4, 8, 16, 32)
 """On how many streams captured code is spread, to see which order is the fastest."""
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
 
-from streamscope.advising.best import MOST_ROUNDS, Selection, memory_bytes
+from streamscope.advising.best import MOST_ROUNDS, Selection
 from streamscope.advising.choice import Choice
-from streamscope.arguments import check_kinds, whole_number
+from streamscope.arguments import check_kinds, memory_bytes, whole_number
 from streamscope.calling import check_keywords
 from streamscope.capturing.function import CapturedFunction
 from streamscope.devices import open_device

@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from streamscope.devices.protocol import Device, Event, Gate, Stream
+from streamscope.devices.gates import held, reference_call
+from streamscope.devices.protocol import Device, Event, Stream
 from streamscope.engines.binding import capturing, settled
-from streamscope.errors import DeviceError, RecordingError
-from streamscope.interrupts import deferred
-from streamscope.ops import add
-from streamscope.program.symbol import Symbol
-from streamscope.program.variable import ArraySpec, Place
-from streamscope.tracing import program
 
 PAIRS = 100
 CLOCK_SAMPLES = 20
-
-REFERENCE_SPEC = ArraySpec((4096,), np.dtype(np.float32))
-
-
-def reference_call(device: Device, stream: Stream) -> Callable[[], None]:
-    """Prepare the reference kernel: the addition of two arrays of 4,096 float32, which takes `Device.working_kernel_ns`.
-
-    It works on memory as the kernels do that are to be timed: after an empty one, an event comes 0.1 to 0.2 µs earlier.
-    """
-
-    @program
-    def reference(x: Symbol) -> Symbol:
-        added: Symbol = add(x, x)
-        return added
-
-    zeros = np.zeros(REFERENCE_SPEC.shape, REFERENCE_SPEC.dtype)
-    (launch,) = reference.trace(zeros).launches()
-    buffers = [device.allocate(REFERENCE_SPEC, Place.DEVICE) for _ in range(2)]
-    device.write(buffers[0], zeros)
-    return device.bind(launch, [buffers[0], buffers[0]], [buffers[1]], stream)
 
 
 @dataclass(frozen=True)
@@ -107,32 +81,6 @@ def _issue(stream: Stream, pairs: Sequence[tuple[Event, Event]], body: Callable[
         stream.record(start)
         body()
         stream.record(end)
-
-
-@contextmanager
-def held(device: Device, streams: Sequence[Stream], what: str = "an operation") -> Iterator[None]:
-    """Hold streams while the block queues work on them, then let them go, whatever happens; Ctrl-C waits for that.
-
-    Raises
-    ------
-    RecordingError
-        The block did not end before the device opened the gate by itself: something in it waits for the device.
-    """
-    with deferred():
-        gate = device.gate()
-        try:
-            for stream in streams:
-                gate.hold(stream)
-            yield
-        finally:
-            _open(gate, what)
-
-
-def _open(gate: Gate, what: str) -> None:
-    try:
-        gate.open()
-    except DeviceError as error:
-        raise RecordingError(f"{what} waited for the device while it was timed: {error.message}", hint=error.hint) from error
 
 
 def median_reading_ns(device: Device, stream: Stream, pair: tuple[Event, Event], body: Callable[[], object], repeats: int) -> float:

@@ -13,11 +13,11 @@ from streamscope.devices.cuda.bench import CudaBench
 from streamscope.devices.cuda.device import CudaDevice
 from streamscope.devices.cuda.stamps import StampMemory
 from streamscope.devices.cuda.streams import CudaStream
+from streamscope.devices.gates import held
 from streamscope.devices.protocol import Call, Graph
 from streamscope.engines.binding import Bound, capturing
 from streamscope.engines.prepared import Prepared
 from streamscope.kernels.source import KernelSource
-from streamscope.recording.calibration import held
 from streamscope.recording.passes import MOST_VARIANTS
 
 MARK = KernelSource("mark", 'extern "C" __global__ void mark() {}\n')

@@ -15,13 +15,14 @@ from types import MappingProxyType
 
 import numpy as np
 
+from streamscope.devices.gates import held, reference_call
 from streamscope.devices.protocol import Call, Event, Graph
 from streamscope.engines.binding import Bound
 from streamscope.engines.issuing import dependencies
 from streamscope.engines.plan import Issue, Replay, Step
 from streamscope.engines.prepared import Prepared
 from streamscope.program.launch import LaunchKind
-from streamscope.recording.calibration import Clock, align_clock, held, reference_call
+from streamscope.recording.calibration import Clock, align_clock
 
 MOST_VARIANTS, MOST_EXACT_VARIANTS = 64, 16
 """Graphs that are captured, at most, to find where in a replay each launch ends. With that many launches or fewer, each has a graph of its

@@ -15,6 +15,7 @@ from streamscope.devices.cuda.stamps import MOST_BLOCKS as MOST_STAMPED
 from streamscope.devices.cuda.stamps import Slots, StampMemory
 from streamscope.devices.cuda.streams import CudaStream
 from streamscope.devices.cuda.timer import TimerClock, align_timer
+from streamscope.devices.gates import held
 from streamscope.devices.protocol import Device
 from streamscope.engines.binding import Bound, settled
 from streamscope.engines.issuing import dependencies
@@ -22,7 +23,7 @@ from streamscope.engines.plan import Issue, Replay
 from streamscope.engines.prepared import Prepared
 from streamscope.errors import RecordingError
 from streamscope.program.launch import LaunchKind
-from streamscope.recording.calibration import Calibration, calibrate, held
+from streamscope.recording.calibration import Calibration, calibrate
 from streamscope.recording.events import EventRecorder, Placed, reference_notes, shift_ns, spans_of_run
 from streamscope.recording.marks import Marker
 from streamscope.recording.origins import origins_of

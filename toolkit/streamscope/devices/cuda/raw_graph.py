@@ -57,6 +57,7 @@ class RawGraph:
     Attributes
     ----------
     edges : Edges
+    kept : object
     check : callable
         Called with the edges of each graph before it is made; raises where they miss an order that is needed.
     """
@@ -69,7 +70,7 @@ class RawGraph:
         self._graph = graph
         self._nodes = tuple(nodes)
         self._keeping = keeping
-        self._kept = kept
+        self.kept = kept
         self._times_us: dict[Edges, float] = {}
         self._lock = threading.RLock()
 
@@ -83,7 +84,8 @@ class RawGraph:
     def graph(self, edges: Edges) -> tuple[CudaGraph, tuple[int, ...]]:
         """Return an instantiated graph of the nodes with other edges, and the operation of each of its nodes.
 
-        With the capture's own edges it is the capture as it was, empty nodes among it, which are no operation.
+        With the capture's own edges it is the capture as it was. Its empty nodes, which are no operation, are never taken out, since CUDA
+        does not number the others anew; in another order nothing leads to them.
 
         Raises
         ------
@@ -96,30 +98,35 @@ class RawGraph:
             _call("cuGraphClone", ctypes.byref(handle), ctypes.c_void_p(self._graph))
             clone = int(handle.value or 0)
             try:
-                handles = _node_handles(self._graph)
-                operation = {node: number for number, node in enumerate(self._nodes)}
                 if edges != self.edges:
-                    self._replace_edges(clone, edges, [node for node in handles.tolist() if node not in operation])
-                    handles = handles[[node in operation for node in handles.tolist()]]
+                    self._replace_edges(clone, edges)
             except BaseException:
                 CAPTURES.destroy(partial(libraries().runtime.graphDestroy, clone))
                 raise
             made = CudaGraph(clone, CAPTURES, self._stream)
-            made.kept = self._kept
-        return made, tuple(operation.get(node, NO_OPERATION) for node in handles.tolist())
+            made.kept = self.kept
+        return made, tuple(self._number.get(node, NO_OPERATION) for node in self._handles)
 
-    def _replace_edges(self, clone: int, edges: Edges, empty: Sequence[int]) -> None:
-        """Take empty nodes out of a clone, and edges that are not wanted; add those that are missing."""
-        for node in empty:
-            _call("cuGraphDestroyNode", ctypes.c_void_p(_in_clone(node, clone)))
-        position = {node: number for number, node in enumerate(self._nodes)}
-        kinds = {
-            (position[source], position[target]): kind
-            for source, target, kind in zip(*(each.tolist() for each in _edges_between(self._graph)), strict=True)
-            if source in position and target in position
-        }
-        removed, added = changed_edges(kinds, edges)
-        here = np.array([_in_clone(node, clone) for node in self._nodes], np.uint64)
+    @cached_property
+    def _handles(self) -> list[int]:
+        """All nodes of the captured graph, in the order of capture."""
+        handles: list[int] = _node_handles(self._graph).tolist()
+        return handles
+
+    @cached_property
+    def _number(self) -> dict[int, int]:
+        """The operation of each node that is one."""
+        return {node: number for number, node in enumerate(self._nodes)}
+
+    def _replace_edges(self, clone: int, edges: Edges) -> None:
+        """Take away the edges of a clone that are not wanted, and add those that are missing."""
+        # Empty nodes are numbered behind the others, so that all of their edges go.
+        nodes = [*self._nodes, *(node for node in self._handles if node not in self._number)]
+        position = {node: number for number, node in enumerate(nodes)}
+        ends = (each.tolist() for each in _edges_between(self._graph))
+        kinds = {(position[source], position[target]): kind for source, target, kind in zip(*ends, strict=True)}
+        removed, added = changed_edges(kinds, edges + ((),) * (len(nodes) - len(edges)))
+        here = np.array([_in_clone(node, clone) for node in nodes], np.uint64)
         _change("cuGraphRemoveDependencies_v2", clone, here, removed, [kinds[pair] for pair in removed])
         _change("cuGraphAddDependencies_v2", clone, here, added, [FULL] * len(added))
 

@@ -1,0 +1,115 @@
+"""How much faster captured code can become by another order of its nodes, from how long each takes alone; before any work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamscope.capturing.true_order import Edges
+from streamscope.devices.cost_model import CostModel
+from streamscope.program.launch import Cost
+from streamscope.words import percent, time_text
+
+LITTLE = 0.05
+"""A gain below this share of the time is not worth the work."""
+
+
+@dataclass(frozen=True)
+class UpperBound:
+    """What another order of the same nodes can bring at most.
+
+    All times are worked out from how long each node takes alone, with the gaps of a graph between them. Side by side, nodes take longer
+    rather than shorter, so no order is faster than `least_us`.
+
+    Attributes
+    ----------
+    nodes : int
+    capture_us : float
+        What the order of the capture takes, if there is room for all that it lets run side by side.
+    one_stream_us : float
+        All nodes one after the other.
+    longest_path_us : float
+        The longest path of the true order: what it takes with unlimited room.
+    filled_us : float
+        What it takes if the multiprocessors of this GPU are full all the time.
+    """
+
+    nodes: int
+    capture_us: float
+    one_stream_us: float
+    longest_path_us: float
+    filled_us: float
+
+    @property
+    def least_us(self) -> float:
+        """What the fastest order takes at least."""
+        return min(self.capture_us, max(self.longest_path_us, self.filled_us))
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as the capture the fastest order is at most."""
+        return self.capture_us / self.least_us if self.least_us > 0 else 1.0
+
+    @property
+    def nothing_to_gain(self) -> bool:
+        """Whether the gain is less than `LITTLE`."""
+        return self.least_us >= (1 - LITTLE) * self.capture_us
+
+    def __str__(self) -> str:
+        if not self.nothing_to_gain:
+            return f"at most {self.speedup:.2g} times as fast as the capture: {_text(self.least_us)} of {_text(self.capture_us)}"
+        if self.nodes < 2 or self.capture_us <= 0:
+            return "nothing to gain here: there is nothing to run side by side"
+        share = percent(min(1.0, self.least_us / self.capture_us))
+        why = "the longest path takes" if self.longest_path_us >= self.filled_us else "the multiprocessors are full for"
+        return f"nothing to gain here: {why} {share} of the time"
+
+
+def upper_bound(durations_us: Sequence[float], costs: Sequence[Cost], capture: Edges, order: Edges, model: CostModel) -> UpperBound:
+    """Return what another order of nodes can bring at most.
+
+    Parameters
+    ----------
+    durations_us : sequence of float
+        How long each node takes alone.
+    costs : sequence of Cost
+        Their blocks and threads say how much of the multiprocessors each fills.
+    capture, order : Edges
+        What the capture orders, and what memory asks for.
+    model : CostModel
+        Of the GPU.
+
+    Examples
+    --------
+    Two small kernels that could run beside each other, and one that needs both:
+
+    >>> from streamscope.capturing.bound import upper_bound
+    >>> from streamscope.devices.cost_model import CostModel
+    >>> small = Cost(0, blocks=4, threads=128)
+    >>> bound = upper_bound([20.0, 20.0, 10.0], [small] * 3, ((), (0,), (1,)), ((), (), (0, 1)), CostModel.load())
+    >>> print(bound)
+    at most 1.7 times as fast as the capture: 30.2 µs of 50.5 µs
+    """
+    gap_us = model.graph_node_gap_ns / 1e3
+    filled_us = sum(us * _share(cost, us, model) for us, cost in zip(durations_us, costs, strict=True))
+    one_stream_us = sum(durations_us) + gap_us * max(0, len(durations_us) - 1)
+    capture_us, longest_path_us = (_longest_path(durations_us, edges, gap_us) for edges in (capture, order))
+    return UpperBound(len(durations_us), capture_us, one_stream_us, longest_path_us, filled_us)
+
+
+def _longest_path(durations_us: Sequence[float], edges: Edges, gap_us: float) -> float:
+    """Return the longest path through nodes, which all come after lower numbers only."""
+    ends: list[float] = []
+    for duration_us, earlier in zip(durations_us, edges, strict=True):
+        ends.append(duration_us + max((ends[one] + gap_us for one in earlier), default=0.0))
+    return max(ends, default=0.0)
+
+
+def _share(cost: Cost, duration_us: float, model: CostModel) -> float:
+    """Return which share of the multiprocessors' throughput a node takes while it runs, as the simulated device has it."""
+    held = model.residency(cost)
+    return held.multiprocessors / model.multiprocessors * model.throughput(held.load) if held.multiprocessors else 0.0
+
+
+def _text(time_us: float) -> str:
+    return time_text(1e3 * time_us)
